@@ -1,0 +1,3 @@
+"""stub"""
+def judge(check, facts, rounds):
+    return ()

@@ -1,0 +1,174 @@
+"""The nouns: what crosses from a test to its ranks and back, as frozen values.
+
+Nothing here imports torch, starts a process or touches a file. Every value is
+made of names, numbers and text, so that it can cross a process as plain data.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+import msgspec
+
+Severity = Literal["error", "warning"]
+Status = Literal["held", "violated", "not-exercised"]
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True):
+    """A plain, immutable value."""
+
+
+class Plan(Struct):
+    """What one item asks for: which test, in how many ranks, on what, for how long."""
+
+    nodeid: str
+    path: str
+    """The file that collects the test."""
+    world_size: int
+    backend: str
+    device: str
+    timeout: float
+    """Seconds that the ranks have from the moment all of them are ready."""
+    shared_dir: str
+    """``ddp.tmp_path``: one folder for all ranks."""
+    own_dirs: str
+    """The folder under which each rank keeps its own ``tmp_path``."""
+    capture: str
+    """pytest's capture method: ``fd``, ``sys``, ``tee-sys`` or ``no``."""
+    fresh: bool = False
+    """Start interpreters instead of forking."""
+
+
+class CallSite(Struct):
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+class Finding(Struct):
+    """One broken invariant: what, on which ranks, where, and what to do."""
+
+    check: str
+    severity: Severity
+    ranks: tuple[int, ...]
+    subject: str
+    """The parameter, sample, loader or call that the finding is about."""
+    message: str
+    """What was expected and what was found."""
+    advice: str
+    step: int | None = None
+    where: CallSite | None = None
+    count: int = 1
+
+
+class Question(Struct):
+    """What a judge still has to know from every rank before it can decide."""
+
+    ask: str
+    """The name of the answer that the observer in the rank can give."""
+    about: Any = None
+
+
+class CheckRun(Struct):
+    """One exercise of one check: held, or violated with findings."""
+
+    check: str
+    status: Status
+    findings: tuple[Finding, ...] = ()
+    where: CallSite | None = None
+
+
+Phase = Literal["start", "setup", "call", "teardown"]
+
+
+class PhaseReport(Struct):
+    """What pytest reported for one phase in one rank."""
+
+    phase: Phase
+    outcome: Literal["passed", "failed", "skipped"]
+    at: float
+    """Seconds on the machine's monotonic clock at which the phase ended."""
+    data: dict[str, Any]
+    """pytest's own serialised report."""
+    reaction: bool = False
+    """The failure is a lost or timed out peer: a consequence if another rank has a failure of its own."""
+    unexpected_pass: bool = False
+    """A strict xfail that passed in this rank."""
+    verdict: int | None = None
+    """The failure is the verdict of this assertion, which all ranks share."""
+
+
+class WarningRecord(Struct):
+    """A warning that a rank recorded, in a form that can be raised again elsewhere."""
+
+    message: str
+    category: str
+    module: str
+    file: str
+    line: int
+    when: str
+
+
+EndingKind = Literal[
+    "finished",  # the rank ran every phase and said so
+    "died",  # a signal, or an exit before the body ended
+    "hung",  # still running at the deadline
+    "stopped",  # ended by ddpcheck after another rank's failure
+    "never-started",  # the rank, or its process group, could not be set up
+    "exit",  # the test called pytest.exit()
+]
+
+
+class RankEnding(Struct):
+    """How one rank ended, with everything it said before."""
+
+    rank: int
+    kind: EndingKind
+    at: float
+    reports: tuple[PhaseReport, ...] = ()
+    body_ended: bool = False
+    exit_code: int | None = None
+    signal: int | None = None
+    stack: str = ""
+    """The Python stack at the moment the rank was stopped, or died."""
+    waiting_in: str = ""
+    """The assertion in which the rank was waiting for the others."""
+    text: str = ""
+    """Why the rank never started, or the reason given to ``pytest.exit``."""
+    reaction: bool = False
+    """The rank could not start for want of another one."""
+    output: tuple[tuple[str, str], ...] = ()
+    """Captured output (``stdout`` or ``stderr``, and the text) that no report could carry any more."""
+
+
+class Leftover(Struct):
+    """A thread or a process that outlived the body of a test and was ended."""
+
+    kind: Literal["thread", "process"]
+    name: str
+    rank: int | None = None
+
+
+class RunRecord(Struct):
+    """Everything that is known about one run of one test: the evidence for its outcome."""
+
+    plan: Plan
+    endings: tuple[RankEnding, ...]
+    """By rank, 0 to world size - 1, no rank missing."""
+    checks: tuple[CheckRun, ...] = ()
+    warnings: tuple[WarningRecord, ...] = ()
+    leftovers: tuple[Leftover, ...] = ()
+    seconds: float = 0.0
+
+
+def never_started(plan: Plan, text: str) -> RunRecord:
+    """The record of a run in which no rank came to be."""
+    now = time.monotonic()
+    endings = tuple(RankEnding(rank=r, kind="never-started", at=now, text=text) for r in range(plan.world_size))
+    return RunRecord(plan=plan, endings=endings)

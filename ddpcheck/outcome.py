@@ -1,0 +1,254 @@
+"""From the endings of all ranks to the one outcome of a test. Plain functions over plain data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Literal, NamedTuple
+
+from ddpcheck.model import Phase, PhaseReport, Plan, RankEnding, RunRecord, Struct
+from ddpcheck.wording import ranks_text, signal_name
+
+
+class Note(Struct):
+    """What happened in a rank that is not the first to fail."""
+
+    rank: int
+    text: str
+    details: str = ""
+
+
+class Outcome(Struct):
+    """What the one report of a test says."""
+
+    result: Literal["passed", "failed", "skipped", "exit"]
+    phase: Phase = "call"
+    """The phase that failed or was skipped."""
+    root: int | None = None
+    """The rank whose report is shown: the first to fail."""
+    report: PhaseReport | None = None
+    """The root's own report; None where it could not report."""
+    headline: str = ""
+    details: str = ""
+    """What stands below the headline where there is no report: a stack, or why a rank did not start."""
+    notes: tuple[Note, ...] = ()
+
+
+class _Weight(IntEnum):
+    """What counts as a first failure before what else, whatever the clock says."""
+
+    OWN = 0
+    """A failure of the rank's own."""
+    REACTION = 1
+    """The loss of a peer: felt, and perhaps told, before the peer's end is seen."""
+    UNEXPECTED_PASS = 2
+    """A strict xfail that passed here; it only counts where no rank failed."""
+
+
+class _Failure(NamedTuple):
+    weight: _Weight
+    at: float
+    rank: int
+    report: PhaseReport | None
+
+
+def decide(record: RunRecord) -> Outcome:
+    """Say how the test ended, given how each of its ranks did."""
+    endings = record.endings
+    assert [e.rank for e in endings] == list(range(record.plan.world_size))
+    leaving = [e for e in endings if e.kind == "exit"]
+    if leaving:
+        first = min(leaving, key=lambda e: e.at)
+        return Outcome(result="exit", root=first.rank, headline=f"rank {first.rank} called pytest.exit: {first.text}")
+    failures = sorted(f for e in endings if (f := _failure(e)))
+    skipped = {e.rank: r for e in endings if (r := _skip(e))}
+    if skipped and len(skipped) == len(endings):
+        return _all_skipped(skipped)
+    if skipped and (not failures or failures[0].weight is not _Weight.OWN):
+        if not any(e.kind == "hung" for e in endings):
+            return _some_skipped(record, skipped)
+    if failures:
+        return _failed(record, failures[0])
+    hung = [e for e in endings if e.kind == "hung"]
+    if hung:
+        return _timed_out(record, hung)
+    assert all(e.kind == "finished" for e in endings), endings
+    return Outcome(result="passed", root=0)
+
+
+def _failure(ending: RankEnding) -> _Failure | None:
+    """The first failure of this rank, if it had one."""
+    for report in ending.reports:
+        if report.outcome == "failed" or xfailed(report):
+            weight = _Weight.REACTION if report.reaction else _Weight.OWN
+            if report.unexpected_pass:
+                weight = _Weight.UNEXPECTED_PASS
+            return _Failure(weight, report.at, ending.rank, report)
+    if ending.kind in ("died", "never-started"):
+        weight = _Weight.REACTION if ending.reaction else _Weight.OWN
+        return _Failure(weight, ending.at, ending.rank, None)
+    return None
+
+
+def xfailed(report: PhaseReport) -> bool:
+    """Whether the report is of a failure that its mark expected."""
+    return report.outcome == "skipped" and "wasxfail" in report.data
+
+
+def _skip(ending: RankEnding) -> PhaseReport | None:
+    for report in ending.reports:
+        if report.outcome == "skipped" and not xfailed(report):
+            return report
+    return None
+
+
+def skip_reason(report: PhaseReport) -> str:
+    longrepr = report.data.get("longrepr")
+    reason = longrepr[2] if isinstance(longrepr, (list, tuple)) and len(longrepr) == 3 else str(longrepr)
+    return str(reason).removeprefix("Skipped: ")
+
+
+def _all_skipped(skipped: dict[int, PhaseReport]) -> Outcome:
+    report = skipped[0]
+    reasons = {skip_reason(r) for r in skipped.values()}
+    notes: tuple[Note, ...] = ()
+    if len(reasons) > 1:
+        notes = tuple(Note(rank=k, text=f"skipped: {skip_reason(r)}") for k, r in skipped.items())
+    return Outcome(result="skipped", phase=report.phase, root=0, report=report, notes=notes)
+
+
+def _some_skipped(record: RunRecord, skipped: dict[int, PhaseReport]) -> Outcome:
+    others = [e.rank for e in record.endings if e.rank not in skipped]
+    first = min(skipped)
+    reasons = "; ".join(f"rank {k}: {skip_reason(r)}" for k, r in skipped.items())
+    return Outcome(
+        result="failed",
+        root=first,
+        headline=f"{ranks_text(skipped)} skipped and {ranks_text(others)} did not ({reasons})",
+        details=(
+            "A test is skipped by all of its ranks or by none: those that go on wait for those that do not. "
+            "Let the reason to skip depend on nothing that differs between ranks."
+        ),
+        notes=_notes(record, None),
+    )
+
+
+def _failed(record: RunRecord, failure: _Failure) -> Outcome:
+    ending = record.endings[failure.rank]
+    report = failure.report
+    who = f"rank {failure.rank} failed first"
+    phase: Phase = "call"
+    details = ""
+    if report is not None:
+        phase = report.phase
+        alike = [e.rank for e in record.endings if _same_verdict(e, report)]
+        if len(alike) > 1:
+            who += f"; the verdict is that of {ranks_text(alike)} alike"
+        elif crash_message(report).startswith("SystemExit"):
+            who += ": it left the test by SystemExit"
+    elif ending.kind == "never-started":
+        phase = "setup"
+        who += ": it could not start"
+        details = ending.text
+    else:
+        who += f": {_how_it_died(ending)}"
+        details = f"The Python stack of rank {ending.rank} at that moment:\n{ending.stack}" if ending.stack else ""
+        if ending.reports and any(r.phase == "call" for r in ending.reports):
+            phase = "teardown"
+        elif not ending.reports:
+            phase = "setup"
+    return Outcome(
+        result="failed",
+        phase=phase,
+        root=failure.rank,
+        report=report,
+        headline=f"{who} ({_group(record.plan)})",
+        details=details,
+        notes=_notes(record, failure.rank, report),
+    )
+
+
+def _timed_out(record: RunRecord, hung: Sequence[RankEnding]) -> Outcome:
+    stacks = []
+    for ending in hung:
+        waiting = f", waiting in {ending.waiting_in} for the other ranks" if ending.waiting_in else ""
+        stack = ending.stack or "(it gave no stack: it was stopped, or blocks all signals)"
+        stacks.append(f"rank {ending.rank}{waiting}, most recent call first:\n{stack}")
+    started = any(r.phase == "setup" for e in hung for r in e.reports)
+    ended = any(e.body_ended for e in hung)
+    return Outcome(
+        result="failed",
+        phase="teardown" if ended else "call" if started else "setup",
+        root=hung[0].rank,
+        headline=(
+            f"timed out after {record.plan.timeout:g} s with {ranks_text(e.rank for e in hung)} still running "
+            f"({_group(record.plan)})"
+        ),
+        details="\n\n".join(stacks),
+        notes=tuple(n for n in _notes(record, None) if n.rank not in {e.rank for e in hung}),
+    )
+
+
+def _group(plan: Plan) -> str:
+    ranks = "1 rank" if plan.world_size == 1 else f"{plan.world_size} ranks"
+    return f"of {ranks}, {plan.backend} on {plan.device}"
+
+
+def _how_it_died(ending: RankEnding) -> str:
+    if ending.signal is not None:
+        how = f"it was killed by {signal_name(ending.signal)}"
+    else:
+        how = f"it left with exit code {ending.exit_code}"
+    return f"{how} {'after' if ending.body_ended else 'before'} the test's body ended"
+
+
+def _same_verdict(ending: RankEnding, report: PhaseReport) -> bool:
+    return report.verdict is not None and any(r.verdict == report.verdict for r in ending.reports)
+
+
+def crash_message(report: PhaseReport) -> str:
+    """The last line of a failure, as pytest's summary has it."""
+    longrepr = report.data.get("longrepr")
+    if isinstance(longrepr, dict):
+        crash = longrepr.get("reprcrash") or {}
+        return str(crash.get("message", ""))
+    if isinstance(longrepr, str):
+        return longrepr
+    return ""
+
+
+def _notes(record: RunRecord, root: int | None, shown: PhaseReport | None = None) -> tuple[Note, ...]:
+    notes = []
+    for ending in record.endings:
+        if ending.rank == root:
+            continue
+        if shown is not None and _same_verdict(ending, shown):
+            continue
+        notes.append(_note(ending))
+    return tuple(notes)
+
+
+def _note(ending: RankEnding) -> Note:
+    failure = _failure(ending)
+    skip = _skip(ending)
+    if failure is not None and failure.report is not None:
+        report = failure.report
+        message = re.sub(r"\s+", " ", crash_message(report)).strip()
+        how = "lost its peer" if report.reaction else f"failed in {report.phase}"
+        return Note(rank=ending.rank, text=f"{how}: {message}")
+    if skip is not None:
+        return Note(rank=ending.rank, text=f"skipped: {skip_reason(skip)}")
+    match ending.kind:
+        case "died":
+            return Note(rank=ending.rank, text=_how_it_died(ending), details=ending.stack)
+        case "never-started":
+            lines = ending.text.strip().splitlines() or [""]
+            return Note(rank=ending.rank, text=f"could not start: {lines[-1]}")
+        case "hung" | "stopped":
+            if ending.body_ended:
+                return Note(rank=ending.rank, text="its body had ended")
+            if ending.waiting_in:
+                return Note(rank=ending.rank, text=f"was waiting in {ending.waiting_in}, and was stopped")
+            return Note(rank=ending.rank, text="was still running, and was stopped", details=ending.stack)
+    return Note(rank=ending.rank, text="passed")

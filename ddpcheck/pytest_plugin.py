@@ -1,0 +1,193 @@
+"""The pytest plugin: marks, options and fixture, and the way of a marked test into its ranks and back.
+
+Importing this costs a session nothing that it does not use: the runtime is
+imported with the first ``ddp`` test, and torch never, in this process.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from ddpcheck import marks
+from ddpcheck.report.session import SessionReport
+
+if TYPE_CHECKING:
+    from ddpcheck.ranks.current import CurrentRank
+    from ddpcheck.session import Session
+
+T = TypeVar("T")
+
+WORLD_SIZE = "_ddp_world_size"
+_HELP = {
+    "ddp_timeout": "seconds that the ranks of a ddp test have, where its mark names none (default: 60)",
+    "ddp_require_gpus": "fail, instead of skipping, what needs more GPUs than there are, if there are fewer than N",
+    "ddp_report": "write what happened in the ranks, and which invariants were exercised, to this JSON file",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("ddpcheck", "distributed tests (ddpcheck)")
+    group.addoption("--ddp-timeout", type=float, default=None, metavar="SECONDS", help=_HELP["ddp_timeout"])
+    group.addoption("--ddp-require-gpus", type=int, default=None, metavar="N", help=_HELP["ddp_require_gpus"])
+    group.addoption("--ddp-report", default=None, metavar="FILE.json", help=_HELP["ddp_report"])
+    for name, text in _HELP.items():
+        parser.addini(name, text, default=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "ddp(world_size=2, backend='gloo', device='cpu', timeout=60.0): run the test in that many rank processes, "
+        "with a process group; a list of world sizes makes an item for each",
+    )
+    config.addinivalue_line("markers", "gpu: needs a CUDA device; `pytest -m gpu` runs these alone")
+    for name, kind in (("ddp_timeout", float), ("ddp_require_gpus", int)):
+        value = setting(config, name, kind)
+        if value is not None and not 0 < value < float("inf"):
+            raise pytest.UsageError(f"--{name.replace('_', '-')} {value:g}: expected a number above 0")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(SessionReport(config), "ddpcheck-report")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    session = config.stash.get(_SESSION, None)
+    if session is not None:
+        session.stop()
+
+
+_SESSION: pytest.StashKey[Session] = pytest.StashKey()
+
+
+def _session(config: pytest.Config) -> Session:
+    """The distributed side of this pytest session, made when the first test needs it."""
+    if _SESSION not in config.stash:
+        from ddpcheck.session import Session
+
+        config.stash[_SESSION] = Session(
+            config, setting(config, "ddp_timeout", float), setting(config, "ddp_require_gpus", int)
+        )
+    return config.stash[_SESSION]
+
+
+def _in_host(config: pytest.Config) -> bool:
+    """Whether this session collects for ranks, and is not the user's."""
+    return config.pluginmanager.hasplugin("ddpcheck-host")
+
+
+# --- collecting
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
+    """Start the zygote as soon as a file with ddp tests is seen: it imports torch while pytest collects."""
+    config = parent.config
+    if _in_host(config) or config.option.collectonly:
+        return
+    if b"mark.ddp" in module_path.read_bytes():
+        _session(config).prepare(module_path)
+
+
+def read_mark(node: pytest.Item | pytest.Function, function: Any) -> marks.Mark | None:
+    """The valid mark of a test, or None; raises BadMark."""
+    found = [(mark.args, mark.kwargs) for mark in node.iter_markers("ddp")]
+    if not found:
+        return None
+    mark = marks.read(found)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise marks.BadMark(
+            "@pytest.mark.ddp cannot run an async test: make it a plain function, and call asyncio.run in it."
+        )
+    return mark
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    try:
+        mark = read_mark(metafunc.definition, metafunc.function)
+    except marks.BadMark as error:
+        pytest.fail(f"{metafunc.definition.nodeid}: {error}", pytrace=False)
+    if mark is not None and mark.listed:
+        metafunc.fixturenames.append(WORLD_SIZE)
+        ids = [f"{n}rank" if n == 1 else f"{n}ranks" for n in mark.world_sizes]
+        metafunc.parametrize(WORLD_SIZE, mark.world_sizes, ids=ids, indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _in_host(config):
+        return
+    for item in items:
+        try:  # tests of unittest's classes pass by pytest_generate_tests
+            mark = read_mark(item, getattr(item, "obj", None))
+            if mark is not None and mark.listed and WORLD_SIZE not in _params(item):
+                raise marks.BadMark(
+                    "@pytest.mark.ddp(world_size=[…]) cannot multiply a method of unittest.TestCase: name one world "
+                    "size, or write a plain class."
+                )
+        except marks.BadMark as error:
+            raise pytest.UsageError(f"{item.nodeid}: {error}") from None
+        if mark is not None and mark.device == "cuda" and item.get_closest_marker("gpu") is None:
+            item.add_marker("gpu")
+
+
+def _params(item: pytest.Item) -> dict[str, Any]:
+    callspec = getattr(item, "callspec", None)
+    return dict(callspec.params) if callspec is not None else {}
+
+
+# --- running
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    if _in_host(item.config):
+        return None
+    mark = read_mark(item, getattr(item, "obj", None))
+    if mark is None:
+        return None
+    world_size = _params(item).get(WORLD_SIZE, mark.world_sizes[0])
+    _session(item.config).run_item(item, nextitem, mark, world_size)
+    return True
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is not None and item.get_closest_marker("ddp") is None:
+        import torch
+
+        if not torch.cuda.is_available():
+            required = setting(item.config, "ddp_require_gpus", int)
+            refuse = pytest.fail if required else pytest.skip
+            refuse("needs a CUDA device, and torch sees none")
+
+
+def setting(config: pytest.Config, name: str, kind: Callable[[str], T]) -> T | None:
+    """The option of this name, or else the value in the ini file, or else None."""
+    value = config.getoption(name)
+    if value is not None:
+        return value  # type: ignore[no-any-return]
+    text = config.getini(name)
+    if not text:
+        return None
+    try:
+        return kind(str(text))
+    except ValueError:
+        raise pytest.UsageError(f"{name} = {text} in the ini file: expected a number") from None
+
+
+@pytest.fixture
+def ddp(request: pytest.FixtureRequest) -> CurrentRank:
+    """The rank that runs this test: rank, world_size, device, backend, tmp_path and wrap()."""
+    from ddpcheck.ranks.current import OutsideRank, current
+
+    try:
+        return current("the fixture `ddp`")
+    except OutsideRank as error:
+        pytest.fail(f"{request.node.nodeid}: {error}", pytrace=False)
+
+
+@pytest.fixture(name=WORLD_SIZE)
+def _world_size(request: pytest.FixtureRequest) -> Any:
+    return request.param

@@ -1,0 +1,99 @@
+"""Where the ranks' evidence meets: one verdict for all, or the reason why there can be none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from ddpcheck.model import CheckRun, Finding, Question
+from ddpcheck.ranks import wire
+from ddpcheck.wording import ranks_text
+
+Judge = Callable[[str, Sequence[Any], Sequence[Sequence[Any]]], "tuple[Finding, ...] | Question"]
+"""Called with a check id, each rank's facts, and each rank's answers, round by round."""
+
+
+class Exchange:
+    """The assertion that the ranks of one test are in, if any.
+
+    It is given what arrives and returns what to send; it never waits, so a
+    rank that does not come can hold up nobody but those who chose to wait.
+    """
+
+    def __init__(self, world_size: int, judge: Judge) -> None:
+        self.world_size = world_size
+        self.judge = judge
+        self.done: list[CheckRun] = []
+        self._reset()
+
+    def _reset(self) -> None:
+        self.waiting: dict[int, wire.Evidence] = {}
+        self._rounds: list[list[Any]] = []
+        self._answers: dict[int, Any] = {}
+        self._asked = False
+
+    def arrive(self, rank: int, evidence: wire.Evidence) -> None:
+        self.waiting[rank] = evidence
+
+    def answer(self, rank: int, facts: Any) -> None:
+        self._answers[rank] = facts
+
+    def step(self, gone: set[int]) -> dict[int, wire.Message]:
+        """Return a message for each rank that can go on, given the ranks whose body is over."""
+        absent = gone - self.waiting.keys()
+        if not self.waiting or len(self.waiting) + len(absent) < self.world_size:
+            return {}
+        if absent or len({(e.check, e.title) for e in self.waiting.values()}) > 1:
+            return self._close((self._asymmetry(absent),))
+        if self._asked:
+            if len(self._answers) < self.world_size:
+                return {}
+            self._rounds.append([self._answers[rank] for rank in range(self.world_size)])
+            self._answers = {}
+        facts = [self.waiting[rank].facts for rank in range(self.world_size)]
+        result = self.judge(self.waiting[0].check, facts, self._rounds)
+        if isinstance(result, Question):
+            self._asked = True
+            return {rank: wire.Ask(question=result) for rank in self.waiting}
+        return self._close(tuple(f if f.where else replace(f, where=self.waiting[0].where) for f in result))
+
+    def _close(self, findings: tuple[Finding, ...]) -> dict[int, wire.Message]:
+        """Give everyone who waits the same verdict, and be ready for the next assertion."""
+        first = self.waiting[min(self.waiting)]
+        violated = any(finding.severity == "error" for finding in findings)
+        self.done.append(
+            CheckRun(
+                check=first.check,
+                status="violated" if violated else "held",
+                findings=findings,
+                where=first.where,
+            )
+        )
+        verdict = wire.Verdict(findings=findings, number=len(self.done), at=time.monotonic())
+        out: dict[int, wire.Message] = dict.fromkeys(self.waiting, verdict)
+        self._reset()
+        return out
+
+    def _asymmetry(self, absent: set[int]) -> Finding:
+        calls: dict[str, list[int]] = {}
+        for rank, evidence in sorted(self.waiting.items()):
+            calls.setdefault(f"{evidence.title} ({evidence.where})", []).append(rank)
+        found = [f"{ranks_text(ranks)} called {call}" for call, ranks in calls.items()]
+        if absent:
+            found.append(f"{ranks_text(absent)} ended the test's body without a call")
+        first = self.waiting[min(self.waiting)]
+        return Finding(
+            check=first.check,
+            severity="error",
+            ranks=tuple(sorted(self.waiting)),
+            subject=first.title,
+            message="expected every rank to call the same assertion. Found: " + "; ".join(found) + ".",
+            where=first.where,
+            advice=(
+                "Call it on every rank: outside of `if ddp.rank == 0:`, and of loops whose length differs "
+                "between ranks."
+            ),
+        )

@@ -1,0 +1,56 @@
+"""The process group of a rank: made over a file, bound to loopback, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from ddpcheck.model import Plan
+
+LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
+
+
+def environment(rank: int, world_size: int) -> dict[str, str]:
+    """What a launcher would have put into the environment, and where sockets may listen.
+
+    No address and no port: the group exists before the test begins.
+    """
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "GLOO_SOCKET_IFNAME": LOOPBACK,
+        "NCCL_SOCKET_IFNAME": LOOPBACK,
+    }
+
+
+def join(plan: Plan, rank: int, run_dir: str) -> None:
+    """Join the default process group; returns when this rank is connected to all others.
+
+    A file store in the private folder of this run needs no port. Its own
+    timeouts lie beyond the test's, so that the deadline is told as a deadline.
+    """
+    import torch
+    import torch.distributed as dist
+
+    if plan.device == "cuda":
+        torch.cuda.set_device(rank)
+    store = dist.FileStore(os.fspath(Path(run_dir) / "store"), plan.world_size)
+    dist.init_process_group(
+        plan.backend,
+        store=store,
+        rank=rank,
+        world_size=plan.world_size,
+        timeout=timedelta(seconds=plan.timeout + 120),
+    )
+
+
+def leave() -> None:
+    """Destroy what groups there are; a test may have done so itself."""
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,183 @@
+"""A pytest session inside a process of ours: it collects as the user's session does, and runs one item.
+
+The user's session and this one collect the same files; only a test's id
+crosses. So ranks have assertion rewriting, fixtures and parameters for
+nothing, and no function or exception has to travel.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from _pytest.config import Config  # fromdictargs is pytest's constructor for subprocesses; pytest-xdist's too
+
+from ddpcheck.model import PhaseReport, Plan, WarningRecord
+from ddpcheck.ranks import reaction, wire
+from ddpcheck.ranks.current import Violation
+
+
+class CannotCollect(Exception):
+    """The test is not there when its file is collected again."""
+
+
+class Host:
+    """The pytest plugin that turns a session into a source of single items."""
+
+    def __init__(self, hello: wire.Hello, serve: Callable[[Host], None]) -> None:
+        self.hello = hello
+        self._serve = serve
+        self._items: dict[str, pytest.Item] = {}
+        self._collected: dict[str, str] = {}
+        self._errors: list[str] = []
+        self.session: pytest.Session | None = None
+
+    def run(self) -> None:
+        """Set the session up, serve, and tear the session down."""
+        os.chdir(self.hello.cwd)
+        config = Config.fromdictargs(self.hello.options, list(self.hello.args))
+        # Plugins that write reports know a worker by this attribute, and leave the writing to the main process.
+        config.workerinput = self.hello.workerinput  # type: ignore[attr-defined]
+        config.pluginmanager.register(self, "ddpcheck-host")
+        config.hook.pytest_cmdline_main(config=config)
+
+    # --- hooks
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        self.session = session
+        session.config.args = []  # what is collected is what is asked for
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        self._serve(self)
+        return True
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        # Kept here, since hooks that deselect see less than the whole session.
+        self._items[item.nodeid] = item
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._errors.append(report.longreprtext)
+
+    # --- items
+
+    def has_collected(self, path: str) -> bool:
+        return path in self._collected
+
+    def collect(self, path: str) -> None:
+        """Collect the tests of one file; an error is kept for those who ask for its tests."""
+        assert self.session is not None
+        self._errors = []
+        try:
+            self.session.perform_collect([path], genitems=True)
+        except pytest.UsageError as error:
+            self._errors.append(str(error))
+        self._collected[path] = "\n".join(self._errors)
+
+    def item(self, plan: Plan) -> pytest.Item:
+        """The test of this plan; raises CannotCollect with a sentence that says why not."""
+        item = self._items.get(plan.nodeid)
+        if item is not None:
+            return item
+        error = self._collected.get(plan.path, "")
+        if error:
+            raise CannotCollect(f"{plan.path} could not be collected in a rank:\n{error}")
+        raise CannotCollect(
+            f"{plan.nodeid} is not there when {plan.path} is collected again. Its id must be the same every time: "
+            "give parameters ids that depend on neither time, chance nor the order of a set."
+        )
+
+
+class RankReporter:
+    """The pytest plugin that runs the phases of an item in a rank and reports each."""
+
+    def __init__(self, plan: Plan, rank: int, channel: wire.Channel) -> None:
+        self.plan, self.rank, self.channel = plan, rank, channel
+        self.pid = os.getpid()
+        self.exit_reason: str | None = None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
+        try:
+            if self._phase(item, "setup"):
+                if self._phase(item, "call"):
+                    self._guard()
+                    self.channel.send(wire.BodyEnded())
+                    # The group stays until every body has ended: a rank that
+                    # leaves early closes connections that others still use.
+                    assert isinstance(self.channel.receive(), wire.Release)
+            self._phase(item, "teardown", nextitem=None)
+        except pytest.exit.Exception as error:
+            self.exit_reason = str(error)
+        return True
+
+    def _phase(self, item: pytest.Item, when: Any, **arguments: Any) -> bool:
+        hook = getattr(item.ihook, f"pytest_runtest_{when}")
+        call: pytest.CallInfo[None] = pytest.CallInfo.from_call(
+            lambda: hook(item=item, **arguments), when=when, reraise=pytest.exit.Exception
+        )
+        at = time.monotonic()
+        self._guard()
+        report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
+        error = call.excinfo.value if call.excinfo else None
+        verdict = None
+        if isinstance(error, Violation):
+            at, verdict = error.at, error.number
+        data = item.config.hook.pytest_report_to_serializable(config=item.config, report=report)
+        self.channel.send(
+            wire.Reported(
+                report=PhaseReport(
+                    phase=when,
+                    outcome=report.outcome,
+                    at=at,
+                    data=data,
+                    reaction=error is not None and reaction.is_reaction(error),
+                    unexpected_pass=report.failed and error is None,
+                    verdict=verdict,
+                )
+            )
+        )
+        return report.passed
+
+    def _guard(self) -> None:
+        """End a process that the test forked and that came back out of the test: it is no rank."""
+        if os.getpid() != self.pid:
+            os._exit(70)
+
+    def pytest_warning_recorded(
+        self, warning_message: Any, when: str, nodeid: str, location: tuple[str, int, str] | None
+    ) -> None:
+        category = warning_message.category
+        self.channel.send(
+            wire.Warned(
+                warning=WarningRecord(
+                    message=str(warning_message.message),
+                    category=category.__qualname__,
+                    module=category.__module__,
+                    file=warning_message.filename,
+                    line=warning_message.lineno,
+                    when=when,
+                )
+            )
+        )
+
+
+def give_own_folders(config: pytest.Config, plan: Plan, rank: int) -> None:
+    """Give this rank a base of its own for ``tmp_path``; ranks that make one base at once would race."""
+    base = Path(plan.own_dirs) / f"rank{rank}"
+    base.mkdir(parents=True, exist_ok=True, mode=0o700)
+    config._tmp_path_factory._basetemp = base  # type: ignore[attr-defined]
+
+
+def capture_anew(config: pytest.Config, method: str) -> None:
+    """Capture into files of this process: those of a parent would mix what its children write."""
+    manager: Any = config.pluginmanager.getplugin("capturemanager")
+    if manager is not None:
+        manager.stop_global_capturing()
+        manager._method = method
+        manager.start_global_capturing()

@@ -1,0 +1,190 @@
+"""The pytest process's end of the runtime: it starts the zygote, asks it for runs, and replaces it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from ddpcheck.model import Plan, RunRecord, never_started
+from ddpcheck.ranks import wire
+from ddpcheck.ranks.preload import single_threaded
+from ddpcheck.ranks.processes import RUN_VARIABLE, sweep
+from ddpcheck.ranks.starting import launch
+from ddpcheck.wording import signal_name
+
+STOP_PATIENCE = 5.0
+"""Seconds that the zygote has for the session's own finishing hooks."""
+
+
+class InternalError(Exception):
+    """ddpcheck itself failed; never the user's program."""
+
+
+class Launcher:
+    """Runs tests in ranks; holds the one zygote of a session."""
+
+    def __init__(
+        self, options: dict[str, Any], args: list[str], workerinput: dict[str, Any], cwd: str, show_output: bool
+    ) -> None:
+        self._options, self._args, self._workerinput, self._cwd = options, args, workerinput, cwd
+        self._show_output = show_output
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: wire.Channel | None = None
+        self._runtime_dir = ""
+        self._ready: wire.Ready | None = None
+        self._fresh_paths: dict[str, str] = {}
+        self.on_fresh: Callable[[str, str], None] = lambda path, reason: None
+        """Called with a path and a reason when the ranks of its tests cannot be forked."""
+
+    # --- the zygote's life
+
+    def start(self) -> None:
+        """Start the zygote, if it does not run; returns at once, while it still imports torch."""
+        if self._process is not None:
+            return
+        self._runtime_dir = tempfile.mkdtemp(prefix="ddpcheck-")  # mode 0700
+        ours, theirs = socket.socketpair()
+        environment = single_threaded(dict(os.environ)) | {RUN_VARIABLE: self._runtime_dir}
+        with theirs, self._log_file() as log:
+            self._process = launch(
+                "ddpcheck.ranks.zygote",
+                theirs.fileno(),
+                sys.path,
+                environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the pytest process, which then tells
+            )
+        self._channel = wire.Channel(ours)
+        self._channel.send(
+            wire.Hello(
+                options=self._options,
+                args=self._args,
+                sys_path=list(sys.path),
+                cwd=self._cwd,
+                workerinput=self._workerinput,
+                runtime_dir=self._runtime_dir,
+            )
+        )
+
+    def _log_file(self) -> Any:
+        if self._show_output:
+            return contextlib.nullcontext(None)
+        return (Path(self._runtime_dir) / "zygote.log").open("wb")
+
+    def stop(self) -> None:
+        """End the zygote and everything below it."""
+        if self._process is None or self._channel is None:
+            return
+        with contextlib.suppress(wire.Closed):
+            self._channel.send(wire.Stop())
+        try:
+            self._process.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._discard()
+
+    def _discard(self) -> str:
+        """Forget a zygote that has ended or must end; returns what it wrote last."""
+        assert self._process is not None and self._channel is not None
+        self._channel.close()
+        try:
+            code = self._process.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        if code != 0:
+            sweep(self._runtime_dir)
+        log = Path(self._runtime_dir) / "zygote.log"
+        tail = log.read_text(errors="replace")[-4000:] if log.exists() else ""
+        shutil.rmtree(self._runtime_dir, ignore_errors=True)
+        self._process = self._channel = self._ready = None
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"left with exit code {code}"
+        return f"the process that ranks come from {how}\n{tail}".strip()
+
+    # --- what it is asked
+
+    def prepare(self, path: str) -> None:
+        """Have a file collected in the background, so that its first test need not wait."""
+        self.start()
+        assert self._channel is not None
+        if path not in self._fresh_paths:
+            with contextlib.suppress(wire.Closed):
+                self._channel.send(wire.Collect(path=path))
+
+    def gpus(self) -> int:
+        """The number of GPUs that ranks would see, asked of a process that has torch."""
+        self.start()
+        try:
+            return self._await_ready().gpus
+        except wire.Closed:
+            return 0
+
+    def run(self, plan: Plan) -> RunRecord:
+        """Run one test in its ranks and return what happened; raises InternalError if ddpcheck failed."""
+        while True:
+            self.start()
+            try:
+                fresh = plan.path in self._fresh_paths or bool(self._cannot_fork(plan.path))
+                message = self._ask(wire.Run(plan=replace(plan, fresh=fresh)))
+            except wire.Closed:
+                text = self._discard()
+                if plan.path in self._fresh_paths:
+                    return never_started(plan, text)
+                # Most likely importing the tests crashed it: with ranks of
+                # their own it is seen which rank, and the others' tests go on.
+                self._start_afresh(plan.path, text)
+                continue
+            match message:
+                case wire.Ran(record=record):
+                    return record
+                case wire.Spoiled(path=path, reason=reason):
+                    self._start_afresh(path, f"importing it, {reason}")
+                    self.stop()
+                case wire.Broken(text=text):
+                    raise InternalError(text)
+                case _:
+                    raise InternalError(f"the zygote sent {message!r}")
+
+    def _start_afresh(self, path: str, reason: str) -> None:
+        self._fresh_paths[path] = reason
+        self.on_fresh(path, reason)
+
+    def _cannot_fork(self, path: str) -> str:
+        reason = self._await_ready().cannot_fork
+        if reason:
+            self._start_afresh(path, reason)
+        return reason
+
+    def _await_ready(self) -> wire.Ready:
+        assert self._channel is not None
+        if self._ready is None:
+            message = self._channel.receive()
+            assert isinstance(message, wire.Ready), message
+            self._ready = message
+        return self._ready
+
+    def _ask(self, message: wire.Message) -> wire.AnyMessage:
+        assert self._channel is not None
+        self._channel.send(message)
+        try:
+            return self._channel.receive()
+        except KeyboardInterrupt:
+            # The ranks first: nothing of them may be left when pytest says that it was interrupted.
+            with contextlib.suppress(wire.Closed):
+                self._channel.send(wire.Abort())
+                self._channel.sock.settimeout(STOP_PATIENCE)
+                with contextlib.suppress(TimeoutError):
+                    self._channel.receive()
+                self._channel.sock.settimeout(None)
+            raise

@@ -1,0 +1,110 @@
+"""What a zygote imports before it forks, and the state that it must not have by then."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import sys
+import threading
+
+from ddpcheck.ranks.processes import native_threads
+
+THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_KEPT = "DDPCHECK_KEPT_"
+
+_LAZY = (
+    "torch.distributed",
+    "torch.nn.parallel",
+    "torch.utils.data",
+    "torch.utils.data.distributed",
+    "torch.optim",
+    # The first DistributedDataParallel imports these: half of a short test's time.
+    "torch._dynamo.utils",
+    "torch.profiler._cupti_monitor",
+)
+
+
+def single_threaded(environment: dict[str, str]) -> dict[str, str]:
+    """The environment of a zygote: numeric libraries start no thread pool that a fork would lose.
+
+    What the user had set is kept aside and comes back in every rank.
+    """
+    kept = {_KEPT + name: environment[name] for name in THREAD_SETTINGS if name in environment}
+    return environment | kept | dict.fromkeys(THREAD_SETTINGS, "1")
+
+
+def restore_thread_settings() -> None:
+    """Give a rank the user's settings; one OpenMP thread where there are none, as torchrun does."""
+    import torch
+
+    for name in THREAD_SETTINGS:
+        value = os.environ.pop(_KEPT + name, None)
+        if value is not None:
+            os.environ[name] = value
+        elif name != "OMP_NUM_THREADS":
+            os.environ.pop(name, None)
+    with contextlib.suppress(ValueError):
+        torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+
+def import_torch() -> None:
+    """Import torch and what DistributedDataParallel would import later, without running any of it."""
+    import torch  # noqa: F401
+
+    for name in _LAZY:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+class ForkSafety:
+    """Tells whether this process may still be forked from, and if not, why."""
+
+    def __init__(self) -> None:
+        self._baseline = native_threads()
+        self._python = {thread.ident for thread in threading.enumerate()}
+
+    def lost(self) -> str:
+        """Return what makes forking unsafe, as the end of a sentence; empty if nothing does."""
+        if not hasattr(os, "fork") or sys.platform != "linux":
+            return f"{sys.platform} has no safe fork"
+        started = native_threads() - self._baseline
+        if started > 0:
+            names = [t.name for t in threading.enumerate() if t.ident not in self._python]
+            named = f" ({', '.join(names)})" if names else " (native)"
+            return f"it started {started} thread{'s' if started > 1 else ''}{named}"
+        import torch
+
+        if torch.cuda.is_initialized():
+            return "it initialised CUDA"
+        if torch.distributed.is_initialized():
+            return "it made a process group"
+        if _autograd_ran():
+            return "it ran autograd (a backward pass)"
+        return ""
+
+    def settle(self) -> None:
+        """Make what is here now cheap to share: no collection of a rank will touch it."""
+        gc.collect()
+        gc.freeze()
+
+
+def _autograd_ran() -> bool:
+    """Whether a child could not use autograd, because this process has.
+
+    torch forbids backward in the child of a process that ran it; that is
+    only seen by trying, in a child.
+    """
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            import torch
+
+            torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    return status != 0

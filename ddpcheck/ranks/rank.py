@@ -1,0 +1,123 @@
+"""The life of a rank: become one, join the group, run the test, say how it went, and leave."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import multiprocessing
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+import traceback
+from typing import NoReturn
+
+from ddpcheck.model import Leftover, Plan
+from ddpcheck.ranks import group, stacks, wire
+from ddpcheck.ranks.current import CurrentRank, set_current
+from ddpcheck.ranks.host import CannotCollect, Host, RankReporter, capture_anew, give_own_folders
+from ddpcheck.ranks.preload import restore_thread_settings
+from ddpcheck.ranks.processes import adopt_orphans, children, describe, die_with_parent, has_children
+from ddpcheck.ranks.reaction import is_reaction
+
+
+def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: str, parent: int) -> NoReturn:
+    """Live as this rank until the process ends. Never returns and never raises."""
+    code = 1
+    try:
+        channel = _out_of_reach(channel)
+        try:
+            _become(rank, plan, run_dir, parent)
+            assert host.session is not None
+            config = host.session.config
+            give_own_folders(config, plan, rank)
+            item = host.item(plan)
+            capture_anew(config, plan.capture)
+            group.join(plan, rank, run_dir)
+            set_current(CurrentRank(plan, rank, run_dir, channel))
+            channel.send(wire.Joined())
+            # No body begins before every rank has every connection: a short
+            # one would leave while its peers still connect to it.
+            assert isinstance(channel.receive(), wire.Go)
+        except wire.Closed:
+            raise
+        except CannotCollect as error:
+            channel.send(wire.CouldNotStart(text=str(error)))
+            raise
+        except BaseException as error:
+            channel.send(wire.CouldNotStart(text=traceback.format_exc(), reaction=is_reaction(error)))
+            raise
+        reporter = RankReporter(plan, rank, channel)
+        config.pluginmanager.register(reporter, "ddpcheck-rank")
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+        leftovers = _leftovers(rank)
+        group.leave()
+        save_coverage()
+        channel.send(wire.Done(leftovers=leftovers, exit_reason=reporter.exit_reason))
+        code = 0
+    except (wire.Closed, CannotCollect):
+        pass
+    except BaseException:
+        # Into the log of the zygote; the supervisor tells of a rank that left.
+        with contextlib.suppress(Exception):
+            os.write(2, traceback.format_exc().encode("utf-8", "replace"))
+    finally:
+        # Not sys.exit: gloo's threads may abort a correct program while the
+        # interpreter is torn down, and all that matters has been said.
+        os._exit(code)
+
+
+def _become(rank: int, plan: Plan, run_dir: str, parent: int) -> None:
+    die_with_parent(parent)
+    adopt_orphans()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    stacks.arm(run_dir, rank)
+    restore_thread_settings()
+    os.environ.update(group.environment(rank, plan.world_size))
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        # Interpreters of their own would have seeds of their own; a fork copies its parent's.
+        numpy.random.seed()
+
+
+def _out_of_reach(channel: wire.Channel) -> wire.Channel:
+    """Move the channel to a high descriptor, where no test that closes or redirects low ones meets it."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = 512 if soft == resource.RLIM_INFINITY else min(512, soft // 2)
+    fd = fcntl.fcntl(channel.fileno(), fcntl.F_DUPFD_CLOEXEC, lowest)
+    channel.close()
+    return wire.Channel(socket.socket(fileno=fd))
+
+
+def _leftovers(rank: int) -> tuple[Leftover, ...]:
+    """What the test has left running in this rank: threads that are no daemons, and processes."""
+    found = [
+        Leftover(kind="thread", name=thread.name, rank=rank)
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread() and not thread.daemon
+    ]
+    for process in multiprocessing.active_children():
+        if process.daemon:  # an ordinary exit would end these
+            process.terminate()
+            process.join(0.5)
+    if has_children():
+        found += [
+            Leftover(kind="process", name=describe(process), rank=rank)
+            for process in children()
+            if "resource_tracker" not in describe(process)  # multiprocessing's own; it ends with the rank
+        ]
+    return tuple(found)
+
+
+def save_coverage() -> None:
+    """Save what coverage has measured in this process, before anybody is told that it is done."""
+    module = sys.modules.get("coverage")
+    measuring = module.Coverage.current() if module is not None else None
+    if measuring is not None:
+        measuring.stop()
+        measuring.save()
+
+

@@ -1,0 +1,95 @@
+"""The Python stack of a rank, taken from outside, also when native code holds the GIL."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+# The last real-time signals are the ones that programs, launchers and
+# schedulers leave alone; SIGUSR1 and SIGUSR2 are spoken for.
+DUMP_SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2) - (1 if hasattr(signal, "SIGRTMAX") else 0)
+
+_kept_open: list[object] = []
+
+
+def stack_file(run_dir: str, rank: int) -> Path:
+    return Path(run_dir) / f"rank{rank}.stack"
+
+
+def arm(run_dir: str, rank: int) -> None:
+    """Let this rank write its stack to a file of its own, on request and when it crashes.
+
+    The handler runs in C, on whatever thread gets the signal, and needs no GIL.
+    """
+    file = stack_file(run_dir, rank).open("w")
+    _kept_open.append(file)
+    faulthandler.enable(file, all_threads=True)
+    faulthandler.register(DUMP_SIGNAL, file, all_threads=True)
+
+
+def take(run_dir: str, ranks: dict[int, int], patience: float = 1.0) -> dict[int, str]:
+    """Ask the processes in ``ranks`` (rank to pid) for their stacks, all at once.
+
+    Returns what each wrote within ``patience`` seconds; an empty text for one
+    that could not write (stopped, or not yet armed).
+    """
+    for rank, pid in ranks.items():
+        if stack_file(run_dir, rank).exists():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, DUMP_SIGNAL)
+    end = time.monotonic() + patience
+    pending = set(ranks)
+    size: dict[int, int] = {}
+    while pending and time.monotonic() < end:
+        time.sleep(0.03)
+        for rank in list(pending):
+            path = stack_file(run_dir, rank)
+            now = path.stat().st_size if path.exists() else 0
+            # faulthandler marks no end: it has ended when it has stopped growing.
+            if now and now == size.get(rank):
+                pending.discard(rank)
+            size[rank] = now
+    return {rank: read(run_dir, rank) for rank in ranks}
+
+
+def read(run_dir: str, rank: int) -> str:
+    """The stack that a rank has written, without the frames below the test itself."""
+    path = stack_file(run_dir, rank)
+    if not path.exists():
+        return ""
+    return tidy(path.read_text(errors="replace"))
+
+
+_FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)')
+_BELOW_THE_TEST = (
+    os.sep + "_pytest" + os.sep,
+    os.sep + "pluggy" + os.sep,
+    os.sep + os.path.join("ddpcheck", "ranks") + os.sep,
+    os.sep + os.path.join("ddpcheck", "pytest_plugin.py"),
+)
+
+
+def tidy(text: str) -> str:
+    """Keep each thread's frames down to the test, most recent call first, as faulthandler has them."""
+    kept: list[str] = []
+    below = False
+    for line in text.splitlines():
+        frame = _FRAME.match(line)
+        if frame is None:
+            below = False
+            if line.startswith("Extension modules"):
+                continue
+            kept.append(line)
+            continue
+        own = any(part in frame["file"] for part in _BELOW_THE_TEST)
+        # Our own frames above the test (an assertion that waits) stay out as well.
+        if own and frame["function"] == "pytest_pyfunc_call":
+            below = True
+        if not below and not own:
+            kept.append(line)
+    return "\n".join(kept).strip()

@@ -1,0 +1,76 @@
+"""How the processes of a test's ranks are started: forked from here, or as interpreters of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from msgspec.structs import replace
+
+from ddpcheck.model import Plan
+from ddpcheck.ranks import wire
+from ddpcheck.ranks.processes import ExitWatch
+from ddpcheck.ranks.supervisor import StartedRank
+
+
+def fork_ranks(
+    plan: Plan, control: wire.Channel, enter: Callable[[int, wire.Channel, int], NoReturn]
+) -> list[StartedRank]:
+    """Fork all ranks; in each, ``enter(rank, channel, parent)`` takes over for good."""
+    parent = os.getpid()
+    started: list[StartedRank] = []
+    for rank in range(plan.world_size):
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            # A rank holds nothing of its siblings: a held end would hide a death.
+            ours.close()
+            control.close()
+            for other in started:
+                other.channel.close()
+                other.watch.close()
+            enter(rank, wire.Channel(theirs), parent)
+        theirs.close()
+        started.append(StartedRank(rank, ExitWatch(pid), wire.Channel(ours)))
+    return started
+
+
+def start_interpreters(plan: Plan, hello: wire.Hello, run_dir: str) -> list[StartedRank]:
+    """Start an interpreter for each rank; each imports torch and collects the test by itself."""
+    started: list[StartedRank] = []
+    for rank in range(plan.world_size):
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = launch("ddpcheck.ranks.fresh", theirs.fileno(), hello.sys_path, dict(os.environ))
+        channel = wire.Channel(ours)
+        channel.send(replace(hello, plan=plan, rank=rank, runtime_dir=run_dir))
+        started.append(StartedRank(rank, ExitWatch(process.pid), channel))
+        process.returncode = 0  # the exit is watched elsewhere; this object must not wait for it
+    return started
+
+
+def launch(
+    module: str,
+    fd: int,
+    sys_path: list[str],
+    environment: dict[str, str],
+    **popen: object,
+) -> subprocess.Popen[bytes]:
+    """Start ``module.main(fd)`` in an interpreter like this one, with the same import path and flags."""
+    code = (
+        "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
+        f"from {module} import main; main(int(sys.argv[1]))"
+    )
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return subprocess.Popen(
+        [sys.executable, *flags, "-c", code, str(fd), json.dumps(sys_path)],
+        pass_fds=[fd],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        **popen,  # type: ignore[call-overload]
+    )

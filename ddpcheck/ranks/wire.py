@@ -1,0 +1,262 @@
+"""Messages between processes: typed, plain data in frames on a connected socket.
+
+A frame is four bytes of length and a msgpack body. Bodies are decoded into the
+message types below and nothing else, so that a foreign or damaged frame is an
+error and never an object with behaviour.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any, Union
+
+import msgspec
+
+from ddpcheck.model import (
+    CallSite,
+    Finding,
+    Leftover,
+    PhaseReport,
+    Plan,
+    Question,
+    RunRecord,
+    WarningRecord,
+)
+
+_LENGTH = struct.Struct("<I")
+_READ_SIZE = 1 << 16
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all messages; the class name is the tag on the wire."""
+
+
+# --- pytest process -> zygote
+
+
+class Hello(Message):
+    """How the pytest session was set up, so that the zygote can set up the same."""
+
+    options: dict[str, Any]
+    args: list[str]
+    sys_path: list[str]
+    cwd: str
+    workerinput: dict[str, Any]
+    runtime_dir: str
+    plan: Plan | None = None
+    """Only for a rank that starts as a fresh interpreter."""
+    rank: int = 0
+
+
+class Collect(Message):
+    """Import this test module now, so that it is ready when its tests are."""
+
+    path: str
+
+
+class Run(Message):
+    plan: Plan
+
+
+class Abort(Message):
+    """Stop the ranks that run; the session was interrupted."""
+
+
+class Stop(Message):
+    """Finish the session and leave."""
+
+
+# --- zygote -> pytest process
+
+
+class Ready(Message):
+    """The zygote can start ranks."""
+
+    cannot_fork: str = ""
+    """Why ranks of this session must start as fresh interpreters; empty if they may be forked."""
+    gpus: int = 0
+
+
+class Spoiled(Message):
+    """Importing this module made the zygote unfit to fork from."""
+
+    path: str
+    reason: str
+
+
+class Ran(Message):
+    record: RunRecord
+
+
+class Broken(Message):
+    """ddpcheck itself failed."""
+
+    text: str
+
+
+# --- rank -> supervisor
+
+
+class Joined(Message):
+    """The rank's process group exists."""
+
+
+class CouldNotStart(Message):
+    text: str
+    reaction: bool = False
+
+
+class Evidence(Message):
+    """The rank has come to an assertion and waits for its verdict."""
+
+    check: str
+    title: str
+    """The assertion's name, as the user wrote it."""
+    where: CallSite
+    facts: Any
+
+
+class Answer(Message):
+    facts: Any
+
+
+class Reported(Message):
+    report: PhaseReport
+
+
+class BodyEnded(Message):
+    """The test's body has returned; the rank keeps its group until all have."""
+
+
+class Warned(Message):
+    warning: WarningRecord
+
+
+class Done(Message):
+    leftovers: tuple[Leftover, ...] = ()
+    exit_reason: str | None = None
+
+
+# --- supervisor -> rank
+
+
+class Go(Message):
+    """All ranks have joined: run the test."""
+
+
+class Ask(Message):
+    question: Question
+
+
+class Verdict(Message):
+    findings: tuple[Finding, ...]
+    number: int
+    at: float
+
+
+class Release(Message):
+    """Every body has ended: tear down."""
+
+
+AnyMessage = Union[
+    Hello,
+    Collect,
+    Run,
+    Abort,
+    Stop,
+    Ready,
+    Spoiled,
+    Ran,
+    Broken,
+    Joined,
+    CouldNotStart,
+    Evidence,
+    Answer,
+    Reported,
+    BodyEnded,
+    Warned,
+    Done,
+    Go,
+    Ask,
+    Verdict,
+    Release,
+]
+
+_decoder = msgspec.msgpack.Decoder(AnyMessage)
+# A report may carry what a test put into it (record_property takes any object).
+_encoder = msgspec.msgpack.Encoder(enc_hook=repr)
+
+
+def _printable(value: Any) -> Any:
+    """Replace what UTF-8 cannot carry; captured output may hold any bytes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_printable(k): _printable(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_printable(v) for v in value]
+    return value
+
+
+def encode(message: Message) -> bytes:
+    try:
+        return _encoder.encode(message)
+    except UnicodeEncodeError:  # lone surrogates
+        return _encoder.encode(_printable(msgspec.to_builtins(message, enc_hook=repr)))
+
+
+class Closed(ConnectionError):
+    """The other end is gone."""
+
+
+class Channel:
+    """One end of a connection between two processes that ddpcheck started."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._received = bytearray()
+        self._messages: list[AnyMessage] = []
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def send(self, message: Message) -> None:
+        """Send one message; raises Closed where nobody listens any more."""
+        body = encode(message)
+        try:
+            self.sock.sendall(_LENGTH.pack(len(body)) + body)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise Closed from error
+
+    def receive(self) -> AnyMessage:
+        """Wait for the next message; raises Closed at the end of the stream."""
+        while not self._messages:
+            self._read()
+        return self._messages.pop(0)
+
+    def receive_ready(self) -> list[AnyMessage]:
+        """Read once from a readable connection: the messages that are complete now."""
+        self._read()
+        messages, self._messages = self._messages, []
+        return messages
+
+    def _read(self) -> None:
+        try:
+            data = self.sock.recv(_READ_SIZE)
+        except ConnectionResetError as error:
+            raise Closed from error
+        if not data:
+            raise Closed
+        self._received += data
+        while len(self._received) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._received)
+            end = _LENGTH.size + size
+            if len(self._received) < end:
+                return
+            body = bytes(self._received[_LENGTH.size : end])
+            del self._received[:end]
+            self._messages.append(_decoder.decode(body))

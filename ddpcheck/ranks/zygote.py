@@ -1,0 +1,131 @@
+"""The zygote: one clean process per session, from which ranks come and which watches over them.
+
+It has imported torch and collected test modules, and has done nothing else:
+no autograd, no threads, no CUDA, no test. A rank forked from it is as isolated
+as a new interpreter, and starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import traceback
+from typing import NoReturn
+
+from ddpcheck.checks import judge
+from ddpcheck.model import Plan, never_started
+from ddpcheck.ranks import wire
+from ddpcheck.ranks.host import CannotCollect, Host
+from ddpcheck.ranks.preload import ForkSafety, import_torch
+from ddpcheck.ranks.processes import adopt_orphans, die_with_parent, kill_descendants, tied_to_parent
+from ddpcheck.ranks.rank import be_rank, save_coverage
+from ddpcheck.ranks.starting import fork_ranks, start_interpreters
+from ddpcheck.ranks.supervisor import Interrupted, Supervision
+
+
+class Zygote:
+    """Serves the pytest process at the other end of ``control``."""
+
+    def __init__(self, control: wire.Channel, hello: wire.Hello, parent: int) -> None:
+        self.control, self.hello, self.parent = control, hello, parent
+        self.safety = ForkSafety()
+        self.cannot_fork = ""
+        self.spoiled: wire.Spoiled | None = None
+
+    def serve(self, host: Host) -> None:
+        """Answer until told to stop; leave at once, with nothing left, when the pytest process is gone."""
+        with tied_to_parent(self.parent):
+            import_torch()
+            import torch
+
+            self.cannot_fork = self.safety.lost()
+        self.safety.settle()
+        self.control.send(wire.Ready(cannot_fork=self.cannot_fork, gpus=torch.cuda.device_count()))
+        try:
+            while self._answer(host, self.control.receive()):
+                pass
+        except wire.Closed:
+            self._leave()
+
+    def _answer(self, host: Host, message: wire.AnyMessage) -> bool:
+        match message:
+            case wire.Collect(path=path):
+                if not self.cannot_fork:
+                    self._collect(host, path)
+            case wire.Run(plan=plan):
+                self.control.send(self._run(host, plan))
+            case wire.Abort():
+                pass  # nothing was running any more
+            case wire.Stop():
+                return False
+            case _:
+                raise AssertionError(f"the zygote was sent {message!r}")
+        return True
+
+    def _collect(self, host: Host, path: str) -> None:
+        if host.has_collected(path) or self.spoiled is not None:
+            return
+        with tied_to_parent(self.parent):
+            host.collect(path)
+            reason = self.safety.lost()
+        if reason:
+            self.spoiled = wire.Spoiled(path=path, reason=reason)
+        self.safety.settle()
+
+    def _run(self, host: Host, plan: Plan) -> wire.Message:
+        run_dir = tempfile.mkdtemp(dir=self.hello.runtime_dir)
+        try:
+            if plan.fresh or self.cannot_fork:
+                started = start_interpreters(plan, self.hello, run_dir)
+            else:
+                self._collect(host, plan.path)
+                if self.spoiled is not None:
+                    return self.spoiled
+                host.item(plan)  # for its error, said once instead of by every rank
+                started = fork_ranks(plan, self.control, self._enter(host, plan, run_dir))
+            return wire.Ran(record=Supervision(plan, started, self.control, run_dir, judge).watch())
+        except CannotCollect as error:
+            return wire.Ran(record=never_started(plan, str(error)))
+        except Interrupted:
+            return wire.Ran(record=never_started(plan, "the session was interrupted"))
+        except wire.Closed:
+            raise
+        except Exception:
+            kill_descendants()
+            return wire.Broken(text=traceback.format_exc())
+        finally:
+            shutil.rmtree(run_dir, ignore_errors=True)
+
+    def _enter(self, host: Host, plan: Plan, run_dir: str):  # type: ignore[no-untyped-def]
+        def enter(rank: int, channel: wire.Channel, parent: int) -> NoReturn:
+            be_rank(host, plan, rank, channel, run_dir, parent)
+
+        return enter
+
+    def _leave(self) -> NoReturn:
+        kill_descendants()
+        shutil.rmtree(self.hello.runtime_dir, ignore_errors=True)
+        os._exit(0)
+
+
+def main(fd: int) -> None:
+    """Be the zygote of the pytest process at the other end of the socket ``fd``."""
+    parent = os.getppid()
+    die_with_parent(parent)
+    adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the pytest process that is interrupted
+    control = wire.Channel(socket.socket(fileno=fd))
+    try:
+        hello = control.receive()
+    except wire.Closed:
+        sys.exit(0)
+    assert isinstance(hello, wire.Hello)
+    zygote = Zygote(control, hello, parent)
+    Host(hello, zygote.serve).run()
+    kill_descendants()
+    save_coverage()
+    os._exit(0)

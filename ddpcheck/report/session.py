@@ -1,0 +1,86 @@
+"""What a session has shown: which invariants were exercised how often, on the terminal and as JSON."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddpcheck.checks.catalogue import CHECKS
+
+
+class SessionReport:
+    """The pytest plugin, in the main process, that adds up what the reports of ddp tests carry."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.tests: list[dict[str, Any]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        facts = getattr(report, "ddp", None)
+        if facts is not None:
+            self.tests.append({"nodeid": report.nodeid, "outcome": report.outcome, **facts})
+
+    # --- the invariants
+
+    def checks(self) -> dict[str, dict[str, Any]]:
+        """Every check: its status, and how often it was exercised and violated."""
+        table: dict[str, dict[str, Any]] = {
+            check: {"status": "not-exercised", "exercised": 0, "violated": 0, "skipped_because": None}
+            for check in CHECKS
+        }
+        for test in self.tests:
+            for run in test["checks"]:
+                row = table[run["check"]]
+                row["exercised"] += 1
+                row["violated"] += run["status"] == "violated"
+        for row in table.values():
+            if row["exercised"]:
+                row["status"] = "violated" if row["violated"] else "held"
+        return table
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        exercised = {check: row for check, row in self.checks().items() if row["exercised"]}
+        if not exercised:
+            return
+        ranks = sum(test["world_size"] for test in self.tests)
+        terminalreporter.section(f"invariants exercised by {len(self.tests)} ddp tests in {ranks} ranks", sep="-")
+        width = max(len(check) for check in exercised)
+        for check, row in exercised.items():
+            held, violated = row["exercised"] - row["violated"], row["violated"]
+            terminalreporter.write(f"{check:<{width}}  held {held:>5}", green=held > 0)
+            terminalreporter.write_line(f"   violated {violated:>5}", red=violated > 0)
+
+    # --- the file
+
+    def pytest_sessionfinish(self) -> None:
+        path = self.config.getoption("ddp_report") or self.config.getini("ddp_report")
+        if path:
+            target = Path(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(json.dumps(self.document(), indent=1, default=str) + "\n")
+
+    def document(self) -> dict[str, Any]:
+        """The session as plain data; see docs/report.md for the fields."""
+        return {
+            "schema": 1,
+            "tests": self.tests,
+            "checks": self.checks(),
+            "versions": {
+                "ddpcheck": _version("ddpcheck"),
+                "torch": _version("torch"),
+                "python": platform.python_version(),
+            },
+        }
+
+
+def _version(package: str) -> str | None:
+    """The installed version, without importing the package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

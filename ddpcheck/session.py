@@ -1,0 +1,244 @@
+"""The distributed side of a pytest session: from an item and its mark to the reports of its run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import uuid
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddpcheck.marks import Mark
+from ddpcheck.model import Leftover, Plan, RunRecord, WarningRecord
+from ddpcheck.outcome import Outcome, decide
+from ddpcheck.ranks.launcher import InternalError, Launcher
+from ddpcheck.report.items import plain_report, reports_of
+
+DEFAULT_TIMEOUT = 60.0
+
+
+class DdpcheckWarning(pytest.PytestWarning):
+    """What a run in ranks has to say that is no failure."""
+
+
+class Session:
+    """Runs the ``ddp`` items of one pytest session."""
+
+    def __init__(self, config: pytest.Config, timeout: float | None, required_gpus: int | None) -> None:
+        self.config = config
+        self.timeout = DEFAULT_TIMEOUT if timeout is None else timeout
+        self.required_gpus = required_gpus
+        self.launcher = Launcher(
+            options=_options_for_ranks(vars(config.option)),
+            args=list(config.args),
+            workerinput=_portable(getattr(config, "workerinput", None))
+            or {"workerid": "master", "workercount": 1, "testrunuid": uuid.uuid4().hex},
+            cwd=os.getcwd(),
+            show_output=config.option.capture == "no",
+        )
+        self._said: list[str] = []
+        self.launcher.on_fresh = self._note_fresh
+
+    def _note_fresh(self, path: str, reason: str) -> None:
+        self._said.append(
+            f"the ranks of {path} start as interpreters of their own, each importing torch anew (seconds, instead of "
+            f"milliseconds): {reason}"
+        )
+
+    def prepare(self, path: Path) -> None:
+        """Get ready for the tests of this file, in the background."""
+        self.launcher.prepare(str(path))
+
+    def stop(self) -> None:
+        self.launcher.stop()
+
+    # --- one item
+
+    def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, mark: Mark, world_size: int) -> None:
+        """Run an item in its ranks and log its reports, as pytest's own protocol does in one process."""
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        reports, leaving = self._reports(item, mark, world_size)
+        if item.session.shouldfail or item.session.shouldstop:
+            nextitem = None
+        for report in reports:
+            if report.when == "teardown":
+                report = _tear_down(item, nextitem) or report
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        if leaving is not None:
+            pytest.exit(leaving)
+
+    def _reports(
+        self, item: pytest.Item, mark: Mark, world_size: int
+    ) -> tuple[Iterator[pytest.TestReport], str | None]:
+        refusal = self._refusal(item, mark, world_size)
+        if refusal is not None:
+            return iter([refusal, plain_report(item, "teardown")]), None
+        base = self._folder(item)
+        plan = self._plan(item, mark, world_size, base)
+        try:
+            record = self.launcher.run(plan)
+        except InternalError as error:
+            text = f"ddpcheck itself failed; this says nothing about the test. Please report it:\n{error}"
+            failed = plain_report(item, "setup", "failed", text)
+            return iter([failed, plain_report(item, "teardown")]), None
+        outcome = decide(record)
+        failed_by_warning = self._warn(item, record)
+        if failed_by_warning is not None:
+            return iter([plain_report(item, "call"), failed_by_warning]), None
+        self._keep_or_remove(base, outcome)
+        if outcome.result == "exit":
+            return iter([]), outcome.headline
+        return reports_of(item, record, outcome), None
+
+    def _plan(self, item: pytest.Item, mark: Mark, world_size: int, base: Path) -> Plan:
+        shared = base / "shared"
+        shared.mkdir(mode=0o700)
+        return Plan(
+            nodeid=item.nodeid,
+            path=str(item.path),
+            world_size=world_size,
+            backend=mark.backend,
+            device=mark.device,
+            timeout=self._timeout(mark),
+            shared_dir=str(shared),
+            own_dirs=str(base),
+            capture=self.config.option.capture,
+        )
+
+    def _timeout(self, mark: Mark) -> float:
+        return self.timeout if mark.timeout is None else mark.timeout
+
+    def _folder(self, item: pytest.Item) -> Path:
+        name = re.sub(r"\W", "_", item.name)[:30]
+        factory: pytest.TempPathFactory = self.config._tmp_path_factory  # type: ignore[attr-defined]
+        return factory.mktemp(name, numbered=True)
+
+    def _keep_or_remove(self, base: Path, outcome: Outcome) -> None:
+        """Follow pytest's tmp_path_retention_policy with the folders of the ranks."""
+        policy = self.config.getini("tmp_path_retention_policy")
+        if policy == "none" or (policy == "failed" and outcome.result != "failed"):
+            shutil.rmtree(base, ignore_errors=True)
+
+    def _refusal(self, item: pytest.Item, mark: Mark, world_size: int) -> pytest.TestReport | None:
+        """The report of a test that this machine has not the GPUs for; None where it has."""
+        if mark.device != "cuda":
+            return None
+        gpus = self.launcher.gpus()
+        if gpus >= world_size:
+            return None
+        there = "no GPU" if gpus == 0 else f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
+        reason = (
+            f"@pytest.mark.ddp(world_size={world_size}, device='cuda') needs a GPU for each rank, and torch sees {there}"
+        )
+        if self.required_gpus is not None and gpus < self.required_gpus:
+            return plain_report(item, "setup", "failed", f"{reason}; --ddp-require-gpus {self.required_gpus} was given")
+        path, line, _ = item.location
+        return plain_report(item, "setup", "skipped", (path, (line or 0) + 1, f"Skipped: {reason}"))
+
+    # --- warnings
+
+    def _warn(self, item: pytest.Item, record: RunRecord) -> pytest.TestReport | None:
+        """Issue the warnings of a run; a filter may make an error of one, which is then the test's teardown."""
+        call: pytest.CallInfo[None] = pytest.CallInfo.from_call(lambda: self._issue(item, record), "teardown")
+        if call.excinfo is None:
+            return None
+        report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
+        return report
+
+    def _issue(self, item: pytest.Item, record: RunRecord) -> None:
+        for text in self._said:
+            item.warn(DdpcheckWarning(text))
+        self._said.clear()
+        for text in _leftover_texts(record.leftovers):
+            item.warn(DdpcheckWarning(text))
+        for warning in dict.fromkeys(record.warnings):  # several ranks say the same
+            _rerecord(item, warning)
+
+
+def _leftover_texts(leftovers: tuple[Leftover, ...]) -> Iterator[str]:
+    for left in dict.fromkeys(leftovers):
+        who = f"rank {left.rank}" if left.rank is not None else "a rank"
+        yield f"{who} left a {left.kind} running when its test had ended: {left.name}; it was ended"
+
+
+def _rerecord(item: pytest.Item, record: WarningRecord) -> None:
+    """Record here what was recorded in a rank, where the test's filters have been applied already."""
+    category: Any = UserWarning
+    module = sys.modules.get(record.module)
+    found = getattr(module, record.category, None)
+    if isinstance(found, type) and issubclass(found, Warning):
+        category = found
+    message = warnings.WarningMessage(
+        message=record.message, category=category, filename=record.file, lineno=record.line
+    )
+    item.config.hook.pytest_warning_recorded.call_historic(
+        kwargs={"warning_message": message, "when": record.when, "nodeid": item.nodeid, "location": None}
+    )
+
+
+def _tear_down(item: pytest.Item, nextitem: pytest.Item | None) -> pytest.TestReport | None:
+    """Tear down what items before this one had set up in this process, and the next does not need."""
+    state: Any = item.session._setupstate
+    call: pytest.CallInfo[None] = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), "teardown")
+    if call.excinfo is None:
+        return None
+    report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
+    return report
+
+
+# --- the same session, for ranks
+
+_NOT_FOR_RANKS: dict[str, Any] = {
+    # What selects, distributes, writes or asks is done once, by the user's session.
+    "capture": "no",
+    "collectonly": False,
+    "usepdb": False,
+    "xmlpath": None,
+    "lf": False,
+    "failedfirst": False,
+    "stepwise": False,
+    "stepwise_skip": False,
+    "newfirst": False,
+    "keyword": "",
+    "markexpr": "",
+    "deselect": None,
+    "maxfail": 0,
+    "pyargs": False,
+    "numprocesses": None,
+    "dist": "no",
+    "tx": [],
+    "distload": False,
+    "cov_source": [],
+    "no_cov": True,
+}
+
+
+def _options_for_ranks(options: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in options.items() if _is_portable(value)}
+    kept.update((name, value) for name, value in _NOT_FOR_RANKS.items() if name in options)
+    kept["plugins"] = [*(kept.get("plugins") or []), "no:terminal"]
+    return _portable(kept)  # type: ignore[no-any-return]
+
+
+def _is_portable(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_portable(v) for v in value)
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is_portable(v) for k, v in value.items())
+    return value is None or isinstance(value, (bool, int, float, str, os.PathLike))
+
+
+def _portable(value: Any) -> Any:
+    """The same as plain data; what is no plain data is left out."""
+    if isinstance(value, dict):
+        return {k: _portable(v) for k, v in value.items() if _is_portable(v)}
+    if isinstance(value, (list, tuple)):
+        return [_portable(v) for v in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

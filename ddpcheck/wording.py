@@ -1,0 +1,42 @@
+"""How ranks, counts and places are said in messages, the same everywhere."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """``rank 1``, ``ranks 0 and 2``, ``ranks 0-3, 5``."""
+    ordered = sorted(set(ranks))
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    if len(ordered) == 2:
+        return f"ranks {ordered[0]} and {ordered[1]}"
+    spans: list[tuple[int, int]] = []
+    for rank in ordered:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], rank)
+        else:
+            spans.append((rank, rank))
+    return "ranks " + ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 sample``, ``3 samples``, ``2,048 batches``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def listing(names: Iterable[str], most: int = 5) -> str:
+    """The first names, and how many more there are."""
+    all_names = list(names)
+    shown = ", ".join(all_names[:most])
+    return shown if len(all_names) <= most else f"{shown} and {len(all_names) - most} more"
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV`` for 11; the number itself for one that has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
