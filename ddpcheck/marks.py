@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import Any
-
-from ddpcheck.model import Struct
+from typing import Any, NamedTuple
 
 KEYWORDS = ("world_size", "backend", "device", "timeout")
 BACKENDS = ("gloo", "nccl")
@@ -17,7 +15,7 @@ class BadMark(Exception):
     """The mark says what cannot be; the text names it and the mend."""
 
 
-class Mark(Struct):
+class Mark(NamedTuple):
     """A valid ``ddp`` mark, with its defaults filled in."""
 
     world_sizes: tuple[int, ...] = (2,)

@@ -59,12 +59,23 @@ class Finding(Struct):
     ranks: tuple[int, ...]
     subject: str
     """The parameter, sample, loader or call that the finding is about."""
-    message: str
-    """What was expected and what was found."""
+    expected: str
+    """What should be, as the end of "expected …"."""
+    found: str
+    """What is, as the end of "found …"."""
     advice: str
+    """What to do, as a sentence."""
+    cause: str = ""
+    """The likely cause, as a clause; empty where the finding says it all."""
     step: int | None = None
     where: CallSite | None = None
     count: int = 1
+
+    @property
+    def message(self) -> str:
+        """All of it in one line."""
+        cause = f" Likely cause: {self.cause}." if self.cause else ""
+        return f"Expected {self.expected}. Found {self.found}.{cause}"
 
 
 class Question(Struct):
@@ -104,6 +115,15 @@ class PhaseReport(Struct):
     """The failure is the verdict of this assertion, which all ranks share."""
 
 
+class Raised(Struct):
+    """The first word of a rank whose test has raised, sent before the traceback is worked out."""
+
+    phase: Phase
+    at: float
+    text: str
+    reaction: bool
+
+
 class WarningRecord(Struct):
     """A warning that a rank recorded, in a form that can be raised again elsewhere."""
 
@@ -133,6 +153,8 @@ class RankEnding(Struct):
     at: float
     reports: tuple[PhaseReport, ...] = ()
     body_ended: bool = False
+    raised: Raised | None = None
+    """What the rank said when it first raised; its report may not have been waited for."""
     exit_code: int | None = None
     signal: int | None = None
     stack: str = ""

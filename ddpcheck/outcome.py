@@ -85,6 +85,9 @@ def _failure(ending: RankEnding) -> _Failure | None:
             if report.unexpected_pass:
                 weight = _Weight.UNEXPECTED_PASS
             return _Failure(weight, report.at, ending.rank, report)
+    if ending.raised is not None:
+        weight = _Weight.REACTION if ending.raised.reaction else _Weight.OWN
+        return _Failure(weight, ending.raised.at, ending.rank, None)
     if ending.kind in ("died", "never-started"):
         weight = _Weight.REACTION if ending.reaction else _Weight.OWN
         return _Failure(weight, ending.at, ending.rank, None)
@@ -147,6 +150,10 @@ def _failed(record: RunRecord, failure: _Failure) -> Outcome:
             who += f"; the verdict is that of {ranks_text(alike)} alike"
         elif crash_message(report).startswith("SystemExit"):
             who += ": it left the test by SystemExit"
+    elif ending.raised is not None:
+        phase = ending.raised.phase
+        who += f", and was ended before it had reported: {ending.raised.text}"
+        details = ending.stack
     elif ending.kind == "never-started":
         phase = "setup"
         who += ": it could not start"
@@ -232,10 +239,10 @@ def _notes(record: RunRecord, root: int | None, shown: PhaseReport | None = None
 def _note(ending: RankEnding) -> Note:
     failure = _failure(ending)
     skip = _skip(ending)
-    if failure is not None and failure.report is not None:
-        report = failure.report
-        message = re.sub(r"\s+", " ", crash_message(report)).strip()
-        how = "lost its peer" if report.reaction else f"failed in {report.phase}"
+    told = failure.report if failure is not None and failure.report is not None else ending.raised
+    if told is not None:
+        message = re.sub(r"\s+", " ", crash_message(told) if isinstance(told, PhaseReport) else told.text).strip()
+        how = "lost its peer" if told.reaction else f"failed in {told.phase}"
         return Note(rank=ending.rank, text=f"{how}: {message}")
     if skip is not None:
         return Note(rank=ending.rank, text=f"skipped: {skip_reason(skip)}")

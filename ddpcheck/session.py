@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import sys
-import uuid
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from ddpcheck.marks import Mark
 from ddpcheck.model import Leftover, Plan, RunRecord, WarningRecord
 from ddpcheck.outcome import Outcome, decide
 from ddpcheck.ranks.launcher import InternalError, Launcher
+from ddpcheck.portable import options_for_ranks, workerinput_for_ranks
 from ddpcheck.report.items import plain_report, reports_of
 
 DEFAULT_TIMEOUT = 60.0
@@ -35,10 +35,9 @@ class Session:
         self.timeout = DEFAULT_TIMEOUT if timeout is None else timeout
         self.required_gpus = required_gpus
         self.launcher = Launcher(
-            options=_options_for_ranks(vars(config.option)),
+            options=options_for_ranks(config),
             args=list(config.args),
-            workerinput=_portable(getattr(config, "workerinput", None))
-            or {"workerid": "master", "workercount": 1, "testrunuid": uuid.uuid4().hex},
+            workerinput=workerinput_for_ranks(config),
             cwd=os.getcwd(),
             show_output=config.option.capture == "no",
         )
@@ -191,54 +190,3 @@ def _tear_down(item: pytest.Item, nextitem: pytest.Item | None) -> pytest.TestRe
         return None
     report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
     return report
-
-
-# --- the same session, for ranks
-
-_NOT_FOR_RANKS: dict[str, Any] = {
-    # What selects, distributes, writes or asks is done once, by the user's session.
-    "capture": "no",
-    "collectonly": False,
-    "usepdb": False,
-    "xmlpath": None,
-    "lf": False,
-    "failedfirst": False,
-    "stepwise": False,
-    "stepwise_skip": False,
-    "newfirst": False,
-    "keyword": "",
-    "markexpr": "",
-    "deselect": None,
-    "maxfail": 0,
-    "pyargs": False,
-    "numprocesses": None,
-    "dist": "no",
-    "tx": [],
-    "distload": False,
-    "cov_source": [],
-    "no_cov": True,
-}
-
-
-def _options_for_ranks(options: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in options.items() if _is_portable(value)}
-    kept.update((name, value) for name, value in _NOT_FOR_RANKS.items() if name in options)
-    kept["plugins"] = [*(kept.get("plugins") or []), "no:terminal"]
-    return _portable(kept)  # type: ignore[no-any-return]
-
-
-def _is_portable(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(_is_portable(v) for v in value)
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and _is_portable(v) for k, v in value.items())
-    return value is None or isinstance(value, (bool, int, float, str, os.PathLike))
-
-
-def _portable(value: Any) -> Any:
-    """The same as plain data; what is no plain data is left out."""
-    if isinstance(value, dict):
-        return {k: _portable(v) for k, v in value.items() if _is_portable(v)}
-    if isinstance(value, (list, tuple)):
-        return [_portable(v) for v in value]
-    return os.fspath(value) if isinstance(value, os.PathLike) else value

@@ -25,6 +25,9 @@ class Violation(AssertionError):
         self.findings, self.number, self.at = findings, number, at
 
 
+Violation.__module__ = "ddpcheck"  # its public home, and the shorter name in reports
+
+
 class OutsideRank(RuntimeError):
     """An assertion, or the ddp fixture, was used where there are no ranks."""
 

@@ -90,7 +90,8 @@ class Exchange:
             severity="error",
             ranks=tuple(sorted(self.waiting)),
             subject=first.title,
-            message="expected every rank to call the same assertion. Found: " + "; ".join(found) + ".",
+            expected="every rank to call the same assertion",
+            found="; ".join(found),
             where=first.where,
             advice=(
                 "Call it on every rank: outside of `if ddp.rank == 0:`, and of loops whose length differs "

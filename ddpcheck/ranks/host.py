@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from typing import Any
 import pytest
 from _pytest.config import Config  # fromdictargs is pytest's constructor for subprocesses; pytest-xdist's too
 
-from ddpcheck.model import PhaseReport, Plan, WarningRecord
-from ddpcheck.ranks import reaction, wire
+from ddpcheck.model import PhaseReport, Plan, Raised, WarningRecord
+from ddpcheck.ranks import wire
 from ddpcheck.ranks.current import Violation
+from ddpcheck.ranks.reaction import is_reaction
 
 
 class CannotCollect(Exception):
@@ -41,7 +43,7 @@ class Host:
         os.chdir(self.hello.cwd)
         config = Config.fromdictargs(self.hello.options, list(self.hello.args))
         # Plugins that write reports know a worker by this attribute, and leave the writing to the main process.
-        config.workerinput = self.hello.workerinput  # type: ignore[attr-defined]
+        config.workerinput = WorkerInput(self.hello.workerinput, config)  # type: ignore[attr-defined]
         config.pluginmanager.register(self, "ddpcheck-host")
         config.hook.pytest_cmdline_main(config=config)
 
@@ -93,6 +95,21 @@ class Host:
         )
 
 
+class WorkerInput(dict[str, Any]):
+    """What a worker is told, in pytest-xdist's form.
+
+    A plugin that looks for a value of its own, which nobody put here because
+    the session is not distributed, finds its option of the same name.
+    """
+
+    def __init__(self, values: dict[str, Any], config: Config) -> None:
+        super().__init__(values)
+        self._options = vars(config.option)
+
+    def __missing__(self, key: str) -> Any:
+        return self._options[key]
+
+
 class RankReporter:
     """The pytest plugin that runs the phases of an item in a rank and reports each."""
 
@@ -123,11 +140,16 @@ class RankReporter:
         )
         at = time.monotonic()
         self._guard()
-        report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
         error = call.excinfo.value if call.excinfo else None
         verdict = None
         if isinstance(error, Violation):
             at, verdict = error.at, error.number
+        felt = error is not None and is_reaction(error)
+        if error is not None and not isinstance(error, pytest.skip.Exception):
+            # The traceback takes its time (torch's files are long); the news does not wait for it.
+            text = "".join(traceback.format_exception_only(type(error), error)).strip()
+            self.channel.send(wire.Failing(raised=Raised(phase=when, at=at, text=text, reaction=felt)))
+        report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
         data = item.config.hook.pytest_report_to_serializable(config=item.config, report=report)
         self.channel.send(
             wire.Reported(
@@ -136,7 +158,7 @@ class RankReporter:
                     outcome=report.outcome,
                     at=at,
                     data=data,
-                    reaction=error is not None and reaction.is_reaction(error),
+                    reaction=felt,
                     unexpected_pass=report.failed and error is None,
                     verdict=verdict,
                 )
@@ -152,6 +174,8 @@ class RankReporter:
     def pytest_warning_recorded(
         self, warning_message: Any, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
+        if when != "runtest":  # of the session's start; the hook tells latecomers of those too
+            return
         category = warning_message.category
         self.channel.send(
             wire.Warned(

@@ -15,6 +15,7 @@ import traceback
 from typing import NoReturn
 
 from ddpcheck.model import Leftover, Plan
+from ddpcheck.observe.probes import watch_training
 from ddpcheck.ranks import group, stacks, wire
 from ddpcheck.ranks.current import CurrentRank, set_current
 from ddpcheck.ranks.host import CannotCollect, Host, RankReporter, capture_anew, give_own_folders
@@ -36,6 +37,7 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
             item = host.item(plan)
             capture_anew(config, plan.capture)
             group.join(plan, rank, run_dir)
+            watch_training()
             set_current(CurrentRank(plan, rank, run_dir, channel))
             channel.send(wire.Joined())
             # No body begins before every rank has every connection: a short

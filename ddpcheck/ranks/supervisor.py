@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import psutil
 
-from ddpcheck.model import EndingKind, Leftover, PhaseReport, Plan, RankEnding, RunRecord, WarningRecord
+from ddpcheck.model import EndingKind, Leftover, PhaseReport, Plan, Raised, RankEnding, RunRecord, WarningRecord
 from ddpcheck.ranks import stacks, wire
 from ddpcheck.ranks.captured import CapturedOutput
 from ddpcheck.ranks.exchange import Exchange, Judge
@@ -35,6 +35,10 @@ from ddpcheck.wording import signal_name
 GRACE = 0.25
 """Seconds that the others have to end by themselves after a first failure: enough for
 the error of a lost connection to arrive, which is worth more to a reader than a stack."""
+
+REPORT_PATIENCE = 20.0
+"""Seconds for the report of the first failure, once the rank has said that it failed:
+sixty tracebacks at once take their time on two cores."""
 
 TEARDOWN_GRACE = 2.0
 """Seconds for the fixtures of a rank that has failed, or whose body had ended."""
@@ -67,6 +71,7 @@ class _Rank:
         self.rank, self.watch, self.channel = started
         self.joined = self.body_ended = self.done = self.gone = False
         self.reports: list[PhaseReport] = []
+        self.raised: Raised | None = None
         self.kind: EndingKind | None = None
         self.at = 0.0
         self.stack = self.waiting_in = self.text = ""
@@ -85,6 +90,11 @@ class _Rank:
         """Nothing more will come from the body of this rank."""
         return self.body_ended or self.done or self.gone or any(r.outcome != "passed" for r in self.reports)
 
+    @property
+    def owes_report(self) -> bool:
+        """This rank has raised, and is still at work on its traceback."""
+        return self.raised is not None and not self.gone and all(r.outcome == "passed" for r in self.reports)
+
     def end(self, kind: EndingKind) -> None:
         if self.kind is None:
             self.kind, self.at = kind, time.monotonic()
@@ -97,6 +107,7 @@ class _Rank:
             at=self.at,
             reports=tuple(self.reports),
             body_ended=self.body_ended,
+            raised=self.raised,
             exit_code=self.watch.exit_code if self.kind == "died" else None,
             signal=self.watch.signal if self.kind == "died" else None,
             stack=self.stack,
@@ -203,6 +214,9 @@ class Supervision:
                 r.reports.append(report)
                 if r.failed:
                     self._note_failure()
+            case wire.Failing(raised=raised):
+                r.raised = r.raised or raised
+                self._note_failure()
             case wire.Evidence():
                 self.exchange.arrive(r.rank, message)
             case wire.Answer(facts=facts):
@@ -271,6 +285,14 @@ class Supervision:
                 if r.body_ended:
                     self._send(r, wire.Release())
 
+    def _awaited_report(self) -> _Rank | None:
+        """The rank whose traceback the reader will be shown, while it is being worked out."""
+        owing = [r for r in self.ranks if r.owes_report and r.raised is not None]
+        own = [r for r in owing if r.raised and not r.raised.reaction]
+        if not own and any(r.failed for r in self.ranks):
+            return None
+        return min(own or owing, key=lambda r: (r.raised.at, r.rank) if r.raised else (0.0, 0), default=None)
+
     def _until_next_timer(self) -> float:
         times = [self.deadline if self.first_failure is None else self.first_failure + GRACE]
         if self.first_failure is not None and time.monotonic() >= times[0]:
@@ -285,11 +307,12 @@ class Supervision:
         if not living:
             return
         if self.first_failure is not None:
+            awaited = self._awaited_report() if now < self.first_failure + REPORT_PATIENCE else None
             if now >= self.first_failure + TEARDOWN_GRACE:
-                self._stop(living, "stopped")
+                self._stop([r for r in living if r is not awaited], "stopped")
             elif now >= self.first_failure + GRACE:
                 # A rank that has had its say is tearing down; the others are stuck.
-                self._stop([r for r in living if not r.over and r.kind is None], "stopped")
+                self._stop([r for r in living if not r.over and r is not awaited], "stopped")
         elif now >= self.deadline:
             if not self.running:
                 for r in living:

@@ -20,6 +20,7 @@ from ddpcheck.model import (
     PhaseReport,
     Plan,
     Question,
+    Raised,
     RunRecord,
     WarningRecord,
 )
@@ -125,6 +126,12 @@ class Reported(Message):
     report: PhaseReport
 
 
+class Failing(Message):
+    """The test has raised in this rank; the report follows."""
+
+    raised: Raised
+
+
 class BodyEnded(Message):
     """The test's body has returned; the rank keeps its group until all have."""
 
@@ -174,6 +181,7 @@ AnyMessage = Union[
     Evidence,
     Answer,
     Reported,
+    Failing,
     BodyEnded,
     Warned,
     Done,

@@ -16,6 +16,8 @@ import tempfile
 import traceback
 from typing import NoReturn
 
+import pytest
+
 from ddpcheck.checks import judge
 from ddpcheck.model import Plan, never_started
 from ddpcheck.ranks import wire
@@ -50,6 +52,8 @@ class Zygote:
                 pass
         except wire.Closed:
             self._leave()
+        assert host.session is not None
+        self._finish(host.session)
 
     def _answer(self, host: Host, message: wire.AnyMessage) -> bool:
         match message:
@@ -106,6 +110,17 @@ class Zygote:
 
         return enter
 
+    def _finish(self, session: pytest.Session) -> NoReturn:
+        """Run the finishing hooks of the user's plugins, and be gone without pytest's last collections of garbage."""
+        try:
+            with tied_to_parent(self.parent):
+                session.config.hook.pytest_sessionfinish(session=session, exitstatus=pytest.ExitCode.OK)
+                session.config.hook.pytest_unconfigure(config=session.config)
+        finally:
+            kill_descendants()
+            save_coverage()
+            os._exit(0)
+
     def _leave(self) -> NoReturn:
         kill_descendants()
         shutil.rmtree(self.hello.runtime_dir, ignore_errors=True)
@@ -126,6 +141,4 @@ def main(fd: int) -> None:
     assert isinstance(hello, wire.Hello)
     zygote = Zygote(control, hello, parent)
     Host(hello, zygote.serve).run()
-    kill_descendants()
-    save_coverage()
-    os._exit(0)
+    os._exit(1)  # the session did not even begin; pytest has written why

@@ -118,7 +118,7 @@ def _told(item: pytest.Item, record: RunRecord, outcome: Outcome) -> pytest.Test
         report.wasxfail = mark.reason
         return report
     path, line, _ = item.location
-    message = outcome.headline
+    message = _short(outcome.headline)
     if outcome.details and outcome.phase == "setup":
         message += ": " + outcome.details.strip().splitlines()[-1]
     text = "\n".join(part for part in (outcome.headline, outcome.details) if part)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ddpcheck.checks.catalogue import CHECKS
+from ddpcheck.catalogue import CHECKS
 
 
 class SessionReport:

@@ -1,0 +1,145 @@
+"""The invariants as assertions inside a ``ddp`` test.
+
+Every assertion is collective: all ranks call it, and all get the same verdict.
+The evidence travels outside of the process group under test, so that an
+assertion adds no collective, hides no race, and turns no violation into a
+hang. One that only some ranks call is itself reported.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from ddpcheck.ranks.current import Violation, current
+from ddpcheck.report.findings import text_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+class AtRisk(pytest.PytestWarning):
+    """An invariant holds by luck, or for the wrong reason."""
+
+
+def assert_replicas_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> None:
+    """Fail unless all ranks hold the same model.
+
+    Until an optimizer of this test has stepped the model, its parameters and
+    buffers are compared with rank 0's (`initial-broadcast`); afterwards its
+    parameters with each other (`parameter-sync`).
+
+    ``module`` is a module, in DistributedDataParallel or not. Elements may
+    differ by ``atol + rtol * |reference|``; by default not by a bit. Raises an
+    AssertionError that names the parameter, the ranks, and the worst element.
+    """
+    __tracebackhide__ = True
+    from ddpcheck.observe import state, stepping
+
+    if stepping.has_stepped(module.parameters()):
+        _assert_state("parameter-sync", "assert_replicas_identical", module, state.parameters(module), rtol, atol)
+    else:
+        tensors = state.parameters(module) + state.buffers(module)
+        _assert_state("initial-broadcast", "assert_replicas_identical", module, tensors, rtol, atol)
+
+
+def assert_initial_broadcast(module: torch.nn.Module) -> None:
+    """Fail unless all ranks hold rank 0's parameters and buffers, to the bit (`initial-broadcast`).
+
+    For the time between DDP's constructor and the first optimizer step.
+    """
+    __tracebackhide__ = True
+    from ddpcheck.observe import state
+
+    tensors = state.parameters(module) + state.buffers(module)
+    _assert_state("initial-broadcast", "assert_initial_broadcast", module, tensors, 0.0, 0.0)
+
+
+def assert_parameters_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> None:
+    """Fail unless all ranks hold the same parameters (`parameter-sync`); elements may differ by ``atol + rtol * |reference|``."""
+    __tracebackhide__ = True
+    from ddpcheck.observe import state
+
+    _assert_state("parameter-sync", "assert_parameters_identical", module, state.parameters(module), rtol, atol)
+
+
+def assert_gradients_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> None:
+    """Fail unless all ranks hold the same gradients (`gradient-sync`).
+
+    To be called after ``backward()`` and before ``optimizer.step()``. A
+    parameter that has a gradient on some ranks only is a violation; a model
+    without any gradient on any rank is one too, since nothing was checked.
+    """
+    __tracebackhide__ = True
+    from ddpcheck.observe import state
+
+    _assert_state("gradient-sync", "assert_gradients_identical", module, state.gradients(module), rtol, atol)
+
+
+def assert_shards_partition(data: Any, *, dataset: Any = None) -> None:
+    """Fail unless the ranks' samples of an epoch are disjoint and cover the dataset (`shard-partition`).
+
+    ``data`` is a DataLoader, a sampler (with its ``dataset``, where it does not
+    hold it), or any iterable of batches. Samples are judged by content, since
+    equal indices are not equal samples. Samples that a sampler repeats to even
+    the ranks out, and those that ``drop_last`` drops, are told apart from an
+    overlap and from a gap. No random state is disturbed, and no epoch is used up.
+    """
+    __tracebackhide__ = True
+    from ddpcheck.observe.data import Epoch
+
+    epoch = Epoch(data, dataset)
+    answers = {"occurrences": epoch.occurrences}
+    _assert("shard-partition", "assert_shards_partition", epoch.shards(), answers)
+
+
+def assert_batch_count(data: Any, *, consumed: int | None = None) -> None:
+    """Fail unless all ranks have equally many batches, as many as the sizes imply (`batch-count`).
+
+    ``data`` is a DataLoader or an iterable of batches; the number implied by
+    the dataset's size, world size, batch size and drop_last is held against
+    the loader's, or against ``consumed``: what the training loop has counted.
+    """
+    __tracebackhide__ = True
+    from ddpcheck.observe.data import Epoch
+
+    _assert("batch-count", "assert_batch_count", Epoch(data).batches(consumed))
+
+
+def assert_epochs_reshuffled(data: Any) -> None:
+    """Fail unless every epoch so far has had an order of its own (`epoch-reshuffle`).
+
+    ``data`` is a DataLoader with a shuffling DistributedSampler, or that
+    sampler. To be called after two epochs or more; what this rank has drawn
+    from the sampler is on record since the test began.
+    """
+    __tracebackhide__ = True
+    from ddpcheck.observe import ordering
+
+    _assert("epoch-reshuffle", "assert_epochs_reshuffled", ordering.epochs(getattr(data, "sampler", data)))
+
+
+def _assert_state(
+    check: str, title: str, module: torch.nn.Module, tensors: list[Any], rtol: float, atol: float
+) -> None:
+    __tracebackhide__ = True
+    from ddpcheck.observe import state
+
+    rank = current(f"ddpcheck.{title}")
+    facts = state.facts(module, tensors, rtol, atol)
+    _assert(check, title, facts, state.answers(tensors, rank._evidence_dir, rank.rank))
+
+
+def _assert(check: str, title: str, facts: Any, answers: Mapping[str, Callable[[Any], Any]] | None = None) -> None:
+    __tracebackhide__ = True
+    verdict = current(f"ddpcheck.{title}")._judge(check, title, msgspec.to_builtins(facts), answers)
+    errors = tuple(f for f in verdict.findings if f.severity == "error")
+    for finding in verdict.findings:
+        if finding.severity == "warning":
+            warnings.warn(AtRisk(text_of([finding])), stacklevel=3)
+    if errors:
+        raise Violation(text_of(errors), errors, verdict.number, verdict.at)

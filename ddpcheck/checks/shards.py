@@ -1,0 +1,207 @@
+"""Do the ranks share the dataset out among them? Judge of shard-partition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ddpcheck.model import Finding, Question, Struct
+from ddpcheck.wording import count, ranks_text
+
+
+class SamplerFacts(Struct):
+    """How the samples were chosen, as the sampler itself says."""
+
+    kind: str
+    """The sampler's class."""
+    distributed: bool = False
+    """It knows of ranks: it has num_replicas and rank."""
+    rank: int | None = None
+    num_replicas: int | None = None
+    seed: int | None = None
+    epoch: int | None = None
+    shuffle: bool | None = None
+    drop_last: bool = False
+    positions: int | None = None
+    """The samples it gives this rank, before the loader drops an incomplete batch."""
+
+
+class ShardFacts(Struct):
+    """What one rank's epoch consists of."""
+
+    sampler: SamplerFacts
+    prints: list[str]
+    """A fingerprint of each sample, in the order of the epoch."""
+    indices: list[int] | None = None
+    """Each sample's place in this rank's dataset, where there are places."""
+    size: int | None = None
+    """Samples in the dataset; None for a stream."""
+    by_content: bool = True
+    """Fingerprints are of contents; of indices where a sample is another each time it is read."""
+    drops_batch: bool = False
+    """The loader drops an incomplete last batch."""
+
+
+CHECK = "shard-partition"
+
+
+def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
+    """Compare the ranks' samples: none twice but for padding, none missing but for what drop_last drops.
+
+    ``said`` holds a ShardFacts of every rank as plain data. Where a sample
+    seems to come twice, every rank is asked how often its dataset holds it.
+    """
+    facts = [msgspec.convert(one, ShardFacts) for one in said]
+    if not any(f.prints for f in facts):
+        return (_finding(facts, "the loader", "no sample on any rank: nothing was checked", _NOTHING, range(len(facts))),)
+    sizes = {f.size for f in facts}
+    if len(sizes) > 1:
+        shown = ", ".join(f"{f.size} on rank {r}" for r, f in enumerate(facts))
+        return (_finding(facts, "the dataset", f"datasets of different sizes: {shown}", _SAME_DATA, range(len(facts))),)
+    seen = Counter(p for f in facts for p in f.prints)
+    repeated = [p for p, n in seen.items() if n > 1]
+    if repeated and not rounds:
+        return Question(ask="occurrences", about=repeated)
+    held = _held(repeated, rounds)
+    excess = {p: seen[p] - held.get(p, 1) for p in repeated if seen[p] > held.get(p, 1)}
+    surplus = sum(excess.values())
+    padding = _padding(facts)
+    if surplus > padding:
+        return (_overlap(facts, excess, padding),)
+    missing = 0 if facts[0].size is None else facts[0].size - (sum(seen.values()) - surplus)
+    allowed = _may_be_dropped(facts)
+    if missing > allowed:
+        return (_gap(facts, missing, allowed),)
+    return ()
+
+
+_NOTHING = "Pass a loader that yields samples on some rank."
+_SAME_DATA = "Let every rank build its dataset from the same data, in the same order."
+
+
+def _finding(
+    facts: Sequence[ShardFacts], subject: str, found: str, advice: str, ranks: Sequence[int], cause: str = ""
+) -> Finding:
+    basis = "" if all(f.by_content for f in facts) else " (by index: a sample is another each time it is read)"
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(ranks),
+        subject=subject,
+        expected=f"each sample of the dataset in the epoch of one rank{basis}",
+        found=found,
+        cause=cause,
+        advice=advice,
+    )
+
+
+def _held(repeated: Sequence[str], rounds: Sequence[Sequence[Any]]) -> dict[str, int]:
+    """How often the dataset itself holds each repeated sample: equal rows are no overlap."""
+    if not repeated or rounds[0][0] is None:
+        return {}
+    return dict(zip(repeated, msgspec.convert(rounds[0][0], list[int]), strict=True))
+
+
+def _padding(facts: Sequence[ShardFacts]) -> int:
+    """Samples that may come twice, so that all ranks have equally many."""
+    size, world = facts[0].size, len(facts)
+    if size is None or not facts[0].sampler.distributed or facts[0].sampler.drop_last:
+        return 0
+    return -size % world
+
+
+def _may_be_dropped(facts: Sequence[ShardFacts]) -> int:
+    """Samples that may be missing: the sampler's remainder, and each rank's incomplete batch."""
+    size, world = facts[0].size or 0, len(facts)
+    remainder = size % world if facts[0].sampler.drop_last else 0
+    batches = sum(f.sampler.positions - len(f.prints) for f in facts if f.drops_batch and f.sampler.positions)
+    return remainder + batches
+
+
+def _overlap(facts: Sequence[ShardFacts], excess: dict[str, int], padding: int) -> Finding:
+    owners: dict[str, set[int]] = {p: set() for p in excess}
+    for rank, f in enumerate(facts):
+        for p in f.prints:
+            if p in owners:
+                owners[p].add(rank)
+    example = next((p for p, ranks in owners.items() if len(ranks) > 1), next(iter(excess)))
+    ranks = sorted(set().union(*owners.values()))
+    total = sum(len(f.prints) for f in facts)
+    surplus = sum(excess.values())
+    where = f"seen by {ranks_text(owners[example])}" if len(owners[example]) > 1 else (
+        f"seen {excess[example] + 1} times by {ranks_text(owners[example])}"
+    )
+    share = f"{100 * surplus / total:.0f} %"
+    beyond = f", where padding explains {padding}" if padding else ""
+    found = (
+        f"{surplus:,} of the {total:,} samples read ({share}) to be repetitions{beyond}; "
+        f"for example {_name(facts, example)}, {where}"
+    )
+    return _finding(facts, _name(facts, example), found, _advice(facts), ranks, _cause(facts))
+
+
+def _name(facts: Sequence[ShardFacts], print_: str) -> str:
+    """A sample for a person: its index on the first rank that has it, or its fingerprint."""
+    for f in facts:
+        if f.indices is not None and print_ in f.prints:
+            return f"sample {f.indices[f.prints.index(print_)]}"
+    return f"the sample with fingerprint {print_}"
+
+
+def _cause(facts: Sequence[ShardFacts]) -> str:
+    samplers = [f.sampler for f in facts]
+    kind = samplers[0].kind
+    if not all(s.distributed for s in samplers):
+        return f"{kind} knows nothing of ranks, so each rank goes through the whole dataset"
+    if len(facts) > 1 and len({s.rank for s in samplers}) < len(facts):
+        return f"several ranks have a {kind} for the same rank ({', '.join(str(s.rank) for s in samplers)})"
+    if {s.num_replicas for s in samplers} != {len(facts)}:
+        return f"{kind} was made for {samplers[0].num_replicas} ranks, and there are {len(facts)}"
+    for name in ("seed", "epoch", "shuffle"):
+        values = [getattr(s, name) for s in samplers]
+        if len(set(values)) > 1:
+            return f"the ranks' samplers have different values of {name} ({', '.join(map(str, values))})"
+    if _indices_are_disjoint(facts):
+        return "the ranks' indices are disjoint, so the same index is another sample on another rank: the datasets' orders differ"
+    return f"{kind} gives the ranks indices in common"
+
+
+def _indices_are_disjoint(facts: Sequence[ShardFacts]) -> bool:
+    padding = _padding(facts)
+    if any(f.indices is None for f in facts):
+        return False
+    seen = Counter(i for f in facts for i in f.indices or ())
+    return sum(n - 1 for n in seen.values()) <= padding
+
+
+def _advice(facts: Sequence[ShardFacts]) -> str:
+    if not all(f.sampler.distributed for f in facts):
+        return "Give the DataLoader sampler=DistributedSampler(dataset), and leave its own shuffle off."
+    return (
+        "Build the sampler after the process group exists, with the same seed on every rank, over a dataset whose order "
+        "is the same everywhere, and call set_epoch with the same epoch."
+    )
+
+
+def _gap(facts: Sequence[ShardFacts], missing: int, allowed: int) -> Finding:
+    size = facts[0].size or 0
+    by_drop = f", where drop_last explains {allowed}" if allowed else ""
+    found = f"{missing:,} of {count(size, 'sample')} in no rank's epoch{by_drop}"
+    given = {f.sampler.num_replicas for f in facts}
+    cause = _cause(facts) if facts[0].sampler.distributed and given != {len(facts)} else ""
+    missing_index = _first_missing(facts)
+    subject = f"sample {missing_index}" if missing_index is not None else "the dataset"
+    if missing_index is not None:
+        found += f"; the first is sample {missing_index}"
+    advice = "Make the sampler for as many ranks as there are, each with its own rank from 0 to world_size - 1."
+    return _finding(facts, subject, found, advice, range(len(facts)), cause)
+
+
+def _first_missing(facts: Sequence[ShardFacts]) -> int | None:
+    if facts[0].size is None or any(f.indices is None for f in facts):
+        return None
+    there = {i for f in facts for i in f.indices or ()}
+    return next((i for i in range(facts[0].size) if i not in there), None)

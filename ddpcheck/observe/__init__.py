@@ -1,0 +1,1 @@
+"""What a rank records: facts as plain data, for a judge elsewhere."""

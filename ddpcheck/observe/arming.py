@@ -1,0 +1,39 @@
+"""How often a DDP wrapper's forward has armed its reducer.
+
+Whether a backward is reduced is decided by the forward before it: only one
+through the wrapper, with gradients enabled and outside of no_sync(), prepares
+the reducer (torch/nn/parallel/distributed.py, ``_post_forward``). A backward
+that was not prepared for is local, without an error.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+_armed: weakref.WeakKeyDictionary[DistributedDataParallel, int] = weakref.WeakKeyDictionary()
+_watching = False
+
+
+def watch() -> None:
+    """Count from now on, for every wrapper in this rank."""
+    global _watching
+    if _watching:
+        return
+    _watching = True
+    original = DistributedDataParallel._post_forward
+
+    def post_forward(self: DistributedDataParallel, output: Any) -> Any:
+        if torch.is_grad_enabled() and self.require_backward_grad_sync:
+            _armed[self] = _armed.get(self, 0) + 1
+        return original(self, output)
+
+    DistributedDataParallel._post_forward = post_forward  # type: ignore[method-assign]
+
+
+def armed_forwards(module: torch.nn.Module) -> int | None:
+    """The number of arming forwards; None for a module that is not wrapped."""
+    return _armed.get(module, 0) if isinstance(module, DistributedDataParallel) else None

@@ -1,0 +1,143 @@
+"""A model's state as a rank holds it: digests first, elements only where they are asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpcheck.checks.replicas import ModelFacts, TensorFacts, WorstDifference
+from ddpcheck.observe import stepping
+from ddpcheck.observe.arming import armed_forwards
+from ddpcheck.observe.digest import digest, tensor_bytes
+
+Named = Iterable[tuple[str, "torch.Tensor | None"]]
+
+
+def bare(module: torch.nn.Module) -> torch.nn.Module:
+    """The module itself, without DistributedDataParallel around it."""
+    return module.module if isinstance(module, DistributedDataParallel) else module
+
+
+def gradients(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:
+    return [(name, p.grad) for name, p in bare(module).named_parameters() if p.requires_grad]
+
+
+def parameters(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:
+    return list(bare(module).named_parameters())
+
+
+def buffers(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:
+    return [(f"{name} (buffer)", b) for name, b in bare(module).named_buffers()]
+
+
+def facts(module: torch.nn.Module, tensors: Named, rtol: float = 0.0, atol: float = 0.0) -> ModelFacts:
+    """What this rank says of these tensors, and of how DDP treats the model."""
+    wrapped = isinstance(module, DistributedDataParallel)
+    reduced = {id(p) for p in module._module_parameters} if isinstance(module, DistributedDataParallel) else set()
+    owners = dict(bare(module).named_parameters())
+    described = {
+        name: _describe(tensor, name in owners and (not wrapped or id(owners[name]) in reduced))
+        for name, tensor in tensors
+    }
+    return ModelFacts(
+        tensors=described,
+        wrapped=wrapped,
+        armed_forwards=armed_forwards(module),
+        stepped=stepping.has_stepped(owners.values()),
+        synchronising=bool(getattr(module, "require_backward_grad_sync", True)),
+        rtol=rtol,
+        atol=atol,
+    )
+
+
+def _describe(tensor: torch.Tensor | None, reduced: bool) -> TensorFacts:
+    if tensor is None:
+        return TensorFacts(present=False, reduced=reduced)
+    if tensor.is_meta:
+        raise ValueError("a tensor on the meta device has no elements to compare; materialise the model first")
+    return TensorFacts(
+        digest=digest(tensor),
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        reduced=reduced,
+        shared=tensor.device.type == "cpu" and tensor.is_shared(),
+        nonfinite=bool(tensor.is_floating_point() and not torch.isfinite(tensor).all()),
+    )
+
+
+# --- the elements, where digests differ
+
+
+def answers(tensors: Named, folder: Path, rank: int) -> dict[str, Callable[[Any], Any]]:
+    """What a judge may ask: write these tensors down as the reference, and compare yours with it."""
+    by_name = dict(tensors)
+
+    def write(about: dict[str, Any]) -> None:
+        if about["reference"] == rank:
+            for number, name in enumerate(about["names"]):
+                tensor = by_name[name]
+                if tensor is not None:
+                    (folder / f"reference{number}").write_bytes(tensor_bytes(tensor))
+
+    def compare(about: dict[str, Any]) -> dict[str, WorstDifference]:
+        found = {}
+        for number, name in enumerate(about["names"]):
+            tensor = by_name[name]
+            if tensor is not None and about["reference"] != rank:
+                found[name] = worst_difference(tensor, (folder / f"reference{number}").read_bytes(), about)
+        return found
+
+    return {"write": write, "compare": compare}
+
+
+def worst_difference(mine: torch.Tensor, reference: bytes, about: dict[str, Any]) -> WorstDifference:
+    """Where this tensor is farthest from the reference's elements, and in how many it is not equal.
+
+    Two NaN in one place are equal; a NaN against a number is infinitely far.
+    """
+    own = mine.detach().cpu().to_dense() if mine.layout is not torch.strided else mine.detach().cpu()
+    other = torch.frombuffer(bytearray(reference), dtype=own.dtype).reshape(own.shape)
+    wide_own, wide_other = _widened(own), _widened(other)
+    gap = (wide_own - wide_other).abs()
+    both_nan = wide_own.isnan() & wide_other.isnan()
+    same = both_nan | (wide_own == wide_other)
+    gap = torch.where(same, torch.zeros_like(gap), torch.nan_to_num(gap, nan=math.inf, posinf=math.inf))
+    allowed = about["atol"] + about["rtol"] * wide_other.abs()
+    beyond = gap > torch.nan_to_num(allowed, nan=0.0)
+    flat = int(gap.argmax()) if gap.numel() else 0
+    place = [int(i) for i in torch.unravel_index(torch.tensor(flat), gap.shape)] if gap.dim() else []
+    return WorstDifference(
+        size=float(gap.flatten()[flat]),
+        place=tuple(place),
+        mine=_number(own.flatten()[flat]),
+        reference=_number(other.flatten()[flat]),
+        elements=int(beyond.sum()),
+        of=own.numel(),
+        scale=_scale(wide_own, wide_other),
+    )
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def _number(element: torch.Tensor) -> str:
+    value = element.item()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _scale(own: torch.Tensor, other: torch.Tensor) -> float | None:
+    """The one factor between both, if every element says the same; a hint at sums in place of means."""
+    if own.is_complex() or own.numel() < 2:
+        return None
+    usable = (other.abs() > 1e-12) & own.isfinite() & other.isfinite()
+    if int(usable.sum()) < 2:
+        return None
+    ratios = own[usable] / other[usable]
+    first = float(ratios.median())
+    return first if bool(((ratios - first).abs() <= 1e-4 * abs(first)).all()) else None
