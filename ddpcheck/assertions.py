@@ -60,7 +60,10 @@ def assert_initial_broadcast(module: torch.nn.Module) -> None:
 
 
 def assert_parameters_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> None:
-    """Fail unless all ranks hold the same parameters (`parameter-sync`); elements may differ by ``atol + rtol * |reference|``."""
+    """Fail unless all ranks hold the same parameters (`parameter-sync`).
+
+    Elements may differ by ``atol + rtol * |reference|``; by default not by a bit.
+    """
     __tracebackhide__ = True
     from ddpcheck.observe import state
 

@@ -10,8 +10,7 @@ CHECKS: dict[str, str] = {
     "gradient-sync": "on entry to every optimizer step all ranks hold the same gradients",
     "parameter-sync": "after every optimizer step all ranks hold the same parameters",
     "shard-partition": (
-        "within an epoch the ranks' samples, judged by content, are disjoint and cover the dataset "
-        "(padding told apart)"
+        "within an epoch the ranks' samples, judged by content, are disjoint and cover the dataset (padding told apart)"
     ),
     "epoch-reshuffle": "a shuffled sampler gives another order in another epoch",
     "batch-count": (

@@ -19,7 +19,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True):
     """A plain, immutable value."""
 
 
-class Plan(Struct):
+class Plan(Struct, frozen=True, kw_only=True):
     """What one item asks for: which test, in how many ranks, on what, for how long."""
 
     nodeid: str
@@ -40,7 +40,7 @@ class Plan(Struct):
     """Start interpreters instead of forking."""
 
 
-class CallSite(Struct):
+class CallSite(Struct, frozen=True, kw_only=True):
     """A line of the user's code."""
 
     file: str
@@ -51,7 +51,7 @@ class CallSite(Struct):
         return f"{self.file}:{self.line} in {self.function}"
 
 
-class Finding(Struct):
+class Finding(Struct, frozen=True, kw_only=True):
     """One broken invariant: what, on which ranks, where, and what to do."""
 
     check: str
@@ -78,7 +78,7 @@ class Finding(Struct):
         return f"Expected {self.expected}. Found {self.found}.{cause}"
 
 
-class Question(Struct):
+class Question(Struct, frozen=True, kw_only=True):
     """What a judge still has to know from every rank before it can decide."""
 
     ask: str
@@ -86,7 +86,7 @@ class Question(Struct):
     about: Any = None
 
 
-class CheckRun(Struct):
+class CheckRun(Struct, frozen=True, kw_only=True):
     """One exercise of one check: held, or violated with findings."""
 
     check: str
@@ -98,7 +98,7 @@ class CheckRun(Struct):
 Phase = Literal["start", "setup", "call", "teardown"]
 
 
-class PhaseReport(Struct):
+class PhaseReport(Struct, frozen=True, kw_only=True):
     """What pytest reported for one phase in one rank."""
 
     phase: Phase
@@ -115,7 +115,7 @@ class PhaseReport(Struct):
     """The failure is the verdict of this assertion, which all ranks share."""
 
 
-class Raised(Struct):
+class Raised(Struct, frozen=True, kw_only=True):
     """The first word of a rank whose test has raised, sent before the traceback is worked out."""
 
     phase: Phase
@@ -124,7 +124,7 @@ class Raised(Struct):
     reaction: bool
 
 
-class WarningRecord(Struct):
+class WarningRecord(Struct, frozen=True, kw_only=True):
     """A warning that a rank recorded, in a form that can be raised again elsewhere."""
 
     message: str
@@ -145,7 +145,7 @@ EndingKind = Literal[
 ]
 
 
-class RankEnding(Struct):
+class RankEnding(Struct, frozen=True, kw_only=True):
     """How one rank ended, with everything it said before."""
 
     rank: int
@@ -169,7 +169,7 @@ class RankEnding(Struct):
     """Captured output (``stdout`` or ``stderr``, and the text) that no report could carry any more."""
 
 
-class Leftover(Struct):
+class Leftover(Struct, frozen=True, kw_only=True):
     """A thread or a process that outlived the body of a test and was ended."""
 
     kind: Literal["thread", "process"]
@@ -177,7 +177,7 @@ class Leftover(Struct):
     rank: int | None = None
 
 
-class RunRecord(Struct):
+class RunRecord(Struct, frozen=True, kw_only=True):
     """Everything that is known about one run of one test: the evidence for its outcome."""
 
     plan: Plan

@@ -11,7 +11,7 @@ from ddpcheck.model import Phase, PhaseReport, Plan, RankEnding, RunRecord, Stru
 from ddpcheck.wording import ranks_text, signal_name
 
 
-class Note(Struct):
+class Note(Struct, frozen=True, kw_only=True):
     """What happened in a rank that is not the first to fail."""
 
     rank: int
@@ -19,7 +19,7 @@ class Note(Struct):
     details: str = ""
 
 
-class Outcome(Struct):
+class Outcome(Struct, frozen=True, kw_only=True):
     """What the one report of a test says."""
 
     result: Literal["passed", "failed", "skipped", "exit"]
@@ -65,9 +65,9 @@ def decide(record: RunRecord) -> Outcome:
     skipped = {e.rank: r for e in endings if (r := _skip(e))}
     if skipped and len(skipped) == len(endings):
         return _all_skipped(skipped)
-    if skipped and (not failures or failures[0].weight is not _Weight.OWN):
-        if not any(e.kind == "hung" for e in endings):
-            return _some_skipped(record, skipped)
+    own_failure = bool(failures) and failures[0].weight is _Weight.OWN
+    if skipped and not own_failure and not any(e.kind == "hung" for e in endings):
+        return _some_skipped(record, skipped)
     if failures:
         return _failed(record, failures[0])
     hung = [e for e in endings if e.kind == "hung"]

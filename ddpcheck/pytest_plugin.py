@@ -93,7 +93,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 def read_mark(node: pytest.Item | pytest.Function, function: Any) -> marks.Mark | None:
     """The valid mark of a test, or None; raises BadMark."""
-    found = [(mark.args, mark.kwargs) for mark in node.iter_markers("ddp")]
+    found = [(mark.args, dict(mark.kwargs)) for mark in node.iter_markers("ddp")]
     if not found:
         return None
     mark = marks.read(found)

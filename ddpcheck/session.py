@@ -16,8 +16,8 @@ import pytest
 from ddpcheck.marks import Mark
 from ddpcheck.model import Leftover, Plan, RunRecord, WarningRecord
 from ddpcheck.outcome import Outcome, decide
-from ddpcheck.ranks.launcher import InternalError, Launcher
 from ddpcheck.portable import options_for_ranks, workerinput_for_ranks
+from ddpcheck.ranks.launcher import InternalError, Launcher
 from ddpcheck.report.items import plain_report, reports_of
 
 DEFAULT_TIMEOUT = 60.0
@@ -134,7 +134,8 @@ class Session:
             return None
         there = "no GPU" if gpus == 0 else f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
         reason = (
-            f"@pytest.mark.ddp(world_size={world_size}, device='cuda') needs a GPU for each rank, and torch sees {there}"
+            f"@pytest.mark.ddp(world_size={world_size}, device='cuda') needs a GPU for each rank, "
+            f"and torch sees {there}"
         )
         if self.required_gpus is not None and gpus < self.required_gpus:
             return plain_report(item, "setup", "failed", f"{reason}; --ddp-require-gpus {self.required_gpus} was given")

@@ -11,7 +11,7 @@ from ddpcheck.model import Finding, Struct
 from ddpcheck.wording import count
 
 
-class BatchFacts(Struct):
+class BatchFacts(Struct, frozen=True, kw_only=True):
     """How many batches one rank has in an epoch, and the numbers that imply how many it should."""
 
     batches: int
@@ -51,11 +51,11 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
         return ()
     if len(set(taken)) > 1:
         why = (
-            "A rank with fewer batches leaves the others in a collective that never completes: let a DistributedSampler "
-            "pad or drop_last even the shards out, or train within `with model.join():`"
+            "A rank with fewer batches leaves the others in a collective that never completes: let a "
+            "DistributedSampler pad, or drop_last even the shards out, or train within `with model.join():`"
         )
     else:
-        why = "The loader's numbers and its sampler's do not fit together: look for a missing or a second DistributedSampler"
+        why = "Loader and sampler do not fit together: look for a missing or a second DistributedSampler"
     return (_finding(facts, taken, expected, why + "."),)
 
 

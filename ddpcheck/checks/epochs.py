@@ -10,7 +10,7 @@ import msgspec
 from ddpcheck.model import Finding, Struct
 
 
-class Pass(Struct):
+class Pass(Struct, frozen=True, kw_only=True):
     """One time that a rank went through its sampler."""
 
     epoch: int
@@ -20,7 +20,7 @@ class Pass(Struct):
     length: int
 
 
-class EpochFacts(Struct):
+class EpochFacts(Struct, frozen=True, kw_only=True):
     """The passes of one rank through one sampler."""
 
     kind: str

@@ -15,7 +15,7 @@ EXAMINED = 32
 """Tensors whose elements are compared, where digests alone say that they differ."""
 
 
-class TensorFacts(Struct):
+class TensorFacts(Struct, frozen=True, kw_only=True):
     """One tensor, as one rank holds it."""
 
     digest: str = ""
@@ -30,7 +30,7 @@ class TensorFacts(Struct):
     nonfinite: bool = False
 
 
-class ModelFacts(Struct):
+class ModelFacts(Struct, frozen=True, kw_only=True):
     """A model's tensors, and how DDP has treated the model, as one rank sees it."""
 
     tensors: dict[str, TensorFacts]
@@ -44,7 +44,7 @@ class ModelFacts(Struct):
     rtol: float = 0.0
 
 
-class WorstDifference(Struct):
+class WorstDifference(Struct, frozen=True, kw_only=True):
     """Where a rank's tensor is farthest from the reference's."""
 
     size: float
@@ -176,8 +176,8 @@ def _held_by_sharing(check: str, facts: Sequence[ModelFacts]) -> tuple[Finding, 
             subject=shared[0],
             expected="each rank to have a model of its own",
             found=(
-                f"{count(len(shared), 'tensor')} of the model ({listing(shared, 3)}) in shared memory on every rank: if that "
-                "is one memory, the ranks overwrite each other, and are equal for this reason alone"
+                f"{count(len(shared), 'tensor')} of the model ({listing(shared, 3)}) in shared memory on every rank: "
+                "if that is one memory, the ranks overwrite each other, and are equal for this reason alone"
             ),
             advice="Build the model in each rank, or copy one that a parent process has handed down.",
         ),
@@ -259,7 +259,9 @@ def _gradient_cause(facts: Sequence[ModelFacts], worst: WorstDifference) -> str:
             "another method of it, or from within no_sync()"
         )
     if worst.scale is not None and abs(worst.scale - round(worst.scale)) < 1e-3 and round(worst.scale) > 1:
-        return f"the gradients of one rank are {round(worst.scale)} times the other's: a scaling under a rank's condition"
+        return (
+            f"the gradients of one rank are {round(worst.scale)} times the other's: a scaling under a rank's condition"
+        )
     return (
         "the last backward was not reduced (its forward bypassed the wrapper or was within no_sync()), or gradients "
         "were changed on one rank after it: clipped, scaled, zeroed, or made NaN"
@@ -269,8 +271,8 @@ def _gradient_cause(facts: Sequence[ModelFacts], worst: WorstDifference) -> str:
 def _advice(check: str) -> str:
     if check == "gradient-sync":
         return (
-            "Compute the loss from the output of the wrapper itself, leave no_sync() before the last forward of a step, "
-            "and treat gradients alike on every rank."
+            "Compute the loss from the output of the wrapper itself, leave no_sync() before the last forward of a "
+            "step, and treat gradients alike on every rank."
         )
     if check == "initial-broadcast":
         return "Load and initialise before the wrap, or do it on every rank alike."

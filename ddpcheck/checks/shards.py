@@ -12,7 +12,7 @@ from ddpcheck.model import Finding, Question, Struct
 from ddpcheck.wording import count, ranks_text
 
 
-class SamplerFacts(Struct):
+class SamplerFacts(Struct, frozen=True, kw_only=True):
     """How the samples were chosen, as the sampler itself says."""
 
     kind: str
@@ -29,7 +29,7 @@ class SamplerFacts(Struct):
     """The samples it gives this rank, before the loader drops an incomplete batch."""
 
 
-class ShardFacts(Struct):
+class ShardFacts(Struct, frozen=True, kw_only=True):
     """What one rank's epoch consists of."""
 
     sampler: SamplerFacts
@@ -56,7 +56,9 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     """
     facts = [msgspec.convert(one, ShardFacts) for one in said]
     if not any(f.prints for f in facts):
-        return (_finding(facts, "the loader", "no sample on any rank: nothing was checked", _NOTHING, range(len(facts))),)
+        return (
+            _finding(facts, "the loader", "no sample on any rank: nothing was checked", _NOTHING, range(len(facts))),
+        )
     sizes = {f.size for f in facts}
     if len(sizes) > 1:
         shown = ", ".join(f"{f.size} on rank {r}" for r, f in enumerate(facts))
@@ -131,8 +133,10 @@ def _overlap(facts: Sequence[ShardFacts], excess: dict[str, int], padding: int) 
     ranks = sorted(set().union(*owners.values()))
     total = sum(len(f.prints) for f in facts)
     surplus = sum(excess.values())
-    where = f"seen by {ranks_text(owners[example])}" if len(owners[example]) > 1 else (
-        f"seen {excess[example] + 1} times by {ranks_text(owners[example])}"
+    where = (
+        f"seen by {ranks_text(owners[example])}"
+        if len(owners[example]) > 1
+        else (f"seen {excess[example] + 1} times by {ranks_text(owners[example])}")
     )
     share = f"{100 * surplus / total:.0f} %"
     beyond = f", where padding explains {padding}" if padding else ""
@@ -165,7 +169,7 @@ def _cause(facts: Sequence[ShardFacts]) -> str:
         if len(set(values)) > 1:
             return f"the ranks' samplers have different values of {name} ({', '.join(map(str, values))})"
     if _indices_are_disjoint(facts):
-        return "the ranks' indices are disjoint, so the same index is another sample on another rank: the datasets' orders differ"
+        return "the datasets' orders differ: the ranks' indices are disjoint, but the same index is not the same sample"
     return f"{kind} gives the ranks indices in common"
 
 
@@ -181,8 +185,8 @@ def _advice(facts: Sequence[ShardFacts]) -> str:
     if not all(f.sampler.distributed for f in facts):
         return "Give the DataLoader sampler=DistributedSampler(dataset), and leave its own shuffle off."
     return (
-        "Build the sampler after the process group exists, with the same seed on every rank, over a dataset whose order "
-        "is the same everywhere, and call set_epoch with the same epoch."
+        "Build the sampler after the process group exists, with the same seed on every rank, over a dataset whose "
+        "order is the same everywhere, and call set_epoch with the same epoch."
     )
 
 

@@ -29,7 +29,7 @@ def watch() -> None:
     def post_forward(self: DistributedDataParallel, output: Any) -> Any:
         if torch.is_grad_enabled() and self.require_backward_grad_sync:
             _armed[self] = _armed.get(self, 0) + 1
-        return original(self, output)
+        return original(self, output)  # type: ignore[no-untyped-call]
 
     DistributedDataParallel._post_forward = post_forward  # type: ignore[method-assign]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from ddpcheck.checks.batches import BatchFacts
 from ddpcheck.checks.shards import SamplerFacts, ShardFacts
@@ -49,6 +49,7 @@ class Epoch:
         else:
             self.sampler = source if isinstance(source, Sampler) else None
             self.dataset = getattr(source, "dataset", None) if dataset is None else dataset
+        self.size: int | None = len(self.dataset) if hasattr(self.dataset, "__len__") else None
         stream = isinstance(self.dataset, IterableDataset) or (self.sampler is None and dataset is None)
         self.by_index = not stream and self.dataset is not None and self.sampler is not None
         if not self.by_index and not isinstance(source, Iterable):
@@ -60,14 +61,13 @@ class Epoch:
         with undisturbed(self.sampler, self.loader, self.source):
             if not self.by_index:
                 prints = [fingerprint(s) for batch in self.source for s in samples_of_batch(batch)]
-                size = len(self.dataset) if isinstance(self.dataset, Dataset) and hasattr(self.dataset, "__len__") else None
-                return ShardFacts(prints=prints, size=size, sampler=SamplerFacts(kind=type(self.source).__name__))
+                return ShardFacts(prints=prints, size=self.size, sampler=SamplerFacts(kind=type(self.source).__name__))
             indices = [int(i) for batch in self._batches() for i in batch]
             by_content = self._is_repeatable(indices)
             return ShardFacts(
                 prints=[self._print(i) if by_content else f"index {i}" for i in indices],
                 indices=indices,
-                size=len(self.dataset),
+                size=self.size,
                 by_content=by_content,
                 sampler=self._sampler_facts(),
                 drops_batch=bool(self.loader is not None and self.loader.drop_last),
@@ -80,7 +80,7 @@ class Epoch:
         with undisturbed(self.sampler, self.loader):
             if prints and prints[0].startswith("index "):
                 return [1] * len(prints)
-            held = Counter(self._print(i) for i in range(len(self.dataset)))
+            held = Counter(self._print(i) for i in range(self.size or 0))
         return [held[p] for p in prints]
 
     def batches(self, consumed: int | None = None) -> BatchFacts:
@@ -92,7 +92,7 @@ class Epoch:
             return BatchFacts(
                 batches=sum(1 for _ in self._batches()),
                 consumed=consumed,
-                size=len(self.dataset) if plain else None,
+                size=self.size if plain else None,
                 batch_size=self.loader.batch_size if plain else None,
                 drop_last=self.loader.drop_last,
                 sampler_drops=facts.drop_last,

@@ -50,4 +50,6 @@ def not_recording() -> Iterator[None]:
 def epochs(sampler: Any) -> EpochFacts:
     """The passes so far through this sampler."""
     passes = _passes.get(sampler, []) if isinstance(sampler, DistributedSampler) else []
-    return EpochFacts(kind=type(sampler).__name__, shuffle=bool(getattr(sampler, "shuffle", False)), passes=list(passes))
+    return EpochFacts(
+        kind=type(sampler).__name__, shuffle=bool(getattr(sampler, "shuffle", False)), passes=list(passes)
+    )

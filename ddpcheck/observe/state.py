@@ -65,7 +65,7 @@ def _describe(tensor: torch.Tensor | None, reduced: bool) -> TensorFacts:
         dtype=str(tensor.dtype).removeprefix("torch."),
         shape=tuple(tensor.shape),
         reduced=reduced,
-        shared=tensor.device.type == "cpu" and tensor.is_shared(),
+        shared=tensor.device.type == "cpu" and tensor.is_shared(),  # type: ignore[no-untyped-call]
         nonfinite=bool(tensor.is_floating_point() and not torch.isfinite(tensor).all()),
     )
 

@@ -16,7 +16,8 @@ def main(fd: int) -> None:
     parent = os.getppid()
     channel = wire.Channel(socket.socket(fileno=fd))
     hello = channel.receive()
-    assert isinstance(hello, wire.Hello) and hello.plan is not None
+    assert isinstance(hello, wire.Hello)
+    assert hello.plan is not None
     plan, rank, run_dir = hello.plan, hello.rank, hello.runtime_dir
 
     def serve(host: Host) -> None:

@@ -38,7 +38,9 @@ def join(plan: Plan, rank: int, run_dir: str) -> None:
 
     if plan.device == "cuda":
         torch.cuda.set_device(rank)
-    store = dist.FileStore(os.fspath(Path(run_dir) / "store"), plan.world_size)
+    store = dist.FileStore(  # type: ignore[attr-defined]
+        os.fspath(Path(run_dir) / "store"), plan.world_size
+    )
     dist.init_process_group(
         plan.backend,
         store=store,

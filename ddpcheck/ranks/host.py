@@ -121,13 +121,13 @@ class RankReporter:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
         try:
-            if self._phase(item, "setup"):
-                if self._phase(item, "call"):
-                    self._guard()
-                    self.channel.send(wire.BodyEnded())
-                    # The group stays until every body has ended: a rank that
-                    # leaves early closes connections that others still use.
-                    assert isinstance(self.channel.receive(), wire.Release)
+            if self._phase(item, "setup") and self._phase(item, "call"):
+                self._guard()
+                self.channel.send(wire.BodyEnded())
+                # The group stays until every body has ended: a rank that
+                # leaves early closes connections that others still use.
+                released = self.channel.receive()
+                assert isinstance(released, wire.Release)
             self._phase(item, "teardown", nextitem=None)
         except pytest.exit.Exception as error:
             self.exit_reason = str(error)

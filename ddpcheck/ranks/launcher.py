@@ -96,7 +96,8 @@ class Launcher:
 
     def _discard(self) -> str:
         """Forget a zygote that has ended or must end; returns what it wrote last."""
-        assert self._process is not None and self._channel is not None
+        assert self._process is not None
+        assert self._channel is not None
         self._channel.close()
         try:
             code = self._process.wait(STOP_PATIENCE)

@@ -84,7 +84,7 @@ class ForkSafety:
             return f"it started {started} thread{'s' if started > 1 else ''}{named}"
         import torch
 
-        if torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return "it initialised CUDA"
         if torch.distributed.is_initialized():
             return "it made a process group"

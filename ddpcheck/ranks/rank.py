@@ -121,5 +121,3 @@ def save_coverage() -> None:
     if measuring is not None:
         measuring.stop()
         measuring.save()
-
-

@@ -62,15 +62,13 @@ def launch(
     **popen: object,
 ) -> subprocess.Popen[bytes]:
     """Start ``module.main(fd)`` in an interpreter like this one, with the same import path and flags."""
-    code = (
-        "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
-        f"from {module} import main; main(int(sys.argv[1]))"
-    )
+    code = f"import sys, json; sys.path[:] = json.loads(sys.argv[2]); from {module} import main; main(int(sys.argv[1]))"
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return subprocess.Popen(
+    process: subprocess.Popen[bytes] = subprocess.Popen(
         [sys.executable, *flags, "-c", code, str(fd), json.dumps(sys_path)],
         pass_fds=[fd],
         env=environment,
         stdin=subprocess.DEVNULL,
         **popen,  # type: ignore[call-overload]
     )
+    return process

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Any, Union
+from typing import Any
 
 import msgspec
 
@@ -36,7 +36,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 # --- pytest process -> zygote
 
 
-class Hello(Message):
+class Hello(Message, frozen=True, kw_only=True):
     """How the pytest session was set up, so that the zygote can set up the same."""
 
     options: dict[str, Any]
@@ -50,28 +50,28 @@ class Hello(Message):
     rank: int = 0
 
 
-class Collect(Message):
+class Collect(Message, frozen=True, kw_only=True):
     """Import this test module now, so that it is ready when its tests are."""
 
     path: str
 
 
-class Run(Message):
+class Run(Message, frozen=True, kw_only=True):
     plan: Plan
 
 
-class Abort(Message):
+class Abort(Message, frozen=True, kw_only=True):
     """Stop the ranks that run; the session was interrupted."""
 
 
-class Stop(Message):
+class Stop(Message, frozen=True, kw_only=True):
     """Finish the session and leave."""
 
 
 # --- zygote -> pytest process
 
 
-class Ready(Message):
+class Ready(Message, frozen=True, kw_only=True):
     """The zygote can start ranks."""
 
     cannot_fork: str = ""
@@ -79,18 +79,18 @@ class Ready(Message):
     gpus: int = 0
 
 
-class Spoiled(Message):
+class Spoiled(Message, frozen=True, kw_only=True):
     """Importing this module made the zygote unfit to fork from."""
 
     path: str
     reason: str
 
 
-class Ran(Message):
+class Ran(Message, frozen=True, kw_only=True):
     record: RunRecord
 
 
-class Broken(Message):
+class Broken(Message, frozen=True, kw_only=True):
     """ddpcheck itself failed."""
 
     text: str
@@ -99,16 +99,16 @@ class Broken(Message):
 # --- rank -> supervisor
 
 
-class Joined(Message):
+class Joined(Message, frozen=True, kw_only=True):
     """The rank's process group exists."""
 
 
-class CouldNotStart(Message):
+class CouldNotStart(Message, frozen=True, kw_only=True):
     text: str
     reaction: bool = False
 
 
-class Evidence(Message):
+class Evidence(Message, frozen=True, kw_only=True):
     """The rank has come to an assertion and waits for its verdict."""
 
     check: str
@@ -118,29 +118,29 @@ class Evidence(Message):
     facts: Any
 
 
-class Answer(Message):
+class Answer(Message, frozen=True, kw_only=True):
     facts: Any
 
 
-class Reported(Message):
+class Reported(Message, frozen=True, kw_only=True):
     report: PhaseReport
 
 
-class Failing(Message):
+class Failing(Message, frozen=True, kw_only=True):
     """The test has raised in this rank; the report follows."""
 
     raised: Raised
 
 
-class BodyEnded(Message):
+class BodyEnded(Message, frozen=True, kw_only=True):
     """The test's body has returned; the rank keeps its group until all have."""
 
 
-class Warned(Message):
+class Warned(Message, frozen=True, kw_only=True):
     warning: WarningRecord
 
 
-class Done(Message):
+class Done(Message, frozen=True, kw_only=True):
     leftovers: tuple[Leftover, ...] = ()
     exit_reason: str | None = None
 
@@ -148,48 +148,48 @@ class Done(Message):
 # --- supervisor -> rank
 
 
-class Go(Message):
+class Go(Message, frozen=True, kw_only=True):
     """All ranks have joined: run the test."""
 
 
-class Ask(Message):
+class Ask(Message, frozen=True, kw_only=True):
     question: Question
 
 
-class Verdict(Message):
+class Verdict(Message, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]
     number: int
     at: float
 
 
-class Release(Message):
+class Release(Message, frozen=True, kw_only=True):
     """Every body has ended: tear down."""
 
 
-AnyMessage = Union[
-    Hello,
-    Collect,
-    Run,
-    Abort,
-    Stop,
-    Ready,
-    Spoiled,
-    Ran,
-    Broken,
-    Joined,
-    CouldNotStart,
-    Evidence,
-    Answer,
-    Reported,
-    Failing,
-    BodyEnded,
-    Warned,
-    Done,
-    Go,
-    Ask,
-    Verdict,
-    Release,
-]
+AnyMessage = (
+    Hello
+    | Collect
+    | Run
+    | Abort
+    | Stop
+    | Ready
+    | Spoiled
+    | Ran
+    | Broken
+    | Joined
+    | CouldNotStart
+    | Evidence
+    | Answer
+    | Reported
+    | Failing
+    | BodyEnded
+    | Warned
+    | Done
+    | Go
+    | Ask
+    | Verdict
+    | Release
+)
 
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
 # A report may carry what a test put into it (record_property takes any object).

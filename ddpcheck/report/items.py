@@ -51,7 +51,7 @@ def _passed(item: pytest.Item, record: RunRecord, phase: str) -> pytest.TestRepo
 
 
 def plain_report(
-    item: pytest.Item, phase: str, outcome: Any = "passed", longrepr: Any = None, seconds: float = 0.0
+    item: pytest.Item, phase: Any, outcome: Any = "passed", longrepr: Any = None, seconds: float = 0.0
 ) -> pytest.TestReport:
     """A report that no rank has made."""
     return pytest.TestReport(
@@ -60,12 +60,14 @@ def plain_report(
         keywords=dict.fromkeys(item.keywords, 1),
         outcome=outcome,
         longrepr=longrepr,
-        when=phase,  # type: ignore[arg-type]
+        when=phase,
         duration=seconds,
     )
 
 
-def _plain(item: pytest.Item, record: RunRecord, phase: str, outcome: Any = "passed", longrepr: Any = None) -> Any:
+def _plain(
+    item: pytest.Item, record: RunRecord, phase: str, outcome: Any = "passed", longrepr: Any = None
+) -> pytest.TestReport:
     seconds = record.seconds if phase == "call" else 0.0
     return _merged(plain_report(item, phase, outcome, longrepr, seconds), record, phase)
 
@@ -74,7 +76,7 @@ def _revive(item: pytest.Item, report: PhaseReport) -> pytest.TestReport:
     revived = item.config.hook.pytest_report_from_serializable(config=item.config, data=dict(report.data))
     assert isinstance(revived, pytest.TestReport)
     if isinstance(revived.longrepr, list):  # of a skip; pytest insists on a tuple
-        revived.longrepr = tuple(revived.longrepr)  # type: ignore[assignment]
+        revived.longrepr = tuple(revived.longrepr)
     revived.user_properties = [(str(k), v) for k, v in revived.user_properties]
     return revived
 
@@ -115,7 +117,7 @@ def _told(item: pytest.Item, record: RunRecord, outcome: Outcome) -> pytest.Test
     mark = evaluate_xfail_marks(item)
     if mark is not None and mark.raises is None and not item.config.option.runxfail:
         report: pytest.TestReport = _plain(item, record, outcome.phase, "skipped", outcome.headline)
-        report.wasxfail = mark.reason
+        report.wasxfail = mark.reason  # type: ignore[attr-defined]
         return report
     path, line, _ = item.location
     message = _short(outcome.headline)
@@ -170,7 +172,7 @@ def _note_sections(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 def _attach(report: pytest.TestReport, record: RunRecord) -> None:
     """Add what a session's report needs, as plain data: pytest-xdist carries it to the main process."""
-    report.ddp = {
+    report.ddp = {  # type: ignore[attr-defined]
         "world_size": record.plan.world_size,
         "backend": record.plan.backend,
         "device": record.plan.device,
