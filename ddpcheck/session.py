@@ -46,7 +46,7 @@ class Session:
 
     def _note_fresh(self, path: str, reason: str) -> None:
         self._said.append(
-            f"the ranks of {path} start as interpreters of their own, each importing torch anew (seconds, instead of "
+            f"the ranks of {os.path.relpath(path, self.config.rootpath)} start as interpreters of their own, each importing torch anew (seconds, instead of "
             f"milliseconds): {reason}"
         )
 

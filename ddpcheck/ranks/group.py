@@ -36,6 +36,11 @@ def join(plan: Plan, rank: int, run_dir: str) -> None:
     import torch
     import torch.distributed as dist
 
+    if dist.is_initialized():
+        raise RuntimeError(
+            f"importing {plan.path} made a default process group; ddpcheck makes the group of every test, "
+            "so let the module make none"
+        )
     if plan.device == "cuda":
         torch.cuda.set_device(rank)
     store = dist.FileStore(  # type: ignore[attr-defined]

@@ -86,19 +86,19 @@ class Launcher:
         """End the zygote and everything below it."""
         if self._process is None or self._channel is None:
             return
+        if self._ready is None:
+            self._process.kill()  # it was started in advance, and nothing came of it
         with contextlib.suppress(wire.Closed):
             self._channel.send(wire.Stop())
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
         self._discard()
 
     def _discard(self) -> str:
         """Forget a zygote that has ended or must end; returns what it wrote last."""
         assert self._process is not None
         assert self._channel is not None
-        self._channel.close()
+        self._channel.close()  # whatever it does, this ends it
         try:
             code = self._process.wait(STOP_PATIENCE)
         except subprocess.TimeoutExpired:
@@ -136,7 +136,8 @@ class Launcher:
         while True:
             self.start()
             try:
-                fresh = plan.path in self._fresh_paths or bool(self._cannot_fork(plan.path))
+                self._await_ready(plan.path)
+                fresh = plan.path in self._fresh_paths
                 message = self._ask(wire.Run(plan=replace(plan, fresh=fresh)))
             except wire.Closed:
                 text = self._discard()
@@ -161,18 +162,15 @@ class Launcher:
         self._fresh_paths[path] = reason
         self.on_fresh(path, reason)
 
-    def _cannot_fork(self, path: str) -> str:
-        reason = self._await_ready().cannot_fork
-        if reason:
-            self._start_afresh(path, reason)
-        return reason
-
-    def _await_ready(self) -> wire.Ready:
+    def _await_ready(self, path: str | None = None) -> wire.Ready:
+        """Wait until the zygote has started; note whether it can fork at all, for this file's tests."""
         assert self._channel is not None
         if self._ready is None:
             message = self._channel.receive()
             assert isinstance(message, wire.Ready), message
             self._ready = message
+        if path is not None and self._ready.cannot_fork and path not in self._fresh_paths:
+            self._start_afresh(path, self._ready.cannot_fork)
         return self._ready
 
     def _ask(self, message: wire.Message) -> wire.AnyMessage:

@@ -202,6 +202,8 @@ class Supervision:
             self._take(r, message)
 
     def _take(self, r: _Rank, message: wire.AnyMessage) -> None:
+        if r.kind not in (None, "finished"):
+            return  # judged already: the signal that took its stack may have set it going again
         match message:
             case wire.Joined():
                 r.joined = True
@@ -331,15 +333,15 @@ class Supervision:
         """Take the stacks of these ranks, then end them."""
         if not ranks:
             return
-        found: dict[int, str] = {}
-        if kind != "finished":
-            found = stacks.take(self.run_dir, {r.rank: r.watch.pid for r in ranks})
-        for r in ranks:
-            if r.kind is None:
-                r.stack = found.get(r.rank, "")
-                waiting = self.exchange.waiting.get(r.rank)
-                r.waiting_in = f"{waiting.title} at {waiting.where}" if waiting else ""
+        running = [r for r in ranks if r.kind is None]
+        for r in running:
             r.end(kind)
+            waiting = self.exchange.waiting.get(r.rank)
+            r.waiting_in = f"{waiting.title} at {waiting.where}" if waiting else ""
+        if kind != "finished":
+            for rank, stack in stacks.take(self.run_dir, {r.rank: r.watch.pid for r in running}).items():
+                self.ranks[rank].stack = stack
+        for r in ranks:
             r.watch.kill()
 
     def _clear(self) -> None:

@@ -117,7 +117,7 @@ def _told(item: pytest.Item, record: RunRecord, outcome: Outcome) -> pytest.Test
     mark = evaluate_xfail_marks(item)
     if mark is not None and mark.raises is None and not item.config.option.runxfail:
         report: pytest.TestReport = _plain(item, record, outcome.phase, "skipped", outcome.headline)
-        report.wasxfail = mark.reason  # type: ignore[attr-defined]
+        report.wasxfail = mark.reason
         return report
     path, line, _ = item.location
     message = _short(outcome.headline)

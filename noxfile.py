@@ -1,0 +1,98 @@
+"""Sessions: the tests, over torch versions too, the checks of the code, and the measurements.
+
+``nox -s tests`` and the other sessions make environments of their own. The
+development version of torch is read from pyproject.toml, so that it stands in
+one place.
+"""
+
+from __future__ import annotations
+
+import nox
+
+nox.options.sessions = ["lint", "typing", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+DEV = PYPROJECT["project"]["optional-dependencies"]["dev"]
+TORCH = next(requirement for requirement in DEV if requirement.startswith("torch=="))
+
+VERSIONS = {
+    "2.4.1": "3.10",
+    "2.6.0": "3.11",
+    "2.9.1": "3.12",
+    "2.13.0": "3.11",
+    "2.15.0": "3.13",
+}
+"""torch versions of the matrix, and a Python that each supports; together they cover all Pythons."""
+
+
+@nox.session(python="3.11")
+def tests(session: nox.Session) -> None:
+    """The suite, on the development version of torch; arguments go to pytest."""
+    session.install("-e", ".[dev]")
+    session.run("pytest", "-n", "2", *session.posargs)
+
+
+@nox.session
+@nox.parametrize(
+    ("python", "torch"),
+    [(python, torch) for torch, python in VERSIONS.items()],
+    ids=[f"torch-{torch}" for torch in VERSIONS],
+)
+def versions(session: nox.Session, torch: str) -> None:
+    """The suite over torch versions; CUDA builds, except where the index has a CPU build alone."""
+    session.install(f"torch=={torch}", "-e", ".[test]")
+    session.run("pytest", "-n", "2", *session.posargs)
+
+
+@nox.session(python="3.10")
+def oldest(session: nox.Session) -> None:
+    """The suite on the oldest pytest that the package admits."""
+    session.install(TORCH, "pytest==8.2.*", "-e", ".[test]")
+    session.run("pytest", "-n", "2", *session.posargs)
+
+
+@nox.session(python="3.11")
+def lint(session: nox.Session) -> None:
+    """ruff: rules and format."""
+    session.install("ruff")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session(python="3.11")
+def typing(session: nox.Session) -> None:
+    """mypy, strict, over package and programs."""
+    session.install("-e", ".[dev]")
+    session.run("mypy")
+
+
+@nox.session(python="3.11")
+def coverage(session: nox.Session) -> None:
+    """The suite under coverage: lines that run only in ranks are counted too."""
+    session.install("-e", ".[dev]")
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest", *session.posargs)
+    session.run("coverage", "combine", "-q")
+    session.run("coverage", "report")
+
+
+@nox.session(python="3.11")
+def bench(session: nox.Session) -> None:
+    """The figures, side by side with torch's own test cases, as ratios."""
+    session.install("-e", ".[dev]", "expecttest", "rich")
+    session.run("python", "tests/bench/bench.py", *session.posargs)
+
+
+@nox.session(python="3.11")
+def soak(session: nox.Session) -> None:
+    """Two thousand tests with every kind of ending among them, and sessions that are interrupted."""
+    session.install("-e", ".[dev]", "rich")
+    session.run("python", "tests/soak/soak.py", *session.posargs)
+    session.run("python", "tests/soak/interrupt.py")
+
+
+@nox.session(venv_backend="none")
+def gpu(session: nox.Session) -> None:
+    """The tests that need a GPU, in the environment that is there: its torch fits its driver."""
+    session.run("python", "-m", "pytest", "-m", "gpu", "--ddp-require-gpus", "1", *session.posargs)
