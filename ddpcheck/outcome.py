@@ -147,7 +147,8 @@ def _failed(record: RunRecord, failure: _Failure) -> Outcome:
         phase = report.phase
         alike = [e.rank for e in record.endings if _same_verdict(e, report)]
         if len(alike) > 1:
-            who += f"; the verdict is that of {ranks_text(alike)} alike"
+            sharing = "all ranks" if len(alike) == len(record.endings) else ranks_text(alike)
+            who += f", with a verdict that {sharing} share"
         elif crash_message(report).startswith("SystemExit"):
             who += ": it left the test by SystemExit"
     elif ending.raised is not None:

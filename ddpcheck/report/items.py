@@ -153,7 +153,7 @@ def _with_ranks(longrepr: Any, outcome: Outcome, message: str) -> Any:
 
 
 def _short(headline: str) -> str:
-    return headline.split(" (of ")[0].split(";")[0]
+    return headline.split(" (of ")[0].split(", with ")[0]
 
 
 def _add_notes(longrepr: ExceptionRepr, outcome: Outcome) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ddpcheck.catalogue import CHECKS
+from ddpcheck.wording import count
 
 
 class SessionReport:
@@ -48,12 +49,13 @@ class SessionReport:
         if not exercised:
             return
         ranks = sum(test["world_size"] for test in self.tests)
-        terminalreporter.section(f"invariants exercised by {len(self.tests)} ddp tests in {ranks} ranks", sep="-")
+        terminalreporter.section(f"invariants, as {count(len(self.tests), 'ddp test')} exercised them in {count(ranks, 'rank')}", sep="-")
         width = max(len(check) for check in exercised)
+        terminalreporter.write_line(f"{'':<{width}}  {'held':>6}  {'violated':>8}")
         for check, row in exercised.items():
             held, violated = row["exercised"] - row["violated"], row["violated"]
-            terminalreporter.write(f"{check:<{width}}  held {held:>5}", green=held > 0)
-            terminalreporter.write_line(f"   violated {violated:>5}", red=violated > 0)
+            line = f"{check:<{width}}  {held:>6}  {violated:>8}"
+            terminalreporter.write_line(line, red=violated > 0, green=violated == 0)
 
     # --- the file
 

@@ -217,7 +217,7 @@ def test_a_violated_invariant(ran: Ran) -> None:
     """A verdict is every rank's, and is reported once."""
     seen = ran["test_violation"]
     assert seen.outcome == "failed"
-    assert "the verdict is that of ranks 0 and 1 alike" in seen.text
+    assert "rank 0 failed first, with a verdict that all ranks share" in seen.text
     assert seen.text.count("initial-broadcast violated") == 1
 
 
