@@ -31,6 +31,8 @@ class Session:
     """Runs the ``ddp`` items of one pytest session."""
 
     def __init__(self, config: pytest.Config, timeout: float | None, required_gpus: int | None) -> None:
+        if sys.platform == "win32":
+            raise pytest.UsageError("ddp tests need Linux or macOS: on Windows, run them in WSL")
         self.config = config
         self.timeout = DEFAULT_TIMEOUT if timeout is None else timeout
         self.required_gpus = required_gpus
@@ -46,8 +48,8 @@ class Session:
 
     def _note_fresh(self, path: str, reason: str) -> None:
         self._said.append(
-            f"the ranks of {os.path.relpath(path, self.config.rootpath)} start as interpreters of their own, each importing torch anew (seconds, instead of "
-            f"milliseconds): {reason}"
+            f"the ranks of {os.path.relpath(path, self.config.rootpath)} start as interpreters of their own, each "
+            f"importing torch anew (seconds, instead of milliseconds): {reason}"
         )
 
     def prepare(self, path: Path) -> None:
@@ -88,13 +90,14 @@ class Session:
             failed = plain_report(item, "setup", "failed", text)
             return iter([failed, plain_report(item, "teardown")]), None
         outcome = decide(record)
-        failed_by_warning = self._warn(item, record)
-        if failed_by_warning is not None:
-            return iter([plain_report(item, "call"), failed_by_warning]), None
+        warned = self._warn(item, record)
         self._keep_or_remove(base, outcome)
         if outcome.result == "exit":
             return iter([]), outcome.headline
-        return reports_of(item, record, outcome), None
+        reports = reports_of(item, record, outcome)
+        if warned is not None:
+            reports = (warned if r.when == "teardown" and r.passed else r for r in reports)
+        return reports, None
 
     def _plan(self, item: pytest.Item, mark: Mark, world_size: int, base: Path) -> Plan:
         shared = base / "shared"

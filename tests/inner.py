@@ -74,7 +74,9 @@ class Ran:
     started: float
 
     def __getitem__(self, name: str) -> Seen:
-        assert name in self.tests, f"{name} was not reported; there are {sorted(self.tests)}\n{self.stdout}{self.stderr}"
+        assert name in self.tests, (
+            f"{name} was not reported; there are {sorted(self.tests)}\n{self.stdout}{self.stderr}"
+        )
         return self.tests[name]
 
 

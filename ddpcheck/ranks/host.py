@@ -121,7 +121,8 @@ class RankReporter:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
         try:
-            if self._phase(item, "setup") and self._phase(item, "call"):
+            wanted = not item.config.getoption("setuponly", False)
+            if self._phase(item, "setup") and wanted and self._phase(item, "call"):
                 self._guard()
                 self.channel.send(wire.BodyEnded())
                 # The group stays until every body has ended: a rank that

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 from ddpcheck.ranks.processes import native_threads
 
@@ -101,18 +102,40 @@ class ForkSafety:
 def _autograd_ran() -> bool:
     """Whether a child could not use autograd, because this process has.
 
-    torch forbids backward in the child of a process that ran it; that is
-    only seen by trying, in a child.
+    torch forbids backward in the child of a process whose autograd started
+    threads; that is only seen by trying, in a child.
     """
+
+    def backward() -> int:
+        import torch
+
+        torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
+        return 0
+
+    return _in_child(backward) != 0
+
+
+def count_gpus() -> int:
+    """The number of GPUs that a rank would see; asked in a child, since asking may initialise the driver."""
+    import torch
+
+    if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
+        return 0
+    number = _in_child(torch.cuda.device_count)
+    return 0 if number == _FAILED else number
+
+
+_FAILED = 255
+
+
+def _in_child(question: Callable[[], int]) -> int:
+    """What ``question`` returns in a fork of this process, 0 to 254; 255 where it raises or dies."""
     pid = os.fork()
     if pid == 0:
-        code = 1
+        code = _FAILED
         try:
-            import torch
-
-            torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
-            code = 0
+            code = question()
         finally:
             os._exit(code)
     _, status = os.waitpid(pid, 0)
-    return status != 0
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else _FAILED

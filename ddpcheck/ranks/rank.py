@@ -42,7 +42,8 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
             channel.send(wire.Joined())
             # No body begins before every rank has every connection: a short
             # one would leave while its peers still connect to it.
-            assert isinstance(channel.receive(), wire.Go)
+            begin = channel.receive()
+            assert isinstance(begin, wire.Go)
         except wire.Closed:
             raise
         except CannotCollect as error:

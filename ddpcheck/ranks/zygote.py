@@ -22,7 +22,7 @@ from ddpcheck.checks import judge
 from ddpcheck.model import Plan, never_started
 from ddpcheck.ranks import wire
 from ddpcheck.ranks.host import CannotCollect, Host
-from ddpcheck.ranks.preload import ForkSafety, import_torch
+from ddpcheck.ranks.preload import ForkSafety, count_gpus, import_torch
 from ddpcheck.ranks.processes import adopt_orphans, die_with_parent, kill_descendants, tied_to_parent
 from ddpcheck.ranks.rank import be_rank, save_coverage
 from ddpcheck.ranks.starting import fork_ranks, start_interpreters
@@ -42,11 +42,9 @@ class Zygote:
         """Answer until told to stop; leave at once, with nothing left, when the pytest process is gone."""
         with tied_to_parent(self.parent):
             import_torch()
-            import torch
-
             self.cannot_fork = self.safety.lost()
         self.safety.settle()
-        self.control.send(wire.Ready(cannot_fork=self.cannot_fork, gpus=torch.cuda.device_count()))
+        self.control.send(wire.Ready(cannot_fork=self.cannot_fork, gpus=count_gpus()))
         try:
             while self._answer(host, self.control.receive()):
                 pass

@@ -49,7 +49,9 @@ class SessionReport:
         if not exercised:
             return
         ranks = sum(test["world_size"] for test in self.tests)
-        terminalreporter.section(f"invariants, as {count(len(self.tests), 'ddp test')} exercised them in {count(ranks, 'rank')}", sep="-")
+        terminalreporter.section(
+            f"invariants, as {count(len(self.tests), 'ddp test')} exercised them in {count(ranks, 'rank')}", sep="-"
+        )
         width = max(len(check) for check in exercised)
         terminalreporter.write_line(f"{'':<{width}}  {'held':>6}  {'violated':>8}")
         for check, row in exercised.items():

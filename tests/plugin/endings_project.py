@@ -1,6 +1,6 @@
 """The inner test file whose tests end in every way that a test in ranks can end."""
 
-ENDINGS = '''
+ENDINGS = """
 import ctypes, os, signal, sys, threading, time, subprocess, unittest
 import pytest, torch
 import torch.distributed as dist
@@ -252,4 +252,4 @@ class TestUnittest(unittest.TestCase):
 
 def test_plain_in_between():
     assert not dist.is_initialized()
-'''
+"""

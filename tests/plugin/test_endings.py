@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from tests.inner import InnerProject, Ran
 from tests.plugin.endings_project import ENDINGS
 

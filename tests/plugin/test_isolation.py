@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.inner import InnerProject, Ran
 
 CONFTEST = """
@@ -202,7 +203,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     start = head.index(plain)
     end = head.index("@pytest.mark.ddp", start)
     project.write("test_ranks.py", head[:start] + head[end:])
-    project.write("test_z_plain.py", "import os, torch\nimport torch.distributed as dist\nfrom test_ranks import state\n\n" + head[start:end])
+    project.write(
+        "test_z_plain.py",
+        "import os, torch\nimport torch.distributed as dist\nfrom test_ranks import state\n\n" + head[start:end],
+    )
     project.write("test_marks.py", "import pytest\npytestmark = " + tail)
     result = project.run("test_ranks.py", "test_marks.py", "test_z_plain.py", "--flavour", "strong")
     assert project.leftover_processes() == []
@@ -214,7 +218,7 @@ def outcomes(ran: Ran, start: str) -> dict[str, str]:
 
 
 def test_no_test_sees_what_another_left_behind(ran: Ran) -> None:
-    """Environment, default dtype, seeds, thread count, module globals, groups and more are as at the start, each time."""
+    """Environment, default dtype, seeds, thread count, module globals, groups and more are as at the start."""
     assert outcomes(ran, "test_each_sees_the_same") == {
         "test_each_sees_the_same[0]": "passed",
         "test_each_sees_the_same[1]": "failed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.inner import InnerProject
 
 WRONG = [
@@ -22,9 +23,7 @@ def test_each_wrong_mark_is_a_sentence(project: InnerProject) -> None:
     """All of them are reported in one session, each by its own file, before any test runs."""
     for number, (mark, _) in enumerate(WRONG):
         project.write(f"test_{number}.py", f"import pytest\n{mark}\ndef test_it(ddp): pass\n")
-    project.write(
-        "test_async.py", "import pytest\n@pytest.mark.ddp\nasync def test_it(ddp): pass\n"
-    )
+    project.write("test_async.py", "import pytest\n@pytest.mark.ddp\nasync def test_it(ddp): pass\n")
     ran = project.run()
     assert ran.code == pytest.ExitCode.INTERRUPTED
     assert not any("call" in seen.phases for seen in ran.tests.values())

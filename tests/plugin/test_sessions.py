@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 
 import pytest
+
 from tests.inner import InnerProject
 
 BLOCKED = """
@@ -113,7 +114,10 @@ def test_xdist(project: InnerProject) -> None:
     assert "assert 1 == 9" in ran["test_fails"].text
     document = json.loads((project.folder / "report.json").read_text())
     assert document["checks"]["initial-broadcast"] == {
-        "status": "held", "exercised": 4, "violated": 0, "skipped_because": None,
+        "status": "held",
+        "exercised": 4,
+        "violated": 0,
+        "skipped_because": None,
     }
     assert project.leftover_processes() == []
 
@@ -213,7 +217,10 @@ def test_teardown_of_other_tests_fixtures(project: InnerProject) -> None:
 
 
 FALLBACKS = {
-    "threads": ("import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True, name='pump').start()", "pump"),
+    "threads": (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True, name='pump').start()",
+        "pump",
+    ),
     "openmp": ("import torch\ntorch.set_num_threads(4)\ntorch.ones(999, 999).sum()", "threads (native)"),
 }
 
@@ -328,7 +335,12 @@ def test_a_session_without_ddp_tests_imports_no_torch(project: InnerProject) -> 
     project.write("test_plain.py", "import ddpcheck\ndef test_it(): assert ddpcheck.__all__\n")
     done = subprocess.run(
         [sys.executable, "-c", NO_TORCH],
-        cwd=project.folder, env=project.environment(), capture_output=True, text=True, timeout=100, check=False,
+        cwd=project.folder,
+        env=project.environment(),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "loaded: [] plugin: True" in done.stdout
@@ -350,25 +362,36 @@ def never():
 def test_coverage_counts_lines_that_run_only_in_ranks(project: InnerProject, how: str, fresh: bool) -> None:
     """The lines of forked ranks, and of ranks that are interpreters of their own, are measured."""
     project.write("covered.py", COVERED)
-    spoil = "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n" if fresh else ""
+    spoil = (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+        if fresh
+        else ""
+    )
     project.write(
         "test_it.py",
-        spoil + "import covered, pytest\n@pytest.mark.ddp\ndef test_it(ddp):\n    assert covered.only_in_ranks(ddp.rank)\n",
+        spoil
+        + "import covered, pytest\n@pytest.mark.ddp\ndef test_it(ddp):\n    assert covered.only_in_ranks(ddp.rank)\n",
     )
     project.write(
         "pyproject.toml",
-        '[tool.coverage.run]\nbranch = true\nparallel = true\nsource = ["covered"]\npatch = ["subprocess", "fork", "_exit"]\n',
+        '[tool.coverage.run]\nbranch = true\nparallel = true\nsource = ["covered"]\n'
+        'patch = ["subprocess", "fork", "_exit"]\n',
     )
     environment = project.environment()
     if how == "coverage run":
         command = [sys.executable, "-m", "coverage", "run", *project.command("-q")[1:]]
         subprocess.run(command, cwd=project.folder, env=environment, check=True, capture_output=True, timeout=200)
-        subprocess.run([sys.executable, "-m", "coverage", "combine", "-q"], cwd=project.folder, env=environment, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "coverage", "combine", "-q"], cwd=project.folder, env=environment, check=True
+        )
     else:
         command = project.command("-q", "--cov", "covered", "--cov-report", "")
         subprocess.run(command, cwd=project.folder, env=environment, check=True, capture_output=True, timeout=200)
     subprocess.run(
-        [sys.executable, "-m", "coverage", "json", "-q", "-o", "cov.json"], cwd=project.folder, env=environment, check=True
+        [sys.executable, "-m", "coverage", "json", "-q", "-o", "cov.json"],
+        cwd=project.folder,
+        env=environment,
+        check=True,
     )
     lines = json.loads((project.folder / "cov.json").read_text())["files"]["covered.py"]
     assert lines["missing_lines"] == [8]
