@@ -85,7 +85,7 @@ def _failure(ending: RankEnding) -> _Failure | None:
             if report.unexpected_pass:
                 weight = _Weight.UNEXPECTED_PASS
             return _Failure(weight, report.at, ending.rank, report)
-    if ending.raised is not None:
+    if ending.raised is not None and all(r.outcome == "passed" for r in ending.reports):
         weight = _Weight.REACTION if ending.raised.reaction else _Weight.OWN
         return _Failure(weight, ending.raised.at, ending.rank, None)
     if ending.kind in ("died", "never-started"):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
+import unittest
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ class RankReporter:
         if isinstance(error, Violation):
             at, verdict = error.at, error.number
         felt = error is not None and is_reaction(error)
-        if error is not None and not isinstance(error, pytest.skip.Exception):
+        if error is not None and not isinstance(error, (pytest.skip.Exception, unittest.SkipTest)):
             # The traceback takes its time (torch's files are long); the news does not wait for it.
             text = "".join(traceback.format_exception_only(type(error), error)).strip()
             self.channel.send(wire.Failing(raised=Raised(phase=when, at=at, text=text, reaction=felt)))

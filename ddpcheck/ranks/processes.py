@@ -96,26 +96,51 @@ def kill_all(processes: list[psutil.Process], patience: float = 2.0) -> None:
     psutil.wait_procs(processes, timeout=patience)
 
 
-def kill_descendants(rounds: int = 20) -> None:
-    """Kill everything below this process, including what is started meanwhile."""
-    for _ in range(rounds):
-        if not has_children():
-            return
-        kill_all(children(), patience=0.2)
+def is_childless() -> bool:
+    """Whether this process certainly has no child, not even a dead one; quick, where that is the case."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    except AttributeError:  # not every platform has it
+        return False
+    return False
 
 
-def has_children() -> bool:
-    """Whether any child is left, own or adopted; those that have died are reaped on the way.
+class Family:
+    """The processes below this one, and who among them was there before a test began.
 
-    Only for a process all of whose own children have been waited for.
+    What the user's own hooks have started for the session (a server, say) is
+    left alone; whatever else is there when the ranks have gone is a stranger.
     """
-    while True:
-        try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return False
-        if pid == 0:
-            return True
+
+    def __init__(self, before: frozenset[int] | None = None) -> None:
+        if before is None:
+            before = frozenset() if is_childless() else frozenset(p.pid for p in children())
+        self._before = before
+
+    def strangers(self) -> list[psutil.Process]:
+        if is_childless():
+            return []
+        return [p for p in children() if p.pid not in self._before]
+
+    def end_strangers(self, rounds: int = 20) -> None:
+        """Kill the strangers, including those that are started meanwhile, and reap them."""
+        for _ in range(rounds):
+            strangers = self.strangers()
+            if not strangers:
+                break
+            kill_all(strangers, patience=0.2)
+        if not is_childless():
+            for child in psutil.Process().children():
+                if child.pid not in self._before:
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitpid(child.pid, os.WNOHANG)
+
+
+def kill_descendants() -> None:
+    """Kill everything below this process, for good."""
+    Family(before=frozenset()).end_strangers()
 
 
 def sweep(run: str, patience: float = 2.0) -> list[str]:

@@ -20,7 +20,7 @@ from ddpcheck.ranks import group, stacks, wire
 from ddpcheck.ranks.current import CurrentRank, set_current
 from ddpcheck.ranks.host import CannotCollect, Host, RankReporter, capture_anew, give_own_folders
 from ddpcheck.ranks.preload import restore_thread_settings
-from ddpcheck.ranks.processes import adopt_orphans, children, describe, die_with_parent, has_children
+from ddpcheck.ranks.processes import adopt_orphans, children, describe, die_with_parent, is_childless
 from ddpcheck.ranks.reaction import is_reaction
 
 
@@ -106,7 +106,7 @@ def _leftovers(rank: int) -> tuple[Leftover, ...]:
         if process.daemon:  # an ordinary exit would end these
             process.terminate()
             process.join(0.5)
-    if has_children():
+    if not is_childless():
         found += [
             Leftover(kind="process", name=describe(process), rank=rank)
             for process in children()

@@ -29,7 +29,7 @@ from ddpcheck.model import EndingKind, Leftover, PhaseReport, Plan, Raised, Rank
 from ddpcheck.ranks import stacks, wire
 from ddpcheck.ranks.captured import CapturedOutput
 from ddpcheck.ranks.exchange import Exchange, Judge
-from ddpcheck.ranks.processes import ExitWatch, children, describe, has_children, kill_descendants
+from ddpcheck.ranks.processes import ExitWatch, Family, describe
 from ddpcheck.wording import signal_name
 
 GRACE = 0.25
@@ -69,7 +69,7 @@ class _Rank:
 
     def __init__(self, started: StartedRank) -> None:
         self.rank, self.watch, self.channel = started
-        self.joined = self.body_ended = self.done = self.gone = False
+        self.joined = self.body_ended = self.released = self.done = self.gone = False
         self.reports: list[PhaseReport] = []
         self.raised: Raised | None = None
         self.kind: EndingKind | None = None
@@ -126,8 +126,9 @@ class Supervision:
     """The watch over one run of one test."""
 
     def __init__(
-        self, plan: Plan, started: list[StartedRank], control: wire.Channel, run_dir: str, judge: Judge
+        self, plan: Plan, started: list[StartedRank], control: wire.Channel, run_dir: str, judge: Judge, family: Family
     ) -> None:
+        self.family = family
         self.plan, self.run_dir, self.control = plan, run_dir, control
         self.ranks = [_Rank(s) for s in started]
         assert [r.rank for r in self.ranks] == list(range(plan.world_size))
@@ -137,7 +138,6 @@ class Supervision:
         self.begun = time.monotonic()
         self.deadline = self.begun + start_patience(plan.world_size, plan.fresh)
         self.running = False
-        self.released = False
         self.first_failure: float | None = None
         self.selector = selectors.DefaultSelector()
         self.endings: list[RankEnding] = []
@@ -281,10 +281,10 @@ class Supervision:
         if self.first_failure is None:
             for rank, message in self.exchange.step(gone=over).items():
                 self._send(self.ranks[rank], message)
-        if not self.released and (len(over) == len(self.ranks) or self.first_failure is not None):
-            self.released = True
+        if len(over) == len(self.ranks) or self.first_failure is not None:
             for r in self.ranks:
-                if r.body_ended:
+                if r.body_ended and not r.released:
+                    r.released = True
                     self._send(r, wire.Release())
 
     def _awaited_report(self) -> _Rank | None:
@@ -299,9 +299,9 @@ class Supervision:
         times = [self.deadline if self.first_failure is None else self.first_failure + GRACE]
         if self.first_failure is not None and time.monotonic() >= times[0]:
             times = [self.first_failure + TEARDOWN_GRACE]
-        pause = max(0.0, min(times) - time.monotonic())
+        pause = max(0.01, min(times) - time.monotonic())
         polled = any(r.watch.fd is None for r in self.ranks)
-        return min(pause, 0.01) if polled else min(pause, 1.0)
+        return 0.01 if polled else min(pause, 1.0)
 
     def _check_timers(self) -> None:
         now = time.monotonic()
@@ -322,7 +322,7 @@ class Supervision:
                 self._stop([r for r in living if not r.joined], "never-started")
                 self._stop([r for r in living if r.joined], "stopped")
             else:
-                stuck = [r for r in living if not r.done and (not r.body_ended or self.released)]
+                stuck = [r for r in living if not r.done and (not r.body_ended or r.released)]
                 self._stop(stuck, "hung")
                 self._stop([r for r in living if r not in stuck], "stopped")
             self._note_failure()
@@ -355,11 +355,11 @@ class Supervision:
             r.channel.close()
             r.captured.close()
         passed = all(r.kind == "finished" and not r.failed for r in self.ranks)
-        if has_children() and passed:
+        if passed and (left := self.family.strangers()):
             # A helper that ends with its parent (multiprocessing's resource
             # tracker) is on its way out and no leftover.
-            _, orphans = psutil.wait_procs(children(), timeout=0.3)
+            _, orphans = psutil.wait_procs(left, timeout=0.3)
             known = {left.name for left in self.leftovers}
             names = [describe(p) for p in orphans]
             self.leftovers.extend(Leftover(kind="process", name=n) for n in names if n not in known)
-        kill_descendants()
+        self.family.end_strangers()

@@ -23,7 +23,7 @@ from ddpcheck.model import Plan, never_started
 from ddpcheck.ranks import wire
 from ddpcheck.ranks.host import CannotCollect, Host
 from ddpcheck.ranks.preload import ForkSafety, count_gpus, import_torch
-from ddpcheck.ranks.processes import adopt_orphans, die_with_parent, kill_descendants, tied_to_parent
+from ddpcheck.ranks.processes import Family, adopt_orphans, die_with_parent, kill_descendants, tied_to_parent
 from ddpcheck.ranks.rank import be_rank, save_coverage
 from ddpcheck.ranks.starting import fork_ranks, start_interpreters
 from ddpcheck.ranks.supervisor import Interrupted, Supervision
@@ -79,6 +79,7 @@ class Zygote:
         self.safety.settle()
 
     def _run(self, host: Host, plan: Plan) -> wire.Message:
+        family = Family()
         run_dir = tempfile.mkdtemp(dir=self.hello.runtime_dir)
         try:
             if plan.fresh or self.cannot_fork:
@@ -89,7 +90,7 @@ class Zygote:
                     return self.spoiled
                 host.item(plan)  # for its error, said once instead of by every rank
                 started = fork_ranks(plan, self.control, self._enter(host, plan, run_dir))
-            return wire.Ran(record=Supervision(plan, started, self.control, run_dir, judge).watch())
+            return wire.Ran(record=Supervision(plan, started, self.control, run_dir, judge, family).watch())
         except CannotCollect as error:
             return wire.Ran(record=never_started(plan, str(error)))
         except Interrupted:
@@ -97,7 +98,7 @@ class Zygote:
         except wire.Closed:
             raise
         except Exception:
-            kill_descendants()
+            family.end_strangers()
             return wire.Broken(text=traceback.format_exc())
         finally:
             shutil.rmtree(run_dir, ignore_errors=True)

@@ -233,6 +233,12 @@ def test_odd_output(ddp, record_property):
     record_property("number", 3)
     assert ddp.rank == 5, "\\udcff"
 
+@pytest.mark.ddp
+def test_raises_while_the_other_still_works(ddp):
+    if ddp.rank == 1:
+        raise ValueError("at once")
+    time.sleep(0.1)
+
 class TestInAClass:
     @pytest.mark.ddp
     def test_method(self, ddp):
@@ -245,6 +251,10 @@ class TestUnittest(unittest.TestCase):
     @pytest.mark.ddp
     def test_method(self):
         assert self.value in (0, 1)
+
+    @pytest.mark.ddp
+    def test_skipping_method(self):
+        self.skipTest("not this one")
 
     @pytest.mark.ddp
     def test_failing_method(self):

@@ -43,6 +43,13 @@ def test_a_rank_raised(ran: Ran) -> None:
     assert "FAILED test_endings.py::test_raise_on_one - rank 1 failed first: Asse" in ran.stdout
 
 
+def test_a_failure_is_not_held_up_by_ranks_that_pass(ran: Ran) -> None:
+    """Ranks whose body ends after the first failure tear down and leave as ever."""
+    seen = ran["test_raises_while_the_other_still_works"]
+    assert "ValueError: at once" in seen.text
+    assert [rank["ending"] for rank in seen.ddp["ranks"]] == ["finished", "finished"]
+
+
 def test_the_first_failure_by_the_clock(ran: Ran) -> None:
     """Of two failures of ranks' own, the earlier is the first, whatever its rank."""
     seen = ran["test_second_raises_later"]
@@ -240,6 +247,7 @@ def test_odd_output_breaks_nothing(ran: Ran) -> None:
     [
         ("TestInAClass::test_method", "passed"),
         ("TestUnittest::test_method", "passed"),
+        ("TestUnittest::test_skipping_method", "skipped"),
         ("TestUnittest::test_failing_method", "failed"),
     ],
 )

@@ -80,6 +80,35 @@ def test_nothing_outlives_a_killed_zygote(project: InnerProject) -> None:
     assert wait_until(lambda: project.leftover_processes() == [], 5), project.leftover_processes()
 
 
+def test_what_a_conftest_started_for_the_session_lives_as_long(project: InnerProject) -> None:
+    """A server that hooks start beside the ranks is no leftover of the first test; it ends with the session."""
+    project.write(
+        "conftest.py",
+        """
+        import subprocess
+        def pytest_configure(config):
+            if hasattr(config, "workerinput"):
+                config.server = subprocess.Popen(["sleep", "1004"])
+        """,
+    )
+    project.write(
+        "test_it.py",
+        """
+        import psutil, pytest, subprocess
+        @pytest.mark.ddp
+        @pytest.mark.parametrize("turn", [1, 2])
+        def test_it(ddp, request, turn):
+            assert psutil.Process(request.config.server.pid).status() != psutil.STATUS_ZOMBIE
+            subprocess.Popen(["sleep", "1005"])
+        """,
+    )
+    ran = project.run()
+    assert {seen.outcome for seen in ran.tests.values()} == {"passed"}, ran.stdout
+    assert all("sleep 1005" in " ".join(seen.warnings) for seen in ran.tests.values())
+    assert not any("sleep 1004" in " ".join(seen.warnings) for seen in ran.tests.values())
+    assert wait_until(lambda: project.leftover_processes() == [], 5), project.leftover_processes()
+
+
 PASSING_AND_FAILING = """
 import pytest, torch, torch.distributed as dist
 import ddpcheck
