@@ -63,11 +63,13 @@ def decide(record: RunRecord) -> Outcome:
         return Outcome(result="exit", root=first.rank, headline=f"rank {first.rank} called pytest.exit: {first.text}")
     failures = sorted(f for e in endings if (f := _failure(e)))
     skipped = {e.rank: r for e in endings if (r := _skip(e))}
-    if skipped and len(skipped) == len(endings):
-        return _all_skipped(skipped)
-    own_failure = bool(failures) and failures[0].weight is _Weight.OWN
-    if skipped and not own_failure and not any(e.kind == "hung" for e in endings):
-        return _some_skipped(record, skipped)
+    if len(skipped) == len(endings):
+        if not failures and all(e.kind == "finished" for e in endings):
+            return _all_skipped(skipped)
+    elif skipped:
+        own_failure = bool(failures) and failures[0].weight is _Weight.OWN
+        if not own_failure and not any(e.kind == "hung" for e in endings):
+            return _some_skipped(record, skipped)
     if failures:
         return _failed(record, failures[0])
     hung = [e for e in endings if e.kind == "hung"]
@@ -85,7 +87,7 @@ def _failure(ending: RankEnding) -> _Failure | None:
             if report.unexpected_pass:
                 weight = _Weight.UNEXPECTED_PASS
             return _Failure(weight, report.at, ending.rank, report)
-    if ending.raised is not None and all(r.outcome == "passed" for r in ending.reports):
+    if ending.raised is not None and all(r.phase != ending.raised.phase for r in ending.reports):
         weight = _Weight.REACTION if ending.raised.reaction else _Weight.OWN
         return _Failure(weight, ending.raised.at, ending.rank, None)
     if ending.kind in ("died", "never-started"):
@@ -160,7 +162,7 @@ def _failed(record: RunRecord, failure: _Failure) -> Outcome:
         who += ": it could not start"
         details = ending.text
     else:
-        who += f": {_how_it_died(ending)}"
+        who += f": it {_how_it_died(ending)}"
         details = f"The Python stack of rank {ending.rank} at that moment:\n{ending.stack}" if ending.stack else ""
         if ending.reports and any(r.phase == "call" for r in ending.reports):
             phase = "teardown"
@@ -205,9 +207,9 @@ def _group(plan: Plan) -> str:
 
 def _how_it_died(ending: RankEnding) -> str:
     if ending.signal is not None:
-        how = f"it was killed by {signal_name(ending.signal)}"
+        how = f"was killed by {signal_name(ending.signal)}"
     else:
-        how = f"it left with exit code {ending.exit_code}"
+        how = f"left with exit code {ending.exit_code}"
     return f"{how} {'after' if ending.body_ended else 'before'} the test's body ended"
 
 

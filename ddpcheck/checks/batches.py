@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,10 +66,11 @@ def _finding(facts: Sequence[BatchFacts], taken: Sequence[int], expected: int | 
     if expected is not None:
         dropped = " with drop_last" if first.drop_last else ""
         wanted = (
-            f"{count(expected, 'batch', 'batches')} on every rank ({first.size:,} samples on {len(facts)} ranks, "
+            f"{count(expected, 'batch', 'batches')} on every rank ({count(first.size or 0, 'sample')} on "
+            f"{count(len(facts), 'rank')}, "
             f"batches of {first.batch_size}{dropped})"
         )
-    usual = max(set(taken), key=list(taken).count) if expected is None else expected
+    usual = Counter(taken).most_common(1)[0][0] if expected is None else expected
     odd = tuple(rank for rank, n in enumerate(taken) if n != usual) or tuple(range(len(facts)))
     shown = ", ".join(f"{n} on rank {rank}" for rank, n in enumerate(taken))
     return Finding(

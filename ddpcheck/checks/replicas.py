@@ -67,7 +67,7 @@ EXPECTED = {
 
 
 def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
-    """Compare the ranks' tensors by digest; ask for elements only of those that differ.
+    """Compare the ranks' tensors by digest; ask for elements only of those that differ, a portion at a time.
 
     ``said`` holds a ModelFacts of every rank as plain data; ``rounds`` the
     answers to the questions so far: the reference is written, then compared.
@@ -81,20 +81,20 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
         return _held_by_sharing(check, facts)
     reference = 0 if check == "initial-broadcast" else _majority(facts, differing)
     tolerant = facts[0].atol > 0 or facts[0].rtol > 0
-    names = list(differing) if tolerant else list(differing)[:EXAMINED]
+    portion = len(differing) if tolerant else EXAMINED
+    examined = (len(rounds) // 2) * portion  # each portion takes two rounds: written, then compared
+    if rounds and len(rounds) % 2 == 0:
+        compared = [msgspec.convert(one, dict[str, WorstDifference]) for one in rounds[-1]]
+        # Other bits may be the same number: -0.0, or another NaN.
+        beyond = {rank: {n: d for n, d in found.items() if d.elements} for rank, found in enumerate(compared)}
+        beyond = {rank: found for rank, found in beyond.items() if found}
+        if beyond:
+            return (_difference(check, facts, reference, beyond, max(0, len(differing) - examined)),)
+        if examined >= len(differing):
+            return ()
+    names = list(differing)[examined : examined + portion]
     about = {"names": names, "reference": reference, "atol": facts[0].atol, "rtol": facts[0].rtol}
-    if len(rounds) == 0:
-        return Question(ask="write", about=about)
-    if len(rounds) == 1:
-        return Question(ask="compare", about=about)
-    compared = [msgspec.convert(one, dict[str, WorstDifference]) for one in rounds[1]]
-    # Other bits may be the same number: -0.0, or another NaN.
-    beyond = {rank: {n: d for n, d in found.items() if d.elements} for rank, found in enumerate(compared)}
-    beyond = {rank: found for rank, found in beyond.items() if found}
-    if not beyond:
-        return ()
-    unexamined = 0 if tolerant else len(differing) - len(names)
-    return (_difference(check, facts, reference, beyond, unexamined),)
+    return Question(ask="compare" if len(rounds) % 2 else "write", about=about)
 
 
 def _nothing(check: str, facts: Sequence[ModelFacts]) -> Finding | None:

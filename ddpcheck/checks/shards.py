@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ddpcheck.model import Finding, Question, Struct
 from ddpcheck.wording import count, ranks_text
@@ -43,6 +44,7 @@ class ShardFacts(Struct, frozen=True, kw_only=True):
     """Fingerprints are of contents; of indices where a sample is another each time it is read."""
     drops_batch: bool = False
     """The loader drops an incomplete last batch."""
+    batch_size: int | None = None
 
 
 CHECK = "shard-partition"
@@ -54,7 +56,7 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     ``said`` holds a ShardFacts of every rank as plain data. Where a sample
     seems to come twice, every rank is asked how often its dataset holds it.
     """
-    facts = [msgspec.convert(one, ShardFacts) for one in said]
+    facts = _on_one_basis([msgspec.convert(one, ShardFacts) for one in said])
     if not any(f.prints for f in facts):
         return (
             _finding(facts, "the loader", "no sample on any rank: nothing was checked", _NOTHING, range(len(facts))),
@@ -100,6 +102,13 @@ def _finding(
     )
 
 
+def _on_one_basis(facts: list[ShardFacts]) -> list[ShardFacts]:
+    """Where a sample is another each time on some rank, let indices stand for samples on all."""
+    if all(f.by_content for f in facts) or any(f.indices is None for f in facts):
+        return facts
+    return [replace(f, prints=[f"index {i}" for i in f.indices or ()], by_content=False) for f in facts]
+
+
 def _held(repeated: Sequence[str], rounds: Sequence[Sequence[Any]]) -> dict[str, int]:
     """How often the dataset itself holds each repeated sample: equal rows are no overlap."""
     if not repeated or rounds[0][0] is None:
@@ -119,8 +128,14 @@ def _may_be_dropped(facts: Sequence[ShardFacts]) -> int:
     """Samples that may be missing: the sampler's remainder, and each rank's incomplete batch."""
     size, world = facts[0].size or 0, len(facts)
     remainder = size % world if facts[0].sampler.drop_last else 0
-    batches = sum(f.sampler.positions - len(f.prints) for f in facts if f.drops_batch and f.sampler.positions)
-    return remainder + batches
+    return remainder + sum(_dropped_batch(f) for f in facts if f.drops_batch)
+
+
+def _dropped_batch(f: ShardFacts) -> int:
+    """How many samples the loader's drop_last may have dropped on this rank."""
+    if f.sampler.positions is None:
+        return (f.batch_size or 1) - 1
+    return max(0, f.sampler.positions - len(f.prints))
 
 
 def _overlap(facts: Sequence[ShardFacts], excess: dict[str, int], padding: int) -> Finding:
@@ -133,11 +148,9 @@ def _overlap(facts: Sequence[ShardFacts], excess: dict[str, int], padding: int) 
     ranks = sorted(set().union(*owners.values()))
     total = sum(len(f.prints) for f in facts)
     surplus = sum(excess.values())
-    where = (
-        f"seen by {ranks_text(owners[example])}"
-        if len(owners[example]) > 1
-        else (f"seen {excess[example] + 1} times by {ranks_text(owners[example])}")
-    )
+    times = sum(f.prints.count(example) for f in facts)
+    by = ranks_text(owners[example])
+    where = f"seen by {by}" if len(owners[example]) > 1 else f"seen {times} times by {by}"
     share = f"{100 * surplus / total:.0f} %"
     beyond = f", where padding explains {padding}" if padding else ""
     found = (
@@ -158,8 +171,9 @@ def _name(facts: Sequence[ShardFacts], print_: str) -> str:
 def _cause(facts: Sequence[ShardFacts]) -> str:
     samplers = [f.sampler for f in facts]
     kind = samplers[0].kind
-    if not all(s.distributed for s in samplers):
-        return f"{kind} knows nothing of ranks, so each rank goes through the whole dataset"
+    unaware = [s.kind for s in samplers if not s.distributed]
+    if unaware:
+        return f"{unaware[0]} knows nothing of ranks, so each rank goes through the whole dataset"
     if len(facts) > 1 and len({s.rank for s in samplers}) < len(facts):
         return f"several ranks have a {kind} for the same rank ({', '.join(str(s.rank) for s in samplers)})"
     if {s.num_replicas for s in samplers} != {len(facts)}:

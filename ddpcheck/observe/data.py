@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 
 from ddpcheck.checks.batches import BatchFacts
 from ddpcheck.checks.shards import SamplerFacts, ShardFacts
@@ -18,10 +18,21 @@ from ddpcheck.observe import ordering
 from ddpcheck.observe.fingerprint import fingerprint, samples_of_batch
 
 
+def _random_states() -> list[Any]:
+    """The states of the process's generators, in a form that can be compared."""
+    numpy = sys.modules.get("numpy")
+    states: list[Any] = [torch.get_rng_state().tolist(), random.getstate()]
+    if numpy is not None:
+        name, keys, *rest = numpy.random.get_state()
+        states.append((name, keys.tolist(), *rest))
+    return states
+
+
 @contextlib.contextmanager
 def undisturbed(*owners: Any) -> Iterator[None]:
     """Put every random state back afterwards: those of the process, and the generators of ``owners``."""
-    generators = [g for o in owners if isinstance(g := getattr(o, "generator", None), torch.Generator)]
+    found = [g for o in owners if isinstance(g := getattr(o, "generator", None), torch.Generator)]
+    generators = list({id(g): g for g in found}.values())
     numpy = sys.modules.get("numpy")
     before = (torch.get_rng_state(), random.getstate(), [g.get_state() for g in generators])
     numpy_before = numpy.random.get_state() if numpy is not None else None
@@ -44,7 +55,7 @@ class Epoch:
         self.source = source
         self.loader: DataLoader[Any] | None = source if isinstance(source, DataLoader) else None
         if self.loader is not None:
-            self.sampler: Any = self.loader.sampler
+            self.sampler: Any = _deciding_sampler(self.loader)
             self.dataset = self.loader.dataset if dataset is None else dataset
         else:
             self.sampler = source if isinstance(source, Sampler) else None
@@ -58,43 +69,50 @@ class Epoch:
     # --- facts
 
     def shards(self) -> ShardFacts:
-        with undisturbed(self.sampler, self.loader, self.source):
+        with self._undisturbed():
             if not self.by_index:
                 prints = [fingerprint(s) for batch in self.source for s in samples_of_batch(batch)]
-                return ShardFacts(prints=prints, size=self.size, sampler=SamplerFacts(kind=type(self.source).__name__))
+                return ShardFacts(
+                    prints=prints,
+                    size=self.size,
+                    sampler=SamplerFacts(kind=type(self.source).__name__),
+                    drops_batch=self._drops_batch(),
+                    batch_size=self._batch_size(),
+                )
             indices = [int(i) for batch in self._batches() for i in batch]
-            by_content = self._is_repeatable(indices)
+            prints, by_content = self._prints(indices)
             return ShardFacts(
-                prints=[self._print(i) if by_content else f"index {i}" for i in indices],
+                prints=prints,
                 indices=indices,
                 size=self.size,
                 by_content=by_content,
                 sampler=self._sampler_facts(),
-                drops_batch=bool(self.loader is not None and self.loader.drop_last),
+                drops_batch=self._drops_batch(),
+                batch_size=self._batch_size(),
             )
 
     def occurrences(self, prints: list[str]) -> list[int] | None:
         """How often this rank's dataset holds each of these samples; None for a stream."""
         if not self.by_index:
             return None
-        with undisturbed(self.sampler, self.loader):
+        with self._undisturbed():
             if prints and prints[0].startswith("index "):
                 return [1] * len(prints)
             held = Counter(self._print(i) for i in range(self.size or 0))
         return [held[p] for p in prints]
 
     def batches(self, consumed: int | None = None) -> BatchFacts:
-        with undisturbed(self.sampler, self.loader, self.source):
+        with self._undisturbed():
             if not self.by_index or self.loader is None:
                 return BatchFacts(batches=sum(1 for _ in self.source), consumed=consumed)
             facts = self._sampler_facts()
-            plain = type(self.loader.batch_sampler) is torch.utils.data.BatchSampler
+            plain = type(self.loader.batch_sampler) is BatchSampler
             return BatchFacts(
                 batches=sum(1 for _ in self._batches()),
                 consumed=consumed,
                 size=self.size if plain else None,
-                batch_size=self.loader.batch_size if plain else None,
-                drop_last=self.loader.drop_last,
+                batch_size=self._batch_size() if plain else None,
+                drop_last=self._drops_batch(),
                 sampler_drops=facts.drop_last,
             )
 
@@ -110,14 +128,39 @@ class Epoch:
     def _print(self, index: int) -> str:
         return fingerprint(self.dataset[index])
 
-    def _is_repeatable(self, indices: list[int]) -> bool:
-        """Whether reading a sample twice gives the same; augmentation makes it another each time."""
-        return all(self._print(i) == self._print(i) for i in indices[:3])
+    def _prints(self, indices: list[int]) -> tuple[list[str], bool]:
+        """Fingerprints of the contents; of the indices, where a sample is another each time it is read."""
+        before = _random_states()
+        prints = [self._print(i) for i in indices]
+        # Reading that draws random numbers is read once more, whole: an
+        # augmentation that acts now and then would pass a sample of it.
+        drew = _random_states() != before
+        again = indices if drew else indices[:3]
+        if [self._print(i) for i in again] == prints[: len(again)]:
+            return prints, True
+        return [f"index {i}" for i in indices], False
+
+    def _undisturbed(self) -> contextlib.AbstractContextManager[None]:
+        batch_sampler = getattr(self.loader, "batch_sampler", None)
+        inner = getattr(batch_sampler, "sampler", None)
+        return undisturbed(self.source, self.loader, self.sampler, batch_sampler, inner)
+
+    def _drops_batch(self) -> bool:
+        if self.loader is None:
+            return False
+        return self.loader.drop_last or bool(getattr(self.loader.batch_sampler, "drop_last", False))
+
+    def _batch_size(self) -> int | None:
+        if self.loader is None:
+            return None
+        size = self.loader.batch_size or getattr(self.loader.batch_sampler, "batch_size", None)
+        return size if isinstance(size, int) else None
 
     def _sampler_facts(self) -> SamplerFacts:
         s = self.sampler
         replicas, rank = getattr(s, "num_replicas", None), getattr(s, "rank", None)
-        distributed = isinstance(replicas, int) and isinstance(rank, int)
+        distributed = _knows_ranks(s)
+        gives_batches = self.loader is not None and s is self.loader.batch_sampler
         return SamplerFacts(
             kind=type(s).__name__,
             distributed=distributed,
@@ -127,8 +170,22 @@ class Epoch:
             epoch=_whole(s, "epoch"),
             shuffle=getattr(s, "shuffle", None) if isinstance(getattr(s, "shuffle", None), bool) else None,
             drop_last=bool(getattr(s, "drop_last", False)) and distributed,
-            positions=len(s) if hasattr(s, "__len__") else None,
+            positions=len(s) if hasattr(s, "__len__") and not gives_batches else None,
         )
+
+
+def _knows_ranks(sampler: Any) -> bool:
+    return isinstance(getattr(sampler, "num_replicas", None), int) and isinstance(getattr(sampler, "rank", None), int)
+
+
+def _deciding_sampler(loader: DataLoader[Any]) -> Any:
+    """The sampler that decides what this rank gets: the loader's, its batch sampler's, or that itself."""
+    batches = loader.batch_sampler
+    if batches is None or getattr(batches, "sampler", None) is loader.sampler:
+        return loader.sampler
+    if _knows_ranks(batches):
+        return batches
+    return getattr(batches, "sampler", None) or batches
 
 
 def _whole(owner: Any, name: str) -> int | None:

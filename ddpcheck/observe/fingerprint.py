@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -17,8 +17,8 @@ def fingerprint(sample: Any) -> str:
     """Sixteen hexadecimal digits for a sample of tensors, arrays, numbers, text, and containers of these."""
     hasher = xxhash.xxh3_64()
     for part in _parts(sample):
+        hasher.update(len(part).to_bytes(8, "little"))  # so that boundaries count
         hasher.update(part)
-        hasher.update(b"\0")
     return hasher.hexdigest()
 
 
@@ -27,24 +27,35 @@ def _parts(value: Any) -> Iterator[bytes | memoryview]:
         yield f"tensor {value.dtype} {tuple(value.shape)}".encode()
         yield tensor_bytes(value)
     elif isinstance(value, (bytes, bytearray, memoryview)):
+        yield b"bytes"
         yield bytes(value)
     elif isinstance(value, (bool, int, float, complex, str, type(None))):
         yield f"{type(value).__name__} {value!r}".encode("utf-8", "surrogatepass")
     elif isinstance(value, Mapping):
+        yield f"mapping of {len(value)}".encode()
         for key in sorted(value, key=repr):
-            yield repr(key).encode("utf-8", "surrogatepass")
+            yield from _parts(key)
             yield from _parts(value[key])
+    elif isinstance(value, Set):
+        yield f"set of {len(value)}".encode()
+        for one in sorted(fingerprint(one) for one in value):
+            yield one.encode()
     elif isinstance(value, Sequence):
         yield f"sequence of {len(value)}".encode()
         for one in value:
             yield from _parts(one)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield type(value).__qualname__.encode()
         for field in dataclasses.fields(value):
             yield field.name.encode()
             yield from _parts(getattr(value, field.name))
     elif hasattr(value, "tobytes"):  # arrays of numpy, images of Pillow
-        yield f"{type(value).__name__} {getattr(value, 'dtype', '')} {getattr(value, 'shape', '')}".encode()
-        yield value.tobytes()
+        dtype, shape = getattr(value, "dtype", ""), getattr(value, "shape", "")
+        yield f"{type(value).__name__} {dtype} {shape}".encode()
+        if getattr(dtype, "hasobject", False):  # its bytes are addresses
+            yield from _parts(value.tolist())
+        else:
+            yield value.tobytes()
     else:
         # Only to be hashed here; it never crosses a process.
         yield pickle.dumps(value)
@@ -61,8 +72,8 @@ def samples_of_batch(batch: Any) -> Iterator[Any]:
 
 
 def _length(batch: Any) -> int | None:
-    if isinstance(batch, torch.Tensor):
-        return batch.shape[0] if batch.dim() else None
+    if hasattr(batch, "shape"):  # a tensor, or an array
+        return int(batch.shape[0]) if len(batch.shape) else None
     if isinstance(batch, Mapping):
         lengths = [_length(v) for v in batch.values()]
     elif isinstance(batch, (list, tuple)):

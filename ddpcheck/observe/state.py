@@ -105,11 +105,15 @@ def worst_difference(mine: torch.Tensor, reference: bytes, about: dict[str, Any]
     wide_own, wide_other = _widened(own), _widened(other)
     gap = (wide_own - wide_other).abs()
     both_nan = wide_own.isnan() & wide_other.isnan()
-    same = both_nan | (wide_own == wide_other)
+    same = both_nan | (own == other)
     gap = torch.where(same, torch.zeros_like(gap), torch.nan_to_num(gap, nan=math.inf, posinf=math.inf))
+    if not own.is_floating_point() and not own.is_complex():
+        gap = torch.where(same, gap, gap.clamp(min=1.0))  # long integers are nearer than a float can tell
     allowed = about["atol"] + about["rtol"] * wide_other.abs()
     beyond = gap > torch.nan_to_num(allowed, nan=0.0)
-    flat = int(gap.argmax()) if gap.numel() else 0
+    # The element to show is the worst of those that are not allowed, if any is not.
+    shown = torch.where(beyond, gap, torch.full_like(gap, -1.0)) if bool(beyond.any()) else gap
+    flat = int(shown.argmax()) if gap.numel() else 0
     place = [int(i) for i in torch.unravel_index(torch.tensor(flat), gap.shape)] if gap.dim() else []
     return WorstDifference(
         size=float(gap.flatten()[flat]),

@@ -86,7 +86,8 @@ def tidy(text: str) -> str:
                 continue
             kept.append(line)
             continue
-        own = any(part in frame["file"] for part in _BELOW_THE_TEST)
+        # "<string>" is the command line that started the interpreter.
+        own = frame["file"] == "<string>" or any(part in frame["file"] for part in _BELOW_THE_TEST)
         # Our own frames above the test (an assertion that waits) stay out as well.
         if own and frame["function"] == "pytest_pyfunc_call":
             below = True

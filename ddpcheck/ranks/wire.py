@@ -192,26 +192,42 @@ AnyMessage = (
 )
 
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
-# A report may carry what a test put into it (record_property takes any object).
-_encoder = msgspec.msgpack.Encoder(enc_hook=repr)
 
 
-def _printable(value: Any) -> Any:
-    """Replace what UTF-8 cannot carry; captured output may hold any bytes."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, dict):
-        return {_printable(k): _printable(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_printable(v) for v in value]
-    return value
+def _shown(value: object) -> str:
+    """What stands for an object that is no plain data; a report may carry whatever a test put into it."""
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_shown)
 
 
 def encode(message: Message) -> bytes:
     try:
         return _encoder.encode(message)
-    except UnicodeEncodeError:  # lone surrogates
-        return _encoder.encode(_printable(msgspec.to_builtins(message, enc_hook=repr)))
+    except (UnicodeEncodeError, OverflowError, TypeError, ValueError):
+        return _encoder.encode(_sendable(msgspec.to_builtins(message, enc_hook=_shown)))
+
+
+def _sendable(value: Any) -> Any:
+    """Replace what a frame cannot carry: lone surrogates (output may hold any bytes), long integers, odd keys."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return str(value)
+    if isinstance(value, dict):
+        return {_key(k): _sendable(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_sendable(v) for v in value]
+    return value
+
+
+def _key(key: Any) -> Any:
+    plain = _sendable(key)
+    return plain if isinstance(plain, (str, int, float, bool, type(None))) else _sendable(_shown(key))
 
 
 class Closed(ConnectionError):

@@ -1,0 +1,383 @@
+"""Claim 16 (S1, S2, S4): DistributedSampler gives non-overlapping shards that cover the data.
+
+First for thousands of sizes and settings, with torch's own sampler told who it
+is by arguments, so that every rank's shard is made in one process; then in real
+ranks, on the data of the university-cluster guide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+import ddpcheck
+from ddpcheck.checks.shards import judge
+from ddpcheck.model import Finding, Question
+from ddpcheck.observe.data import Epoch
+from fixtures import s2_breast_cancer as s2
+from tests.claims.findings import only_finding
+
+Sampler = DistributedSampler[int]
+
+
+class Case(NamedTuple):
+    """A dataset, the ranks that share it, and how they do."""
+
+    size: int
+    copies: int
+    """How many rows of the dataset are the same: 1 where all are different."""
+    world_size: int
+    seed: int
+    epoch: int
+    shuffle: bool
+    drop_last: bool
+    """The sampler drops the remainder instead of padding."""
+    batch_size: int | None
+    """None: the sampler is asked by itself, without a loader."""
+    drop_last_batch: bool
+    culprit: int
+    """The rank with the fault, modulo the world size."""
+    place: int
+    """Where in that rank's order the fault is, modulo the length."""
+
+    @property
+    def drops_batches(self) -> bool:
+        return self.batch_size is not None and self.drop_last_batch
+
+    @property
+    def rows(self) -> list[int]:
+        return [number // self.copies for number in range(self.size)]
+
+    def sampler(self, rank: int, kind: type[Sampler] = DistributedSampler, **other: Any) -> Sampler:
+        settings_ = {"dataset": self.rows, "rank": rank, "seed": self.seed} | other
+        sampler = kind(num_replicas=self.world_size, shuffle=self.shuffle, drop_last=self.drop_last, **settings_)
+        sampler.set_epoch(self.epoch)
+        return sampler
+
+    def sources(self, samplers: list[Sampler]) -> list[Any]:
+        """What each rank would read its samples from: a loader, or the sampler itself."""
+        if self.batch_size is None:
+            return list(samplers)
+        return [
+            DataLoader(s.dataset, self.batch_size, sampler=s, drop_last=self.drop_last_batch, collate_fn=list)
+            for s in samplers
+        ]
+
+
+CASES = st.builds(
+    Case,
+    size=st.integers(0, 40),
+    copies=st.sampled_from([1, 2, 3]),
+    world_size=st.integers(1, 6),
+    seed=st.integers(0, 2**32),
+    epoch=st.integers(0, 1000),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+    batch_size=st.none() | st.integers(1, 9),
+    drop_last_batch=st.booleans(),
+    culprit=st.integers(0, 5),
+    place=st.integers(0, 39),
+)
+
+# The same cases in every run: a failure is found again, and a pass is no luck.
+SAME_CASES = settings(derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def judged(sources: list[Any]) -> tuple[Finding, ...]:
+    """The verdict of ddpcheck's judge, over evidence gathered for each rank in turn."""
+    ranks = [Epoch(source) for source in sources]
+    said = [msgspec.to_builtins(rank.shards()) for rank in ranks]
+    result = judge("shard-partition", said, [])
+    if isinstance(result, Question):
+        assert result.ask == "occurrences"
+        result = judge("shard-partition", said, [[rank.occurrences(result.about) for rank in ranks]])
+    assert not isinstance(result, Question)
+    return result
+
+
+def deal(case: Case, sources: list[Any]) -> str:
+    """The judge's question answered by brute force: empty if right, or "nothing", "overlap", or "gap".
+
+    The dataset is a pile of cards, with a joker for each position that has to
+    be padded. Each sample that a rank reads is taken off the pile, or costs a
+    joker. What is left must not be more than the loaders have dropped of what
+    their samplers gave them, and the samplers of what does not divide.
+    """
+    jokers = 0 if case.drop_last else -case.size % case.world_size
+    dropped = case.size % case.world_size if case.drop_last else 0
+    pile = list(case.rows)
+    read = 0
+    for source in sources:
+        samples = samples_read(source)
+        for row in samples:
+            if row in pile:
+                pile.remove(row)
+            else:
+                jokers -= 1
+        read += len(samples)
+        dropped += len(samples_given(source)) - len(samples)
+    if read == 0:
+        return "nothing"
+    if jokers < 0:
+        return "overlap"
+    return "gap" if len(pile) > dropped else ""
+
+
+def samples_given(source: Any) -> list[int]:
+    """The samples in the order of the sampler."""
+    return [source.dataset[index] for index in getattr(source, "sampler", source)]
+
+
+def samples_read(source: Any) -> list[int]:
+    """The samples that come out of the loader, where there is one."""
+    return [row for batch in source for row in batch] if isinstance(source, DataLoader) else samples_given(source)
+
+
+SAYS = {"nothing": "nothing was checked", "overlap": "to be repetitions", "gap": "in no rank's epoch"}
+
+
+def assert_agreed(case: Case, samplers: list[Sampler]) -> str:
+    """The judge finds the harm that dealing finds, if any, and says which it is; returns that."""
+    sources = case.sources(samplers)
+    harm = deal(case, sources)
+    said = [next(word for word, text in SAYS.items() if text in finding.found) for finding in judged(sources)]
+    assert said == ([harm] if harm else [])
+    return harm
+
+
+@settings(SAME_CASES, max_examples=1800)
+@given(CASES)
+def test_shards_partition_the_data(case):
+    """Whatever the size, world size, seed, epoch and drop_last, torch's shards are disjoint and cover the dataset."""
+    samplers = [case.sampler(rank) for rank in range(case.world_size)]
+    shards = [list(sampler) for sampler in samplers]
+    each = case.size // case.world_size if case.drop_last else math.ceil(case.size / case.world_size)
+    given = [index for shard in shards for index in shard]
+    assert [len(shard) for shard in shards] == [each] * case.world_size
+    assert len(set(given)) == min(case.size, len(given))  # none twice, or none left out
+
+    harm = assert_agreed(case, samplers)
+
+    nothing_to_read = each == 0 or (case.drops_batches and each < case.batch_size)
+    assert harm == ("nothing" if nothing_to_read else "")
+
+
+# --- faults
+
+
+class IndexTwice(Sampler):
+    """Gives one of its indices a second time."""
+
+    culprit = place = 0
+
+    def __iter__(self) -> Iterator[int]:
+        order = list(super().__iter__())
+        yield from self.spoiled(order) if order and self.rank == self.culprit % self.num_replicas else order
+
+    def spoiled(self, order: list[int]) -> list[int]:
+        return [*order, order[self.place % len(order)]]
+
+
+class IndexInPlaceOfAnother(IndexTwice):
+    """Gives its first index in the place of another."""
+
+    def spoiled(self, order: list[int]) -> list[int]:
+        order[self.place % len(order)] = order[0]
+        return order
+
+
+class IndexLeftOut(IndexTwice):
+    """Leaves one of its indices out, and its length says so."""
+
+    def spoiled(self, order: list[int]) -> list[int]:
+        del order[self.place % len(order)]
+        return order
+
+    def __len__(self) -> int:
+        return max(0, super().__len__() - (self.rank == self.culprit % self.num_replicas))
+
+
+def spoiled(kind: type[IndexTwice]) -> Callable[[Case], list[Sampler]]:
+    def samplers(case: Case) -> list[Sampler]:
+        made = [case.sampler(rank, kind) for rank in range(case.world_size)]
+        for sampler in made:
+            assert isinstance(sampler, kind)
+            sampler.culprit, sampler.place = case.culprit, case.place
+        return list(made)
+
+    return samplers
+
+
+def same_rank_twice(case: Case) -> list[Sampler]:
+    culprit = case.culprit % case.world_size
+    return [case.sampler(0 if rank == culprit else rank) for rank in range(case.world_size)]
+
+
+def seed_per_rank(case: Case) -> list[Sampler]:
+    return [case.sampler(rank, seed=case.seed + rank) for rank in range(case.world_size)]
+
+
+def order_per_rank(case: Case) -> list[Sampler]:
+    return [case.sampler(rank, dataset=case.rows[rank:] + case.rows[:rank]) for rank in range(case.world_size)]
+
+
+FAULTS = {
+    "index-twice": spoiled(IndexTwice),
+    "index-in-place-of-another": spoiled(IndexInPlaceOfAnother),
+    "index-left-out": spoiled(IndexLeftOut),
+    "same-rank-twice": same_rank_twice,
+    "seed-per-rank": seed_per_rank,
+    "order-of-dataset-per-rank": order_per_rank,
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_found_whenever_they_do_harm(fault):
+    """A planted fault is reported in exactly the cases in which dealing the samples by hand finds it harmful."""
+    found: Counter[str] = Counter()
+
+    @settings(SAME_CASES, max_examples=200)
+    @given(CASES)
+    def plant(case: Case) -> None:
+        found[assert_agreed(case, FAULTS[fault](case))] += 1
+
+    plant()
+    assert found["overlap"] + found["gap"] >= 25, found
+
+
+# --- real ranks, real data
+
+
+def in_batches(dataset: Dataset[Any], sampler: DistributedSampler[Any]) -> DataLoader[Any]:
+    return DataLoader(dataset, s2.BATCH_SIZE, sampler=sampler)
+
+
+def positions_of_all(ddp, sampler: DistributedSampler[Any]) -> list[int]:
+    """The indices that the ranks' samplers give, one rank after the other."""
+    shards: list[Any] = [None] * ddp.world_size
+    torch.distributed.all_gather_object(shards, list(sampler))
+    return [index for shard in shards for index in shard]
+
+
+@pytest.mark.ddp(world_size=[2, 3, 4, 5])
+def test_documents_shards_partition_its_data(ddp):
+    """The guide's loader is held in every epoch; where 455 samples do not divide, one comes twice, as padding."""
+    training_set, _ = s2.load_data()
+    loader = s2.make_loader(training_set)
+    padding = -455 % ddp.world_size
+    assert padding == (0 if ddp.world_size == 5 else 1)
+
+    for epoch in range(3):
+        loader.sampler.set_epoch(epoch)
+        positions = positions_of_all(ddp, loader.sampler)
+        assert len(positions) == 455 + padding
+        assert set(positions) == set(range(455))
+        ddpcheck.assert_shards_partition(loader.sampler)
+        ddpcheck.assert_shards_partition(loader)
+        ddpcheck.assert_shards_partition(in_batches(training_set, loader.sampler))
+
+
+@pytest.mark.ddp(world_size=[2, 4])
+def test_one_repetition_beyond_padding_is_caught(ddp):
+    """Padding is told apart from overlap: a second copy of a sample is one more than padding explains."""
+    training_set, _ = s2.load_data()
+    sampler = IndexTwice(training_set)
+    sampler.culprit, sampler.place = 1, 10
+
+    with pytest.raises(ddpcheck.Violation) as caught:
+        ddpcheck.assert_shards_partition(in_batches(training_set, sampler))
+
+    finding = only_finding(caught)
+    assert finding.check == "shard-partition"
+    assert 1 in finding.ranks
+    assert finding.subject.startswith("sample ")
+    assert "2 of the 457 samples read" in finding.found
+    assert "where padding explains 1" in finding.found
+    assert "indices in common" in finding.cause
+
+
+@pytest.mark.ddp(world_size=[2, 4])
+def test_loader_without_distributed_sampler_is_caught(ddp):
+    """Every rank goes through all samples: reported with the share of repetitions, and that the sampler is why."""
+    training_set, _ = s2.load_data()
+
+    with pytest.raises(ddpcheck.Violation) as caught:
+        ddpcheck.assert_shards_partition(DataLoader(training_set, s2.BATCH_SIZE, shuffle=True))
+
+    finding = only_finding(caught)
+    assert finding.check == "shard-partition"
+    assert finding.ranks == tuple(range(ddp.world_size))
+    assert finding.subject.startswith("sample ")
+    read = 455 * ddp.world_size
+    assert f"{read - 455:,} of the {read:,} samples read ({100 - 100 // ddp.world_size} %)" in finding.found
+    assert finding.cause == "RandomSampler knows nothing of ranks, so each rank goes through the whole dataset"
+    assert "DistributedSampler" in finding.advice
+
+
+@pytest.mark.ddp(world_size=[2, 4])
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        pytest.param(lambda ddp: {"rank": 0}, "for the same rank (0, 0", id="same-rank"),
+        pytest.param(lambda ddp: {"seed": ddp.rank}, "different values of seed (0, 1", id="seed-per-rank"),
+        pytest.param(lambda ddp: {"shuffle": ddp.rank == 0}, "different values of shuffle (True, False", id="shuffle"),
+    ],
+)
+def test_samplers_that_do_not_belong_together_are_caught(ddp, arguments, cause):
+    """Samplers that were made with arguments that do not fit are reported with the values of each rank."""
+    training_set, _ = s2.load_data()
+    sampler = DistributedSampler(training_set, **{"num_replicas": ddp.world_size, "rank": ddp.rank} | arguments(ddp))
+
+    with pytest.raises(ddpcheck.Violation) as caught:
+        ddpcheck.assert_shards_partition(in_batches(training_set, sampler))
+
+    finding = only_finding(caught)
+    assert finding.check == "shard-partition"
+    assert finding.ranks == tuple(range(ddp.world_size))
+    assert "to be repetitions" in finding.found
+    assert cause in finding.cause
+
+
+@pytest.mark.ddp(world_size=[2, 4])
+def test_dataset_in_another_order_per_rank_is_caught(ddp):
+    """Disjoint indices are not disjoint samples: a dataset that each rank orders by itself is seen by its contents."""
+    training_set, _ = s2.load_data()
+    order = torch.randperm(455, generator=torch.Generator().manual_seed(ddp.rank))
+    shuffled = TensorDataset(*(tensor[order] for tensor in training_set.tensors))
+    sampler = DistributedSampler(shuffled)
+    assert set(positions_of_all(ddp, sampler)) == set(range(455))
+
+    with pytest.raises(ddpcheck.Violation) as caught:
+        ddpcheck.assert_shards_partition(in_batches(shuffled, sampler))
+
+    finding = only_finding(caught)
+    assert finding.check == "shard-partition"
+    assert finding.ranks == tuple(range(ddp.world_size))
+    assert "the datasets' orders differ" in finding.cause
+
+
+@pytest.mark.ddp(world_size=[2, 4])
+def test_sampler_made_for_more_ranks_is_caught(ddp):
+    """Shards for one rank more leave a part of the data to nobody: reported as a gap, with both numbers."""
+    training_set, _ = s2.load_data()
+    more = ddp.world_size + 1
+    sampler = DistributedSampler(training_set, num_replicas=more, rank=ddp.rank)
+
+    with pytest.raises(ddpcheck.Violation) as caught:
+        ddpcheck.assert_shards_partition(in_batches(training_set, sampler))
+
+    finding = only_finding(caught)
+    assert finding.check == "shard-partition"
+    assert "455 samples in no rank's epoch" in finding.found
+    assert finding.subject.startswith("sample ")
+    assert finding.cause == f"DistributedSampler was made for {more} ranks, and there are {ddp.world_size}"

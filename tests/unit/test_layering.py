@@ -1,0 +1,245 @@
+"""Who imports whom: a file imports only what stands lower, and the pytest process imports no torch."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import ddpcheck
+
+ROOT = Path(ddpcheck.__file__).parent
+
+# From low to high. The modules of one layer do not import each other; a new module needs a place here.
+LAYERS = [
+    # The public names, lazily, and packages that are only a name: they import nothing.
+    ["ddpcheck", "ddpcheck.observe", "ddpcheck.ranks", "ddpcheck.report"],
+    # The nouns, the words, and what stands alone.
+    ["ddpcheck.catalogue", "ddpcheck.marks", "ddpcheck.model", "ddpcheck.portable", "ddpcheck.wording"],
+    # Judges over evidence, family by family, and all together.
+    ["ddpcheck.checks.*"],
+    ["ddpcheck.checks"],
+    # From endings to an outcome, and from findings to text.
+    ["ddpcheck.outcome", "ddpcheck.report.findings"],
+    ["ddpcheck.report.items", "ddpcheck.report.session"],
+    # What a rank records, in facts that the judges define.
+    ["ddpcheck.observe.arming", "ddpcheck.observe.digest", "ddpcheck.observe.ordering", "ddpcheck.observe.stepping"],
+    ["ddpcheck.observe.fingerprint", "ddpcheck.observe.probes", "ddpcheck.observe.state"],
+    ["ddpcheck.observe.data"],
+    # Processes, and what they say to each other.
+    [
+        "ddpcheck.ranks.captured",
+        "ddpcheck.ranks.group",
+        "ddpcheck.ranks.processes",
+        "ddpcheck.ranks.reaction",
+        "ddpcheck.ranks.stacks",
+        "ddpcheck.ranks.wire",
+    ],
+    ["ddpcheck.ranks.current", "ddpcheck.ranks.exchange", "ddpcheck.ranks.preload"],
+    ["ddpcheck.assertions", "ddpcheck.ranks.host", "ddpcheck.ranks.supervisor"],
+    ["ddpcheck.ranks.rank", "ddpcheck.ranks.starting"],
+    # The ends of the runtime: what ranks come from, what they are, and who asks for them.
+    ["ddpcheck.ranks.fresh", "ddpcheck.ranks.launcher", "ddpcheck.ranks.zygote"],
+    # pytest.
+    ["ddpcheck.session"],
+    ["ddpcheck.pytest_plugin"],
+]
+
+IN_THE_PYTEST_PROCESS = [
+    "ddpcheck",
+    "ddpcheck.pytest_plugin",
+    "ddpcheck.marks",
+    "ddpcheck.session",
+    "ddpcheck.outcome",
+    "ddpcheck.report.*",
+    "ddpcheck.checks",
+    "ddpcheck.checks.*",
+    "ddpcheck.ranks.launcher",
+    "ddpcheck.ranks.wire",
+    "ddpcheck.ranks.exchange",
+    "ddpcheck.ranks.supervisor",
+    "ddpcheck.ranks.starting",
+    "ddpcheck.ranks.stacks",
+    "ddpcheck.ranks.processes",
+]
+
+
+# --- the graph
+
+
+def files() -> dict[str, Path]:
+    """Every module of the package, by name."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+FILES = files()
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """The names that a module imports anywhere, except for type checking alone."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            yield from imports(ast.Module(body=node.orelse, type_ignores=[]))
+        else:
+            yield from imports(node)
+
+
+def graph() -> dict[str, set[str]]:
+    """The modules of the package that each module imports."""
+    found: dict[str, set[str]] = {}
+    for name, path in FILES.items():
+        found[name] = set()
+        for full in imports(ast.parse(path.read_text())):
+            target = full if full in FILES else full.rpartition(".")[0]
+            if target in FILES:
+                found[name].add(target)
+            else:
+                assert not full.startswith("ddpcheck"), f"{name} imports {full}, and there is no such module"
+    return found
+
+
+def layer(name: str) -> int | None:
+    """The place of a module; its own name counts before a pattern."""
+    for fits in (str.__eq__, fnmatch.fnmatchcase):
+        for number, patterns in enumerate(LAYERS):
+            if any(fits(name, pattern) for pattern in patterns):
+                return number
+    return None
+
+
+# --- the order
+
+
+def test_the_graph_is_seen():
+    """The graph has the modules and the imports that it is about, also those within functions."""
+    found = graph()
+    assert len(found) > 40
+    assert {"ddpcheck.checks.shards", "ddpcheck.observe.fingerprint"} <= found["ddpcheck.observe.data"]
+    assert "ddpcheck.observe.state" in found["ddpcheck.assertions"]
+    assert found["ddpcheck"] == set()
+
+
+def test_there_are_no_cycles():
+    """No module imports itself by way of others."""
+    found = graph()
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join([*path[path.index(name) :], name])
+        if name not in done:
+            for target in sorted(found[name]):
+                visit(target, (*path, name))
+            done.add(name)
+
+    for name in found:
+        visit(name, ())
+
+
+def test_every_module_has_a_place():
+    """Each module stands in a layer, and each layer's modules are there."""
+    assert [name for name in FILES if layer(name) is None] == []
+    for patterns in LAYERS:
+        for pattern in patterns:
+            assert fnmatch.filter(FILES, pattern), f"{pattern} names no module"
+
+
+def test_imports_go_down():
+    """A module imports only what stands in a lower layer."""
+    wrong = [
+        f"{name} imports {target}"
+        for name, targets in graph().items()
+        for target in targets
+        if (layer(target) or 0) >= (layer(name) or 0)
+    ]
+    assert wrong == []
+
+
+def test_modules_that_are_named_in_text_are_there():
+    """A module that is imported by its name at run time, or in another interpreter, is one that there is."""
+    named = {
+        node.value
+        for path in FILES.values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"ddpcheck(\.\w+)+", node.value)
+    }
+    assert "ddpcheck.ranks.zygote" in named
+    assert named - FILES.keys() == set()
+
+
+# --- what the pytest process pays
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules that are there in a new interpreter after a statement."""
+    code = f"import json, sys\n{statement}\nprint(json.dumps(sorted(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return set(json.loads(run.stdout))
+
+
+def test_the_pytest_process_never_imports_torch():
+    """What the pytest process imports, a session with distributed tests included, brings in no torch."""
+    names = [name for name in FILES if any(fnmatch.fnmatchcase(name, one) for one in IN_THE_PYTEST_PROCESS)]
+    assert len(names) >= len(IN_THE_PYTEST_PROCESS)
+    loaded = loaded_by("import " + ", ".join(names))
+    assert set(names) <= loaded
+    assert "torch" not in loaded
+
+
+@pytest.mark.parametrize("name", ["ddpcheck", "ddpcheck.pytest_plugin"])
+def test_a_session_without_distributed_tests_pays_nothing(name):
+    """Importing the package or its plugin brings in neither torch nor what only the runtime needs."""
+    loaded = loaded_by(f"import {name}")
+    assert name in loaded
+    assert loaded & {"torch", "msgspec", "psutil", "xxhash", "numpy"} == set()
+
+
+def test_the_public_names_are_there():
+    """Every public name can be had from the package, and no other."""
+    assert dir(ddpcheck) == sorted(ddpcheck.__all__)
+    for name in ddpcheck.__all__:
+        assert getattr(ddpcheck, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = ddpcheck.nonsense
+
+
+# --- the files
+
+
+def test_files_stay_small():
+    """A file that one cannot read in a sitting is two files."""
+    assert [name for name, path in FILES.items() if len(path.read_text().splitlines()) > 400] == []
+
+
+def test_no_file_is_a_drawer():
+    """Everything has a home with a name of its own."""
+    assert [name for name in FILES if name.rpartition(".")[2] in ("utils", "util", "helpers", "common", "misc")] == []
+
+
+@pytest.mark.parametrize("words", [r"\b(pickle|marshal|torch)\.loads?\b", r"(?<![.\w])(eval|exec)\("])
+def test_nothing_that_comes_from_elsewhere_is_executed(words):
+    """Data of another process or file never becomes code."""
+    assert [name for name, path in FILES.items() if re.search(words, path.read_text())] == []
+
+
+def test_every_module_says_what_it_is():
+    """Each file begins with a docstring."""
+    assert [name for name, path in FILES.items() if not ast.get_docstring(ast.parse(path.read_text()))] == []
