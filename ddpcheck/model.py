@@ -155,6 +155,8 @@ class RankEnding(Struct, frozen=True, kw_only=True):
     body_ended: bool = False
     raised: Raised | None = None
     """What the rank said when it first raised; its report may not have been waited for."""
+    verdict: int | None = None
+    """The last violated assertion whose verdict this rank was given."""
     exit_code: int | None = None
     signal: int | None = None
     stack: str = ""

@@ -214,7 +214,13 @@ def _how_it_died(ending: RankEnding) -> str:
 
 
 def _same_verdict(ending: RankEnding, report: PhaseReport) -> bool:
-    return report.verdict is not None and any(r.verdict == report.verdict for r in ending.reports)
+    """Whether this rank was given the verdict that the report is about, and did not go on from there."""
+    if report.verdict is None:
+        return False
+    if any(r.verdict == report.verdict for r in ending.reports):
+        return True
+    went_on = any(r.phase == report.phase and r.outcome == "passed" for r in ending.reports)
+    return ending.verdict == report.verdict and not went_on
 
 
 def crash_message(report: PhaseReport) -> str:

@@ -33,8 +33,11 @@ from ddpcheck.ranks.processes import ExitWatch, Family, describe
 from ddpcheck.wording import signal_name
 
 GRACE = 0.25
-"""Seconds that the others have to end by themselves after a first failure: enough for
-the error of a lost connection to arrive, which is worth more to a reader than a stack."""
+"""Seconds that the others have to end by themselves once a rank that failed has gone: for the
+error of a lost connection to arrive, which is worth more to a reader than a stack."""
+
+MOST_GRACE = 0.75
+"""The same from the first failure on, where the rank that failed takes its time to go."""
 
 REPORT_PATIENCE = 20.0
 """Seconds for the report of the first failure, once the rank has said that it failed:
@@ -73,7 +76,8 @@ class _Rank:
         self.reports: list[PhaseReport] = []
         self.raised: Raised | None = None
         self.kind: EndingKind | None = None
-        self.at = 0.0
+        self.at = self.gone_at = 0.0
+        self.verdict: int | None = None
         self.stack = self.waiting_in = self.text = ""
         self.reaction = False
         self.captured = CapturedOutput()
@@ -108,6 +112,7 @@ class _Rank:
             reports=tuple(self.reports),
             body_ended=self.body_ended,
             raised=self.raised,
+            verdict=self.verdict,
             exit_code=self.watch.exit_code if self.kind == "died" else None,
             signal=self.watch.signal if self.kind == "died" else None,
             stack=self.stack,
@@ -250,7 +255,7 @@ class Supervision:
         if r.watch.fd is not None:
             with contextlib.suppress(KeyError):
                 self.selector.unregister(r.watch.fd)
-        r.gone = True
+        r.gone, r.gone_at = True, time.monotonic()
         if r.kind is None:
             r.stack = stacks.read(self.run_dir, r.rank)
             if self.running:
@@ -281,6 +286,8 @@ class Supervision:
         if self.first_failure is None:
             for rank, message in self.exchange.step(gone=over).items():
                 self._send(self.ranks[rank], message)
+                if isinstance(message, wire.Verdict) and message.violated:
+                    self.ranks[rank].verdict = message.number
         if len(over) == len(self.ranks) or self.first_failure is not None:
             for r in self.ranks:
                 if r.body_ended and not r.released:
@@ -295,11 +302,19 @@ class Supervision:
             return None
         return min(own or owing, key=lambda r: (r.raised.at, r.rank) if r.raised else (0.0, 0), default=None)
 
+    def _grace_end(self, first_failure: float) -> float:
+        """When ranks that still run are stopped: a moment after a rank that failed has gone."""
+        gone = [r.gone_at + GRACE for r in self.ranks if r.gone and (r.failed or r.raised is not None)]
+        return min([*gone, first_failure + MOST_GRACE])
+
     def _until_next_timer(self) -> float:
-        times = [self.deadline if self.first_failure is None else self.first_failure + GRACE]
-        if self.first_failure is not None and time.monotonic() >= times[0]:
-            times = [self.first_failure + TEARDOWN_GRACE]
-        pause = max(0.01, min(times) - time.monotonic())
+        now = time.monotonic()
+        if self.first_failure is None:
+            timer = self.deadline
+        else:
+            grace = self._grace_end(self.first_failure)
+            timer = grace if now < grace else self.first_failure + TEARDOWN_GRACE
+        pause = max(0.01, timer - now)
         polled = any(r.watch.fd is None for r in self.ranks)
         return 0.01 if polled else min(pause, 1.0)
 
@@ -312,7 +327,7 @@ class Supervision:
             awaited = self._awaited_report() if now < self.first_failure + REPORT_PATIENCE else None
             if now >= self.first_failure + TEARDOWN_GRACE:
                 self._stop([r for r in living if r is not awaited], "stopped")
-            elif now >= self.first_failure + GRACE:
+            elif now >= self._grace_end(self.first_failure):
                 # A rank that has had its say is tearing down; the others are stuck.
                 self._stop([r for r in living if not r.over and r is not awaited], "stopped")
         elif now >= self.deadline:

@@ -161,6 +161,10 @@ class Verdict(Message, frozen=True, kw_only=True):
     number: int
     at: float
 
+    @property
+    def violated(self) -> bool:
+        return any(finding.severity == "error" for finding in self.findings)
+
 
 class Release(Message, frozen=True, kw_only=True):
     """Every body has ended: tear down."""

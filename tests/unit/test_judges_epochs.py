@@ -86,6 +86,8 @@ def test_few_samples_repeat_an_order_by_chance():
 def test_few_samples_without_set_epoch_are_a_violation():
     """With the epoch unchanged, equal orders are no chance, however few the samples."""
     assert ask(passes((0, "a"), (0, "a"), length=2)) != ()
+    (finding,) = ask(passes((0, "a"), (1, "a"), (0, "a"), length=2))
+    assert finding.found.startswith("passes 1 and 3 ")
 
 
 @pytest.mark.parametrize("few", [[], GOOD[:1]])

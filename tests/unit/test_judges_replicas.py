@@ -153,6 +153,23 @@ def test_unexamined_tensors_do_not_pass_for_equal():
     assert ask("parameter-sync", [many("a"), many("b")], [None, None], [{}, compared]) != ()
 
 
+def test_the_next_tensors_are_asked_for_where_the_first_are_equal():
+    """Portion by portion, each written and compared, until one differs; the rest is counted."""
+    models = [many(d, 2 * EXAMINED + 3) for d in "ab"]
+    equal, other = worst(size=0.0, elements=0), worst()
+    first = [[None, None], [{}, {f"w{n}": equal for n in range(EXAMINED)}]]
+    second = [f"w{n}" for n in range(EXAMINED, 2 * EXAMINED)]
+    for answers, verb in ((first, "write"), ([*first, [None, None]], "compare")):
+        question = ask("parameter-sync", models, *answers)
+        assert (question.ask, question.about["names"]) == (verb, second)
+    (finding,) = ask("parameter-sync", models, *first, [None, None], [{}, {second[0]: other, second[1]: equal}])
+    assert (finding.subject, finding.count) == (second[0], 1 + 3)
+    last = [f"w{n}" for n in range(2 * EXAMINED, 2 * EXAMINED + 3)]
+    rounds = [*first, [None, None], [{}, dict.fromkeys(second, equal)]]
+    assert ask("parameter-sync", models, *rounds).about["names"] == last
+    assert ask("parameter-sync", models, *rounds, [None, None], [{}, dict.fromkeys(last, equal)]) == ()
+
+
 # --- nothing seen
 
 
@@ -282,11 +299,28 @@ def test_a_parameter_that_only_has_other_bits_is_not_counted():
     assert "also" not in finding.found
 
 
-def test_the_tolerance_is_told():
-    """A finding under a tolerance says what was allowed."""
-    models = [model(w=tensor("a"), atol=1e-3, rtol=0.5), model(w=tensor("b"), atol=1e-3, rtol=0.5)]
+@pytest.mark.parametrize(("atol", "rtol"), [(1e-3, 0.5), (1e-3, 0.0), (0.0, 0.5)])
+def test_the_tolerance_is_told(atol, rtol):
+    """A finding under a tolerance, absolute or relative, says what was allowed."""
+    models = [model(w=tensor(d), atol=atol, rtol=rtol) for d in "ab"]
     finding = differ("gradient-sync", models, {}, {"w": worst()})
-    assert finding.expected == "all ranks to hold the same gradients (allowed: atol 0.001, rtol 0.5)"
+    assert finding.expected == f"all ranks to hold the same gradients (allowed: atol {atol:g}, rtol {rtol:g})"
+
+
+def test_many_tensors_are_listed_in_part():
+    """Beside the worst tensor four more are named, and the number of the others."""
+    compared = {f"w{n}": worst(size=float(n)) for n in range(7)}
+    found = differ("parameter-sync", [many("a", 7), many("b", 7)], {}, compared).found
+    assert found.startswith("7 of 7 parameters to differ from rank 0's on rank 1; most of all w6 on rank 1")
+    assert found.endswith("; also w0, w1, w2, w3 and 2 more")
+
+
+def test_the_mend_for_gradients_is_the_way_to_the_loss():
+    """Gradients are mended by the forward through the wrapper, and by treating them alike."""
+    assert differ("gradient-sync", [model(w=tensor(d)) for d in "ab"], {}, {"w": worst()}).advice == (
+        "Compute the loss from the output of the wrapper itself, leave no_sync() before the last forward of a step, "
+        "and treat gradients alike on every rank."
+    )
 
 
 def test_a_broadcast_speaks_of_tensors_and_rank_zero():
@@ -331,6 +365,13 @@ def test_a_parameter_that_ddp_does_not_know_is_the_cause(check):
     assert cause(check, *models).startswith("DDP does not know w: created or replaced after the wrap")
 
 
+def test_many_unknown_parameters_are_listed_in_part():
+    """Of the parameters that DDP does not know, three are named."""
+    tensors = [{f"w{n}": tensor(d, reduced=False) for n in range(5)} for d in "ab"]
+    finding = differ("parameter-sync", [model(more=t) for t in tensors], {}, {f"w{n}": worst() for n in range(5)})
+    assert finding.cause.startswith("DDP does not know w0, w1, w2 and 2 more: created or replaced")
+
+
 def test_a_buffer_is_never_unknown_to_ddp():
     """Buffers are not reduced by design, and that explains nothing."""
     name = "m (buffer)"
@@ -361,8 +402,10 @@ def test_the_cause_of_differing_gradients(models, expected):
 def test_gradients_that_are_a_multiple_are_a_scaling():
     """One whole factor between the gradients of two ranks points to a scaling."""
     models = [model(w=tensor(d)) for d in "ab"]
-    assert cause("gradient-sync", *models, scale=3.0001).startswith("the gradients of one rank are 3 times the other's")
-    for scale in (None, 1.0, 2.5, 0.0):
+    for scale, times in ((2.0, 2), (3.0001, 3), (7.9999, 8)):
+        expected = f"the gradients of one rank are {times} times the other's: a scaling under a rank's condition"
+        assert cause("gradient-sync", *models, scale=scale) == expected
+    for scale in (None, 1.0, 2.5, 0.0, -2.0, 2.01):
         assert "times" not in cause("gradient-sync", *models, scale=scale)
 
 

@@ -340,6 +340,12 @@ def test_a_sampler_that_understates_its_length_has_dropped_nothing():
     assert ask(shards([0, 1], [2, 3], dataset="wxyz", drops_batch=True, positions=1)) == ()
 
 
+def test_a_sampler_that_overstates_its_length_excuses_no_gap():
+    """The loader's drop_last drops less than a batch on each rank, whatever length the sampler claims."""
+    facts = shards([0, 1], [2, 3], dataset="stuvwxyz", drops_batch=True, positions=100, batch_size=2)
+    assert only(ask(facts)).found.startswith("4 of 8 samples in no rank's epoch, where drop_last explains 2")
+
+
 # --- nothing to judge
 
 

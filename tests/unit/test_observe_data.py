@@ -202,9 +202,15 @@ def test_augmented_samples_are_judged_by_index(noise):
     assert "by index" in finding.expected
 
 
-def test_an_augmentation_by_chance_is_seen_every_time():
+OWN = np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    "coin", [lambda: torch.rand(1) < 0.5, lambda: OWN.random() < 0.5], ids=["torch", "a generator of its own"]
+)
+def test_an_augmentation_by_chance_is_seen_every_time(coin):
     """A flip of half of the samples is told from a constant content in every epoch, and not by luck."""
-    dataset = Augmented(40, lambda: int(torch.rand(1) < 0.5))
+    dataset = Augmented(40, lambda: int(coin()))
     for seed in range(30):
         torch.manual_seed(seed)
         assert not Epoch(DataLoader(dataset)).shards().by_content

@@ -191,6 +191,14 @@ def test_a_verdict_of_all_ranks_needs_no_numbers():
     assert outcome.notes == ()
 
 
+def test_a_verdict_is_shared_with_a_rank_that_was_stopped_before_it_could_report():
+    """Whoever was given the verdict shares it, unless it went on from there."""
+    given = stopped(1, verdict=1)
+    outcome = decide(record(finished(0, fails(verdict=1)), given, finished(2, verdict=1)))
+    assert outcome.headline.startswith("rank 0 failed first, with a verdict that ranks 0 and 1 share")
+    assert [n.rank for n in outcome.notes] == [2]
+
+
 def test_a_verdict_of_one_rank_is_nobody_elses():
     """A verdict that one rank alone raised is not said to be shared."""
     outcome = decide(record(finished(0, fails(verdict=1)), finished(1)))

@@ -180,7 +180,7 @@ def test_tuples_and_sets_arrive_as_lists():
 
 def test_an_object_next_to_a_surrogate_arrives_as_its_repr():
     """A text that must be escaped does not change what becomes of the objects beside it."""
-    assert facts_of(["\ud800", 1j, (1, 2)]) == ["\\ud800", "1j", [1, 2]]
+    assert facts_of(["\ud800", 1j, (1, 2), b"x"]) == ["\\ud800", "1j", [1, 2], b"x"]
 
 
 def test_an_integer_beyond_64_bits_arrives_as_text():
