@@ -83,12 +83,15 @@ def _in_host(config: pytest.Config) -> bool:
 
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
-    """Start the zygote as soon as a file with ddp tests is seen: it imports torch while pytest collects."""
+    """Start the zygote as soon as a file with ddp tests is seen: it imports torch while pytest collects.
+
+    Which of the files it is to collect is known later: pytest looks at all files of a folder.
+    """
     config = parent.config
     if _in_host(config) or config.option.collectonly:
         return
     if b"mark.ddp" in module_path.read_bytes():
-        _session(config).prepare(module_path)
+        _session(config).start()
 
 
 def read_mark(node: pytest.Item | pytest.Function, function: Any) -> marks.Mark | None:
@@ -131,6 +134,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(f"{item.nodeid}: {error}") from None
         if mark is not None and mark.device == "cuda" and item.get_closest_marker("gpu") is None:
             item.add_marker("gpu")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have the files whose ddp tests will run collected for the ranks, too."""
+    config = session.config
+    if _in_host(config) or config.option.collectonly:
+        return
+    for path in dict.fromkeys(item.path for item in session.items if item.get_closest_marker("ddp") is not None):
+        _session(config).prepare(path)
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:

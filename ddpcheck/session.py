@@ -52,6 +52,10 @@ class Session:
             f"importing torch anew (seconds, instead of milliseconds): {reason}"
         )
 
+    def start(self) -> None:
+        """Start what ranks come from, in the background."""
+        self.launcher.start()
+
     def prepare(self, path: Path) -> None:
         """Get ready for the tests of this file, in the background."""
         self.launcher.prepare(str(path))

@@ -42,7 +42,7 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     """Compare the ranks' numbers of batches with each other, and with what the sizes imply."""
     facts = [msgspec.convert(one, BatchFacts) for one in said]
     taken = [f.batches if f.consumed is None else f.consumed for f in facts]
-    first = facts[0]
+    first = _usual(facts)
     expected = None
     if first.size is not None and first.batch_size:
         expected = implied(first.size, len(facts), first.batch_size, first.drop_last, first.sampler_drops)
@@ -60,8 +60,14 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     return (_finding(facts, taken, expected, why + "."),)
 
 
+def _usual(facts: Sequence[BatchFacts]) -> BatchFacts:
+    """The facts of a rank whose sizes are the most common: the odd one must not set the number for all."""
+    sizes = [(f.size, f.batch_size, f.drop_last, f.sampler_drops) for f in facts]
+    return facts[sizes.index(Counter(sizes).most_common(1)[0][0])]
+
+
 def _finding(facts: Sequence[BatchFacts], taken: Sequence[int], expected: int | None, advice: str) -> Finding:
-    first = facts[0]
+    first = _usual(facts)
     wanted = "the same number of batches on every rank"
     if expected is not None:
         dropped = " with drop_last" if first.drop_last else ""

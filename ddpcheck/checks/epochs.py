@@ -61,11 +61,16 @@ NO_CHANCE = 10
 
 
 def _repetition(passes: Sequence[Pass]) -> tuple[int, int] | None:
-    """The first two passes with one order, where that is no chance."""
+    """The first two passes with one order, where that is no chance.
+
+    A second look at an epoch (to evaluate, say) is no fault as long as there is another epoch.
+    """
     earlier: dict[str, list[int]] = {}
+    never_set = len({one.epoch for one in passes}) == 1
     for number, one in enumerate(passes):
         for before in earlier.get(one.order, ()):
-            if one.length >= NO_CHANCE or (one.length > 1 and passes[before].epoch == one.epoch):
+            another_epoch = passes[before].epoch != one.epoch
+            if (another_epoch and one.length >= NO_CHANCE) or (never_set and one.length > 1):
                 return before, number
         earlier.setdefault(one.order, []).append(number)
     return None

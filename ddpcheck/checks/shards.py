@@ -133,9 +133,11 @@ def _may_be_dropped(facts: Sequence[ShardFacts]) -> int:
 
 def _dropped_batch(f: ShardFacts) -> int:
     """How many samples the loader's drop_last may have dropped on this rank."""
+    most = (f.batch_size or 1) - 1
     if f.sampler.positions is None:
-        return (f.batch_size or 1) - 1
-    return max(0, f.sampler.positions - len(f.prints))
+        return most
+    dropped = max(0, f.sampler.positions - len(f.prints))
+    return dropped if f.batch_size is None else min(dropped, most)
 
 
 def _overlap(facts: Sequence[ShardFacts], excess: dict[str, int], padding: int) -> Finding:
@@ -215,6 +217,8 @@ def _gap(facts: Sequence[ShardFacts], missing: int, allowed: int) -> Finding:
     if missing_index is not None:
         found += f"; the first is sample {missing_index}"
     advice = "Make the sampler for as many ranks as there are, each with its own rank from 0 to world_size - 1."
+    if not cause:
+        advice = "See why the sampler leaves samples out that neither its drop_last nor the loader's explains."
     return _finding(facts, subject, found, advice, range(len(facts)), cause)
 
 

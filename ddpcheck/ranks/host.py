@@ -76,6 +76,7 @@ class Host:
         """Collect the tests of one file; an error is kept for those who ask for its tests."""
         assert self.session is not None
         self._errors = []
+        _expect_conftests(self.session)
         try:
             self.session.perform_collect([path], genitems=True)
         except pytest.UsageError as error:
@@ -94,6 +95,23 @@ class Host:
             f"{plan.nodeid} is not there when {plan.path} is collected again. Its id must be the same every time: "
             "give parameters ids that depend on neither time, chance nor the order of a set."
         )
+
+
+def _expect_conftests(session: pytest.Session) -> None:
+    """Let the folders that are collected next have the fixtures of their conftest files.
+
+    From pytest 9.1 on, these fixtures belong to the node of the folder, are
+    given to the first such node, and forgotten when a collection ends. Here
+    each file is a collection of its own, with nodes of its own.
+    """
+    pending = getattr(session._fixturemanager, "_pending_conftests", None)
+    if pending is None:
+        return
+    root = session.config.rootpath
+    for name, plugin in session.config.pluginmanager.list_name_plugin():
+        folder = Path(name).parent
+        if Path(name).name == "conftest.py" and folder != root and folder.is_relative_to(root):
+            pending.setdefault(folder, plugin)
 
 
 class WorkerInput(dict[str, Any]):

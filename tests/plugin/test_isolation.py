@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.inner import InnerProject, Ran
@@ -191,6 +193,28 @@ class TestMarkOnTheClass:
     def test_closest_keyword(self, ddp):
         assert (ddp.world_size, ddp._plan.timeout) == (3, 44)
 """
+
+
+def test_fixtures_of_conftests_in_folders(tmp_path: Path) -> None:
+    """Every file sees the fixtures of the conftests above it; siblings that were not asked for are not read."""
+    project = InnerProject(tmp_path / "project")
+    fixture = "import pytest\n@pytest.fixture\ndef {0}(): return '{0}'\n"
+    test = "import pytest\n@pytest.mark.ddp\ndef test_{0}(ddp, {1}):\n    assert ({1},) == {2}\n"
+    project.write("conftest.py", fixture.format("top"))
+    project.write("a/conftest.py", fixture.format("middle"))
+    project.write("a/b/conftest.py", fixture.format("low"))
+    project.write("a/test_one.py", test.format("one", "top, middle", ("top", "middle")))
+    project.write("a/test_two.py", test.format("two", "top, middle", ("top", "middle")))
+    project.write("a/b/test_three.py", test.format("three", "top, middle, low", ("top", "middle", "low")))
+    project.write("a/b/test_four.py", test.format("four", "middle, low", ("middle", "low")))
+    project.write(
+        "a/b/test_unasked.py",
+        "import os, pytest\nassert 'DDPCHECK_RUN' not in os.environ\n@pytest.mark.ddp\ndef test_no(ddp): pass\n",
+    )
+    ran = project.run("a/test_one.py", "a/b/test_three.py", "a/test_two.py", "a/b/test_four.py")
+    assert {name: seen.outcome for name, seen in ran.tests.items()} == dict.fromkeys(
+        ["test_one", "test_two", "test_three", "test_four"], "passed"
+    ), ran.stdout
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ddpcheck.checks import judge
 from ddpcheck.checks.shards import SamplerFacts, ShardFacts
@@ -302,7 +303,7 @@ def test_a_gap_is_named_by_its_first_sample():
             subject="sample 1",
             expected=EXPECTED,
             found="1 of 4 samples in no rank's epoch; the first is sample 1",
-            advice=RANKS,
+            advice="See why the sampler leaves samples out that neither its drop_last nor the loader's explains.",
         ),
     )
 
@@ -313,11 +314,21 @@ def test_a_sampler_for_more_ranks_leaves_a_gap():
     finding = only(ask(facts))
     assert finding.found == "2 of 4 samples in no rank's epoch; the first is sample 2"
     assert finding.cause == "DistributedSampler was made for 4 ranks, and there are 2"
+    assert finding.advice == RANKS
 
 
 def test_a_gap_beyond_what_may_be_dropped():
     """Of more missing samples than drop_last explains, it is said how many that are."""
     facts = shards([0, 1], [2, 3], dataset="stuvwxyz", drops_batch=True, positions=3)
+    finding = only(ask(facts))
+    assert finding.found == "4 of 8 samples in no rank's epoch, where drop_last explains 2; the first is sample 4"
+
+
+def test_a_loader_drops_less_than_a_batch():
+    """What a sampler withholds is not put down to drop_last, which drops no whole batch."""
+    facts = [
+        replace(f, batch_size=2) for f in shards([0, 1], [2, 3], dataset="stuvwxyz", drops_batch=True, positions=4)
+    ]
     finding = only(ask(facts))
     assert finding.found == "4 of 8 samples in no rank's epoch, where drop_last explains 2; the first is sample 4"
 
