@@ -49,7 +49,8 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     rank, (a, b) = next(iter(same.items()))
     passes = facts[rank].passes
     if passes[a].epoch == passes[b].epoch:
-        cause = f"set_epoch was not called between them: the sampler's epoch was {passes[a].epoch} both times"
+        epoch = passes[a].epoch
+        cause = f"set_epoch was not called between them, or with the same number: the epoch was {epoch} both times"
     else:
         cause = f"the sampler's order does not depend on its epoch ({passes[a].epoch}, then {passes[b].epoch})"
     found = f"passes {a + 1} and {b + 1} through the {facts[rank].kind} to have the same order"

@@ -213,7 +213,7 @@ def encode(message: Message) -> bytes:
     try:
         return _encoder.encode(message)
     except (UnicodeEncodeError, OverflowError, TypeError, ValueError):
-        return _encoder.encode(_sendable(msgspec.to_builtins(message, enc_hook=_shown)))
+        return _encoder.encode(_sendable(msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=_shown)))
 
 
 def _sendable(value: Any) -> Any:

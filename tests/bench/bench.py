@@ -21,7 +21,7 @@ import digests
 import failing
 import figures
 import memory
-import per_test
+import seconds
 import world_sizes
 from figures import Row
 from inner import MeasurementFailed, Workbench
@@ -68,7 +68,7 @@ def _measure(part: str, bench: Workbench, rounds: int, console: Console) -> list
 
 
 def _per_test(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[str, list[Row]]]:
-    measured = per_test.PerTest()
+    measured = seconds.PerTest()
     for turn in range(rounds):
         with console.status(f"harnesses in turns: round {turn + 1} of {rounds}"):
             measured.round(bench)

@@ -176,6 +176,13 @@ def test_only_the_ranks_with_repetitions_are_named():
     assert finding.found.startswith("1 of the 6 samples read (17 %) to be repetitions; for example sample 0, seen by")
 
 
+def test_equal_rows_beside_an_overlap_are_not_named():
+    """What the dataset holds as often as it was read is neither the example nor among the ranks."""
+    facts = shards([0, 1], [2, 3], [3, 4], dataset="xxyzuv")
+    finding = only(settle(facts, "xxyzuv"))
+    assert (finding.subject, finding.ranks) == ("sample 3", (1, 2))
+
+
 def test_an_overlap_beyond_the_padding():
     """Of more repetitions than padding explains, it is said how many that were."""
     finding = only(settle(shards([0, 1, 2], [0, 1, 4], dataset="vwxyz")))
@@ -355,6 +362,22 @@ def test_a_sampler_that_overstates_its_length_excuses_no_gap():
     """The loader's drop_last drops less than a batch on each rank, whatever length the sampler claims."""
     facts = shards([0, 1], [2, 3], dataset="stuvwxyz", drops_batch=True, positions=100, batch_size=2)
     assert only(ask(facts)).found.startswith("4 of 8 samples in no rank's epoch, where drop_last explains 2")
+
+
+def test_a_loader_that_keeps_its_batches_has_no_excuse():
+    """Without drop_last every sample that the sampler claims is due."""
+    facts = shards([0, 1], [2, 3], dataset="stuvwxyz", positions=4)
+    assert only(ask(facts)).found.startswith("4 of 8 samples in no rank's epoch; the first is")
+
+
+@pytest.mark.parametrize(("size", "missing"), [(5, 0), (9, 0), (10, 5)])
+def test_a_streams_incomplete_batch_may_be_dropped(size, missing):
+    """A stream counts no positions, so that drop_last may drop all but one of a batch on each rank."""
+    found = ask(stream("abc", "de", size=size, drops_batch=True, batch_size=3))
+    if missing:
+        assert only(found).found == f"{missing} of {size} samples in no rank's epoch, where drop_last explains 4"
+    else:
+        assert found == ()
 
 
 # --- nothing to judge

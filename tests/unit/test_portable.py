@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
+import pytest
 
 from ddpcheck.portable import options_for_ranks, workerinput_for_ranks
 
@@ -51,27 +52,35 @@ def test_the_terminal_stays_with_the_user():
     assert options(plugins=["no:cacheprovider", "mine"])["plugins"] == ["no:cacheprovider", "mine", "no:terminal"]
 
 
-def test_what_only_one_session_may_do_is_switched_off():
-    """Selecting, distributing, debugging and writing reports are the user's session's alone."""
-    found = options(
-        keyword="x", markexpr="slow", lf=True, maxfail=1, numprocesses=4, dist="load", tx=["4*popen"], xmlpath="a.xml",
-        usepdb=True, capture="fd", stepwise=True, deselect=["a"],
-    )  # fmt: skip
-    del found["plugins"]
-    assert found == {
-        "keyword": "",
-        "markexpr": "",
-        "lf": False,
-        "maxfail": 0,
-        "numprocesses": None,
-        "dist": "no",
-        "tx": [],
-        "xmlpath": None,
-        "usepdb": False,
-        "capture": "no",
-        "stepwise": False,
-        "deselect": None,
-    }
+OF_THE_USER_ALONE = {
+    "keyword": ("x", ""),
+    "markexpr": ("slow", ""),
+    "deselect": (["a"], None),
+    "lf": (True, False),
+    "failedfirst": (True, False),
+    "newfirst": (True, False),
+    "stepwise": (True, False),
+    "stepwise_skip": (True, False),
+    "maxfail": (1, 0),
+    "pyargs": (True, False),
+    "collectonly": (True, False),
+    "usepdb": (True, False),
+    "capture": ("fd", "no"),
+    "xmlpath": ("a.xml", None),
+    "numprocesses": (4, None),
+    "dist": ("load", "no"),
+    "distload": (True, False),
+    "tx": (["4*popen"], []),
+    "cov_source": (["package"], []),
+    "no_cov": (False, True),
+}
+
+
+@pytest.mark.parametrize("name", OF_THE_USER_ALONE)
+def test_what_only_one_session_may_do_is_switched_off(name):
+    """Selecting, distributing, measuring, debugging and writing reports are the user's session's alone."""
+    said, switched_off = OF_THE_USER_ALONE[name]
+    assert options(**{name: said})[name] == switched_off
 
 
 def test_options_that_nobody_has_are_not_invented():
