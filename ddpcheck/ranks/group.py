@@ -36,6 +36,8 @@ def join(plan: Plan, rank: int, run_dir: str) -> None:
     import torch
     import torch.distributed as dist
 
+    from ddpcheck.ranks.rendezvous import PromptFileStore
+
     if dist.is_initialized():
         raise RuntimeError(
             f"importing {plan.path} made a default process group; ddpcheck makes the group of every test, "
@@ -43,21 +45,25 @@ def join(plan: Plan, rank: int, run_dir: str) -> None:
         )
     if plan.device == "cuda":
         torch.cuda.set_device(rank)
-    store = dist.FileStore(  # type: ignore[attr-defined]
-        os.fspath(Path(run_dir) / "store"), plan.world_size
-    )
+    path = os.fspath(Path(run_dir) / "store")
+    # NCCL's threads ask their store at any time, and must not wait for the interpreter's lock.
+    make_store = PromptFileStore if plan.backend == "gloo" else dist.FileStore  # type: ignore[attr-defined]
     dist.init_process_group(
         plan.backend,
-        store=store,
+        store=make_store(path, plan.world_size),
         rank=rank,
         world_size=plan.world_size,
         timeout=timedelta(seconds=plan.timeout + 120),
     )
 
 
-def leave() -> None:
-    """Destroy what groups there are; a test may have done so itself."""
+def leave(plan: Plan) -> None:
+    """Destroy what groups there are, where that does more than the end of the process.
+
+    For gloo it does not: its threads are only waited for, up to 10 ms each. A
+    test may have destroyed its groups itself.
+    """
     import torch.distributed as dist
 
-    if dist.is_initialized():
+    if plan.backend != "gloo" and dist.is_initialized():
         dist.destroy_process_group()

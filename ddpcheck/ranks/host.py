@@ -38,6 +38,8 @@ class Host:
         self._collected: dict[str, str] = {}
         self._errors: list[str] = []
         self.session: pytest.Session | None = None
+        self.reporter: RankReporter | None = None
+        """Set in a rank: it runs the item. A plugin of its own would cost each rank its registration."""
 
     def run(self) -> None:
         """Set the session up, serve, and tear the session down."""
@@ -66,6 +68,17 @@ class Host:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self._errors.append(report.longreprtext)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        if self.reporter is None:
+            return None
+        self.reporter.run(item)
+        return True
+
+    def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
+        if self.reporter is not None and when == "runtest":  # the hook tells latecomers of the session's start too
+            self.reporter.warned(warning_message)
 
     # --- items
 
@@ -130,15 +143,14 @@ class WorkerInput(dict[str, Any]):
 
 
 class RankReporter:
-    """The pytest plugin that runs the phases of an item in a rank and reports each."""
+    """Runs the phases of an item in a rank and reports each."""
 
     def __init__(self, plan: Plan, rank: int, channel: wire.Channel) -> None:
         self.plan, self.rank, self.channel = plan, rank, channel
         self.pid = os.getpid()
         self.exit_reason: str | None = None
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
+    def run(self, item: pytest.Item) -> None:
         try:
             wanted = not item.config.getoption("setuponly", False)
             if self._phase(item, "setup") and wanted and self._phase(item, "call"):
@@ -151,7 +163,6 @@ class RankReporter:
             self._phase(item, "teardown", nextitem=None)
         except pytest.exit.Exception as error:
             self.exit_reason = str(error)
-        return True
 
     def _phase(self, item: pytest.Item, when: Any, **arguments: Any) -> bool:
         hook = getattr(item.ihook, f"pytest_runtest_{when}")
@@ -191,11 +202,7 @@ class RankReporter:
         if os.getpid() != self.pid:
             os._exit(70)
 
-    def pytest_warning_recorded(
-        self, warning_message: Any, when: str, nodeid: str, location: tuple[str, int, str] | None
-    ) -> None:
-        if when != "runtest":  # of the session's start; the hook tells latecomers of those too
-            return
+    def warned(self, warning_message: Any) -> None:
         category = warning_message.category
         self.channel.send(
             wire.Warned(
@@ -205,7 +212,7 @@ class RankReporter:
                     module=category.__module__,
                     file=warning_message.filename,
                     line=warning_message.lineno,
-                    when=when,
+                    when="runtest",
                 )
             )
         )

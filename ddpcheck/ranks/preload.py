@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import linecache
 import logging
 import os
 import sys
@@ -25,6 +26,33 @@ _LAZY = (
     # The first DistributedDataParallel imports these: half of a short test's time.
     "torch._dynamo.utils",
     "torch.profiler._cupti_monitor",
+)
+
+_OURS = ("ddpcheck.observe.probes", "ddpcheck.assertions", "ddpcheck.ranks.rendezvous")
+
+# Those whose lines stand in the stack of a test's body.
+_IN_STACKS = (
+    "_pytest.config",
+    "_pytest.main",
+    "_pytest.python",
+    "_pytest.runner",
+    "ddpcheck.ranks.host",
+    "ddpcheck.ranks.rank",
+    "ddpcheck.ranks.starting",
+    "ddpcheck.ranks.zygote",
+    "pluggy._caller",
+    "pluggy._callers",
+    "pluggy._execution",
+    "pluggy._hooks",
+    "pluggy._manager",
+    "torch._compile",
+    "torch._dynamo.eval_frame",
+    "torch.cuda",
+    "torch.cuda.random",
+    "torch.mtia",
+    "torch.random",
+    "torch.xpu",
+    "torch.xpu.random",
 )
 
 
@@ -53,18 +81,30 @@ def restore_thread_settings() -> None:
 
 def import_torch() -> None:
     """Import torch and what DistributedDataParallel would import later, without running any of it."""
-    gc.disable()  # a tenth of the time, for nothing: what is imported stays
-    try:
-        importlib.import_module("torch")
-        for name in (*_LAZY, "ddpcheck.observe.probes", "ddpcheck.assertions"):
-            with contextlib.suppress(ImportError):
-                importlib.import_module(name)
-    finally:
-        gc.enable()
+    importlib.import_module("torch")
+    for name in (*_LAZY, *_OURS):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    _anticipate()
+    gc.freeze()  # before the first collection, which would look at a million objects to find that they stay
+    gc.enable()
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("c10d-"):
             # torch's record of every failed call, meant for a handler that drops it; pytest's would show it.
             logging.getLogger(name).disabled = True
+
+
+def _anticipate() -> None:
+    """Do once what every rank would do again, where it changes nothing but the time it takes."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._dynamo import trace_rules
+
+        trace_rules.clear_lru_cache()  # type: ignore[no-untyped-call,unused-ignore]  # init_process_group does
+    # torch.manual_seed writes down its caller's stack for each kind of device that is not in use.
+    for name in _IN_STACKS:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is not None:
+            linecache.getlines(file)
 
 
 class ForkSafety:

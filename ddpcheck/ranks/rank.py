@@ -52,11 +52,10 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
         except BaseException as error:
             channel.send(wire.CouldNotStart(text=traceback.format_exc(), reaction=is_reaction(error)))
             raise
-        reporter = RankReporter(plan, rank, channel)
-        config.pluginmanager.register(reporter, "ddpcheck-rank")
+        reporter = host.reporter = RankReporter(plan, rank, channel)
         item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         leftovers = _leftovers(rank)
-        group.leave()
+        group.leave(plan)
         save_coverage()
         channel.send(wire.Done(leftovers=leftovers, exit_reason=reporter.exit_reason))
         code = 0

@@ -22,6 +22,7 @@ from ddpcheck.checks import judge
 from ddpcheck.model import Plan, never_started
 from ddpcheck.ranks import wire
 from ddpcheck.ranks.host import CannotCollect, Host
+from ddpcheck.ranks.hugepages import Folding
 from ddpcheck.ranks.preload import ForkSafety, count_gpus, import_torch
 from ddpcheck.ranks.processes import Family, adopt_orphans, die_with_parent, kill_descendants, tied_to_parent
 from ddpcheck.ranks.rank import be_rank, save_coverage
@@ -35,6 +36,7 @@ class Zygote:
     def __init__(self, control: wire.Channel, hello: wire.Hello, parent: int) -> None:
         self.control, self.hello, self.parent = control, hello, parent
         self.safety = ForkSafety()
+        self.folding = Folding()
         self.cannot_fork = ""
         self.spoiled: wire.Spoiled | None = None
 
@@ -60,6 +62,7 @@ class Zygote:
                     self._collect(host, path)
             case wire.Run(plan=plan):
                 self.control.send(self._run(host, plan))
+                self.folding.go_on()  # while the pytest process reports
             case wire.Abort():
                 pass  # nothing was running any more
             case wire.Stop():
