@@ -88,9 +88,10 @@ def assert_shards_partition(data: Any, *, dataset: Any = None) -> None:
 
     ``data`` is a DataLoader, a sampler (with its ``dataset``, where it does not
     hold it), or any iterable of batches. Samples are judged by content, since
-    equal indices are not equal samples. Samples that a sampler repeats to even
-    the ranks out, and those that ``drop_last`` drops, are told apart from an
-    overlap and from a gap. No random state is disturbed, and no epoch is used up.
+    equal indices are not equal samples; so ranks whose datasets differ (a random
+    split without a common seed) are found, too. Samples that a sampler repeats
+    to even the ranks out, and those that ``drop_last`` drops, are told apart from
+    an overlap and from a gap. No random state is disturbed, and no epoch is used up.
     """
     __tracebackhide__ = True
     from ddpcheck.observe.data import Epoch

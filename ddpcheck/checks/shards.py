@@ -36,6 +36,8 @@ class ShardFacts(Struct, frozen=True, kw_only=True):
     sampler: SamplerFacts
     prints: list[str]
     """A fingerprint of each sample, in the order of the epoch."""
+    dropped: int | None = None
+    """How many of these, the last, the loader drops; None where they are only what it yields."""
     indices: list[int] | None = None
     """Each sample's place in this rank's dataset, where there are places."""
     size: int | None = None
@@ -45,6 +47,8 @@ class ShardFacts(Struct, frozen=True, kw_only=True):
     drops_batch: bool = False
     """The loader drops an incomplete last batch."""
     batch_size: int | None = None
+    probes: list[str] | None = None
+    """Fingerprints of a few places of the dataset, the same places on all ranks; None where they show nothing."""
 
 
 CHECK = "shard-partition"
@@ -54,10 +58,11 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     """Compare the ranks' samples: none twice but for padding, none missing but for what drop_last drops.
 
     ``said`` holds a ShardFacts of every rank as plain data. Where a sample
-    seems to come twice, every rank is asked how often its dataset holds it.
+    seems to come twice, or the ranks' datasets differ in places, every rank is
+    asked how often its dataset holds the samples in question.
     """
     facts = _on_one_basis([msgspec.convert(one, ShardFacts) for one in said])
-    if not any(f.prints for f in facts):
+    if not any(len(f.prints) > (f.dropped or 0) for f in facts):
         return (
             _finding(facts, "the loader", "no sample on any rank: nothing was checked", _NOTHING, range(len(facts))),
         )
@@ -67,9 +72,12 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
         return (_finding(facts, "the dataset", f"datasets of different sizes: {shown}", _SAME_DATA, range(len(facts))),)
     seen = Counter(p for f in facts for p in f.prints)
     repeated = [p for p, n in seen.items() if n > 1]
-    if repeated and not rounds:
-        return Question(ask="occurrences", about=repeated)
-    held = _held(repeated, rounds)
+    about = list(seen) if _differ(facts) else repeated
+    if about and not rounds:
+        return Question(ask="occurrences", about=about)
+    if _differ(facts) and (strange := _strange(about, rounds)):
+        return (_different_data(facts, strange, len(seen)),)
+    held = _held(about, rounds)
     excess = {p: seen[p] - held.get(p, 1) for p in repeated if seen[p] > held.get(p, 1)}
     surplus = sum(excess.values())
     padding = _padding(facts)
@@ -84,6 +92,10 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
 
 _NOTHING = "Pass a loader that yields samples on some rank."
 _SAME_DATA = "Let every rank build its dataset from the same data, in the same order."
+_DIFFERENT_DATA = (
+    "Let every rank build its dataset from the same data, in the same order: give random splits and generated data a "
+    "generator with the same seed everywhere."
+)
 
 
 def _finding(
@@ -109,11 +121,25 @@ def _on_one_basis(facts: list[ShardFacts]) -> list[ShardFacts]:
     return [replace(f, prints=[f"index {i}" for i in f.indices or ()], by_content=False) for f in facts]
 
 
-def _held(repeated: Sequence[str], rounds: Sequence[Sequence[Any]]) -> dict[str, int]:
-    """How often the dataset itself holds each repeated sample: equal rows are no overlap."""
-    if not repeated or rounds[0][0] is None:
+def _held(about: Sequence[str], rounds: Sequence[Sequence[Any]]) -> dict[str, int]:
+    """How often the dataset itself holds each of these samples: equal rows are no overlap."""
+    if not about or rounds[0][0] is None:
         return {}
-    return dict(zip(repeated, msgspec.convert(rounds[0][0], list[int]), strict=True))
+    return dict(zip(about, msgspec.convert(rounds[0][0], list[int]), strict=True))
+
+
+def _differ(facts: Sequence[ShardFacts]) -> bool:
+    """Whether the ranks that share one dataset out are seen to have different ones, or different orders of one."""
+    if not all(f.by_content and f.sampler.distributed and f.probes is not None for f in facts):
+        return False
+    return len({tuple(f.probes or ()) for f in facts}) > 1
+
+
+def _strange(about: Sequence[str], rounds: Sequence[Sequence[Any]]) -> dict[str, list[int]]:
+    """The samples that some rank's dataset lacks, each with these ranks."""
+    answers = [msgspec.convert(answer, list[int]) for answer in rounds[0]]
+    lacking = {p: [r for r, held in enumerate(answers) if not held[i]] for i, p in enumerate(about)}
+    return {p: ranks for p, ranks in lacking.items() if ranks}
 
 
 def _padding(facts: Sequence[ShardFacts]) -> int:
@@ -128,7 +154,7 @@ def _may_be_dropped(facts: Sequence[ShardFacts]) -> int:
     """Samples that may be missing: the sampler's remainder, and each rank's incomplete batch."""
     size, world = facts[0].size or 0, len(facts)
     remainder = size % world if facts[0].sampler.drop_last else 0
-    return remainder + sum(_dropped_batch(f) for f in facts if f.drops_batch)
+    return remainder + sum(_dropped_batch(f) for f in facts if f.drops_batch and f.dropped is None)
 
 
 def _dropped_batch(f: ShardFacts) -> int:
@@ -138,6 +164,18 @@ def _dropped_batch(f: ShardFacts) -> int:
         return most
     dropped = max(0, f.sampler.positions - len(f.prints))
     return dropped if f.batch_size is None else min(dropped, most)
+
+
+def _different_data(facts: Sequence[ShardFacts], strange: dict[str, list[int]], seen: int) -> Finding:
+    example, lacking = next(iter(strange.items()))
+    owners = [rank for rank, f in enumerate(facts) if example in f.prints]
+    found = (
+        f"datasets of one size that hold different samples: {len(strange):,} of the {count(seen, 'sample')} read "
+        f"{'are' if len(strange) > 1 else 'is'} not in every rank's; for example {_name(facts, example)} of "
+        f"{ranks_text(owners)}, which {ranks_text(lacking)} {'does' if len(lacking) == 1 else 'do'} not hold"
+    )
+    ranks = sorted({*owners, *(r for rs in strange.values() for r in rs)})
+    return _finding(facts, "the dataset", found, _DIFFERENT_DATA, ranks)
 
 
 def _overlap(facts: Sequence[ShardFacts], excess: dict[str, int], padding: int) -> Finding:

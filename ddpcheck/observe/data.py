@@ -69,14 +69,17 @@ class Epoch:
                     drops_batch=self._drops_batch(),
                     batch_size=self._batch_size(),
                 )
-            indices = [int(i) for batch in self._batches() for i in batch]
+            indices, dropped = self._dealt()
             prints, by_content = self._prints(indices)
+            sampler = self._sampler_facts()
             return ShardFacts(
                 prints=prints,
                 indices=indices,
+                dropped=dropped,
                 size=self.size,
                 by_content=by_content,
-                sampler=self._sampler_facts(),
+                probes=self._probes() if sampler.distributed and by_content else None,
+                sampler=sampler,
                 drops_batch=self._drops_batch(),
                 batch_size=self._batch_size(),
             )
@@ -114,6 +117,25 @@ class Epoch:
         else:
             for index in self.sampler:
                 yield [index]
+
+    def _dealt(self) -> tuple[list[int], int | None]:
+        """The indices of this rank's epoch, and how many of them, the last, the loader drops.
+
+        None for the latter where only the loader's batches show what the sampler gives.
+        """
+        batches = self.loader.batch_sampler if self.loader is not None else None
+        if type(batches) is BatchSampler and batches.sampler is self.sampler:
+            indices = [int(i) for i in self.sampler]
+            return indices, len(indices) % batches.batch_size if batches.drop_last else 0
+        return [int(i) for batch in self._batches() for i in batch], None
+
+    def _probes(self) -> list[str] | None:
+        """Fingerprints of a few places of the dataset, the same on all ranks; None where it cannot be read there."""
+        last = (self.size or 0) - 1
+        try:
+            return [self._print(i) for i in sorted({last * k // 7 for k in range(8)})]
+        except Exception:  # a dataset may hold this rank's samples alone
+            return None
 
     def _print(self, index: int) -> str:
         return fingerprint(self.dataset[index])

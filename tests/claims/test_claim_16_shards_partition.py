@@ -17,7 +17,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset, random_split
 from torch.utils.data.distributed import DistributedSampler
 
 import ddpcheck
@@ -109,23 +109,21 @@ def deal(case: Case, sources: list[Any]) -> str:
     """The judge's question answered by brute force: empty if right, or "nothing", "overlap", or "gap".
 
     The dataset is a pile of cards, with a joker for each position that has to
-    be padded. Each sample that a rank reads is taken off the pile, or costs a
-    joker. What is left must not be more than the loaders have dropped of what
-    their samplers gave them, and the samplers of what does not divide.
+    be padded. Each sample that a rank's sampler gives is taken off the pile, or
+    costs a joker, whether or not the loader drops it afterwards. What is left
+    must not be more than the samplers drop of what does not divide.
     """
     jokers = 0 if case.drop_last else -case.size % case.world_size
     dropped = case.size % case.world_size if case.drop_last else 0
     pile = list(case.rows)
     read = 0
     for source in sources:
-        samples = samples_read(source)
-        for row in samples:
+        for row in samples_given(source):
             if row in pile:
                 pile.remove(row)
             else:
                 jokers -= 1
-        read += len(samples)
-        dropped += len(samples_given(source)) - len(samples)
+        read += len(samples_read(source))
     if read == 0:
         return "nothing"
     if jokers < 0:
@@ -143,15 +141,23 @@ def samples_read(source: Any) -> list[int]:
     return [row for batch in source for row in batch] if isinstance(source, DataLoader) else samples_given(source)
 
 
-SAYS = {"nothing": "nothing was checked", "overlap": "to be repetitions", "gap": "in no rank's epoch"}
+SAYS = {
+    "nothing": "nothing was checked",
+    "overlap": "to be repetitions",
+    "gap": "in no rank's epoch",
+    "different": "hold different samples",
+}
+
+
+def said_of(sources: list[Any]) -> list[str]:
+    return [next(word for word, text in SAYS.items() if text in finding.found) for finding in judged(sources)]
 
 
 def assert_agreed(case: Case, samplers: list[Sampler]) -> str:
     """The judge finds the harm that dealing finds, if any, and says which it is; returns that."""
     sources = case.sources(samplers)
     harm = deal(case, sources)
-    said = [next(word for word, text in SAYS.items() if text in finding.found) for finding in judged(sources)]
-    assert said == ([harm] if harm else [])
+    assert said_of(sources) == ([harm] if harm else [])
     return harm
 
 
@@ -207,6 +213,13 @@ class IndexLeftOut(IndexTwice):
         return max(0, super().__len__() - (self.rank == self.culprit % self.num_replicas))
 
 
+class IndexLeftOutSilently(IndexLeftOut):
+    """Leaves one of its indices out, and its length does not say so."""
+
+    def __len__(self) -> int:
+        return super(IndexLeftOut, self).__len__()
+
+
 def spoiled(kind: type[IndexTwice]) -> Callable[[Case], list[Sampler]]:
     def samplers(case: Case) -> list[Sampler]:
         made = [case.sampler(rank, kind) for rank in range(case.world_size)]
@@ -235,6 +248,7 @@ FAULTS = {
     "index-twice": spoiled(IndexTwice),
     "index-in-place-of-another": spoiled(IndexInPlaceOfAnother),
     "index-left-out": spoiled(IndexLeftOut),
+    "index-left-out-silently": spoiled(IndexLeftOutSilently),
     "same-rank-twice": same_rank_twice,
     "seed-per-rank": seed_per_rank,
     "order-of-dataset-per-rank": order_per_rank,
@@ -253,6 +267,21 @@ def test_faults_are_found_whenever_they_do_harm(fault):
 
     plant()
     assert found["overlap"] + found["gap"] >= 25, found
+
+
+@settings(SAME_CASES, max_examples=300)
+@given(CASES)
+def test_data_of_a_ranks_own_is_found(case):
+    """Shards of equal size that no two ranks take from one dataset are no partition of it, though none overlap."""
+    samplers = [case.sampler(rank) for rank in range(case.world_size)]
+    culprit = case.culprit % case.world_size
+    samplers[culprit] = case.sampler(culprit, dataset=[row + case.size for row in case.rows])
+    sources = case.sources(samplers)
+
+    if not any(samples_read(source) for source in sources):
+        assert said_of(sources) == ["nothing"]
+    else:
+        assert said_of(sources) == (["different"] if case.world_size > 1 else [])
 
 
 # --- real ranks, real data
@@ -381,3 +410,36 @@ def test_sampler_made_for_more_ranks_is_caught(ddp):
     assert "455 samples in no rank's epoch" in finding.found
     assert finding.subject.startswith("sample ")
     assert finding.cause == f"DistributedSampler was made for {more} ranks, and there are {ddp.world_size}"
+
+
+@pytest.mark.ddp(world_size=2)
+def test_random_data_of_each_ranks_own_is_caught(ddp):
+    """Data that each rank generates for itself divides into shards of the right size, of different datasets."""
+    generator = torch.Generator().manual_seed(ddp.rank)
+    dataset = TensorDataset(torch.randn(64, 3, generator=generator))
+    loader = in_batches(dataset, DistributedSampler(dataset))
+
+    with pytest.raises(ddpcheck.Violation) as caught:
+        ddpcheck.assert_shards_partition(loader)
+
+    finding = only_finding(caught)
+    assert finding.subject == "the dataset"
+    assert finding.ranks == (0, 1)
+    assert finding.found.startswith("datasets of one size that hold different samples: 64 of the 64 samples read")
+    assert "generator with the same seed" in finding.advice
+
+    same = TensorDataset(torch.randn(64, 3, generator=torch.Generator().manual_seed(0)))
+    ddpcheck.assert_shards_partition(in_batches(same, DistributedSampler(same)))
+
+
+@pytest.mark.ddp(world_size=2)
+def test_random_split_of_each_ranks_own_is_caught(ddp):
+    """random_split without a common seed: the ranks' training sets overlap, and are not the same."""
+    whole = TensorDataset(torch.arange(100).float())
+    part, _ = random_split(whole, [80, 20], generator=torch.Generator().manual_seed(ddp.rank))
+    with pytest.raises(ddpcheck.Violation) as caught:
+        ddpcheck.assert_shards_partition(in_batches(part, DistributedSampler(part)))
+    assert "hold different samples" in only_finding(caught).found
+
+    part, _ = random_split(whole, [80, 20], generator=torch.Generator().manual_seed(7))
+    ddpcheck.assert_shards_partition(in_batches(part, DistributedSampler(part)))

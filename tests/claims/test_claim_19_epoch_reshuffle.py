@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
 
 import ddpcheck
 from fixtures import s1_digits as s1
 from tests.claims.findings import only_finding
 
 
-def order_of(loader: s1.Loader) -> list[int]:
+def order_of(loader: DataLoader) -> list[int]:
     return list(loader.sampler)
 
 
@@ -80,6 +82,29 @@ def test_epoch_that_is_set_to_the_same_number_is_caught(ddp):
     assert finding.check == "epoch-reshuffle"
     assert finding.found.startswith("passes 1 and 2 ")
     assert "epoch was 1 both times" in finding.cause
+
+
+class Forgetful(DistributedSampler):
+    """Shuffles by its seed alone, whatever set_epoch said."""
+
+    def __iter__(self):
+        generator = torch.Generator().manual_seed(self.seed)
+        order = torch.randperm(len(self.dataset), generator=generator).tolist()
+        yield from order[self.rank :: self.num_replicas]
+
+
+@pytest.mark.ddp(world_size=2)
+def test_sampler_that_forgets_the_epoch_is_caught(ddp):
+    """A sampler with an order of its own is followed like torch's, and set_epoch alone is no excuse."""
+    loader = DataLoader(range(100), 10, sampler=Forgetful(range(100)))
+    for epoch in range(2):
+        loader.sampler.set_epoch(epoch)
+        order_of(loader)
+
+    with pytest.raises(ddpcheck.Violation) as caught:
+        ddpcheck.assert_epochs_reshuffled(loader)
+
+    assert only_finding(caught).cause == "the sampler's order does not depend on its epoch (0, then 1)"
 
 
 @pytest.mark.ddp(world_size=2)

@@ -380,6 +380,101 @@ def test_a_streams_incomplete_batch_may_be_dropped(size, missing):
         assert found == ()
 
 
+# --- what the loader drops of what the sampler gave
+
+
+def test_an_overlap_among_what_is_dropped_is_one():
+    """A sample that two samplers give is not excused by the batch that one of them loses it with."""
+    facts = shards([0, 1, 2], [3, 4, 2], dataset="uvwxyz", drops_batch=True, batch_size=2, dropped=1)
+    assert only(settle(facts)).found.startswith("1 of the 6 samples read (17 %) to be repetitions")
+
+
+def test_a_gap_is_not_excused_by_what_is_known_to_be_dropped():
+    """Where all that the sampler gave is known, the loader's drop_last explains no sample that it did not give."""
+    given = {"dataset": "uvwxyz", "drops_batch": True, "batch_size": 2}
+    assert ask(shards([0, 1, 2], [3, 4, 5], dropped=1, **given)) == ()
+    assert only(ask(shards([0, 1, 2], [3, 4], dropped=0, **given))).found.startswith(
+        "1 of 6 samples in no rank's epoch"
+    )
+
+
+def test_an_epoch_that_is_dropped_whole_shows_nothing():
+    """Fewer samples than a batch on every rank, and drop_last: training would see none of them."""
+    facts = shards([0], [1], dataset="yz", drops_batch=True, batch_size=2, dropped=1)
+    assert only(ask(facts)).found == "no sample on any rank: nothing was checked"
+
+
+# --- one dataset on all ranks?
+
+OWN_DATA = (
+    "Let every rank build its dataset from the same data, in the same order: give random splits and generated data a "
+    "generator with the same seed everywhere."
+)
+
+
+def of_ones_own(*datasets, indices=((0, 2), (1, 3)), **more):
+    """Ranks that each share out a dataset of their own, given as texts with a letter for each sample."""
+    return [
+        shard(rank, len(datasets), one, dataset=data, probes=list(data), **more)
+        for rank, (data, one) in enumerate(zip(datasets, indices, strict=True))
+    ]
+
+
+def settle_each(facts, *datasets):
+    """The findings, where each rank answers for its own dataset."""
+    found = ask(facts)
+    if isinstance(found, Question):
+        found = ask(facts, [[data.count(p) for p in found.about] for data in datasets])
+    return found
+
+
+def test_different_data_of_one_size():
+    """Nothing comes twice and the number is right: that the samples are of different datasets is asked, and found."""
+    assert only(settle_each(of_ones_own("abcd", "wxyz"), "abcd", "wxyz")) == Finding(
+        check="shard-partition",
+        severity="error",
+        ranks=(0, 1),
+        subject="the dataset",
+        expected=EXPECTED,
+        found="datasets of one size that hold different samples: 4 of the 4 samples read are not in every rank's; "
+        "for example sample 0 of rank 0, which rank 1 does not hold",
+        advice=OWN_DATA,
+    )
+
+
+def test_one_sample_that_is_different():
+    """The sample that one rank alone holds is the example."""
+    found = only(settle_each(of_ones_own("abcd", "abcz"), "abcd", "abcz")).found
+    assert "1 of the 4 samples read is not in every rank's; for example sample 3 of rank 1, which rank 0 does" in found
+
+
+def test_another_order_is_judged_by_what_comes_of_it():
+    """The same samples in another order: no fault where all are read once, and else the overlap that it is."""
+    facts = of_ones_own("abcd", "dcba", indices=((0, 2), (0, 2)))
+    assert settle_each(facts, "abcd", "dcba") == ()
+    overlap = only(settle_each(of_ones_own("abcd", "dcba", indices=((0, 1), (2, 3))), "abcd", "dcba"))
+    assert "to be repetitions" in overlap.found
+    assert overlap.cause.startswith("the datasets' orders differ")
+
+
+def test_equal_places_leave_no_question():
+    """Where the places that all ranks looked at agree, no dataset is read a second time."""
+    assert ask(of_ones_own("abcd", "abcd")) == ()
+
+
+@pytest.mark.parametrize("unknown", [{"probes": None}, {"by_content": False}])
+def test_datasets_that_cannot_be_compared_are_not(unknown):
+    """A rank whose dataset cannot be read elsewhere, or is another each time, says nothing about the others'."""
+    first, second = of_ones_own("abcd", "wxyz")
+    assert settle_each([first, replace(second, **unknown)], "abcd", "wxyz") == ()
+
+
+def test_samplers_without_ranks_may_have_data_of_their_own():
+    """Ranks that each read the whole of a shard that lies before them share nothing out."""
+    facts = of_ones_own("abcd", "wxyz", indices=(range(4), range(4)), kind="RandomSampler", distributed=False)
+    assert settle_each(facts, "abcd", "wxyz") == ()
+
+
 # --- nothing to judge
 
 

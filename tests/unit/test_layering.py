@@ -34,6 +34,7 @@ LAYERS = [
     ["ddpcheck.observe.fingerprint", "ddpcheck.observe.probes", "ddpcheck.observe.state"],
     ["ddpcheck.observe.data"],
     # Processes, and what they say to each other.
+    ["ddpcheck.ranks.hugepages", "ddpcheck.ranks.rendezvous"],
     [
         "ddpcheck.ranks.captured",
         "ddpcheck.ranks.group",

@@ -116,12 +116,57 @@ def test_a_loaders_epoch_is_told_sample_by_sample():
     }
 
 
-def test_a_batch_that_is_dropped_is_not_told():
-    """With drop_last the samples of the incomplete batch are not among the epoch's, and the sampler's are counted."""
+def test_a_batch_that_is_dropped_is_told_as_such():
+    """With drop_last the samples of the incomplete batch are among the sampler's, and how many they are is told."""
     (loader, _) = loaders(rows(10), 2, loader_drops=True, shuffle=False)
     facts = Epoch(loader).shards()
-    assert facts.indices == [0, 2, 4, 6]
-    assert (facts.drops_batch, facts.sampler.positions) == (True, 5)
+    assert facts.indices == [0, 2, 4, 6, 8]
+    assert (facts.drops_batch, facts.dropped, facts.sampler.positions) == (True, 1, 5)
+    (keeping, _) = loaders(rows(10), 2, shuffle=False)
+    assert Epoch(keeping).shards().dropped == 0
+
+
+def test_batches_of_ones_own_show_only_what_they_yield():
+    """What a batch sampler of another class leaves out is not known, and not made up."""
+
+    class Batches(BatchSampler):
+        pass
+
+    loader = DataLoader(rows(5), batch_sampler=Batches(SequentialSampler(rows(5)), 2, drop_last=True))
+    facts = Epoch(loader).shards()
+    assert (facts.indices, facts.dropped) == ([0, 1, 2, 3], None)
+
+
+def test_places_that_show_whether_datasets_are_the_same():
+    """Ranks with one dataset tell the same of it, whatever their shards; ranks with others, or other orders, do not."""
+    same = [Epoch(loader).shards().probes for loader in loaders(rows(100), 2)]
+    assert same[0] == same[1]
+    assert len(same[0]) == 8
+    assert Epoch(loaders(TensorDataset(torch.arange(100).flip(0)), 2)[0]).shards().probes != same[0]
+    assert len(Epoch(loaders(rows(3), 2)[0]).shards().probes) == 3
+
+
+def test_a_sampler_without_ranks_shares_nothing_out():
+    """Ranks that each have a dataset of their own, and read the whole of it, are not compared in it."""
+    assert Epoch(DataLoader(rows(4))).shards().probes is None
+
+
+class OwnHalf(Dataset):
+    """Holds the samples of rank 0 alone."""
+
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, index):
+        if index % 2:
+            raise KeyError(index)
+        return index
+
+
+def test_a_dataset_that_cannot_be_read_elsewhere_is_left_alone():
+    """That a rank has no other's samples is no error of its own."""
+    facts = Epoch(loaders(OwnHalf(), 2, shuffle=False)[0]).shards()
+    assert (facts.indices, facts.probes) == ([0, 2, 4, 6, 8], None)
 
 
 def test_a_sampler_that_drops_says_so():

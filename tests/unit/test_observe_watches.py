@@ -104,6 +104,7 @@ def test_parameters_that_are_gone_are_forgotten(steps):
 def passes(monkeypatch):
     """Passes are recorded during a test, and the sampler's class is as before after it."""
     monkeypatch.setattr(DistributedSampler, "__iter__", DistributedSampler.__iter__)
+    monkeypatch.setattr(DistributedSampler, "__init_subclass__", lambda **_: None)
     monkeypatch.setattr(ordering, "_watching", False)
     ordering.watch()
 
@@ -204,6 +205,91 @@ def test_watching_again_records_no_pass_twice():
     one = sampler()
     list(one)
     assert len(recorded(one)) == 1
+
+
+def backwards():
+    """A class of sampler that turns torch's order round."""
+
+    class Backwards(DistributedSampler):
+        def __iter__(self):
+            return reversed(list(super().__iter__()))
+
+    return Backwards
+
+
+def steady():
+    """A class of sampler that has an order of its own, and forgets the epoch."""
+
+    class Steady(DistributedSampler):
+        def __iter__(self):
+            yield from range(self.rank, len(self.dataset), self.num_replicas)
+
+    return Steady
+
+
+BEFORE = {"backwards": backwards(), "steady": steady()}
+
+
+@pytest.mark.parametrize("made", ["before", "after"])
+@pytest.mark.parametrize("kind", [backwards, steady])
+@pytest.mark.usefixtures("passes")
+def test_orders_of_derived_samplers_are_recorded(kind, made):
+    """A class derived from torch's sampler is followed, made before the watch or after; each pass is one."""
+    one = (BEFORE[kind.__name__] if made == "before" else kind())(range(10), 2, 0)
+    drawn = []
+    for epoch in (0, 1, 1):
+        one.set_epoch(epoch)
+        drawn.append(list(one))
+    assert recorded(one) == [(0, 5), (1, 5), (1, 5)]
+    orders = [found.order for found in ordering.epochs(one).passes]
+    assert [orders[0] == orders[1], orders[1] == orders[2]] == [drawn[0] == drawn[1], True]
+
+
+@pytest.mark.usefixtures("passes")
+def test_a_derived_sampler_gives_what_it_would_have_given():
+    """The inherited order is turned round once, and not recorded as a pass of its own."""
+    one = backwards()(range(10), 2, 0, seed=3)
+    assert list(one) == list(sampler(seed=3))[::-1]
+    assert recorded(one) == [(0, 5)]
+    with ordering.not_recording():
+        list(one)
+    assert recorded(one) == [(0, 5)]
+
+
+@pytest.mark.usefixtures("passes")
+def test_a_sampler_without_end_is_not_run_ahead():
+    """Nothing more is drawn than is asked for; what was drawn is the pass, once it is given up."""
+
+    class Endless(DistributedSampler):
+        drawn = 0
+
+        def __iter__(self):
+            while True:
+                self.drawn += 1
+                yield 1
+
+    one = Endless(range(10), 2, 0)
+    order = iter(one)
+    assert [next(order), next(order)] == [1, 1]
+    assert one.drawn == 2
+    order.close()
+    assert recorded(one) == [(0, 2)]
+
+
+@pytest.mark.usefixtures("passes")
+def test_an_error_in_an_order_arrives():
+    """What a sampler raises is its user's to see; the watch ends with it."""
+
+    class Broken(DistributedSampler):
+        def __iter__(self):
+            yield 0
+            raise KeyError("index")
+
+    one = Broken(range(10), 2, 0)
+    with pytest.raises(KeyError, match="index"):
+        list(one)
+    assert recorded(one) == [(0, 1)]
+    list(sampler())
 
 
 def test_another_sampler_has_no_passes():
