@@ -52,8 +52,8 @@ def private_regions() -> list[int]:
     """The addresses of all stretches of 2 MB that are heap or other memory of this process alone."""
     found: list[int] = []
     for line in Path("/proc/self/maps").read_text().splitlines():
-        span, permissions, *_, last = line.split()
-        if permissions == "rw-p" and (last == "[heap]" or last == "0"):
+        span, permissions, _, _, inode, *name = line.split(maxsplit=5)
+        if permissions == "rw-p" and inode == "0" and (not name or name[0].startswith(("[heap]", "[anon"))):
             begin, end = (int(x, 16) for x in span.split("-"))
             first = -(-begin // HUGE_PAGE) * HUGE_PAGE
             found += range(first, end - HUGE_PAGE + 1, HUGE_PAGE)
