@@ -124,6 +124,20 @@ class Family:
             return []
         return [p for p in children() if p.pid not in self._before]
 
+    def orphans(self, patience: float = 0.3, rounds: int = 5) -> list[psutil.Process]:
+        """The strangers that stay: a helper that ends with its parent (multiprocessing's resource tracker) does not.
+
+        Where all have gone it looks again: one may have started another on its way out.
+        """
+        for _ in range(rounds):
+            strangers = self.strangers()
+            if not strangers:
+                break
+            _, staying = psutil.wait_procs(strangers, timeout=patience)
+            if staying:
+                return list(staying)
+        return []
+
     def end_strangers(self, rounds: int = 20) -> None:
         """Kill the strangers, including those that are started meanwhile, and reap them."""
         for _ in range(rounds):

@@ -23,8 +23,6 @@ import selectors
 import time
 from typing import NamedTuple
 
-import psutil
-
 from ddpcheck.model import EndingKind, Leftover, PhaseReport, Plan, Raised, RankEnding, RunRecord, WarningRecord
 from ddpcheck.ranks import stacks, wire
 from ddpcheck.ranks.captured import CapturedOutput
@@ -370,11 +368,8 @@ class Supervision:
             r.channel.close()
             r.captured.close()
         passed = all(r.kind == "finished" and not r.failed for r in self.ranks)
-        if passed and (left := self.family.strangers()):
-            # A helper that ends with its parent (multiprocessing's resource
-            # tracker) is on its way out and no leftover.
-            _, orphans = psutil.wait_procs(left, timeout=0.3)
+        if passed:
             known = {left.name for left in self.leftovers}
-            names = [describe(p) for p in orphans]
+            names = [describe(p) for p in self.family.orphans()]
             self.leftovers.extend(Leftover(kind="process", name=n) for n in names if n not in known)
         self.family.end_strangers()

@@ -145,11 +145,14 @@ def test_leaves_a_process(ddp):
 
 @pytest.mark.ddp
 def test_leaves_a_daemon(ddp):
+    reading, writing = os.pipe()  # its end is read when both have gone, or have become another program
     if ddp.rank == 0 and os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
             os.execvp("sleep", ["sleep", "1002"])
         os._exit(0)
+    os.close(writing)
+    os.read(reading, 1)
 
 @pytest.mark.ddp
 def test_a_forked_child_comes_back_out_of_the_test(ddp):
