@@ -88,10 +88,12 @@ def assert_shards_partition(data: Any, *, dataset: Any = None) -> None:
 
     ``data`` is a DataLoader, a sampler (with its ``dataset``, where it does not
     hold it), or any iterable of batches. Samples are judged by content, since
-    equal indices are not equal samples; so ranks whose datasets differ (a random
-    split without a common seed) are found, too. Samples that a sampler repeats
-    to even the ranks out, and those that ``drop_last`` drops, are told apart from
-    an overlap and from a gap. No random state is disturbed, and no epoch is used up.
+    equal indices are not equal samples; so ranks whose datasets differ in much
+    (a random split without a common seed) are found, too; where they have
+    nothing in common, that is a warning. Samples that a sampler repeats to even
+    the ranks out, and those that ``drop_last`` drops, are told apart from an
+    overlap and from a gap. The random states of the process, the loader, the
+    sampler and the dataset are put back, and no epoch is used up.
     """
     __tracebackhide__ = True
     from ddpcheck.observe.data import Epoch
@@ -123,8 +125,9 @@ def assert_epochs_reshuffled(data: Any) -> None:
     """
     __tracebackhide__ = True
     from ddpcheck.observe import ordering
+    from ddpcheck.observe.data import deciding_sampler
 
-    _assert("epoch-reshuffle", "assert_epochs_reshuffled", ordering.epochs(getattr(data, "sampler", data)))
+    _assert("epoch-reshuffle", "assert_epochs_reshuffled", ordering.epochs(deciding_sampler(data)))
 
 
 def _assert_state(

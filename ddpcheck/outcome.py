@@ -90,10 +90,15 @@ def _failure(ending: RankEnding) -> _Failure | None:
     if ending.raised is not None and all(r.phase != ending.raised.phase for r in ending.reports):
         weight = _Weight.REACTION if ending.raised.reaction else _Weight.OWN
         return _Failure(weight, ending.raised.at, ending.rank, None)
-    if ending.kind in ("died", "never-started"):
+    if ending.kind in ("died", "never-started") or _ran_nothing(ending):
         weight = _Weight.REACTION if ending.reaction else _Weight.OWN
         return _Failure(weight, ending.at, ending.rank, None)
     return None
+
+
+def _ran_nothing(ending: RankEnding) -> bool:
+    """Whether the rank came to its end without the test: nothing of it was seen to pass."""
+    return ending.kind == "finished" and not ending.reports
 
 
 def xfailed(report: PhaseReport) -> bool:
@@ -157,6 +162,10 @@ def _failed(record: RunRecord, failure: _Failure) -> Outcome:
         phase = ending.raised.phase
         who += f", and was ended before it had reported: {ending.raised.text}"
         details = ending.stack
+    elif _ran_nothing(ending):
+        phase = "setup"
+        who += ": it did not run the test"
+        details = "A pytest_runtest_protocol hook of a conftest file or plugin has taken the test from ddpcheck."
     elif ending.kind == "never-started":
         phase = "setup"
         who += ": it could not start"
@@ -255,6 +264,8 @@ def _note(ending: RankEnding) -> Note:
         return Note(rank=ending.rank, text=f"{how}: {message}")
     if skip is not None:
         return Note(rank=ending.rank, text=f"skipped: {skip_reason(skip)}")
+    if _ran_nothing(ending):
+        return Note(rank=ending.rank, text="did not run the test")
     match ending.kind:
         case "died":
             return Note(rank=ending.rank, text=_how_it_died(ending), details=ending.stack)

@@ -26,6 +26,8 @@ class EpochFacts(Struct, frozen=True, kw_only=True):
     kind: str
     shuffle: bool
     passes: list[Pass]
+    followed: bool = True
+    """Its passes are on record: they go by torch's own order."""
 
 
 CHECK = "epoch-reshuffle"
@@ -35,6 +37,10 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     """Compare the orders of a rank's passes with each other."""
     facts = [msgspec.convert(one, EpochFacts) for one in said]
     everyone = tuple(range(len(facts)))
+    if not all(f.followed or f.passes for f in facts):
+        found = f"a {facts[0].kind} with an order of its own, which is not recorded: nothing was checked"
+        advice = "Hold list(sampler) of two epochs against each other in the test instead."
+        return (_finding(everyone, found, advice),)
     steady = [f.kind for f in facts if not f.shuffle]
     if steady:
         found = f"a {steady[0]} with shuffle=False: nothing was checked"

@@ -48,7 +48,10 @@ class ShardFacts(Struct, frozen=True, kw_only=True):
     """The loader drops an incomplete last batch."""
     batch_size: int | None = None
     probes: list[str] | None = None
-    """Fingerprints of a few places of the dataset, the same places on all ranks; None where they show nothing."""
+    """Fingerprints of a few places of the dataset, the same on all ranks; None where they show nothing.
+
+    Empty for a place whose sample is another each time it is read.
+    """
 
 
 CHECK = "shard-partition"
@@ -75,7 +78,8 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     about = list(seen) if _differ(facts) else repeated
     if about and not rounds:
         return Question(ask="occurrences", about=about)
-    if _differ(facts) and (strange := _strange(about, rounds)):
+    strange = _strange(about, rounds) if _differ(facts) else {}
+    if strange and (len(strange) < len(seen) or not _each_alone(facts)):
         return (_different_data(facts, strange, len(seen)),)
     held = _held(about, rounds)
     excess = {p: seen[p] - held.get(p, 1) for p in repeated if seen[p] > held.get(p, 1)}
@@ -87,7 +91,7 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     allowed = _may_be_dropped(facts)
     if missing > allowed:
         return (_gap(facts, missing, allowed),)
-    return ()
+    return (_nothing_in_common(facts),) if strange else ()
 
 
 _NOTHING = "Pass a loader that yields samples on some rank."
@@ -95,6 +99,10 @@ _SAME_DATA = "Let every rank build its dataset from the same data, in the same o
 _DIFFERENT_DATA = (
     "Let every rank build its dataset from the same data, in the same order: give random splits and generated data a "
     "generator with the same seed everywhere."
+)
+_NOTHING_IN_COMMON = (
+    f"{_DIFFERENT_DATA} If the data are the same, and their samples carry something of the rank (a path, a cached "
+    "augmentation), pass dataset= without it."
 )
 
 
@@ -122,21 +130,32 @@ def _on_one_basis(facts: list[ShardFacts]) -> list[ShardFacts]:
 
 
 def _held(about: Sequence[str], rounds: Sequence[Sequence[Any]]) -> dict[str, int]:
-    """How often the dataset itself holds each of these samples: equal rows are no overlap."""
-    if not about or rounds[0][0] is None:
-        return {}
-    return dict(zip(about, msgspec.convert(rounds[0][0], list[int]), strict=True))
+    """How often a dataset itself holds each of these samples: equal rows are no overlap."""
+    answers = [msgspec.convert(answer, list[int]) for answer in rounds[0] if answer is not None] if about else []
+    return {p: max(held) for p, *held in zip(about, *answers, strict=True)} if answers else {}
 
 
 def _differ(facts: Sequence[ShardFacts]) -> bool:
-    """Whether the ranks that share one dataset out are seen to have different ones, or different orders of one."""
+    """Whether the ranks that share one dataset out are seen to have different ones, or different orders of one.
+
+    That is in half of the places at least: now and then a sample may be another.
+    """
     if not all(f.by_content and f.sampler.distributed and f.probes is not None for f in facts):
         return False
-    return len({tuple(f.probes or ()) for f in facts}) > 1
+    places = list(zip(*(f.probes or () for f in facts), strict=True))
+    differing = sum(all(place) and len(set(place)) > 1 for place in places)
+    return differing > 0 and 2 * differing >= len(places)
+
+
+def _each_alone(facts: Sequence[ShardFacts]) -> bool:
+    """Whether no two ranks have the same dataset, so that it may lie in the samples that they differ."""
+    return len({tuple(f.probes or ()) for f in facts}) == len(facts)
 
 
 def _strange(about: Sequence[str], rounds: Sequence[Sequence[Any]]) -> dict[str, list[int]]:
-    """The samples that some rank's dataset lacks, each with these ranks."""
+    """The samples that some rank's dataset lacks, each with these ranks; none where a dataset could not be read."""
+    if any(answer is None for answer in rounds[0]):
+        return {}
     answers = [msgspec.convert(answer, list[int]) for answer in rounds[0]]
     lacking = {p: [r for r, held in enumerate(answers) if not held[i]] for i, p in enumerate(about)}
     return {p: ranks for p, ranks in lacking.items() if ranks}
@@ -176,6 +195,16 @@ def _different_data(facts: Sequence[ShardFacts], strange: dict[str, list[int]], 
     )
     ranks = sorted({*owners, *(r for rs in strange.values() for r in rs)})
     return _finding(facts, "the dataset", found, _DIFFERENT_DATA, ranks)
+
+
+def _nothing_in_common(facts: Sequence[ShardFacts]) -> Finding:
+    """A warning: each rank may have data of its own by mistake, or samples that carry something of their rank."""
+    found = (
+        "datasets of one size that have no sample in common: by index they are shared out, and the same index is "
+        "another sample on each rank"
+    )
+    finding = _finding(facts, "the dataset", found, _NOTHING_IN_COMMON, range(len(facts)))
+    return replace(finding, severity="warning")
 
 
 def _overlap(facts: Sequence[ShardFacts], excess: dict[str, int], padding: int) -> Finding:

@@ -21,8 +21,9 @@ from ddpcheck.observe.fingerprint import fingerprint, samples_of_batch
 @contextlib.contextmanager
 def undisturbed(*owners: Any) -> Iterator[None]:
     """Put every random state back afterwards: those of the process, and the generators of ``owners``."""
-    found = [g for o in owners if isinstance(g := getattr(o, "generator", None), torch.Generator)]
+    found = [g for o in owners for g in _attributes(o).values() if isinstance(g, torch.Generator)]
     generators = list({id(g): g for g in found}.values())
+    epochs = [(o, e) for o in owners if type(e := _attributes(o).get("epoch")) is int]
     numpy = sys.modules.get("numpy")
     before = (torch.get_rng_state(), random.getstate(), [g.get_state() for g in generators])
     numpy_before = numpy.random.get_state() if numpy is not None else None
@@ -36,6 +37,12 @@ def undisturbed(*owners: Any) -> Iterator[None]:
             generator.set_state(state)
         if numpy is not None:
             numpy.random.set_state(numpy_before)
+        for owner, epoch in epochs:  # a sampler may count its passes
+            owner.epoch = epoch
+
+
+def _attributes(owner: Any) -> dict[str, Any]:
+    return getattr(owner, "__dict__", {})
 
 
 class Epoch:
@@ -45,7 +52,7 @@ class Epoch:
         self.source = source
         self.loader: DataLoader[Any] | None = source if isinstance(source, DataLoader) else None
         if self.loader is not None:
-            self.sampler: Any = _deciding_sampler(self.loader)
+            self.sampler: Any = deciding_sampler(self.loader)
             self.dataset = self.loader.dataset if dataset is None else dataset
         else:
             self.sampler = source if isinstance(source, Sampler) else None
@@ -69,12 +76,12 @@ class Epoch:
                     drops_batch=self._drops_batch(),
                     batch_size=self._batch_size(),
                 )
-            indices, dropped = self._dealt()
-            prints, by_content = self._prints(indices)
+            places, dropped = self._dealt()
+            prints, by_content = self._prints(places)
             sampler = self._sampler_facts()
             return ShardFacts(
                 prints=prints,
-                indices=indices,
+                indices=[int(p) for p in places] if all(_is_whole(p) for p in places) else None,
                 dropped=dropped,
                 size=self.size,
                 by_content=by_content,
@@ -91,7 +98,10 @@ class Epoch:
         with self._undisturbed():
             if prints and prints[0].startswith("index "):
                 return [1] * len(prints)
-            held = Counter(self._print(i) for i in range(self.size or 0))
+            try:
+                held = Counter(self._print(i) for i in range(self.size or 0))
+            except Exception:  # a dataset may hold this rank's samples alone, or have keys that are no indices
+                return None
         return [held[p] for p in prints]
 
     def batches(self, consumed: int | None = None) -> BatchFacts:
@@ -111,36 +121,40 @@ class Epoch:
 
     # --- parts
 
-    def _batches(self) -> Iterator[list[int]]:
+    def _batches(self) -> Iterator[list[Any]]:
         if self.loader is not None and self.loader.batch_sampler is not None:
             yield from self.loader.batch_sampler
         else:
-            for index in self.sampler:
-                yield [index]
+            for place in self.sampler:  # without batching, a sampler may give lists: the dataset is read by batches
+                yield place if isinstance(place, list) else [place]
 
-    def _dealt(self) -> tuple[list[int], int | None]:
-        """The indices of this rank's epoch, and how many of them, the last, the loader drops.
+    def _dealt(self) -> tuple[list[Any], int | None]:
+        """The indices (or keys) of this rank's epoch, and how many of them, the last, the loader drops.
 
         None for the latter where only the loader's batches show what the sampler gives.
         """
         batches = self.loader.batch_sampler if self.loader is not None else None
         if type(batches) is BatchSampler and batches.sampler is self.sampler:
-            indices = [int(i) for i in self.sampler]
-            return indices, len(indices) % batches.batch_size if batches.drop_last else 0
-        return [int(i) for batch in self._batches() for i in batch], None
+            places = list(self.sampler)
+            return places, len(places) % batches.batch_size if batches.drop_last else 0
+        return [place for batch in self._batches() for place in batch], None
 
     def _probes(self) -> list[str] | None:
-        """Fingerprints of a few places of the dataset, the same on all ranks; None where it cannot be read there."""
+        """Fingerprints of a few places of the dataset, the same on all ranks; None where it cannot be read there.
+
+        Empty for a place where the sample is another each time.
+        """
         last = (self.size or 0) - 1
         try:
-            return [self._print(i) for i in sorted({last * k // 7 for k in range(8)})]
+            reads = [{self._print(i) for _ in range(3)} for i in sorted({last * k // 7 for k in range(8)})]
         except Exception:  # a dataset may hold this rank's samples alone
             return None
+        return [read.pop() if len(read) == 1 else "" for read in reads]
 
-    def _print(self, index: int) -> str:
-        return fingerprint(self.dataset[index])
+    def _print(self, place: Any) -> str:
+        return fingerprint(self.dataset[place])
 
-    def _prints(self, indices: list[int]) -> tuple[list[str], bool]:
+    def _prints(self, indices: list[Any]) -> tuple[list[str], bool]:
         """Fingerprints of the contents; of the indices, where a sample is another each time it is read."""
         prints = [self._print(i) for i in indices]
         # All of them once more, and not a few: an augmentation that acts now
@@ -152,7 +166,7 @@ class Epoch:
     def _undisturbed(self) -> contextlib.AbstractContextManager[None]:
         batch_sampler = getattr(self.loader, "batch_sampler", None)
         inner = getattr(batch_sampler, "sampler", None)
-        return undisturbed(self.source, self.loader, self.sampler, batch_sampler, inner)
+        return undisturbed(self.source, self.loader, self.dataset, self.sampler, batch_sampler, inner)
 
     def _drops_batch(self) -> bool:
         if self.loader is None:
@@ -187,8 +201,13 @@ def _knows_ranks(sampler: Any) -> bool:
     return isinstance(getattr(sampler, "num_replicas", None), int) and isinstance(getattr(sampler, "rank", None), int)
 
 
-def _deciding_sampler(loader: DataLoader[Any]) -> Any:
-    """The sampler that decides what this rank gets: the loader's, its batch sampler's, or that itself."""
+def deciding_sampler(loader: Any) -> Any:
+    """The sampler that decides what this rank gets: the loader's, its batch sampler's, or that itself.
+
+    What is no DataLoader decides for itself, or has a ``sampler`` that does.
+    """
+    if not isinstance(loader, DataLoader):
+        return getattr(loader, "sampler", loader)
     batches = loader.batch_sampler
     if batches is None or getattr(batches, "sampler", None) is loader.sampler:
         return loader.sampler
@@ -200,3 +219,8 @@ def _deciding_sampler(loader: DataLoader[Any]) -> Any:
 def _whole(owner: Any, name: str) -> int | None:
     value = getattr(owner, name, None)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_whole(place: Any) -> bool:
+    """Whether a sampler's place is an index, of whatever integer type, and no key."""
+    return hasattr(place, "__index__")

@@ -61,9 +61,11 @@ def leave(plan: Plan) -> None:
     """Destroy what groups there are, where that does more than the end of the process.
 
     For gloo it does not: its threads are only waited for, up to 10 ms each. A
-    test may have destroyed its groups itself.
+    test may have destroyed its groups itself, or made some of another backend.
     """
+    import torch
     import torch.distributed as dist
 
-    if plan.backend != "gloo" and dist.is_initialized():
+    on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    if dist.is_initialized() and (on_gpu or plan.backend != "gloo"):
         dist.destroy_process_group()

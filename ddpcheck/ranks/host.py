@@ -7,15 +7,18 @@ nothing, and no function or exception has to travel.
 
 from __future__ import annotations
 
+import io
 import os
-import time
 import traceback
 import unittest
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic  # by name: a test may replace time.monotonic
 from typing import Any
 
+import pluggy
 import pytest
+from _pytest._io import TerminalWriter
 from _pytest.config import Config  # fromdictargs is pytest's constructor for subprocesses; pytest-xdist's too
 
 from ddpcheck.model import PhaseReport, Plan, Raised, WarningRecord
@@ -38,8 +41,6 @@ class Host:
         self._collected: dict[str, str] = {}
         self._errors: list[str] = []
         self.session: pytest.Session | None = None
-        self.reporter: RankReporter | None = None
-        """Set in a rank: it runs the item. A plugin of its own would cost each rank its registration."""
 
     def run(self) -> None:
         """Set the session up, serve, and tear the session down."""
@@ -48,6 +49,10 @@ class Host:
         # Plugins that write reports know a worker by this attribute, and leave the writing to the main process.
         config.workerinput = WorkerInput(self.hello.workerinput, config)  # type: ignore[attr-defined]
         config.pluginmanager.register(self, "ddpcheck-host")
+        # Older pytest asks the terminal how to colour a comparison, and fails where there is none.
+        writer = TerminalWriter(io.StringIO())
+        writer.hasmarkup = False
+        config.get_terminal_writer = lambda: writer  # type: ignore[method-assign]
         config.hook.pytest_cmdline_main(config=config)
 
     # --- hooks
@@ -68,17 +73,6 @@ class Host:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
             self._errors.append(report.longreprtext)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        if self.reporter is None:
-            return None
-        self.reporter.run(item)
-        return True
-
-    def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
-        if self.reporter is not None and when == "runtest":  # the hook tells latecomers of the session's start too
-            self.reporter.warned(warning_message)
 
     # --- items
 
@@ -143,14 +137,22 @@ class WorkerInput(dict[str, Any]):
 
 
 class RankReporter:
-    """Runs the phases of an item in a rank and reports each."""
+    """The pytest plugin that runs the phases of an item in a rank and reports each."""
 
     def __init__(self, plan: Plan, rank: int, channel: wire.Channel) -> None:
         self.plan, self.rank, self.channel = plan, rank, channel
         self.pid = os.getpid()
         self.exit_reason: str | None = None
 
-    def run(self, item: pytest.Item) -> None:
+    def register(self, config: pytest.Config) -> None:
+        """Take part in the session, before all plugins that are there.
+
+        By pluggy's own method: pytest's would look for fixtures in it, in every rank for nothing.
+        """
+        pluggy.PluginManager.register(config.pluginmanager, self, "ddpcheck-rank")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool:
         try:
             wanted = not item.config.getoption("setuponly", False)
             if self._phase(item, "setup") and wanted and self._phase(item, "call"):
@@ -163,13 +165,14 @@ class RankReporter:
             self._phase(item, "teardown", nextitem=None)
         except pytest.exit.Exception as error:
             self.exit_reason = str(error)
+        return True
 
     def _phase(self, item: pytest.Item, when: Any, **arguments: Any) -> bool:
         hook = getattr(item.ihook, f"pytest_runtest_{when}")
         call: pytest.CallInfo[None] = pytest.CallInfo.from_call(
             lambda: hook(item=item, **arguments), when=when, reraise=pytest.exit.Exception
         )
-        at = time.monotonic()
+        at = monotonic()
         self._guard()
         error = call.excinfo.value if call.excinfo else None
         verdict = None
@@ -202,7 +205,9 @@ class RankReporter:
         if os.getpid() != self.pid:
             os._exit(70)
 
-    def warned(self, warning_message: Any) -> None:
+    def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
+        if when != "runtest":
+            return
         category = warning_message.category
         self.channel.send(
             wire.Warned(
@@ -212,7 +217,7 @@ class RankReporter:
                     module=category.__module__,
                     file=warning_message.filename,
                     line=warning_message.lineno,
-                    when="runtest",
+                    when=when,
                 )
             )
         )

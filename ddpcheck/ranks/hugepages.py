@@ -10,7 +10,7 @@ child that writes still copies 4 KB, and no more.
 from __future__ import annotations
 
 import ctypes
-import itertools
+import mmap
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,34 +18,38 @@ from pathlib import Path
 HUGE_PAGE = 2 << 20
 _MADV_COLLAPSE = 25
 
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+if _libc is not None:
+    _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    _libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_ubyte)]
+
 
 class Folding:
     """Folds this process's own memory bit by bit, so that nobody waits long for it."""
 
     def __init__(self) -> None:
-        self._madvise = _madvise()
         self._regions: Iterator[int] | None = None
 
     def go_on(self, pages: int = 8) -> bool:
         """Fold up to ``pages`` huge pages more (about 1 ms each); returns whether there is more to do."""
-        if self._madvise is None:
+        if _libc is None:
             return False
         if self._regions is None:
             self._regions = iter(private_regions())
-        for address in itertools.islice(self._regions, pages):
-            self._madvise(address, HUGE_PAGE, _MADV_COLLAPSE)  # refused where too little of it is in use
-            pages -= 1
-        if pages:
-            self._madvise = None
-        return not pages
+        for address in self._regions:
+            if _is_in_use(address):
+                _libc.madvise(address, HUGE_PAGE, _MADV_COLLAPSE)
+                pages -= 1
+                if not pages:
+                    return True
+        return False
 
 
-def _madvise() -> ctypes._NamedFuncPointer | None:
-    if sys.platform != "linux":
-        return None
-    madvise = ctypes.CDLL(None, use_errno=True).madvise
-    madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return madvise
+def _is_in_use(address: int) -> bool:
+    """Whether most of this stretch of 2 MB is there: folding fills the rest, which only reserved memory must not be."""
+    assert _libc is not None
+    there = (ctypes.c_ubyte * (HUGE_PAGE // mmap.PAGESIZE))()
+    return _libc.mincore(address, HUGE_PAGE, there) == 0 and 4 * sum(there) >= 3 * len(there)
 
 
 def private_regions() -> list[int]:

@@ -52,13 +52,17 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
         except BaseException as error:
             channel.send(wire.CouldNotStart(text=traceback.format_exc(), reaction=is_reaction(error)))
             raise
-        reporter = host.reporter = RankReporter(plan, rank, channel)
+        reporter = RankReporter(plan, rank, channel)
+        reporter.register(config)
         item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         leftovers = _leftovers(rank)
-        group.leave(plan)
         save_coverage()
         channel.send(wire.Done(leftovers=leftovers, exit_reason=reporter.exit_reason))
         code = 0
+        # What was begun in a teardown, and not waited for, may still be under way.
+        may_leave = channel.receive()
+        assert isinstance(may_leave, wire.Leave)
+        group.leave(plan)
     except (wire.Closed, CannotCollect):
         pass
     except BaseException:

@@ -7,8 +7,8 @@ machine need for all else when they join.
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
+from time import monotonic, sleep  # by name: a test may replace those of the module
 from typing import Any
 
 import torch.distributed as dist
@@ -64,10 +64,10 @@ class PromptFileStore(Store):
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         own: Any = self
         patience = own.timeout if timeout is None else timeout
-        end = time.monotonic() + patience.total_seconds()
+        end = monotonic() + patience.total_seconds()
         pause = FIRST_LOOK
         while not self._file.check(keys):
-            if time.monotonic() > end:
+            if monotonic() > end:
                 raise dist.DistStoreError(f"no rank has set {', '.join(keys)} within {patience}")
-            time.sleep(pause)
+            sleep(pause)
             pause = min(pause * 1.5, LAST_LOOK)

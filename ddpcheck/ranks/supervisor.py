@@ -70,7 +70,7 @@ class _Rank:
 
     def __init__(self, started: StartedRank) -> None:
         self.rank, self.watch, self.channel = started
-        self.joined = self.body_ended = self.released = self.done = self.gone = False
+        self.joined = self.body_ended = self.released = self.done = self.dismissed = self.gone = False
         self.reports: list[PhaseReport] = []
         self.raised: Raised | None = None
         self.kind: EndingKind | None = None
@@ -291,6 +291,12 @@ class Supervision:
                 if r.body_ended and not r.released:
                     r.released = True
                     self._send(r, wire.Release())
+        nobody_waits = all(r.done or r.gone for r in self.ranks) or self.first_failure is not None
+        for r in self.ranks:
+            # One that was skipped leaves at once: the end of its connections is what tells the others.
+            if r.done and not r.dismissed and (nobody_waits or not r.body_ended):
+                r.dismissed = True
+                self._send(r, wire.Leave())
 
     def _awaited_report(self) -> _Rank | None:
         """The rank whose traceback the reader will be shown, while it is being worked out."""

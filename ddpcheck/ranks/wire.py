@@ -170,6 +170,10 @@ class Release(Message, frozen=True, kw_only=True):
     """Every body has ended: tear down."""
 
 
+class Leave(Message, frozen=True, kw_only=True):
+    """Every teardown has ended: nobody needs this rank's connections any more."""
+
+
 AnyMessage = (
     Hello
     | Collect
@@ -193,6 +197,7 @@ AnyMessage = (
     | Ask
     | Verdict
     | Release
+    | Leave
 )
 
 _decoder = msgspec.msgpack.Decoder(AnyMessage)

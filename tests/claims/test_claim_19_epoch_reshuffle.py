@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 import ddpcheck
@@ -94,8 +94,8 @@ class Forgetful(DistributedSampler):
 
 
 @pytest.mark.ddp(world_size=2)
-def test_sampler_that_forgets_the_epoch_is_caught(ddp):
-    """A sampler with an order of its own is followed like torch's, and set_epoch alone is no excuse."""
+def test_order_of_a_samplers_own_is_not_held_in_silence(ddp):
+    """A sampler that does not ask torch's for its order is not followed: that is said, and what to do instead."""
     loader = DataLoader(range(100), 10, sampler=Forgetful(range(100)))
     for epoch in range(2):
         loader.sampler.set_epoch(epoch)
@@ -104,7 +104,18 @@ def test_sampler_that_forgets_the_epoch_is_caught(ddp):
     with pytest.raises(ddpcheck.Violation) as caught:
         ddpcheck.assert_epochs_reshuffled(loader)
 
-    assert only_finding(caught).cause == "the sampler's order does not depend on its epoch (0, then 1)"
+    assert only_finding(caught).found.startswith("a Forgetful with an order of its own, which is not recorded")
+
+
+@pytest.mark.ddp(world_size=2)
+def test_sampler_of_a_batch_sampler_is_the_one_that_counts(ddp):
+    """The order is the DistributedSampler's, also where it is within a batch sampler."""
+    sampler = DistributedSampler(range(100))
+    loader = DataLoader(range(100), batch_sampler=BatchSampler(sampler, 10, drop_last=False))
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        list(loader)
+    ddpcheck.assert_epochs_reshuffled(loader)
 
 
 @pytest.mark.ddp(world_size=2)

@@ -46,7 +46,7 @@ def always(request):
 """
 
 TESTS = """
-import logging, os, random, sys, threading, warnings
+import logging, os, random, sys, threading, time, warnings
 import pytest, torch
 import torch.distributed as dist
 
@@ -101,6 +101,46 @@ def test_environment(ddp):
     assert (ddp.local_rank, ddp.local_world_size, ddp.backend) == (ddp.rank, 2, "gloo")
     assert ddp.device == torch.device("cpu")
     assert torch.get_num_threads() == 1
+
+@pytest.mark.ddp
+def test_clock_of_its_own(ddp, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("this is the test's clock")
+    sleep = time.sleep
+    for name in ("sleep", "monotonic", "time", "perf_counter"):
+        monkeypatch.setattr(time, name, refuse)
+    if ddp.rank == 1:
+        sleep(0.1)  # so that the other looks for its key in vain, and more than once
+    group = dist.new_group([0, 1])
+    seen = torch.tensor([ddp.rank])
+    dist.all_reduce(seen, group=group)
+    assert seen.item() == 1
+
+@pytest.fixture
+def reduces_afterwards(ddp):
+    yield
+    if ddp.rank == 0:
+        time.sleep(0.3)  # the other is through with its teardown long before
+    total = torch.tensor([1.0])
+    work = dist.reduce(total, 0, async_op=True)
+    if ddp.rank == 0:
+        work.wait()
+        assert total.item() == 2
+
+@pytest.mark.ddp
+def test_work_that_is_begun_in_a_teardown(ddp, reduces_afterwards):
+    pass
+
+@pytest.mark.ddp
+def test_garbage_is_collected(ddp):
+    import gc, weakref
+    class Node: pass
+    node = Node()
+    node.itself, seen = node, weakref.ref(node)
+    assert gc.isenabled() and seen() is not None
+    del node
+    gc.collect()
+    assert seen() is None
 
 @pytest.mark.ddp
 def test_shared_folder(ddp, tmp_path):
@@ -217,6 +257,29 @@ def test_fixtures_of_conftests_in_folders(tmp_path: Path) -> None:
     ), ran.stdout
 
 
+HOOK = """
+import os, pytest
+from _pytest.runner import runtestprotocol
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    if "RANK" in os.environ:
+        {}
+        return True
+"""
+
+
+@pytest.mark.parametrize("does", ["runtestprotocol(item, nextitem=nextitem)", "pass"])
+def test_a_hook_that_takes_items_does_not_take_those_of_ranks(tmp_path: Path, does: str) -> None:
+    """A conftest's own way of running a test comes after ddpcheck's, wherever it lies: no failure is lost in it."""
+    project = InnerProject(tmp_path / "project")
+    project.write("low/conftest.py", HOOK.format(does))
+    project.write("low/test_it.py", "import pytest\n@pytest.mark.ddp\ndef test_it(ddp): assert ddp.rank == 9\n")
+    ran = project.run()
+    assert ran["test_it"].outcome == "failed"
+    assert "== 9" in ran["test_it"].text
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One inner session; its module mark makes every test but the plain ones distributed."""
@@ -261,6 +324,9 @@ def test_the_session_itself_is_undisturbed(ran: Ran) -> None:
     "name",
     [
         "test_environment",
+        "test_clock_of_its_own",
+        "test_work_that_is_begun_in_a_teardown",
+        "test_garbage_is_collected",
         "test_shared_folder",
         "test_fixtures_of_every_scope",
         "test_capsys",

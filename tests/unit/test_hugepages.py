@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,16 +28,50 @@ def test_regions_are_whole_and_mine():
     assert all(any(begin <= r and r + HUGE_PAGE <= end for begin, end in mine) for r in private_regions())
 
 
-@linux
-def test_large_memory_is_among_them():
-    """What a test allocates anonymously is found, and keeps its contents when it is folded."""
-    kept = ctypes.create_string_buffer(b"x" * (4 * HUGE_PAGE))
-    address = ctypes.addressof(kept)
-    assert [r for r in private_regions() if address <= r < address + 3 * HUGE_PAGE]
+def in_memory(address, size):
+    """How many of these pages are there, and how many there are."""
+    there = (ctypes.c_ubyte * (size // mmap.PAGESIZE))()
+    assert hugepages._libc.mincore(address, size, there) == 0
+    return sum(there), len(there)
+
+
+@pytest.fixture
+def large():
+    """Memory of 16 MB, and the first address in it at which a large page can begin."""
+    memory = mmap.mmap(-1, 8 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pin = ctypes.c_char.from_buffer(memory)
+    address = ctypes.addressof(pin)
+    yield memory, -(-address // HUGE_PAGE) * HUGE_PAGE
+    del pin
+    memory.close()
+
+
+def fold_all():
     folding = Folding()
     while folding.go_on():
         pass
-    assert kept.raw[:-1] == b"x" * (4 * HUGE_PAGE)
+
+
+@linux
+def test_memory_in_use_keeps_its_contents(large):
+    """What a process has written is found, and is the same after it was folded."""
+    memory, first = large
+    memory.write(b"x" * len(memory))
+    assert {first, first + 6 * HUGE_PAGE} <= set(private_regions())
+    fold_all()
+    memory.seek(0)
+    assert memory.read() == b"x" * len(memory)
+
+
+@linux
+def test_memory_that_is_only_reserved_stays_so(large):
+    """What was allocated and hardly touched is not filled up."""
+    memory, first = large
+    memory.write(b"x")
+    before = in_memory(first, 7 * HUGE_PAGE)
+    assert before[0] < before[1] / 2
+    fold_all()
+    assert in_memory(first, 7 * HUGE_PAGE) == before
 
 
 def test_it_ends():
@@ -48,8 +84,23 @@ def test_it_ends():
     assert not folding.go_on()
 
 
+@linux
+def test_no_more_is_done_than_was_asked_for(monkeypatch):
+    """Each call folds so many pages at most, however many regions it has to pass over."""
+    folded = []
+    monkeypatch.setattr(hugepages, "private_regions", lambda: range(100))
+    monkeypatch.setattr(hugepages, "_is_in_use", lambda address: address % 10 == 0)
+    monkeypatch.setattr(hugepages, "_libc", SimpleNamespace(madvise=lambda address, *_: folded.append(address)))
+    folding = Folding()
+    assert folding.go_on(pages=4)
+    assert folded == [0, 10, 20, 30]
+    assert folding.go_on(pages=4)
+    assert not folding.go_on(pages=4)
+    assert folded == list(range(0, 100, 10))
+
+
 def test_where_it_cannot_be_done_nothing_is(monkeypatch):
     """On another system, not a single region is looked for."""
-    monkeypatch.setattr(hugepages.sys, "platform", "darwin")
+    monkeypatch.setattr(hugepages, "_libc", None)
     monkeypatch.setattr(hugepages, "private_regions", lambda: pytest.fail("looked for regions"))
     assert not Folding().go_on()

@@ -421,22 +421,22 @@ def of_ones_own(*datasets, indices=((0, 2), (1, 3)), **more):
 
 
 def settle_each(facts, *datasets):
-    """The findings, where each rank answers for its own dataset."""
+    """The findings, where each rank answers for its own dataset; None for one that cannot be read."""
     found = ask(facts)
     if isinstance(found, Question):
-        found = ask(facts, [[data.count(p) for p in found.about] for data in datasets])
+        found = ask(facts, [data and [data.count(p) for p in found.about] for data in datasets])
     return found
 
 
 def test_different_data_of_one_size():
-    """Nothing comes twice and the number is right: that the samples are of different datasets is asked, and found."""
-    assert only(settle_each(of_ones_own("abcd", "wxyz"), "abcd", "wxyz")) == Finding(
+    """Nothing comes twice and the number is right: that some samples are of one dataset alone is asked, and found."""
+    assert only(settle_each(of_ones_own("abcd", "ybcz"), "abcd", "ybcz")) == Finding(
         check="shard-partition",
         severity="error",
         ranks=(0, 1),
         subject="the dataset",
         expected=EXPECTED,
-        found="datasets of one size that hold different samples: 4 of the 4 samples read are not in every rank's; "
+        found="datasets of one size that hold different samples: 2 of the 4 samples read are not in every rank's; "
         "for example sample 0 of rank 0, which rank 1 does not hold",
         advice=OWN_DATA,
     )
@@ -444,8 +444,44 @@ def test_different_data_of_one_size():
 
 def test_one_sample_that_is_different():
     """The sample that one rank alone holds is the example."""
-    found = only(settle_each(of_ones_own("abcd", "abcz"), "abcd", "abcz")).found
-    assert "1 of the 4 samples read is not in every rank's; for example sample 3 of rank 1, which rank 0 does" in found
+    found = only(settle_each(of_ones_own("abcd", "bacz"), "abcd", "bacz")).found
+    assert "1 of the 3 samples read is not in every rank's; for example sample 3 of rank 1, which rank 0 does" in found
+
+
+def test_nothing_in_common_is_a_warning():
+    """It may be the data, and it may be something of the rank in each sample: no certain error."""
+    finding = only(settle_each(of_ones_own("abcd", "wxyz"), "abcd", "wxyz"))
+    assert (finding.severity, finding.ranks, finding.subject) == ("warning", (0, 1), "the dataset")
+    assert finding.found.startswith("datasets of one size that have no sample in common")
+    assert finding.advice.startswith(OWN_DATA)
+
+
+def test_nothing_in_common_with_ranks_that_agree():
+    """Where two ranks hold the same samples, they carry nothing of a rank: a third one's data are other data."""
+    facts = of_ones_own("abcdef", "abcdef", "uvwxyz", indices=((0, 3), (1, 4), (2, 5)))
+    finding = only(settle_each(facts, "abcdef", "abcdef", "uvwxyz"))
+    assert finding.severity == "error"
+    assert finding.found.startswith("datasets of one size that hold different samples: 6 of the 6 samples read")
+
+
+def test_equal_rows_of_ones_own_data_are_no_overlap():
+    """A sample that a rank's dataset holds twice, and no other's, is not read too often."""
+    assert (
+        only(settle_each(of_ones_own("aacd", "wxyz", indices=((0, 1), (2, 3))), "aacd", "wxyz")).severity == "warning"
+    )
+
+
+def test_a_few_places_that_differ_are_no_sign():
+    """A sample that is now and then another does not make another dataset; half of the places do."""
+    first, second = of_ones_own("abcd", "ybcd")
+    assert ask([first, second]) == ()
+    assert isinstance(ask(of_ones_own("abcd", "yzcd")), Question)
+    assert ask([replace(first, probes=["", "", "c", "d"]), replace(second, probes=["y", "z", "c", "d"])]) == ()
+
+
+def test_a_dataset_that_cannot_be_read_whole_is_not_compared():
+    """A rank whose dataset holds its own samples alone cannot answer for others', which is no fault."""
+    assert settle_each(of_ones_own("abcd", "wxyz"), "abcd", None) == ()
 
 
 def test_another_order_is_judged_by_what_comes_of_it():

@@ -680,3 +680,21 @@ def test_the_root_is_the_first_to_fail_by_itself(run):
             own[ending.rank] = failed.at
     if outcome.result == "failed" and outcome.root in own:
         assert (own[outcome.root], outcome.root) == min((at, rank) for rank, at in own.items())
+
+
+# --- a rank that came to its end without the test
+
+
+def test_a_rank_that_ran_nothing_has_not_passed():
+    """A rank that ended in order, and from which nothing was seen to pass, is a failure of the test."""
+    outcome = decide(record(finished(0), finished(1, reports=())))
+    assert (outcome.result, outcome.phase, outcome.root) == ("failed", "setup", 1)
+    assert outcome.headline == "rank 1 failed first: it did not run the test (of 2 ranks, gloo on cpu)"
+    assert "pytest_runtest_protocol" in outcome.details
+    assert note(decide(record(died(0, at=1.0), finished(1, reports=()))), 1).text == "did not run the test"
+
+
+def test_set_up_alone_is_enough_where_no_more_was_wanted():
+    """With --setup-only no rank runs the body, and all is well."""
+    setups = passes("setup", "teardown")
+    assert decide(record(finished(0, reports=setups), finished(1, reports=setups))).result == "passed"
