@@ -22,8 +22,11 @@ from ddpcheck.ranks.processes import RUN_VARIABLE, sweep
 from ddpcheck.ranks.starting import launch
 from ddpcheck.wording import signal_name
 
-STOP_PATIENCE = 5.0
+STOP_PATIENCE = 3.0
 """Seconds that the zygote has for the session's own finishing hooks."""
+
+ABORT_PATIENCE = 1.5
+"""Seconds to end the ranks of an interrupted test; it cannot while it imports a module that does not return."""
 
 
 class InternalError(Exception):
@@ -88,11 +91,17 @@ class Launcher:
             return
         if self._ready is None:
             self._process.kill()  # it was started in advance, and nothing came of it
-        with contextlib.suppress(wire.Closed):
-            self._channel.send(wire.Stop())
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
+            with contextlib.suppress(wire.Closed):
+                self._channel.send(wire.Stop())
             self._process.wait(STOP_PATIENCE)
-        self._discard()
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        except KeyboardInterrupt:  # not the first: it is to end now
+            self._process.kill()
+            raise
+        finally:
+            self._discard()
 
     def _discard(self) -> str:
         """Forget a zygote that has ended or must end; returns what it wrote last."""
@@ -180,10 +189,14 @@ class Launcher:
             return self._channel.receive()
         except KeyboardInterrupt:
             # The ranks first: nothing of them may be left when pytest says that it was interrupted.
-            with contextlib.suppress(wire.Closed):
+            assert self._process is not None
+            try:
                 self._channel.send(wire.Abort())
-                self._channel.sock.settimeout(STOP_PATIENCE)
-                with contextlib.suppress(TimeoutError):
-                    self._channel.receive()
+                self._channel.sock.settimeout(ABORT_PATIENCE)
+                self._channel.receive()
                 self._channel.sock.settimeout(None)
+            except (TimeoutError, KeyboardInterrupt):
+                self._process.kill()
+            except wire.Closed:
+                pass
             raise

@@ -58,6 +58,31 @@ def test_nothing_outlives_the_session(project: InnerProject, number: signal.Sign
     assert wait_until(lambda: project.leftover_folders() == [], 5), project.leftover_folders()
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_does_not_wait_for_an_import(project: InnerProject, times: int) -> None:
+    """A module whose import never returns keeps the zygote from answering; Ctrl-C ends the session all the same."""
+    project.write(
+        "test_it.py",
+        """
+        import os, pytest, time
+        if "DDPCHECK_RUN" in os.environ:
+            open(os.path.join(os.environ["TMPDIR"], "ready"), "w").close()
+            time.sleep(1000)
+        @pytest.mark.ddp
+        def test_it(ddp): pass
+        """,
+    )
+    process = project.start()
+    assert wait_until(lambda: (project.temp / "ready").exists()), process.communicate()
+    process.send_signal(signal.SIGINT)
+    for _ in range(times - 1):
+        time.sleep(0.3)  # it is waiting for the zygote to answer, or for its end
+        process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert wait_until(lambda: project.leftover_processes() == [], 5), project.leftover_processes()
+    assert project.leftover_folders() == []
+
+
 def test_nothing_outlives_a_killed_zygote(project: InnerProject) -> None:
     """A zygote that is killed takes its ranks along; the test is an error, and the session goes on."""
     import psutil
