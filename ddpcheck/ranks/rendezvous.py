@@ -14,8 +14,9 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-FIRST_LOOK = 0.0002
-"""Seconds before the second look at a file that lacks a key; each further pause is longer by half."""
+FIRST_LOOK = 0.0001
+"""Seconds for each rank of the world before the second look at a file that lacks a key: looks take a core's time,
+and with many ranks the key of one is not all that is awaited. Each further pause is longer by half."""
 
 LAST_LOOK = 0.01
 
@@ -33,6 +34,7 @@ class PromptFileStore(Store):
         super().__init__()
         self._file: Any = dist.FileStore(path, world_size)  # type: ignore[attr-defined]
         _kept_alive.append(self)
+        self._first_pause = min(FIRST_LOOK * world_size, LAST_LOOK)
 
     # C++ finds these by the names of its own methods, so that two are in its style.
 
@@ -65,7 +67,7 @@ class PromptFileStore(Store):
         own: Any = self
         patience = own.timeout if timeout is None else timeout
         end = monotonic() + patience.total_seconds()
-        pause = FIRST_LOOK
+        pause = self._first_pause
         while not self._file.check(keys):
             if monotonic() > end:
                 raise dist.DistStoreError(f"no rank has set {', '.join(keys)} within {patience}")

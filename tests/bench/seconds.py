@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from figures import Row, spread
 from inner import MeasurementFailed, PeerTest, Workbench
 
-TESTS = 15
+TESTS = 40
 """Tests in each inner session, and in each run of MultiProcContinuousTest."""
 LIMIT = 60.0
 """Seconds for one MultiProcessTestCase test. On torch 2.13 a correct one may wait for 300 s:
