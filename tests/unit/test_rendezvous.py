@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from ddpcheck.ranks import rendezvous
 from ddpcheck.ranks.rendezvous import PromptFileStore
 
 
@@ -48,13 +49,17 @@ def test_a_key_of_any_bytes_arrives_whole(path):
     assert other.get("address") == bytes(range(256))
 
 
-def test_get_waits_for_the_key(path):
-    """A rank that looks too early finds the key when it comes, also where no file was there."""
+def test_get_waits_for_the_key(path, monkeypatch):
+    """A rank that looks too early looks again, and finds the key when it comes."""
     found = []
+    looked = threading.Semaphore(0)
+    monkeypatch.setattr(rendezvous, "sleep", lambda seconds: (looked.release(), time.sleep(seconds)))
+    PromptFileStore(path, 2).set("another", b"")
     reader = threading.Thread(target=lambda: found.append(PromptFileStore(path, 2).get("late")))
     reader.start()
-    time.sleep(0.05)
-    assert reader.is_alive()
+    for _ in range(3):
+        assert looked.acquire(timeout=10)
+    assert found == []
     PromptFileStore(path, 2).set("late", b"here")
     reader.join(10)
     assert found == [b"here"]
