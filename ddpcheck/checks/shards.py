@@ -75,10 +75,11 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
         return (_finding(facts, "the dataset", f"datasets of different sizes: {shown}", _SAME_DATA, range(len(facts))),)
     seen = Counter(p for f in facts for p in f.prints)
     repeated = [p for p, n in seen.items() if n > 1]
-    about = list(seen) if _differ(facts) else repeated
+    differ = _differ(facts)
+    about = list(seen) if differ else repeated
     if about and not rounds:
         return Question(ask="occurrences", about=about)
-    strange = _strange(about, rounds) if _differ(facts) else {}
+    strange = _strange(about, rounds) if differ else {}
     if strange and (len(strange) < len(seen) or not _each_alone(facts)):
         return (_different_data(facts, strange, len(seen)),)
     held = _held(about, rounds)

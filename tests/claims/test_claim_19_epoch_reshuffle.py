@@ -16,6 +16,13 @@ def order_of(loader: DataLoader) -> list[int]:
     return list(loader.sampler)
 
 
+def draw(loader: DataLoader, *epochs: int) -> None:
+    """Go through the loader's order once for each of these epochs."""
+    for epoch in epochs:
+        loader.sampler.set_epoch(epoch)
+        order_of(loader)
+
+
 @pytest.mark.ddp(world_size=s1.PROCESSES)
 def test_documents_program_repeats_its_order(ddp, capsys):
     """Five epochs of the article's program on its four processes: reported on every rank, with the mend."""
@@ -71,9 +78,7 @@ def test_epochs_are_the_same_data_in_the_same_order(ddp):
 def test_epoch_that_is_set_to_the_same_number_is_caught(ddp):
     """set_epoch with a number that stays, such as one counted per restart, is no better than none."""
     loader = s1.make_loader(s1.load_data())
-    for epoch_since_restart in (1, 1, 1):
-        loader.sampler.set_epoch(epoch_since_restart)
-        order_of(loader)
+    draw(loader, 1, 1, 1)
 
     with pytest.raises(ddpcheck.Violation) as caught:
         ddpcheck.assert_epochs_reshuffled(loader)
@@ -97,9 +102,7 @@ class Forgetful(DistributedSampler):
 def test_order_of_a_samplers_own_is_not_held_in_silence(ddp):
     """A sampler that does not ask torch's for its order is not followed: that is said, and what to do instead."""
     loader = DataLoader(range(100), 10, sampler=Forgetful(range(100)))
-    for epoch in range(2):
-        loader.sampler.set_epoch(epoch)
-        order_of(loader)
+    draw(loader, 0, 1)
 
     with pytest.raises(ddpcheck.Violation) as caught:
         ddpcheck.assert_epochs_reshuffled(loader)
@@ -122,9 +125,7 @@ def test_sampler_of_a_batch_sampler_is_the_one_that_counts(ddp):
 def test_second_look_at_an_epoch_is_no_fault(ddp):
     """A pass to evaluate on the training data repeats its epoch's order, beside other epochs with others."""
     loader = s1.make_loader(s1.load_data())
-    for epoch in (1, 2, 2):
-        loader.sampler.set_epoch(epoch)
-        order_of(loader)
+    draw(loader, 1, 2, 2)
     ddpcheck.assert_epochs_reshuffled(loader)
 
 
