@@ -1,4 +1,4 @@
-"""Every invariant by its id: the names that assertions, reports and documentation share."""
+"""Every invariant by its id: the names that assertions, the command, reports and documentation share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ CHECKS: dict[str, str] = {
         "and buffers"
     ),
     "gradient-sync": "on entry to every optimizer step all ranks hold the same gradients",
+    "gradient-oracle": "the update equals that of one process on the whole global batch",
     "parameter-sync": "after every optimizer step all ranks hold the same parameters",
+    "buffer-sync": "buffers that are meant to agree do",
+    "reducer-coverage": (
+        "every parameter that an optimizer updates is reduced by a DDP module, its forward went through the wrapper, "
+        "and each step was armed exactly once"
+    ),
+    "optimizer-sync": "optimizer state, learning rate and gradient scale are the same on all ranks",
     "shard-partition": (
         "within an epoch the ranks' samples, judged by content, are disjoint and cover the dataset (padding told apart)"
     ),
@@ -17,5 +24,28 @@ CHECKS: dict[str, str] = {
         "all ranks yield the same number of batches: the one that dataset size, world size, batch size and "
         "drop_last imply"
     ),
+    "collective-order": "all ranks issue the same collectives in the same order",
+    "no-hang": "every rank keeps making progress",
+    "rank-failure": "no rank fails; when one does, it is named as the root cause",
+    "checkpoint-single-writer": "one rank writes a path",
+    "checkpoint-atomic-save": "a kill at any moment of a save leaves the checkpoint before it whole",
+    "checkpoint-read-after-write": (
+        "no rank reads a checkpoint before its write is complete, none deletes it before the last read"
+    ),
+    "checkpoint-map-location": "a load keeps a rank on its own device",
+    "checkpoint-load-complete": "a load leaves no parameter silently untouched",
+    "resume-equivalence": "save, rebuild, load and go on equals never having stopped",
+    "rng-independence": (
+        "streams that must differ between ranks (dropout, augmentation) differ, streams that must agree (shuffling) "
+        "agree"
+    ),
+    "metric-oracle": "a metric reduced over ranks equals that of one process on the same data",
+    "device-placement": (
+        "parameters, inputs and outputs are where they belong, and no two ranks share a device by accident"
+    ),
+    "process-hygiene": "groups are destroyed, and no process, thread, port or shared-memory parameter is left",
 }
 """Each id, and when its invariant holds."""
+
+ORACLES = ("gradient-oracle", "resume-equivalence", "metric-oracle")
+"""What the run of one script cannot show: it takes a second run to compare it with."""

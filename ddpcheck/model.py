@@ -70,6 +70,12 @@ class Finding(Struct, frozen=True, kw_only=True):
     step: int | None = None
     where: CallSite | None = None
     count: int = 1
+    links: tuple[str, ...] = ()
+    """What it concerns, as names that other findings of the same cause share: ``wrapper 0``, ``loader 2``, a path."""
+    also: tuple[str, ...] = ()
+    """Checks that are broken as its consequence, and are not told one by one."""
+    proof: tuple[tuple[int, CallSite], ...] = ()
+    """Further lines that show it: the rank, and where it was."""
 
     @property
     def message(self) -> str:

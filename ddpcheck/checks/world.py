@@ -1,0 +1,142 @@
+"""The evidence of all ranks of one process group, side by side: what the judges of a script's run look at."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from ddpcheck import evidence as ev
+from ddpcheck.model import CallSite, Finding, Struct
+
+R = TypeVar("R", bound=ev.Record)
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """What one check has to say of a run."""
+
+    check: str
+    exercised: int
+    """How often the run gave it something to judge."""
+    findings: tuple[Finding, ...] = ()
+    skipped_because: str = ""
+    """Why it was not exercised."""
+
+
+class Process:
+    """Everything that one process has written down, in its order."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.records: list[Any] = []
+        self.full = False
+        """The evidence folder had no room for all of it."""
+        self.torn = False
+        self._by_kind: dict[type, list[Any]] = defaultdict(list)
+        self._sites: dict[int, ev.Site] = {}
+
+    def add(self, records: Iterable[Any]) -> None:
+        """Take further records."""
+        for record in records:
+            self.records.append(record)
+            self._by_kind[type(record)].append(record)
+            if isinstance(record, ev.Site):
+                self._sites[record.id] = record
+
+    def of(self, kind: type[R]) -> list[R]:
+        """The records of one kind, in order."""
+        return self._by_kind.get(kind, [])
+
+    def last(self, kind: type[R]) -> R | None:
+        """The last record of one kind."""
+        found = self._by_kind.get(kind)
+        return found[-1] if found else None
+
+    def where(self, site: int) -> CallSite | None:
+        """The line of a site's number; None for that of no line."""
+        found = self._sites.get(site)
+        return CallSite(file=found.file, line=found.line, function=found.function) if found else None
+
+    def line(self, site: int) -> str:
+        """The text of a site's line."""
+        found = self._sites.get(site)
+        return found.text if found else ""
+
+    @property
+    def began(self) -> ev.Began | None:
+        return self.last(ev.Began)
+
+    @property
+    def pid(self) -> int:
+        return self.began.pid if self.began else 0
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """One membership of a process: its rank, and the part of its records that belong to it."""
+
+    process: Process
+    joined: ev.Joined
+    start: int
+    """The ``n`` of the first record that counts: what came before the group is built into it (a model, a dataset)."""
+    end: float
+    """The ``n`` of the first one that does not; infinite for the last membership."""
+
+
+class Rank:
+    """One rank of a world: its part of a process's evidence."""
+
+    def __init__(self, stretch: Stretch, exit_code: int | None = None, signal: int | None = None) -> None:
+        self.process = stretch.process
+        self.joined = stretch.joined
+        self.rank = stretch.joined.rank
+        self.start, self.end = stretch.start, stretch.end
+        self.exit_code, self.signal = exit_code, signal
+        """How the process ended, where that is known."""
+        self.workers: list[Process] = []
+        """The processes that load samples for it."""
+
+    def of(self, kind: type[R]) -> list[R]:
+        """The records of one kind that belong to this membership."""
+        return [r for r in self.process.of(kind) if self.start <= r.n < self.end]
+
+    def last(self, kind: type[R]) -> R | None:
+        found = self.of(kind)
+        return found[-1] if found else None
+
+    def where(self, site: int) -> CallSite | None:
+        return self.process.where(site)
+
+    def line(self, site: int) -> str:
+        return self.process.line(site)
+
+    @property
+    def gone(self) -> bool:
+        """It takes part in nothing any more: the process has ended, or has left the group."""
+        return self.exit_code is not None or self.signal is not None or bool(self.of(ev.Ended) or self.of(ev.Left))
+
+
+class World:
+    """The ranks of one default process group, by rank; one that never came is missing."""
+
+    def __init__(self, ranks: Sequence[Rank], world_size: int, finished: bool = True) -> None:
+        self.ranks = tuple(sorted(ranks, key=lambda r: r.rank))
+        self.world_size = world_size
+        self.finished = finished
+        """The program has ended: what is missing now will not come."""
+
+    def __iter__(self) -> Iterator[Rank]:
+        return iter(self.ranks)
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def complete(self) -> bool:
+        """Every rank has left evidence."""
+        return len(self.ranks) == self.world_size
+
+    def each(self, kind: type[R]) -> list[list[R]]:
+        """The records of one kind, rank by rank."""
+        return [rank.of(kind) for rank in self.ranks]

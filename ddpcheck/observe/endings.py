@@ -1,0 +1,208 @@
+"""How a watched process ends: what it raised, what it leaves behind, and how its children ended."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing.popen_fork
+import multiprocessing.process
+import os
+import subprocess
+import sys
+import threading
+import traceback
+from typing import Any
+
+import psutil
+import torch.multiprocessing.spawn
+from torch.distributed import distributed_c10d as c10d
+
+from ddpcheck.evidence import NO_SITE, ChildEnded, Ended, Raised
+from ddpcheck.observe import recorder, sites
+from ddpcheck.observe.patching import around
+from ddpcheck.ranks.reaction import is_reaction
+
+data_workers: set[int] = set()
+"""Processes of DataLoaders: they end with their loader, and are nobody's leftover."""
+
+_raised = False
+_threads: list[str] = []
+_TOOLS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker")
+
+
+def watch() -> None:
+    """Record the end of this process, whichever way it comes."""
+    atexit.register(_at_exit)
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:  # at the real exit, threads have been waited for already
+        register(_note_threads)
+    before = sys.excepthook
+
+    def excepthook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        _note_raised(error)
+        before(kind, error, trace)
+
+    sys.excepthook = excepthook
+    around(os, "_exit", _around_exit)
+    around(multiprocessing.process.BaseProcess, "_bootstrap", _around_bootstrap)
+    around(multiprocessing.process.BaseProcess, "run", _around_run)
+    around(torch.multiprocessing.spawn, "_wrap", _around_spawned)
+    around(multiprocessing.popen_fork.Popen, "poll", _around_poll)
+    around(subprocess.Popen, "_handle_exitstatus", _around_status)
+
+
+# --- exceptions
+
+
+def _note_raised(error: BaseException) -> None:
+    global _raised
+    writer = recorder.current()
+    if writer is None or _raised or isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit)):
+        return
+    _raised = True
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    message = str(error)
+    writer.write(
+        Raised(
+            **writer.next(),
+            kind=type(error).__name__,
+            message=message[:4000],
+            text=text[-20000:],
+            site=_innermost(error),
+            lost_peer=is_reaction(error),
+        )
+    )
+
+
+def _innermost(error: BaseException) -> int:
+    """The last line of the user's in a traceback."""
+    found = NO_SITE
+    trace = error.__traceback__
+    while trace is not None:
+        if sites.is_users(trace.tb_frame.f_code):
+            code = trace.tb_frame.f_code
+            found = sites.number(code.co_filename, trace.tb_lineno, code.co_name)
+        trace = trace.tb_next
+    return found
+
+
+def _around_run(original: Any) -> Any:
+    def run(self: Any) -> Any:
+        try:
+            return original(self)
+        except BaseException as error:
+            _note_raised(error)
+            raise
+
+    return run
+
+
+def _around_spawned(original: Any) -> Any:
+    def _wrap(fn: Any, i: int, args: Any, error_file: Any) -> Any:
+        def recorded(*given: Any) -> Any:
+            try:
+                return fn(*given)
+            except BaseException as error:
+                _note_raised(error)
+                raise
+
+        return original(recorded, i, args, error_file)
+
+    return _wrap
+
+
+# --- the end
+
+
+def _note_threads() -> None:
+    _threads[:] = [
+        t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread() and t.is_alive()
+    ]
+
+
+def _at_exit() -> None:
+    last = getattr(sys, "last_value", None)
+    if last is not None:
+        _note_raised(last)
+    ended("exception" if _raised else "exit", None)
+
+
+def ended(how: Any, code: int | None) -> None:
+    """Write down the end; once."""
+    writer = recorder.current()
+    if writer is None or not writer.open:
+        return
+    if not _threads:
+        _note_threads()
+    writer.write(
+        Ended(
+            **writer.next(),
+            how=how,
+            code=code,
+            site=sites.here() if how == "os._exit" else NO_SITE,
+            groups=len(c10d._world.pg_map),
+            threads=list(_threads),
+            children=_children(),
+        )
+    )
+    writer.close()
+
+
+def _children() -> list[str]:
+    try:
+        found = []
+        for child in psutil.Process().children():
+            if child.pid in data_workers or child.status() == psutil.STATUS_ZOMBIE:
+                continue
+            line = " ".join(child.cmdline())
+            if not any(tool in line for tool in _TOOLS):
+                found.append(f"{child.pid}: {line[:120]}")
+        return found
+    except psutil.Error:
+        return []
+
+
+def _around_exit(original: Any) -> Any:
+    def _exit(status: int) -> Any:
+        ended("os._exit", status)
+        original(status)
+
+    return _exit
+
+
+def _around_bootstrap(original: Any) -> Any:
+    def _bootstrap(self: Any, *args: Any, **kwargs: Any) -> Any:
+        code = original(self, *args, **kwargs)
+        ended("exception" if _raised else "exit", code)
+        return code
+
+    return _bootstrap
+
+
+# --- children
+
+
+def _child_ended(pid: int, returned: int | None) -> None:
+    writer = recorder.current()
+    if writer is not None and returned is not None:
+        code, signal = (None, -returned) if returned < 0 else (returned, None)
+        writer.write(ChildEnded(**writer.next(), pid=pid, code=code, signal=signal))
+
+
+def _around_poll(original: Any) -> Any:
+    def poll(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before = self.returncode
+        after = original(self, *args, **kwargs)
+        if before is None and after is not None:
+            _child_ended(self.pid, after)
+        return after
+
+    return poll
+
+
+def _around_status(original: Any) -> Any:
+    def _handle_exitstatus(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        _child_ended(self.pid, self.returncode)
+        return result
+
+    return _handle_exitstatus

@@ -1,0 +1,141 @@
+"""Whoever joins the default process group is a rank: joining, leaving, and further groups."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import uuid
+import weakref
+from collections import Counter
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from ddpcheck.evidence import NO_SITE, Groups, Joined, Joining, Left
+from ddpcheck.observe import pulses, recorder, sites
+from ddpcheck.observe.patching import around
+
+_TOKEN_WAIT = datetime.timedelta(seconds=20)
+"""For rank 0's token, which it writes as soon as the group stands."""
+
+_joins = 0
+_keys: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_same: Counter[str] = Counter()
+
+
+def watch() -> None:
+    """Record every joining and leaving from now on."""
+    around(c10d, "init_process_group", _around_init)
+    around(c10d, "destroy_process_group", _around_destroy)
+    around(c10d, "new_group", _around_new_group)
+
+
+def group_key(group: Any) -> str:
+    """The name of a group in evidence: the same on all its ranks."""
+    if group is None or group is getattr(getattr(c10d, "GroupMember", None), "WORLD", None):
+        return "world"
+    try:
+        return _keys.get(group, "world" if group is c10d._get_default_group() else "?")
+    except (TypeError, ValueError, RuntimeError):
+        return "?"
+
+
+def _around_init(original: Any) -> Any:
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        writer = recorder.current()
+        if writer is None:
+            return original(*args, **kwargs)
+        site = sites.here()
+        rank, size = kwargs.get("rank"), kwargs.get("world_size")
+        writer.write(
+            Joining(
+                **writer.next(),
+                rank=rank if isinstance(rank, int) and rank >= 0 else _whole("RANK"),
+                world_size=size if isinstance(size, int) and size >= 0 else _whole("WORLD_SIZE"),
+                site=site,
+            )
+        )
+        pulses.begin()
+        with recorder.silence():
+            result = original(*args, **kwargs)
+        _joined(writer, site, kwargs)
+        return result
+
+    return init_process_group
+
+
+def _joined(writer: recorder.Recorder, site: int, kwargs: dict[str, Any]) -> None:
+    global _joins
+    _joins += 1
+    _same.clear()
+    timeout = kwargs.get("timeout")
+    writer.write(
+        Joined(
+            **writer.next(),
+            rank=dist.get_rank(),
+            world_size=dist.get_world_size(),
+            token=_token(),
+            backend=dist.get_backend(),
+            local_rank=_whole("LOCAL_RANK"),
+            local_world_size=_whole("LOCAL_WORLD_SIZE"),
+            site=site,
+            init_method=str(kwargs.get("init_method") or ""),
+            timeout=timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else None,
+        )
+    )
+
+
+def _token() -> str:
+    """One word for all ranks of this group, by way of the store that they have met at: no collective is added."""
+    key = f"ddpcheck/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_joins}"
+    try:
+        store = c10d._get_default_store()
+        if dist.get_rank() == 0:
+            token = uuid.uuid4().hex
+            store.set(key, token)
+            return token
+        store.wait([key], _TOKEN_WAIT)
+        return str(store.get(key).decode())
+    except Exception:  # a backend without a store; a rank 0 that died at once
+        return f"unknown-{dist.get_world_size()}"
+
+
+def _around_destroy(original: Any) -> Any:
+    def destroy_process_group(group: Any = None) -> Any:
+        writer = recorder.current()
+        everything = writer is not None and group_key(group) == "world" and dist.is_initialized()
+        site = sites.here() if everything else NO_SITE
+        with recorder.silence():
+            result = original(group)
+        if writer is not None and everything:
+            writer.write(Left(**writer.next(), site=site))
+        return result
+
+    return destroy_process_group
+
+
+def _around_new_group(original: Any) -> Any:
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        writer = recorder.current()
+        if writer is None:
+            return original(*args, **kwargs)
+        site = sites.here()
+        with recorder.silence():
+            group = original(*args, **kwargs)
+        ranks = kwargs.get("ranks", args[0] if args else None)
+        ranks = list(range(dist.get_world_size())) if ranks is None else sorted(int(r) for r in ranks)
+        name = ",".join(map(str, ranks))
+        _same[name] += 1
+        if group is not getattr(dist.GroupMember, "NON_GROUP_MEMBER", None):
+            key = f"{name}#{_same[name]}"
+            _keys[group] = key
+            writer.write(Groups(**writer.next(), group=key, ranks=ranks, site=site))
+        return group
+
+    return new_group
+
+
+def _whole(name: str) -> int | None:
+    value = os.environ.get(name, "")
+    return int(value) if value.isdigit() else None

@@ -1,0 +1,5 @@
+"""TODO."""
+
+
+def watch() -> None:
+    pass

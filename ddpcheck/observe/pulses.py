@@ -1,0 +1,71 @@
+"""Where the main thread is, told twice a second by a thread of our own: what a hang is read from."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from ddpcheck.evidence import Pulse
+from ddpcheck.observe import recorder, sites
+
+PERIOD = 0.25
+"""Seconds between two looks."""
+
+_pending: tuple[int, float] | None = None
+_owner = 0
+_also: list[Callable[[], None]] = []
+
+
+def waiting(number: int) -> None:
+    """The main thread is about to wait in the call with this record's number."""
+    global _pending
+    _pending = (number, time.monotonic())
+
+
+def went_on() -> None:
+    """The call has returned."""
+    global _pending
+    _pending = None
+
+
+def also(task: Callable[[], None]) -> None:
+    """Do this at every look as well; it must be quick and must not raise."""
+    _also.append(task)
+
+
+def begin() -> None:
+    """Begin to tell, in this process."""
+    global _owner
+    if _owner != os.getpid():
+        _owner = os.getpid()
+        threading.Thread(target=_look_again_and_again, name="ddpcheck", daemon=True).start()
+
+
+def _look_again_and_again() -> None:
+    told: tuple[int, str, int | None] | None = None
+    while True:
+        time.sleep(PERIOD)
+        writer = recorder.always()
+        if writer is None or not writer.open:
+            return
+        for task in _also:
+            task()
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        pending = _pending
+        # A call is only told of once it has lasted: a rank at work passes many between two looks.
+        number = pending[0] if pending is not None and time.monotonic() - pending[1] > PERIOD else None
+        here = (sites.here(frame) if frame is not None else 0, frame.f_code.co_name if frame is not None else "", number)
+        if here != told:
+            told = here
+            writer.write(
+                Pulse(
+                    **writer.next(),
+                    site=here[0],
+                    doing=here[1],
+                    pending=number,
+                    since=pending[1] if pending is not None and number is not None else None,
+                )
+            )

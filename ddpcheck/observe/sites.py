@@ -1,0 +1,100 @@
+"""Which line of the user's code is at work: the innermost one that is neither torch's nor a library's."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import os
+import site
+import sys
+import sysconfig
+from types import CodeType, FrameType
+
+from ddpcheck.evidence import NO_SITE, Site
+from ddpcheck.observe import recorder
+
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    found = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(key)}
+    found.update(site.getsitepackages() if hasattr(site, "getsitepackages") else [])
+    found.add(site.getusersitepackages())
+    return tuple(sorted({os.path.realpath(f) + os.sep for f in found} | {f + os.sep for f in found}))
+
+
+_LIBRARIES = _library_folders()
+_users: dict[CodeType, bool] = {}
+_ids: dict[tuple[str, int, str], int] = {}
+_numbers = itertools.count(1)
+
+
+def reset() -> None:
+    """Forget the numbers: they belong to one evidence file."""
+    global _numbers
+    _ids.clear()
+    _numbers = itertools.count(1)
+
+
+def is_users(code: CodeType) -> bool:
+    """Whether a function is neither torch's, nor a library's, nor ddpcheck's."""
+    known = _users.get(code)
+    if known is None:
+        name = code.co_filename
+        known = not (name.startswith("<") or name.startswith(_OWN) or name.startswith(_LIBRARIES))
+        _users[code] = known
+    return known
+
+
+def users_frame(frame: FrameType | None = None) -> FrameType | None:
+    """The innermost frame of the user's; of a program that is all library, the outermost that has a file."""
+    if frame is None:
+        frame = sys._getframe(1)
+    last = None
+    while frame is not None:
+        if is_users(frame.f_code):
+            return frame
+        if not frame.f_code.co_filename.startswith(("<", _OWN)):
+            last = frame
+        frame = frame.f_back
+    return last
+
+
+def here(frame: FrameType | None = None) -> int:
+    """The number of the line of the user's that has led here."""
+    found = users_frame(frame if frame is not None else sys._getframe(1))
+    if found is None:
+        return NO_SITE
+    return number(found.f_code.co_filename, found.f_lineno, found.f_code.co_name)
+
+
+def number(file: str, line: int, function: str) -> int:
+    """The number of a line, written down when it is first met."""
+    key = (file, line, function)
+    known = _ids.get(key)
+    if known is None:
+        writer = recorder.always()
+        if writer is None:
+            return NO_SITE
+        known = _ids.setdefault(key, next(_numbers))  # two threads may meet here
+        writer.write(
+            Site(
+                **writer.next(),
+                id=known,
+                file=_short(file),
+                line=line,
+                function=function,
+                text=linecache.getline(file, line).strip()[:200],
+            )
+        )
+    return known
+
+
+def _short(file: str) -> str:
+    path = os.path.abspath(file)
+    try:
+        below = os.path.relpath(path)
+    except (OSError, ValueError):
+        return path
+    return path if below.startswith(os.pardir) else below

@@ -1,0 +1,59 @@
+"""All probes of a watched program, set up in one process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+from ddpcheck.evidence import Began
+from ddpcheck.observe import recorder, sites
+
+_patched = False
+
+
+def start(folder: Path, limit: int) -> None:
+    """Record this process into the folder, from now on; torch has been imported."""
+    open_file(folder, limit)
+    patch()
+
+
+def patch() -> None:
+    """Put every probe in its place, once; without a recorder they do nothing."""
+    global _patched
+    if _patched:
+        return
+    _patched = True
+    from ddpcheck.observe import collectives, endings, files, loading, membership, optimizers, streams, wrappers
+
+    for probe in (endings, membership, collectives, wrappers, optimizers, loading, streams, files):
+        probe.watch()
+    os.register_at_fork(after_in_child=_forked)
+
+
+def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
+    """Begin an evidence file for this process."""
+    sites.reset()
+    writer = recorder.begin(folder, limit)
+    writer.write(
+        Began(
+            **writer.next(),
+            pid=os.getpid(),
+            parent=os.getppid(),
+            host=socket.gethostname(),
+            node=int(os.environ.get("GROUP_RANK", "0") or 0),
+            argv=list(sys.argv) if hasattr(sys, "argv") else [],
+            folder=os.getcwd(),
+            wall=time.time(),
+            worker_of=worker_of,
+        )
+    )
+
+
+def _forked() -> None:
+    """A child that was forked has a file of its own, once it has something to say."""
+    writer = recorder.current()
+    if writer is not None:
+        open_file(writer.folder, writer.limit, worker_of=os.getppid())

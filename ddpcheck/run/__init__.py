@@ -1,0 +1,1 @@
+"""``ddpcheck run``: a script in torchrun's hands, watched, and judged."""

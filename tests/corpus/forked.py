@@ -1,0 +1,219 @@
+"""Runs a script as ranks that are forked from this process, watched and judged: the corpus in seconds.
+
+``ddpcheck run`` starts interpreters; what the ranks record there and here,
+and what is judged, is the same. ``python -m tests.corpus.forked SCRIPT
+[--fault] [-n RANKS]`` shows the verdict on one script.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import runpy
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpcheck.checks.judging import judge_world
+from ddpcheck.checks.waiting import certain
+from ddpcheck.checks.world import Judged, Process, World
+from ddpcheck.checks.worlds import worlds
+from ddpcheck.evidence import Began, ChildEnded
+from ddpcheck.observe import recorder, watching
+from ddpcheck.run.folder import Folder
+
+assert DistributedDataParallel is not None
+PATIENCE = 30.0
+AFTER_FAILURE = 1.5
+"""Seconds that the other ranks go on after one has failed; torchrun looks ten times a second, and then ends them."""
+
+
+@dataclass
+class Ran:
+    """One run: how the ranks ended, and what the judges say of each world."""
+
+    exits: dict[int, int] = field(default_factory=dict)
+    """By rank: the exit code, negative for a signal."""
+    hung: bool = False
+    certain: bool = False
+    seconds: float = 0.0
+    worlds: list[World] = field(default_factory=list)
+    judged: list[dict[str, Judged]] = field(default_factory=list)
+    output: str = ""
+
+    @property
+    def findings(self):
+        return [f for one in self.judged for judged in one.values() for f in judged.findings]
+
+
+def run(script: Path, *args: str, ranks: int = 2, env: dict[str, str] | None = None, limit: int = 1 << 28) -> Ran:
+    """Run a script in so many ranks, to its end, or until it is certain that it has none."""
+    base = Path(tempfile.mkdtemp(prefix="ddpcheck-corpus-"))
+    try:
+        return _run(base, script, list(args), ranks, env or {}, limit)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _run(base: Path, script: Path, args: list[str], ranks: int, env: dict[str, str], limit: int) -> Ran:
+    evidence = base / "evidence"
+    evidence.mkdir()
+    (base / "scratch").mkdir()
+    keeper, port = _store(ranks)
+    began = time.monotonic()
+    children = {}
+    for rank in range(ranks):
+        children[_rank(base, script, args, rank, ranks, port, env, limit)] = rank
+    ran = Ran()
+    folder = Folder(evidence)
+    told = Process("agent")
+    running = dict(children)
+    deadline = began + PATIENCE
+    failed_at = None
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in running:
+            rank = running.pop(pid)
+            code = os.waitstatus_to_exitcode(status)
+            ran.exits[rank] = code
+            told.add([
+                ChildEnded(n=0, at=time.monotonic(), pid=pid, code=code if code >= 0 else None,
+                           signal=-code if code < 0 else None)
+            ])  # fmt: skip
+            if code and failed_at is None:
+                failed_at = time.monotonic()
+            continue
+        time.sleep(0.02)
+        folder.read()
+        now = time.monotonic()
+        stuck = failed_at is None and _certain(folder, told, now)
+        if stuck or now > deadline or (failed_at is not None and now > failed_at + AFTER_FAILURE):
+            ran.certain |= bool(stuck)
+            ran.hung |= failed_at is None
+            failed_at = failed_at or now
+            for pid in running:
+                os.kill(pid, signal.SIGTERM if now < failed_at + 3 else signal.SIGKILL)
+            deadline = now + 5
+    ran.seconds = time.monotonic() - began
+    os.kill(keeper, signal.SIGKILL)
+    os.waitpid(keeper, 0)
+    folder.read()
+    told.add([_began()])
+    ran.worlds = worlds([told, *folder.processes.values()])
+    ran.judged = [judge_world(world) for world in ran.worlds]
+    ran.output = "".join(p.read_text(errors="replace") for p in sorted(base.glob("output*")))
+    return ran
+
+
+def _began() -> Began:
+    import socket
+
+    return Began(n=0, at=0.0, pid=os.getpid(), parent=0, host=socket.gethostname(), node=0, argv=[], folder="", wall=0.0)
+
+
+def _certain(folder: Folder, told: Process, now: float) -> bool:
+    ended = Process("told")
+    ended.add([_began(), *told.of(ChildEnded)])
+    return any(certain(world, now) for world in worlds([ended, *folder.processes.values()], finished=False))
+
+
+def _store(ranks: int) -> tuple[int, int]:
+    """A process that keeps the store at which the ranks meet, on a port of its own."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        store = torch.distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+        os.write(write, str(store.port).encode())
+        signal.pause()
+        os._exit(0)
+    os.close(write)
+    port = int(os.read(read, 32))
+    os.close(read)
+    return pid, port
+
+
+def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port: int, env: dict[str, str],
+          limit: int) -> int:  # fmt: skip
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        out = os.open(base / f"output{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        os.environ.update(
+            RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
+            GROUP_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True",
+            TORCHELASTIC_RESTART_COUNT="0", SCRATCH=str(base / "scratch"), OMP_NUM_THREADS="1", **env,
+        )  # fmt: skip
+        torch.set_num_threads(1)
+        sys.argv = [str(script), *args]
+        sys.path.insert(0, str(script.parent))
+        watching.start(base / "evidence", limit)
+        code = _interpret(script)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Left as an interpreter would, except for C++ destructors.
+        getattr(os._exit, "__wrapped__", os._exit)(code)
+    return 0
+
+
+def _interpret(script: Path) -> int:
+    """What an interpreter does with a script: run it, show what it raised, wait for its threads, say that it ends."""
+    code = 0
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__.tb_next if error.__traceback__ else None)
+        code = 1
+    with contextlib.suppress(Exception):
+        threading._shutdown()  # type: ignore[attr-defined]
+    import atexit
+
+    atexit._run_exitfuncs()
+    recorder.stop()
+    return code
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("script", type=Path)
+    parser.add_argument("-n", type=int, default=2)
+    parser.add_argument("--records", action="store_true", help="show the evidence itself")
+    given, rest = parser.parse_known_args()
+    watching.patch()
+    ran = run(given.script.resolve(), *rest, ranks=given.n)
+    print(ran.output)
+    print(f"{ran.seconds:.2f} s, exits {ran.exits}, hung {ran.hung}, certain {ran.certain}")
+    for world in ran.worlds if given.records else ():
+        for rank in world:
+            print(f"--- rank {rank.rank}: {rank.process.name}, {len(rank.workers)} workers")
+            for record in [*rank.process.records, *(r for w in rank.workers for r in w.records)]:
+                print("   ", record)
+    for number, judged in enumerate(ran.judged):
+        print(f"world {number} of {len(ran.worlds[number])} ranks")
+        for check in judged.values():
+            if check.exercised or check.findings:
+                print(f"  {check.check:28} exercised {check.exercised}")
+            for f in check.findings:
+                print(f"    {f.severity} ranks {f.ranks} step {f.step} at {f.where}: {f.subject}: {f.message} | {f.advice}")
+
+
+if __name__ == "__main__":
+    main()
