@@ -158,7 +158,9 @@ class Call(Record, frozen=True, kw_only=True):
     waits: bool = True
     """False for async_op=True."""
     joined: bool = False
-    """Inside of ``with model.join():``."""
+    """Inside of ``with model.join():``; such calls have no number of their own."""
+    of: int | None = None
+    """Of a ``wait``: the ``n`` of the asynchronous call that it waits for."""
 
 
 class Groups(Record, frozen=True, kw_only=True):
@@ -220,6 +222,14 @@ class Moved(Record, frozen=True, kw_only=True):
     function: str
 
 
+class Attributes(Record, frozen=True, kw_only=True):
+    """Plain numbers and text among a wrapped module's attributes, at the first step of an optimizer with it."""
+
+    wrapper: int
+    values: dict[str, str]
+    site: int
+
+
 class Replaced(Record, frozen=True, kw_only=True):
     """A parameter was registered in a module that was wrapped already."""
 
@@ -250,7 +260,9 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     no_sync_forwards: int = 0
     no_sync_site: int = NO_SITE
     sync_flag_site: int = NO_SITE
-    """Where ``require_backward_grad_sync`` was set by the user's own code."""
+    """The backward() at which ``require_backward_grad_sync`` was another than at its forward, outside of no_sync()."""
+    after: bytes = b""
+    """Digests of the wrapper's gradients when the last backward() had ended, in the wrapper's order; may be empty."""
 
 
 class Synced(Record, frozen=True, kw_only=True):
@@ -275,6 +287,8 @@ class Evaluated(Record, frozen=True, kw_only=True):
     site: int
     wrapper: int | None = None
     """The wrapper that its parameters belong to, where there is one."""
+    through: bool = False
+    """``eval()`` was called on the wrapper itself, whose next forward brings its buffers together."""
 
 
 # --- optimizers
@@ -376,6 +390,11 @@ class Loader(Record, frozen=True, kw_only=True):
     dataset_id: int
     """The same for loaders of one dataset object."""
     sampler_site: int = NO_SITE
+    repeats: bool = False
+    """The sampler gives a sample more than once on purpose: it draws with replacement."""
+    dataset_rank: int | None = None
+    """What the dataset takes for its rank (or shard), if it has an attribute that says so."""
+    dataset_replicas: int | None = None
 
 
 class Pass(Record, frozen=True, kw_only=True):
@@ -390,6 +409,10 @@ class Pass(Record, frozen=True, kw_only=True):
     """What the workers' random states are made from."""
     grad: bool
     joined: bool = False
+    seeded: int = NO_SITE
+    """Where the stream that the base seed was drawn from was last seeded."""
+    seed: str = ""
+    """What with."""
 
 
 class Batch(Record, frozen=True, kw_only=True):
@@ -404,6 +427,10 @@ class Batch(Record, frozen=True, kw_only=True):
     """A fingerprint of each sample, eight bytes each."""
     labels: bytes
     """A fingerprint of each sample's last part; empty where a sample has one part."""
+    backwards: int = 0
+    """backward() calls since the first batch of the pass."""
+    samples: int = 0
+    """How many there are; fewer are told of, the same ones on all ranks, where evidence or time was short."""
 
 
 class PassEnded(Record, frozen=True, kw_only=True):
@@ -443,6 +470,14 @@ class Stream(Record, frozen=True, kw_only=True):
     loader: int | None = None
     pass_: int | None = None
     worker: int | None = None
+    wrapper: int | None = None
+    """Of a forward."""
+    base_seed: int | None = None
+    """What the loader has made the worker's states from."""
+    seeded: int = NO_SITE
+    """The line that last set this state, if it was not torch's own."""
+    seed: str = ""
+    """What to."""
 
 
 # --- files
@@ -451,7 +486,8 @@ class Stream(Record, frozen=True, kw_only=True):
 class File(Record, frozen=True, kw_only=True):
     """A file was written, read, renamed, removed or asked for."""
 
-    op: Literal["write", "read", "rename", "remove", "query"]
+    op: Literal["write", "read", "rename", "remove", "query", "join"]
+    """``join``: the main thread has waited for ``thread``, or (``*``) for one that is not known."""
     how: str
     """``torch.save``, ``open``, ``os.replace``, ``os.path.exists`` …"""
     path: str
@@ -473,6 +509,10 @@ class File(Record, frozen=True, kw_only=True):
     """Top-level keys of what was saved or loaded."""
     identity: str = ""
     """Device and inode, to know a file under two names."""
+    locked: bool = False
+    """The process held a lock on some file (flock, lockf)."""
+    optimizers: list[str] = []
+    """Of what was saved or loaded: the keys under which there is the state of an optimizer, and not an empty one."""
 
 
 class StateLoaded(Record, frozen=True, kw_only=True):
@@ -488,11 +528,13 @@ class StateLoaded(Record, frozen=True, kw_only=True):
     digest: bytes = b""
     wrapped: bool = False
     """It went into a module that a DDP wrapper holds already."""
+    wrapper: int | None = None
+    """That wrapper."""
 
 
 RECORDS = (
     Began | Site | Raised | Pulse | Ended | ChildEnded | Joined | Joining | Left | Call | Groups | Wrapped | Moved
-    | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs
+    | Attributes | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs
     | Stream | File | StateLoaded
 )  # fmt: skip
 

@@ -1,11 +1,325 @@
-"""TODO."""
+"""Is every parameter that is updated also reduced, through the wrapper, once a step? Judge of reducer-coverage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from ddpcheck.checks.world import Judged, World
+from ddpcheck import evidence as ev
+from ddpcheck.checks import aligned
+from ddpcheck.checks.aligned import Aligned
+from ddpcheck.checks.steps import wrapper_links
+from ddpcheck.checks.world import Judged, Rank, World
+from ddpcheck.model import CallSite, Finding
+from ddpcheck.wording import count, listing
+
+CHECK = "reducer-coverage"
+Steps = Sequence[tuple[int, list[ev.Step]]]
 
 
 def judge(world: World) -> Iterable[Judged]:
-    return ()
+    """Look at which parameters the reducers know, and at how each step was armed."""
+    if not any(rank.of(ev.Wrapped) for rank in world):
+        yield Judged(check=CHECK, exercised=0, skipped_because="no module was wrapped in DistributedDataParallel")
+        return
+    exercised = 0
+    findings: list[Finding] = []
+    for optimizer in aligned.optimizers(world):
+        steps = list(optimizer.common())
+        exercised += len(steps)
+        looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
+        finding = (
+            _unreduced(world, optimizer, looked)
+            or _orphaned(world, optimizer, looked)
+            or _outside(world, optimizer, looked)
+            or _unarmed(world, optimizer, looked)
+        )
+        if finding is not None:
+            findings.append(finding)
+        else:
+            findings += _wasted(world, optimizer, steps)
+    yield Judged(check=CHECK, exercised=exercised, findings=tuple(findings))
+
+
+# --- which parameters
+
+
+def _with_gradient(optimizer: Aligned, looked: Steps) -> set[int]:
+    """The places that have a gradient in some step on some rank."""
+    places: set[int] = set()
+    total = len(optimizer.described[0].parameters)
+    for _, step in looked:
+        for s in step:
+            places.update(p for p in range(total) if aligned.at(s.gradients, p) != aligned.ABSENT)
+    return places
+
+
+def _averaged_by_hand(looked: Steps, places: Sequence[int]) -> bool:
+    """The ranks' gradients are the same, by way of collectives of the user's own."""
+    wanted = set(places)
+    return all(
+        not wanted.intersection(aligned.differing([s.gradients for s in step])) and all(s.collectives for s in step)
+        for _, step in looked
+    )
+
+
+def _unreduced(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
+    """Parameters of a wrapped module that its reducer has never heard of."""
+    described = optimizer.described[0].parameters
+    used = _with_gradient(optimizer, looked)
+    places = [
+        p
+        for p, one in enumerate(described)
+        if one.wrapper is not None and not one.reduced and not one.ignored and p in used
+    ]
+    if not places or _averaged_by_hand(looked, places):
+        return None
+    names = [described[p].name for p in places]
+    replaced = next(
+        ((rank, r) for rank in world for r in rank.of(ev.Replaced) if r.name.split(".")[-1] == names[0].split(".")[-1]),
+        None,
+    )
+    if replaced is not None:
+        where = replaced[0].where(replaced[1].site)
+        cause = "the module got a new parameter after it had been wrapped; the reducer's hooks stay on what was there"
+        advice = "Change the module first, and wrap it then (or wrap it anew)."
+    else:
+        where = _wrapped_at(world, described[places[0]].wrapper)
+        cause = "they did not require gradients when the module was wrapped, and do now"
+        advice = "Wrap the module anew after unfreezing its layers, or freeze them after the wrap."
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(r.rank for r in world),
+        subject=names[0],
+        expected="DDP to reduce every parameter that the optimizer updates",
+        found=f"{count(len(names), 'parameter')} of the wrapped module that its reducer does not know: {listing(names)}",
+        cause=cause,
+        advice=advice,
+        where=where,
+        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+    )
+
+
+def _wrapped_at(world: World, number: int | None) -> CallSite | None:
+    for rank in world:
+        for wrapped in rank.of(ev.Wrapped):
+            if wrapped.wrapper == number:
+                return rank.where(wrapped.site)
+    return None
+
+
+def _orphaned(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
+    """An optimizer whose parameters no module has any more."""
+    described = optimizer.described[0].parameters
+    used = _with_gradient(optimizer, looked)
+    lost = [p for p, one in enumerate(described) if not one.in_module and p not in used]
+    if not lost or not looked or not any(s.backwards for _, step in looked for s in step):
+        return None
+    names = [described[p].name for p in lost]
+    built = world.ranks[0].where(optimizer.described[0].site)
+    replaced = next((rank.where(r.site) for rank in world for r in rank.of(ev.Replaced)), None)
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(r.rank for r in world),
+        subject=f"the {optimizer.kind}",
+        expected="the optimizer to update the parameters of the model",
+        found=f"{len(lost)} of its {count(len(described), 'parameter')} in no module, and never with a gradient: "
+        f"{listing(names)}",
+        cause="it was built before the model's parameters were replaced, and still holds the old ones",
+        advice="Build the optimizer from the parameters of the finished (wrapped) model.",
+        where=built,
+        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+        proof=tuple((world.ranks[0].rank, site) for site in [replaced] if site is not None),
+    )
+
+
+def _outside(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
+    """Parameters that are updated and lie in no wrapper."""
+    described = optimizer.described[0].parameters
+    used = _with_gradient(optimizer, looked)
+    places = [p for p, one in enumerate(described) if one.wrapper is None and not one.ignored and p in used]
+    if not places or _averaged_by_hand(looked, places) or _ranks_apart(world, optimizer):
+        return None
+    apart = set(aligned.differing([d.values for d in optimizer.described]))
+    own = all(s.collectives for _, step in looked for s in step)
+    if own and all(p in apart for p in places):
+        return None  # parted between the ranks on purpose, as classes or experts are: the program reduces by itself
+    names = [described[p].name for p in places]
+    where = world.ranks[0].where(optimizer.described[0].site)
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(r.rank for r in world),
+        subject=names[0],
+        expected="DDP to reduce every parameter that the optimizer updates",
+        found=f"{len(names)} of {count(len(described), 'parameter')} outside of every wrapper: {listing(names)}",
+        cause=f"the {optimizer.kind} holds parameters of a module that was not wrapped",
+        advice="Put these parameters into the module before it is wrapped, or wrap their module, too.",
+        where=where or _site_of(world.ranks[0], looked),
+        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+        proof=tuple((world.ranks[0].rank, s) for s in [_site_of(world.ranks[0], looked)] if s is not None),
+    )
+
+
+def _ranks_apart(world: World, optimizer: Aligned) -> bool:
+    """The ranks' optimizers hold tensors of different kinds: a model that is spread over ranks."""
+    kinds = [[p.kind for p in d.parameters] for d in optimizer.described]
+    return any(k != kinds[0] for k in kinds[1:])
+
+
+def _site_of(rank: Rank, looked: Steps) -> CallSite | None:
+    return rank.where(looked[0][1][0].site) if looked else None
+
+
+# --- how each step was armed
+
+
+def _unarmed(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
+    """Steps on gradients of a wrapper that no forward through it has prepared for."""
+    described = optimizer.described[0].parameters
+    broken: list[tuple[int, int, ev.Step, ev.Usage]] = []
+    fragile: list[tuple[int, int, ev.Step, ev.Usage]] = []
+    for number, step in looked:
+        for place, (rank, s) in enumerate(zip(world, step, strict=True)):
+            for usage in s.usage:
+                mine = [p for p, one in enumerate(described) if one.wrapper == usage.wrapper and not one.ignored]
+                if all(aligned.at(s.gradients, p) == aligned.ABSENT for p in mine) or not s.backwards:
+                    continue
+                if usage.armed == 0:
+                    broken.append((number, place, s, usage))
+                elif usage.reached == 0 and not usage.no_sync_forwards:
+                    fragile.append((number, place, s, usage))
+    chosen = broken or fragile
+    if not chosen:
+        return None
+    number, place, s, usage = chosen[0]
+    rank = world.ranks[place]
+    if not broken and _equal(looked):
+        return _fragile(world, rank, optimizer, number, s, usage, len({n for n, *_ in chosen}))
+    if _averaged_by_hand(looked, [p for p, one in enumerate(described) if one.wrapper == usage.wrapper]):
+        return None
+    cause, advice, site = _round_the_wrapper(usage, optimizer.described[place].inner)
+    kind = next((w.kind for w in rank.of(ev.Wrapped) if w.wrapper == usage.wrapper), "module")
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(sorted({world.ranks[p].rank for _, p, *_ in chosen})),
+        subject=f"the wrapper of {kind}",
+        step=number,
+        expected="a forward through the wrapper, in synchronising mode, before every optimizer step",
+        found=(
+            f"gradients in step {number} that came from {count(s.backwards, 'backward()', 'backward()s')} after "
+            f"{count(usage.armed, 'forward')} that made DDP reduce"
+        ),
+        cause=cause,
+        advice=advice,
+        where=rank.where(site or s.site),
+        count=len({n for n, *_ in chosen}),
+        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+        proof=tuple(
+            (rank.rank, line) for one in (usage.backward_site, s.site) if (line := rank.where(one)) is not None
+        ),
+    )
+
+
+def _equal(looked: Steps) -> bool:
+    return not any(aligned.differing([s.gradients for s in step]) for _, step in looked)
+
+
+def _round_the_wrapper(usage: ev.Usage, inner: bool) -> tuple[str, str, int]:
+    if inner:
+        return (
+            "an optimizer inside of the model steps during the forward, on gradients of this rank alone",
+            "Reduce these gradients by hand (all_reduce, divided by the world size), or step after DDP's backward().",
+            0,
+        )
+    if usage.sync_flag_site:
+        return (
+            "require_backward_grad_sync was changed between forward and backward; DDP reads it in the forward",
+            "Set it before the forward of the last micro-step, or better, use `with model.no_sync():` for the others.",
+            usage.sync_flag_site,
+        )
+    if usage.forwards and usage.no_sync_forwards >= usage.forwards:
+        return (
+            "every forward since the last step ran within no_sync()",
+            "Leave no_sync() before the last forward of a step.",
+            usage.no_sync_site,
+        )
+    if usage.forwards:
+        return (
+            "require_backward_grad_sync was False in the forward",
+            "Use `with model.no_sync():` around the micro-steps that are not to be reduced, and nothing around the last.",
+            usage.forward_site,
+        )
+    if usage.bare_site:
+        return (
+            "the loss came from `.module`, the module inside of the wrapper",
+            "Compute the loss from the output of the wrapper itself: model(x), and not model.module(x).",
+            usage.bare_site,
+        )
+    return (
+        "the loss came from the bare module, or from a method of it, and not from the wrapper",
+        "Compute the loss from the output of the wrapper itself; put what a method does into forward().",
+        usage.backward_site,
+    )
+
+
+def _fragile(
+    world: World, rank: Rank, optimizer: Aligned, number: int, s: ev.Step, usage: ev.Usage, times: int
+) -> Finding:
+    return Finding(
+        check=CHECK,
+        severity="warning",
+        ranks=tuple(r.rank for r in world),
+        subject="the wrapper's output",
+        step=number,
+        expected="the loss to come from the output of the wrapper's forward",
+        found="a backward() that did not go through it: the reducer had been armed by another forward",
+        cause="the loss came from `.module`; it is reduced by luck, since an earlier forward was through the wrapper",
+        advice="Compute the loss from the output of the wrapper itself; put what a method does into forward().",
+        where=rank.where(usage.bare_site or usage.backward_site or s.site),
+        count=times,
+        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+    )
+
+
+def _wasted(world: World, optimizer: Aligned, steps: Steps) -> list[Finding]:
+    """Reductions that the script meant to leave out."""
+    for number, step in steps:
+        for rank, s in zip(world, step, strict=True):
+            for usage in s.usage:
+                empty = usage.no_sync > 0 and usage.no_sync_forwards == 0 and usage.armed > 1
+                repeated = usage.no_sync == 0 and usage.same_line > 1
+                if not (empty or repeated):
+                    continue
+                if empty:
+                    found = f"no_sync() entered {usage.no_sync} times before step {number}, with no forward inside"
+                    cause = (
+                        "DDP decides in the forward whether the backward is reduced: around backward() it does nothing"
+                    )
+                    advice = "Put forward and backward of a micro-step inside of `with model.no_sync():`."
+                    site = usage.no_sync_site
+                else:
+                    found = f"{usage.same_line} reductions by the same backward() before step {number}"
+                    cause = "gradients are accumulated, and reduced at every micro-step: right, and so much slower"
+                    advice = (
+                        "Put forward and backward of all micro-steps but the last inside of `with model.no_sync():`."
+                    )
+                    site = usage.backward_site
+                return [
+                    Finding(
+                        check=CHECK,
+                        severity="warning",
+                        ranks=tuple(r.rank for r in world),
+                        subject="gradient accumulation",
+                        step=number,
+                        expected="one reduction for each optimizer step",
+                        found=found,
+                        cause=cause,
+                        advice=advice,
+                        where=rank.where(site),
+                        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+                    )
+                ]
+    return []

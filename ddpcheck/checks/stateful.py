@@ -1,11 +1,215 @@
-"""TODO."""
+"""Does what DDP does not reduce agree where it must? Judge of buffer-sync, and of models that ranks evaluate."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from ddpcheck.checks.world import Judged, World
+from ddpcheck import evidence as ev
+from ddpcheck.checks import aligned
+from ddpcheck.checks.world import Judged, Rank, World
+from ddpcheck.model import Finding
+from ddpcheck.wording import count, listing
+
+CHECK = "buffer-sync"
+
+_OWN_AFFAIR = ("rank", "device", "seed", "worker", "local", "index", "path", "dir", "file", "name", "time", "log")
+"""Parts of the names of attributes that may well differ between ranks."""
 
 
 def judge(world: World) -> Iterable[Judged]:
-    return ()
+    """Compare buffers when DDP has broadcast them, when a step has been made, and when a model is evaluated."""
+    exercised = 0
+    findings: list[Finding] = []
+    for number, wrapped in aligned.wrappers(world):
+        times, found = _wrapper(world, number, wrapped)
+        exercised += times
+        findings += found
+    evaluated, parameters = 0, []
+    for records in _evaluations(world):
+        evaluated += 1
+        finding = _evaluation(world, records, bool(findings))
+        if finding is not None and finding.check == CHECK and not findings:
+            findings.append(finding)
+        elif finding is not None and finding.check == "parameter-sync" and not parameters:
+            parameters.append(finding)
+    if not findings:
+        findings += _attributes(world)
+    yield Judged(check=CHECK, exercised=exercised + evaluated, findings=tuple(findings))
+    yield Judged(check="parameter-sync", exercised=evaluated, findings=tuple(parameters))
+
+
+# --- wrappers
+
+
+def _wrapper(world: World, number: int, wrapped: Sequence[ev.Wrapped]) -> tuple[int, list[Finding]]:
+    names = wrapped[0].buffers.names
+    if not names:
+        return 0, []
+    exercised = 0
+    findings: list[Finding] = []
+    for moment in ("broadcast", "evaluation", "step"):
+        each = [{s.number: s for s in r.of(ev.Synced) if s.wrapper == number and s.moment == moment} for r in world]
+        for turn in sorted(set(each[0]).intersection(*each[1:])):
+            exercised += 1
+            synced = [one[turn] for one in each]
+            finding = _moment(world, number, wrapped[0], moment, synced)
+            if finding is not None and not findings:
+                findings.append(finding)
+    return exercised, findings
+
+
+def _moment(world: World, number: int, wrapped: ev.Wrapped, moment: str, synced: Sequence[ev.Synced]) -> Finding | None:
+    names, owners = wrapped.buffers.names, wrapped.buffer_owners
+    left_out = {*wrapped.ignored, *wrapped.local_buffers}
+    places = [p for p in aligned.differing([s.digests for s in synced]) if p < len(names) and names[p] not in left_out]
+    if moment == "step":
+        # Batch statistics are each rank's own between two forwards: DDP means it so.
+        places = [p for p in places if "Norm" not in owners[p]]
+    if not places:
+        return None
+    shown = listing(names[p] for p in places)
+    odd = aligned.odd_ranks([s.digests for s in synced], places, [r.rank for r in world])
+    when, cause, advice = _why(moment, wrapped.broadcast_buffers)
+    rank = next((r for r in world if r.rank in odd), world.ranks[0])
+    record = synced[list(world).index(rank)]
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=odd,
+        subject=names[places[0]],
+        expected=f"all ranks to hold the same buffers {when}",
+        found=f"{count(len(places), 'buffer')} to differ: {shown}",
+        cause=cause,
+        advice=advice,
+        where=rank.where(record.site),
+        links=(f"wrapper {number}", "buffers"),
+    )
+
+
+def _why(moment: str, broadcast: bool) -> tuple[str, str, str]:
+    if moment == "broadcast":
+        return (
+            "when DDP has broadcast them",
+            "a buffer was assigned anew, and DDP broadcasts the tensor that it found at first",
+            "Change buffers in place (copy_, add_), and leave the object that is registered.",
+        )
+    if moment == "evaluation":
+        return (
+            "when the model is evaluated on all of them",
+            "the wrapper was built with broadcast_buffers=False, so that each rank keeps statistics of its own data",
+            "Broadcast or average the buffers before an evaluation, or use SyncBatchNorm.",
+        )
+    if broadcast:
+        return (
+            "after a step",
+            "they are updated from each rank's own data; the next forward overwrites them with rank 0's, and what the "
+            "other ranks had added is lost",
+            "All-reduce the statistics that go into such a buffer, in the forward, before it is updated.",
+        )
+    return (
+        "after a step",
+        "they are updated from each rank's own data, and nothing brings them together",
+        "All-reduce the statistics that go into such a buffer, or let DDP broadcast it (broadcast_buffers=True).",
+    )
+
+
+# --- evaluations
+
+
+def _evaluations(world: World) -> Iterable[list[tuple[Rank, ev.Evaluated]]]:
+    """The same evaluation on all the ranks that made it, if more than one did."""
+    by_place: dict[tuple[str, int, int], list[tuple[Rank, ev.Evaluated]]] = {}
+    for rank in world:
+        for one in rank.of(ev.Evaluated):
+            site = rank.where(one.site)
+            if site is not None:
+                by_place.setdefault((site.file, site.line, one.number), []).append((rank, one))
+    for records in by_place.values():
+        if len(records) > 1 and len({tuple(one.parameters.names) for _, one in records}) == 1:
+            yield records
+
+
+def _evaluation(world: World, records: list[tuple[Rank, ev.Evaluated]], known: bool) -> Finding | None:
+    first = records[0][1]
+    ranks = [rank.rank for rank, _ in records]
+    places = aligned.differing([one.parameters.digests for _, one in records])
+    if places and first.wrapper is None:
+        odd = aligned.odd_ranks([one.parameters.digests for _, one in records], places, ranks)
+        names = [first.parameters.names[p] for p in places]
+        return Finding(
+            check="parameter-sync",
+            severity="error",
+            ranks=odd,
+            subject=f"the {first.kind} that is evaluated",
+            expected="all ranks to hold the same parameters of a model that all of them evaluate",
+            found=f"{len(names)} of {count(len(first.parameters.names), 'parameter')} to differ: {listing(names)}",
+            cause="it was built or updated on each rank by itself, and no wrapper has brought the ranks together",
+            advice="Wrap the model (or broadcast its state) before its first use, and update copies from wrapped models.",
+            where=next((r.where(one.site) for r, one in records if r.rank in odd), None),
+            links=("evaluated",),
+        )
+    places = aligned.differing([one.buffers.digests for _, one in records])
+    if not places or first.through or known:
+        return None
+    broadcast = any(w.wrapper == first.wrapper and w.broadcast_buffers for w in records[0][0].of(ev.Wrapped))
+    names = [first.buffers.names[p] for p in places]
+    odd = aligned.odd_ranks([one.buffers.digests for _, one in records], places, ranks)
+    return Finding(
+        check=CHECK,
+        severity="warning" if broadcast else "error",
+        ranks=odd,
+        subject=f"the {first.kind} that is evaluated",
+        expected="all ranks to hold the same buffers of a model that all of them evaluate",
+        found=f"{count(len(names), 'buffer')} to differ: {listing(names)}",
+        cause=(
+            "they are as each rank's last batch has left them: DDP broadcasts buffers at the beginning of a forward "
+            "through the wrapper, and this evaluation goes round it"
+            if broadcast
+            else "nothing brings the buffers of this model together"
+        ),
+        advice="Broadcast rank 0's buffers before all ranks evaluate, or evaluate on one rank.",
+        where=next((r.where(one.site) for r, one in records if r.rank in odd), None),
+        links=("evaluated", "buffers"),
+    )
+
+
+# --- attributes
+
+
+def _attributes(world: World) -> list[Finding]:
+    """Plain numbers in the model that are not the same: DDP sees parameters and buffers alone."""
+    for number, _ in aligned.wrappers(world):
+        each: list[dict[str, str]] = []
+        last = None
+        for rank in world:
+            mine = [a for a in rank.of(ev.Attributes) if a.wrapper == number]
+            each.append(mine[-1].values if mine else {})
+            last = mine[-1] if mine else last
+        if not all(each) or last is None:
+            continue
+        names = [
+            name
+            for name in each[0]
+            if len({one.get(name) for one in each}) > 1
+            and not any(part in name.rpartition(".")[2].lower() for part in _OWN_AFFAIR)
+        ]
+        if names:
+            values = "; ".join(
+                f"{one.get(names[0], 'none')} on rank {r.rank}" for r, one in zip(world, each, strict=True)
+            )
+            wrapped = next(w for w in world.ranks[0].of(ev.Wrapped) if w.wrapper == number)
+            return [
+                Finding(
+                    check=CHECK,
+                    severity="warning",
+                    ranks=tuple(r.rank for r in world)[1:],
+                    subject=f"{wrapped.kind}.{names[0]}",
+                    expected="the plain attributes of the model to be the same on all ranks",
+                    found=f"{names[0]} to differ: {values}",
+                    cause="it was computed from each rank's own data; DDP broadcasts parameters and buffers, nothing else",
+                    advice="Compute it on one rank and broadcast it, or all-reduce what it is computed from.",
+                    where=world.ranks[0].where(last.site),
+                    links=(f"wrapper {number}", "attributes"),
+                )
+            ]
+    return []

@@ -1,5 +1,165 @@
-"""TODO."""
+"""Every collective that the user's code calls, put on record: what a hang or a race is read from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed.algorithms.join import Join
+
+from ddpcheck.observe import endings, ledger, operands, pulses
+from ddpcheck.observe.calling import call, issued, remember, set_joined, unwatched, wait
+from ddpcheck.observe.membership import group_key
+from ddpcheck.observe.operands import Arguments, Described
+from ddpcheck.observe.patching import around
+
+__all__ = ["call", "issued", "set_joined", "watch"]
+
+_functional_watched = False
 
 
 def watch() -> None:
-    pass
+    """Record every collective from now on."""
+    for name in operands.COLLECTIVES:
+        around(c10d, name, partial(_around, op=name, describe=operands.of_collective))
+    for name in operands.PAIRWISE:
+        around(c10d, name, partial(_around, op=name, describe=operands.of_pair))
+    around(c10d, "new_group", _around_new_group)
+    around(c10d, "init_process_group", _around_init)
+    around(torch._C._distributed_c10d.Work, "wait", _around_wait)
+    around(Join, "__exit__", _around_join)
+    around(endings, "ended", _around_ended)
+    pulses.also(ledger.look)
+
+
+def _around(
+    original: Callable[..., Any], op: str, describe: Callable[[str, Arguments], Described]
+) -> Callable[..., Any]:
+    places = operands.places(original)
+
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        # First of all, so that the compiler sees at once that there is nothing here.
+        if torch.compiler.is_compiling() or unwatched():
+            return original(*args, **kwargs)
+        given = Arguments(places, args, kwargs)
+        group = given.get("group")
+        if not c10d.is_initialized() or _not_a_member(group):
+            return original(*args, **kwargs)
+        waits = not given.get("async_op") and op not in ("isend", "irecv")
+        try:
+            detail, peer = describe(op, given)
+        except Exception:  # arguments that torch will refuse in its own words
+            detail, peer = "", None
+        with call(op, group, detail, peer, waits) as this:
+            result = original(*args, **kwargs)
+            if not waits and this.made is not None:
+                remember(result, this.made)
+            return result
+
+    return collective
+
+
+def _not_a_member(group: Any) -> bool:
+    return group is not None and group is getattr(c10d.GroupMember, "NON_GROUP_MEMBER", None)
+
+
+def _around_wait(original: Callable[..., Any]) -> Callable[..., Any]:
+    def waited(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or unwatched():
+            return original(self, *args, **kwargs)
+        with wait(self):
+            return original(self, *args, **kwargs)
+
+    return waited
+
+
+# --- functional collectives
+
+
+def _watch_functional() -> None:
+    """Record functional collectives, too, once somebody has imported them."""
+    global _functional_watched
+    module = sys.modules.get("torch.distributed._functional_collectives")
+    if module is not None and not _functional_watched:
+        _functional_watched = True
+        for name in operands.FUNCTIONAL:
+            around(module, name, partial(_around_functional, op=name))
+
+
+def _around_functional(original: Callable[..., Any], op: str) -> Callable[..., Any]:
+    places = operands.places(original)
+
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or unwatched():
+            return original(*args, **kwargs)
+        given = Arguments(places, args, kwargs)
+        try:
+            group = _functional_group(given.get("group"))
+            detail, peer = operands.of_functional(op, given)
+        except Exception:
+            group = "?"
+        if group == "?":
+            return original(*args, **kwargs)
+        with call(op, group, detail, peer, waits=False):
+            return original(*args, **kwargs)
+
+    return collective
+
+
+def _functional_group(group: Any) -> str:
+    if isinstance(group, str):
+        group = getattr(c10d, "_resolve_process_group")(group)  # noqa: B009  # a private name
+    return group_key(group) if isinstance(group, c10d.ProcessGroup) else "?"
+
+
+# --- groups
+
+
+def _around_init(original: Callable[..., Any]) -> Callable[..., Any]:
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        ledger.begin_again()
+        _watch_functional()
+        return result
+
+    return init_process_group
+
+
+def _around_new_group(original: Callable[..., Any]) -> Callable[..., Any]:
+    """All ranks make a group, members or not, and wait for each other."""
+
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        ranks = kwargs.get("ranks", args[0] if args else None)
+        if kwargs.get("use_local_synchronization") or not isinstance(ranks, (list, tuple, range, type(None))):
+            return original(*args, **kwargs)
+        with call("new_group", "world", operands.ranks_of(ranks)):
+            return original(*args, **kwargs)
+
+    return new_group
+
+
+def _around_join(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A rank that leaves ``join()`` has waited for all others: a call like any other."""
+
+    def __exit__(self: Any, kind: Any, error: Any, trace: Any) -> Any:
+        if kind is not None or not getattr(self, "_enable", True):
+            return original(self, kind, error, trace)
+        with call("join", getattr(self, "_process_group", None), always=True):
+            return original(self, kind, error, trace)
+
+    return __exit__
+
+
+# --- the end
+
+
+def _around_ended(original: Callable[..., Any]) -> Callable[..., Any]:
+    def ended(*args: Any, **kwargs: Any) -> Any:
+        ledger.tell()
+        return original(*args, **kwargs)
+
+    return ended

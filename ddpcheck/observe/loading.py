@@ -1,5 +1,328 @@
-"""TODO."""
+"""What the DataLoaders of a watched program hand out: loaders, passes, and the content of every batch."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import xxhash
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler, dataloader
+from torch.utils.data.distributed import DistributedSampler
+
+from ddpcheck.evidence import NO_SITE, Inputs, Loader, Pass
+from ddpcheck.observe import endings, recorder, seeding, sites
+from ddpcheck.observe.data import deciding_sampler
+from ddpcheck.observe.passing import Passing, Tally, is_kept, is_told
+from ddpcheck.observe.patching import around
+from ddpcheck.observe.rows import head
+
+_STATE = "_ddpcheck"
+"""The attribute of torch's iterators under which their pass is kept."""
+_INPUT_HEAD = 64 * 1024
+_RANKS = ("rank", "shard_id", "shard_index", "shard", "node_rank")
+_REPLICAS = ("world_size", "num_shards", "num_replicas", "world")
+
+
+class _Known:
+    """A loader that is on record."""
+
+    def __init__(self, loader: DataLoader[Any], number: int, dataset: int) -> None:
+        self.loader = weakref.ref(loader)
+        self.number = number
+        self.dataset = dataset
+        self.passes = 0
+        self.stream = isinstance(loader.dataset, IterableDataset)
+
+
+begun: tuple[int, int] | None = None
+"""Loader and number of the pass that was begun last: a worker that is forked now loads for it."""
+
+_joined = False
+_known: dict[int, _Known] = {}
+"""By the loader's id: one with an equality of its own may have no hash."""
+_loaders = _datasets = 0
+_lines: dict[int, int] = {}
+"""Passes through the loaders of one line."""
+_sampler_sites: dict[int, int] = {}
+_inputs: dict[int, int] = {}
 
 
 def watch() -> None:
-    pass
+    """Record every loader and its passes from now on."""
+    around(DataLoader, "__init__", _around_loader)
+    around(DistributedSampler, "__init__", _around_sampler)
+    around(dataloader._BaseDataLoaderIter, "__init__", _around_iter)
+    around(dataloader._BaseDataLoaderIter, "_next_index", _around_index)
+    around(dataloader._BaseDataLoaderIter, "__next__", _around_next)
+    around(dataloader._MultiProcessingDataLoaderIter, "__init__", _around_workers)
+    around(dataloader._MultiProcessingDataLoaderIter, "_reset", _around_reset)
+
+
+def note_backward() -> None:
+    """backward() was called."""
+    Tally.backwards += 1
+
+
+def set_joined(joined: bool) -> None:
+    """Whether ``with model.join():`` is open: ranks may have different numbers of batches there."""
+    global _joined
+    _joined = joined
+
+
+def note_inputs(wrapper: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """These go into a wrapper's forward in training: the first are looked at, and ever fewer later."""
+    number = _inputs.get(wrapper, 0)
+    _inputs[wrapper] = number + 1
+    writer = recorder.current()
+    if writer is None or not is_told(number, 64):
+        return
+    try:
+        # Tensors of an accelerator would have to be waited for.
+        found = b"".join(_heads([*args, *kwargs.values()], elsewhere=number < 4))
+    except Exception:  # a tensor without memory; a container that fails
+        return
+    if found:
+        digest = xxhash.xxh3_64_digest(found)
+        writer.write(Inputs(**writer.next(), wrapper=wrapper, number=number, digest=digest, site=sites.here()))
+
+
+def _heads(value: Any, elsewhere: bool, depth: int = 0) -> Iterator[bytes]:
+    if isinstance(value, torch.Tensor):
+        if value.layout is torch.strided and (elsewhere or value.device.type == "cpu"):
+            yield head(value, _INPUT_HEAD)
+    elif depth < 4 and isinstance(value, dict):
+        for one in value.values():
+            yield from _heads(one, elsewhere, depth + 1)
+    elif depth < 4 and isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _heads(one, elsewhere, depth + 1)
+
+
+# --- construction
+
+
+def _around_loader(original: Any) -> Any:
+    def __init__(self: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        writer = recorder.current()
+        if writer is not None:
+            _register(writer, self, _made_at(self))
+
+    return __init__
+
+
+def _around_sampler(original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if recorder.current() is not None:
+            _sampler_sites[id(self)] = _made_at(self)
+            weakref.finalize(self, _sampler_sites.pop, id(self), None).atexit = False
+
+    return __init__
+
+
+def _made_at(owner: Any) -> int:
+    """The line that makes an object, and not one of its own constructors."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_name == "__init__" and frame.f_code.co_argcount:
+        if frame.f_locals.get(frame.f_code.co_varnames[0]) is not owner:
+            break
+        frame = frame.f_back
+    return sites.here(frame)
+
+
+def _register(writer: recorder.Recorder, loader: DataLoader[Any], site: int) -> _Known | None:
+    global _loaders
+    try:
+        number, _loaders = _loaders, _loaders + 1
+        known = _Known(loader, number, _dataset_number(loader.dataset))
+        writer.write(_facts(writer, loader, known, site))
+    except Exception:  # a dataset or sampler whose attributes cannot be read
+        return None
+    if id(loader) not in _known:
+        weakref.finalize(loader, _known.pop, id(loader), None).atexit = False
+    _known[id(loader)] = known
+    return known
+
+
+def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, site: int) -> Loader:
+    sampler = deciding_sampler(loader)
+    rank, replicas = _whole(sampler, "rank"), _whole(sampler, "num_replicas")
+    distributed = rank is not None and replicas is not None and not known.stream
+    batches = loader.batch_sampler
+    plain = type(batches) is BatchSampler and not known.stream
+    attributes = getattr(loader.dataset, "__dict__", {})
+    return Loader(
+        **writer.next(),
+        loader=known.number,
+        site=site,
+        dataset=type(loader.dataset).__name__,
+        size=_size(loader.dataset) if not known.stream else None,
+        stream=known.stream,
+        sampler=type(sampler).__name__ if not known.stream else "",
+        distributed=distributed,
+        rank=rank if distributed else None,
+        replicas=replicas if distributed else None,
+        shuffle=_shuffle(sampler),
+        seed=_whole(sampler, "seed"),
+        sampler_drops=distributed and bool(getattr(sampler, "drop_last", False)),
+        batch_size=batches.batch_size if plain and isinstance(batches, BatchSampler) else loader.batch_size,
+        drop_last=bool(loader.drop_last) or bool(getattr(batches, "drop_last", False)),
+        workers=loader.num_workers,
+        dataset_id=known.dataset,
+        sampler_site=_sampler_sites.get(id(sampler), NO_SITE),
+        repeats=getattr(sampler, "replacement", False) is True
+        or any((_whole(sampler, name) or 0) > 1 for name in ("num_repeats", "repeats")),
+        dataset_rank=next((v for name in _RANKS if (v := _plain(attributes, name)) is not None), None),
+        dataset_replicas=next((v for name in _REPLICAS if (v := _plain(attributes, name)) is not None), None),
+    )
+
+
+def _dataset_number(dataset: Any) -> int:
+    """The same number as that of another loader that still has this dataset."""
+    global _datasets
+    for known in list(_known.values()):
+        other = known.loader()
+        if other is not None and other.dataset is dataset:
+            return known.dataset
+    _datasets += 1
+    return _datasets
+
+
+def _size(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except Exception:  # it has no length, or none yet
+        return None
+
+
+def _shuffle(sampler: Any) -> bool | None:
+    if isinstance(sampler, (RandomSampler, SequentialSampler)):
+        return isinstance(sampler, RandomSampler)
+    shuffle = getattr(sampler, "shuffle", None)
+    return shuffle if isinstance(shuffle, bool) else None
+
+
+def _whole(owner: Any, name: str) -> int | None:
+    value = getattr(owner, name, None)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _plain(attributes: dict[str, Any], name: str) -> int | None:
+    value = attributes.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+# --- passes
+
+
+def _around_iter(original: Any) -> Any:
+    def __init__(self: Any, loader: DataLoader[Any], *args: Any, **kwargs: Any) -> None:
+        writer = recorder.current()
+        site = sites.here() if writer is not None else NO_SITE
+        original(self, loader, *args, **kwargs)
+        if writer is not None:
+            _begin(writer, self, loader, site)
+
+    return __init__
+
+
+def _around_reset(original: Any) -> Any:
+    def _reset(self: Any, loader: DataLoader[Any], first_iter: bool = False) -> None:
+        writer = recorder.current()
+        if writer is not None and not first_iter:  # the workers of the pass before go on
+            _begin(writer, self, loader, sites.here())
+        original(self, loader, first_iter)
+
+    return _reset
+
+
+def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], site: int) -> None:
+    global begun
+    known = _known.get(id(loader))
+    if known is None or known.loader() is not loader:
+        known = _register(writer, loader, site)
+    if known is None:
+        return
+    number, known.passes = known.passes, known.passes + 1
+    line = _lines[site] = _lines.get(site, -1) + 1
+    # Where every epoch has a loader of its own, it is the line that comes again and again.
+    told = is_told(number, 3) and is_told(line, 64)
+    in_order = bool(getattr(iterator, "_in_order", True)) or loader.num_workers == 0
+    passing = Passing(known.number, number, not known.stream and in_order, told)
+    slot: list[Passing] | None = iterator.__dict__.get(_STATE)
+    if slot is None:
+        slot = [passing]
+        setattr(iterator, _STATE, slot)
+        weakref.finalize(iterator, _let_go, slot).atexit = False
+    else:
+        slot[0].end(exhausted=False)
+        slot[0] = passing
+    begun = (known.number, number)
+    seeded, seed = seeding.last("torch") if loader.generator is None else (NO_SITE, "")
+    base_seed = getattr(iterator, "_base_seed", None)
+    if is_kept(number):
+        writer.write(
+            Pass(
+                **writer.next(),
+                loader=known.number,
+                number=number,
+                site=site,
+                epoch=_whole(deciding_sampler(loader), "epoch"),
+                base_seed=base_seed if isinstance(base_seed, int) else None,
+                grad=torch.is_grad_enabled(),
+                joined=_joined,
+                seeded=seeded,
+                seed=seed,
+            )
+        )
+
+
+def _let_go(slot: list[Passing]) -> None:
+    slot[0].end(exhausted=False)
+
+
+def _around_workers(original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        endings.data_workers.update(worker.pid for worker in getattr(self, "_workers", ()) if worker.pid is not None)
+
+    return __init__
+
+
+# --- batches
+
+
+def _around_index(original: Any) -> Any:
+    def _next_index(self: Any) -> Any:
+        index = original(self)
+        slot: list[Passing] | None = self.__dict__.get(_STATE)
+        if slot is not None:
+            slot[0].ask(index)
+        return index
+
+    return _next_index
+
+
+def _around_next(original: Any) -> Any:
+    def __next__(self: Any) -> Any:
+        slot: list[Passing] | None = self.__dict__.get(_STATE)
+        if slot is None or recorder.current() is None:
+            return original(self)
+        passing = slot[0]
+        passing.count()
+        before, Tally.handing = Tally.handing, passing
+        try:
+            batch = original(self)
+        except StopIteration:
+            passing.end(exhausted=True)
+            raise
+        finally:
+            Tally.handing = before
+        passing.hand(batch)
+        return batch
+
+    return __next__

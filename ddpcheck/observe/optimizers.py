@@ -1,5 +1,323 @@
-"""TODO."""
+"""Every optimizer step: the gradients on entry, parameters and state on exit, learning rates and scale."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from typing import Any
+
+import torch
+from torch.optim import lr_scheduler
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from ddpcheck.evidence import NO_SITE, Optimizer, Parameter, Scheduled, Step, Usage
+from ddpcheck.observe import collectives, names, quick, recorder, sites
+from ddpcheck.observe.pace import Pace, is_due
+from ddpcheck.observe.patching import around
+from ddpcheck.observe.usage import WRAPPERS, Wrapper
+from ddpcheck.observe.wrappers import BACKWARDS, inside_forward, note_attributes, note_buffers
+
+
+class Watched:
+    """One optimizer, from step to step."""
+
+    def __init__(self, number: int, site: int) -> None:
+        self.number = number
+        self.site = site
+        self.steps = 0
+        self.known: tuple[int, ...] = ()
+        """The parameters, by identity, as they were described last."""
+        self.parameters: list[torch.Tensor] = []
+        self.wrappers: list[Wrapper] = []
+        self.before: dict[int, dict[str, int]] = {}
+        """The counts of each wrapper at the last step."""
+        self.pace, self.whole_pace = Pace(), Pace()
+        self.scaler: weakref.ref[Any] | None = None
+        self.entry: tuple[bytes, bool, list[Usage], float, int] | None = None
+        self.collectives = 0
+        self.attributes_told = False
+        self.inner = False
+
+
+_watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
+_made = 0
+_stepping: list[int] = []
+"""The optimizers whose step is under way, outermost first: some step others."""
 
 
 def watch() -> None:
-    pass
+    """Watch every optimizer, scheduler and scaler from now on."""
+    around(torch.optim.Optimizer, "__init__", _around_init)
+    register_optimizer_step_pre_hook(_before)
+    register_optimizer_step_post_hook(_after)
+    _watch_schedulers()
+    scaler = getattr(torch.amp, "GradScaler", None)
+    if scaler is not None:
+        around(scaler, "step", _around_scaler_step)
+
+
+def _around_init(original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if recorder.current() is not None and not _stepping:
+            _take_up(self, sites.here())
+        original(self, *args, **kwargs)
+
+    return __init__
+
+
+def _take_up(optimizer: Any, site: int) -> Watched:
+    global _made
+    known = _watched.get(optimizer)
+    if known is None:
+        known = _watched[optimizer] = Watched(_made, site)
+        _made += 1
+    return known
+
+
+# --- on entry
+
+
+def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
+    writer = recorder.current()
+    if writer is None or torch.compiler.is_compiling():
+        return
+    if id(optimizer) in _stepping:  # its last step has raised
+        del _stepping[_stepping.index(id(optimizer)) :]
+    _stepping.append(id(optimizer))
+    if len(_stepping) > 1:
+        return
+    it = _take_up(optimizer, NO_SITE)
+    it.entry = None
+    began = time.perf_counter()
+    site = sites.here()
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    identities = tuple(map(id, parameters))
+    if identities != it.known:
+        it.parameters, it.known = parameters, identities
+        with recorder.silence():
+            _describe(writer, optimizer, it, site)
+    usage = [wrapper.since(it.before.get(wrapper.number, {})) for wrapper in it.wrappers]
+    gradients, whole = b"", False
+    closure = bool(args and len(args) > 1 and args[1] is not None) or kwargs.get("closure") is not None
+    stride = writer.stride("Step")
+    if not closure and it.steps % stride == 0 and (it.pace.is_due(it.steps) or it.whole_pace.is_due(it.steps)):
+        whole = it.whole_pace.is_due(it.steps)
+        with recorder.silence():
+            gradients = quick.digests([p.grad for p in it.parameters], None if whole else it.steps)
+    it.entry = (gradients, whole, usage, time.perf_counter() - began, site)
+
+
+def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int) -> None:
+    WRAPPERS.look_again()
+    described = []
+    wrappers: dict[int, Wrapper] = {}
+    for place, parameter in enumerate(it.parameters):
+        owner = WRAPPERS.owner(parameter)
+        name, in_module = names.name_of(parameter)
+        ignored = False
+        if owner is not None:
+            name, wrapper = owner
+            in_module = True
+            wrappers[wrapper.number] = wrapper
+            ddp = wrapper.ddp()
+            ignored = ddp is not None and name in getattr(ddp, "parameters_to_ignore", ())
+        described.append(
+            Parameter(
+                name=name or f"parameter {place}",
+                kind=quick.kind(parameter),
+                wrapper=owner[1].number if owner is not None else None,
+                reduced=WRAPPERS.is_reduced(parameter),
+                ignored=ignored,
+                shared=parameter.device.type == "cpu" and parameter.is_shared(),  # type: ignore[no-untyped-call]
+                in_module=in_module,
+            )
+        )
+    it.wrappers = [wrappers[number] for number in sorted(wrappers)]
+    it.inner = inside_forward()
+    writer.write(
+        Optimizer(
+            **writer.next(),
+            optimizer=it.number,
+            kind=type(optimizer).__name__,
+            site=it.site or site,
+            parameters=described,
+            sharded=type(optimizer).__name__ == "ZeroRedundancyOptimizer",
+            values=quick.digests(it.parameters),
+            inner=it.inner,
+        )
+    )
+    if not it.attributes_told:
+        it.attributes_told = True
+        for wrapper in it.wrappers:
+            note_attributes(writer, wrapper, site)
+
+
+# --- on exit
+
+
+def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if id(optimizer) not in _stepping:
+        return
+    outermost = _stepping[0] == id(optimizer)
+    del _stepping[_stepping.index(id(optimizer)) :]
+    writer = recorder.current()
+    it = _watched.get(optimizer)
+    if not outermost or writer is None or it is None or it.entry is None:
+        return
+    began = time.perf_counter()
+    gradients, whole, usage, spent, site = it.entry
+    number, it.steps, it.entry = it.steps, it.steps + 1, None
+    looked = bool(gradients)
+    issued = collectives.issued()
+    if looked:
+        with recorder.silence():
+            parameters = quick.digests(it.parameters, None if whole else number)
+            state = _state(optimizer, it) if whole else ""
+            nonfinite = _nonfinite(it.parameters) if whole and number < 4 else []
+    else:
+        parameters, state, nonfinite = b"", "", []
+    if looked or _telling(usage, it) or number % writer.stride("Step") == 0:
+        writer.write(
+            Step(
+                **writer.next(),
+                optimizer=it.number,
+                number=number,
+                site=site,
+                gradients=gradients,
+                parameters=parameters,
+                whole=whole,
+                state=state,
+                rates=[float(group.get("lr", 0.0)) for group in optimizer.param_groups],
+                scale=_scale(it),
+                usage=usage,
+                backwards=BACKWARDS.count,
+                backward_site=BACKWARDS.site,
+                nonfinite=nonfinite,
+                collectives=issued - it.collectives,
+            )
+        )
+    it.collectives = issued
+    for wrapper in it.wrappers:
+        it.before[wrapper.number] = dict(wrapper.counts)
+        wrapper.stepped()
+        if looked:
+            note_buffers(writer, wrapper, "step")
+    BACKWARDS.count = 0
+    _steps_of[optimizer] = _steps_of.get(optimizer, 0) + 1
+    cost = spent + time.perf_counter() - began
+    if whole:
+        it.whole_pace.spent(cost, number)
+    elif looked:
+        it.pace.spent(cost, number)
+    BACKWARDS.look = it.whole_pace.is_due(it.steps)
+
+
+def _telling(usage: list[Usage], it: Watched) -> bool:
+    """A step that says something without digests: nothing was armed, or more than once."""
+    return any(u.armed != 1 or u.reached != 1 for u in usage) and is_due(it.steps)
+
+
+def _state(optimizer: Any, it: Watched) -> str:
+    """A digest of the state for each of its keys, over all parameters."""
+    parts: dict[str, list[torch.Tensor]] = {}
+    plain: dict[str, list[str]] = {}
+    for parameter in it.parameters:
+        for key, value in optimizer.state.get(parameter, {}).items():
+            if isinstance(value, torch.Tensor):
+                parts.setdefault(str(key), []).append(value)
+            elif isinstance(value, (int, float)):
+                plain.setdefault(str(key), []).append(repr(value))
+    said = {key: quick.digests(values).hex() for key, values in parts.items()}
+    shown = {key: _short(value) for key, value in said.items()}
+    shown |= {key: _short(" ".join(values)) for key, values in plain.items()}
+    return " ".join(f"{key}={value}" for key, value in sorted(shown.items()))
+
+
+def _short(text: str) -> str:
+    return quick.text_digest(text)
+
+
+def _nonfinite(parameters: list[torch.Tensor]) -> list[int]:
+    return [
+        place
+        for place, p in enumerate(parameters)
+        if p.grad is not None and p.grad.device.type == "cpu" and not p.grad.is_sparse and not _finite(p.grad)
+    ]
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    return bool(torch.isfinite(tensor.detach()).all())
+
+
+# --- scaler and schedulers
+
+
+def _around_scaler_step(original: Any) -> Any:
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.current() is not None:
+            _take_up(optimizer, NO_SITE).scaler = weakref.ref(self)
+        return original(self, optimizer, *args, **kwargs)
+
+    return step
+
+
+def _scale(it: Watched) -> float | None:
+    scaler = it.scaler() if it.scaler is not None else None
+    scale = getattr(scaler, "_scale", None)
+    if isinstance(scale, torch.Tensor) and scale.device.type == "cpu":  # elsewhere, asking would wait for the device
+        return float(scale)
+    return None
+
+
+_steps_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_runs: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+"""By scheduler: its optimizer's steps at the last call, calls since, and the line."""
+_bursts: dict[tuple[str, int, int], int] = {}
+_depth = 0
+
+
+def _watch_schedulers() -> None:
+    seen = set()
+    for name in dir(lr_scheduler):
+        kind = getattr(lr_scheduler, name)
+        if isinstance(kind, type) and "step" in kind.__dict__ and kind not in seen:
+            seen.add(kind)
+            around(kind, "step", _around_scheduler_step)
+
+
+def _around_scheduler_step(original: Any) -> Any:
+    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        global _depth
+        if _depth == 0 and recorder.current() is not None and getattr(self, "last_epoch", -1) >= 0:
+            _note_scheduled(self)
+        _depth += 1
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _depth -= 1
+
+    return step
+
+
+def _note_scheduled(scheduler: Any) -> None:
+    """Count the calls that follow each other with no step of the optimizer between."""
+    optimizer = getattr(scheduler, "optimizer", None)
+    steps = _steps_of.get(optimizer, 0) if optimizer is not None else 0
+    if steps == 0:
+        return
+    site = sites.here()
+    run = _runs.get(scheduler)
+    if run is not None and run[0] == steps and run[2] == site:
+        run[1] += 1
+        return
+    if run is not None and run[1] > 1:
+        _tell(scheduler, run[1], run[2])
+    _runs[scheduler] = [steps, 1, site]
+
+
+def _tell(scheduler: Any, times: int, site: int) -> None:
+    key = (type(scheduler).__name__, times, site)
+    _bursts[key] = bursts = _bursts.get(key, 0) + 1
+    writer = recorder.current()
+    if writer is not None and is_due(bursts):
+        writer.write(Scheduled(**writer.next(), kind=key[0], times=times, site=site, bursts=bursts))

@@ -57,7 +57,11 @@ def _look_again_and_again() -> None:
         pending = _pending
         # A call is only told of once it has lasted: a rank at work passes many between two looks.
         number = pending[0] if pending is not None and time.monotonic() - pending[1] > PERIOD else None
-        here = (sites.here(frame) if frame is not None else 0, frame.f_code.co_name if frame is not None else "", number)
+        here = (
+            sites.here(frame) if frame is not None else 0,
+            frame.f_code.co_name if frame is not None else "",
+            number,
+        )
         if here != told:
             told = here
             writer.write(

@@ -26,9 +26,20 @@ def patch() -> None:
     if _patched:
         return
     _patched = True
-    from ddpcheck.observe import collectives, endings, files, loading, membership, optimizers, streams, wrappers
+    from ddpcheck.observe import (
+        collectives,
+        endings,
+        evaluating,
+        files,
+        loading,
+        membership,
+        names,
+        optimizers,
+        streams,
+        wrappers,
+    )
 
-    for probe in (endings, membership, collectives, wrappers, optimizers, loading, streams, files):
+    for probe in (endings, membership, collectives, names, wrappers, evaluating, optimizers, loading, streams, files):
         probe.watch()
     os.register_at_fork(after_in_child=_forked)
 

@@ -1,5 +1,389 @@
-"""TODO."""
+"""DistributedDataParallel, watched: how it is built, which forwards arm it, and which backwards it reduces."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+import torch
+from torch.nn.modules import module as nn_module
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import distributed as ddp_module
+
+from ddpcheck.evidence import NO_SITE, Attributes, Moved, Replaced, Synced, Tensors, Wrapped
+from ddpcheck.observe import collectives, loading, quick, recorder, sites, streams
+from ddpcheck.observe.membership import group_key
+from ddpcheck.observe.patching import around
+from ddpcheck.observe.pace import is_due
+from ddpcheck.observe.usage import WRAPPERS, Wrapper
+
+_inside = 0
+"""Forwards through wrappers that are under way: an optimizer that steps in there is one of the model's own."""
+
+_wrapped_parts: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The modules inside of wrappers: what is registered in them later, the reducers do not know."""
+
+_roots: weakref.WeakKeyDictionary[Any, Wrapper] = weakref.WeakKeyDictionary()
+"""Wrappers, and the modules directly inside of them."""
 
 
 def watch() -> None:
-    pass
+    """Watch every wrapper from now on."""
+    around(DistributedDataParallel, "__init__", _around_init)
+    around(DistributedDataParallel, "_pre_forward", _around_pre_forward)
+    around(DistributedDataParallel, "_post_forward", _around_post_forward)
+    around(DistributedDataParallel, "no_sync", _around_no_sync)
+    around(torch.autograd, "backward", _around_backward)
+    around(torch.nn.Module, "_apply", _around_apply)
+    DistributedDataParallel.module = property(_module)  # type: ignore[assignment]
+    nn_module.register_module_parameter_registration_hook(_registered)
+    _watch_join()
+
+
+def inside_forward() -> bool:
+    """Whether a forward through some wrapper is under way."""
+    return _inside > 0
+
+
+def _busy() -> bool:
+    return recorder.current() is None or torch.compiler.is_compiling()
+
+
+# --- construction
+
+
+def _around_init(original: Any) -> Any:
+    def __init__(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        writer = recorder.current()
+        if writer is None:
+            return original(self, module, *args, **kwargs)
+        site = sites.here()
+        number = len(WRAPPERS.all)
+        with collectives.call("ddp-construct", group_key(kwargs.get("process_group")), f"wrapper {number}"):
+            original(self, module, *args, **kwargs)
+        wrapper = WRAPPERS.add(self)
+        wrapper.group = group_key(self.process_group)
+        _roots[self] = _roots[self.module] = wrapper
+        for part in self.module.modules():
+            _wrapped_parts.add(part)
+        with recorder.silence():
+            record = _describe(writer, self, wrapper, site)
+        writer.write(record)
+
+    return __init__
+
+
+def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) -> Wrapped:
+    parameters = dict(ddp.module.named_parameters())
+    buffers = dict(ddp.module.named_buffers())
+    owners, local = _owners_of_buffers(ddp.module)
+    names = {id(p): n for n, p in parameters.items()}
+    ids = ddp.device_ids
+    return Wrapped(
+        **writer.next(),
+        wrapper=wrapper.number,
+        kind=type(ddp.module).__name__,
+        site=site,
+        parameters=tensors(parameters),
+        buffers=tensors(buffers),
+        buffer_owners=[owners.get(n, "") for n in buffers],
+        local_buffers=[n for n in buffers if n in local],
+        order=[names.get(id(p), "?") for p in ddp._module_parameters],
+        ignored=sorted(str(n) for n in getattr(ddp, "parameters_to_ignore", ())),
+        broadcast_buffers=bool(ddp.broadcast_buffers),
+        static_graph=bool(ddp.static_graph),
+        find_unused=bool(ddp.find_unused_parameters),
+        devices=sorted({str(p.device) for p in parameters.values()}),
+        device_ids=[int(getattr(d, "index", d) or 0) for d in ids] if ids else None,
+        shared=[n for n, p in parameters.items() if p.device.type == "cpu" and p.is_shared()],
+        attributes=attributes(ddp.module),
+        group=wrapper.group,
+    )
+
+
+def tensors(named: dict[str, torch.Tensor], turn: int | None = None) -> Tensors:
+    """Names, kinds and digests."""
+    return Tensors(
+        names=list(named), kinds=[quick.kind(t) for t in named.values()], digests=quick.digests(named.values(), turn)
+    )
+
+
+def _owners_of_buffers(module: Any) -> tuple[dict[str, str], set[str]]:
+    owners, local = {}, set()
+    for prefix, part in module.named_modules():
+        for name in part._buffers:
+            full = f"{prefix}.{name}" if prefix else name
+            owners[full] = type(part).__name__
+            if name in part._non_persistent_buffers_set:
+                local.add(full)
+    return owners, local
+
+
+def attributes(module: Any) -> dict[str, str]:
+    """The plain numbers and text that a user's own modules keep, by their path."""
+    found = {}
+    for prefix, part in module.named_modules():
+        if type(part).__module__.partition(".")[0] == "torch" and prefix:
+            continue
+        for name, value in vars(part).items():
+            if name.startswith("_") or name == "training" or not isinstance(value, (bool, int, float, str)):
+                continue
+            found[f"{prefix}.{name}" if prefix else name] = repr(value)[:80]
+            if len(found) >= 200:
+                return found
+    return found
+
+
+def note_attributes(writer: recorder.Recorder, wrapper: Wrapper, site: int) -> None:
+    """Write down the attributes as they are at the first step."""
+    ddp = wrapper.ddp()
+    if ddp is not None:
+        writer.write(Attributes(**writer.next(), wrapper=wrapper.number, values=attributes(ddp.module), site=site))
+
+
+# --- forward
+
+
+def _around_pre_forward(original: Any) -> Any:
+    def _pre_forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+        global _inside
+        if _busy():
+            return original(self, *inputs, **kwargs)
+        wrapper = WRAPPERS.all.get(self)
+        writer = recorder.current()
+        if wrapper is None or writer is None:
+            return original(self, *inputs, **kwargs)
+        training = torch.is_grad_enabled()
+        syncs = bool(self.will_sync_module_buffers())
+        with _call("ddp-buffers", wrapper) if syncs else nullcontext():
+            result = original(self, *inputs, **kwargs)
+        if syncs:
+            note_buffers(writer, wrapper, "broadcast")
+        if training:
+            wrapper.forward_site = sites.here()
+            loading.note_inputs(wrapper.number, inputs, kwargs)
+            streams.forward_begins(wrapper.number)
+        _inside += 1
+        return result
+
+    return _pre_forward
+
+
+def _around_post_forward(original: Any) -> Any:
+    def _post_forward(self: Any, output: Any) -> Any:
+        global _inside
+        if _busy():
+            return original(self, output)
+        wrapper = WRAPPERS.all.get(self)
+        writer = recorder.current()
+        if wrapper is None or writer is None:
+            return original(self, output)
+        _inside = max(0, _inside - 1)
+        training = torch.is_grad_enabled()
+        if training:
+            streams.forward_ends(wrapper.number)
+        elif not self.training and not self.will_sync_module_buffers():
+            note_buffers(writer, wrapper, "evaluation")
+        result = original(self, output)
+        if training:
+            _armed(self, wrapper, result)
+        return result
+
+    return _post_forward
+
+
+def _armed(ddp: Any, wrapper: Wrapper, output: Any) -> None:
+    counts = wrapper.counts
+    counts["forwards"] += 1
+    if wrapper.depth:
+        counts["no_sync_forwards"] += 1
+    flag = bool(ddp.require_backward_grad_sync)
+    wrapper.unarmed_flag = None if wrapper.depth else flag
+    if not flag:
+        return
+    counts["armed"] += 1
+    wrapper.armed_now = True
+    found = [t for t in ddp_module._find_tensors(output) if isinstance(t, torch.Tensor) and t.grad_fn is not None][:4]  # type: ignore[no-untyped-call]
+    if not found:  # an object of the user's own: nothing to see
+        counts["reached"] += 1
+        return
+    told = [False]
+    seen = weakref.ref(wrapper)
+
+    def reached(_: Any) -> None:
+        it = seen()
+        if it is not None and not told[0]:
+            told[0] = True
+            it.counts["reached"] += 1
+            it.armed_now = False
+
+    for tensor in found:
+        tensor.register_hook(reached)
+
+
+def note_buffers(writer: recorder.Recorder, wrapper: Wrapper, moment: Any) -> None:
+    """Digests of a wrapper's buffers at one of the moments that are compared."""
+    ddp = wrapper.ddp()
+    number = wrapper.synced[moment]
+    wrapper.synced[moment] += 1
+    if ddp is None or not is_due(number):
+        return
+    buffers = [b for _, b in ddp.module.named_buffers()]
+    if buffers:
+        with recorder.silence():
+            digests = quick.digests(buffers)
+        writer.write(
+            Synced(
+                **writer.next(),
+                wrapper=wrapper.number,
+                moment=moment,
+                number=number,
+                digests=digests,
+                site=sites.here(),
+            )
+        )
+
+
+def _call(op: str, wrapper: Wrapper) -> AbstractContextManager[Any]:
+    return collectives.call(op, wrapper.group, f"wrapper {wrapper.number}")
+
+
+# --- backward
+
+
+def _around_backward(original: Any) -> Any:
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        writer = recorder.current()
+        if writer is None or torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        loading.note_backward()
+        site = sites.here()
+        armed = []
+        for ddp, wrapper in list(WRAPPERS.all.items()):
+            wrapper.backward_site = site
+            flag = bool(ddp.require_backward_grad_sync)
+            if wrapper.unarmed_flag is not None and flag != wrapper.unarmed_flag:
+                wrapper.sync_flag_site = site
+            if wrapper.armed_now and flag:
+                armed.append(wrapper)
+        BACKWARDS.note(site)
+        if not armed:
+            return original(*args, **kwargs)
+        # Reductions overlap with the backward itself: together they are one event.
+        with ExitStack() as stack:
+            for wrapper in armed:
+                stack.enter_context(_call("ddp-gradients", wrapper))
+            result = original(*args, **kwargs)
+        for wrapper in armed:
+            wrapper.counts["backwards"] += 1
+            wrapper.lines[site] += 1
+            if BACKWARDS.look:
+                wrapper.after = wrapper.gradients(None)
+        return result
+
+    return backward
+
+
+class Backwards:
+    """backward() calls since the last step of any optimizer."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.site = NO_SITE
+        self.look = True
+        """The gradients are looked at when a backward ends, too: set for the first steps, and now and then."""
+
+    def note(self, site: int) -> None:
+        self.count += 1
+        self.site = site
+
+
+BACKWARDS = Backwards()
+
+
+# --- what else matters to a wrapper
+
+
+def _module(self: Any) -> Any:
+    """``ddp.module``; who takes it in training may be about to go round the wrapper."""
+    modules = self.__dict__.get("_modules")
+    if modules is None or "module" not in modules:
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute 'module'")
+    frame = sys._getframe(1)
+    if not torch.compiler.is_compiling() and torch.is_grad_enabled() and sites.is_users(frame.f_code):
+        wrapper = WRAPPERS.all.get(self)
+        if wrapper is not None:
+            wrapper.bare_site = sites.here(frame)
+    return modules["module"]
+
+
+def _around_no_sync(original: Any) -> Any:
+    class NoSync:
+        """DDP's own block, counted."""
+
+        def __init__(self, ddp: Any) -> None:
+            self._wrapper = WRAPPERS.all.get(ddp)
+            self._own = original(ddp)
+
+        def __enter__(self) -> Any:
+            if self._wrapper is not None and recorder.current() is not None:
+                self._wrapper.counts["no_sync"] += 1
+                self._wrapper.no_sync_site = sites.here()
+                self._wrapper.depth += 1
+            return self._own.__enter__()
+
+        def __exit__(self, *error: Any) -> Any:
+            if self._wrapper is not None:
+                self._wrapper.depth = max(0, self._wrapper.depth - 1)
+            return self._own.__exit__(*error)
+
+    def no_sync(self: Any) -> Any:
+        return NoSync(self)
+
+    return no_sync
+
+
+def _around_apply(original: Any) -> Any:
+    def _apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        wrapper = _roots.get(self) if _roots else None
+        writer = recorder.current()
+        if wrapper is not None and writer is not None:
+            name = sys._getframe(1).f_code.co_name
+            writer.write(Moved(**writer.next(), wrapper=wrapper.number, site=sites.here(), function=name))
+        return original(self, *args, **kwargs)
+
+    return _apply
+
+
+def _registered(module: Any, name: str, parameter: Any) -> None:
+    if parameter is not None and module in _wrapped_parts:
+        writer = recorder.current()
+        if writer is not None:
+            writer.write(Replaced(**writer.next(), name=f"{type(module).__name__}.{name}", site=sites.here()))
+
+
+def _watch_join() -> None:
+    from torch.distributed.algorithms.join import Join
+
+    def entering(original: Any) -> Any:
+        def __enter__(self: Any) -> Any:
+            loading.set_joined(True)
+            collectives.set_joined(True)
+            return original(self)
+
+        return __enter__
+
+    def leaving(original: Any) -> Any:
+        def __exit__(self: Any, *error: Any) -> Any:
+            with recorder.silence():
+                result = original(self, *error)
+            loading.set_joined(False)
+            collectives.set_joined(False)
+            return result
+
+        return __exit__
+
+    around(Join, "__enter__", entering)
+    around(Join, "__exit__", leaving)

@@ -20,9 +20,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
-import torch.distributed
-from torch.nn.parallel import DistributedDataParallel
+from ddpcheck.ranks.preload import import_torch
+
+import_torch()
+
+import torch  # noqa: E402
+import torch.distributed  # noqa: E402
 
 from ddpcheck.checks.judging import judge_world
 from ddpcheck.checks.waiting import certain
@@ -32,7 +35,6 @@ from ddpcheck.evidence import Began, ChildEnded
 from ddpcheck.observe import recorder, watching
 from ddpcheck.run.folder import Folder
 
-assert DistributedDataParallel is not None
 PATIENCE = 30.0
 AFTER_FAILURE = 1.5
 """Seconds that the other ranks go on after one has failed; torchrun looks ten times a second, and then ends them."""

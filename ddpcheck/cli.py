@@ -1,0 +1,78 @@
+"""The command ``ddpcheck``: run a script, list the checks, explain one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+USAGE = """usage: ddpcheck run [options of torchrun and ddpcheck] SCRIPT [arguments of the script]
+       ddpcheck checks
+       ddpcheck explain ID
+
+Knows whether distributed training is right: runs a training script in torchrun's place and says which
+invariants held, which were broken, on which rank, by which line. `ddpcheck run --help` lists the options."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says; the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command, rest = (given[0], given[1:]) if given else ("", [])
+    if command in ("-h", "--help", "help"):
+        print(USAGE)
+        return 0
+    if command == "--version":
+        from ddpcheck.verdict import installed
+
+        print(f"ddpcheck {installed()['ddpcheck']}")
+        return 0
+    if command == "run":
+        return _run(rest)
+    if command == "checks":
+        return _checks()
+    if command == "explain":
+        return _explain(rest)
+    wrong = f"there is no command {command!r}" if command else "no command was given"
+    print(f"ddpcheck: {wrong}; the commands are run, checks and explain", file=sys.stderr)
+    return 2
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        from ddpcheck.run.command import run
+
+        return run(arguments)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        print("ddpcheck itself failed; please report this, with the lines above", file=sys.stderr)
+        return 4
+
+
+def _checks() -> int:
+    from ddpcheck.catalogue import CHECKS
+
+    width = max(map(len, CHECKS))
+    for check, holds in CHECKS.items():
+        print(f"{check:<{width}}  {holds}")
+    return 0
+
+
+def _explain(arguments: list[str]) -> int:
+    from ddpcheck.catalogue import CHECKS
+    from ddpcheck.explanations import text_of_check, unknown
+
+    if len(arguments) != 1:
+        print("ddpcheck explain: name one check, as in `ddpcheck explain gradient-sync`", file=sys.stderr)
+        return 2
+    if arguments[0] not in CHECKS:
+        print(f"ddpcheck explain: {unknown(arguments[0])}", file=sys.stderr)
+        return 2
+    print(text_of_check(arguments[0]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

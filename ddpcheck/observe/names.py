@@ -1,0 +1,34 @@
+"""The names of parameters that no wrapper knows: where they were registered."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.nn.modules import module as nn_module
+
+_registered: dict[int, tuple[weakref.ref[torch.Tensor], weakref.ref[Any], str]] = {}
+
+
+def watch() -> None:
+    """Remember the module and the name of every parameter that is registered from now on."""
+    nn_module.register_module_parameter_registration_hook(_note)
+
+
+def _note(module: Any, name: str, parameter: Any) -> None:
+    if isinstance(parameter, torch.Tensor):
+        key = id(parameter)
+        _registered[key] = (weakref.ref(parameter), weakref.ref(module), name)
+        weakref.finalize(parameter, _registered.pop, key, None).atexit = False
+
+
+def name_of(parameter: torch.Tensor) -> tuple[str, bool]:
+    """``Linear.weight``, and whether that module still has it; nothing for one that was never registered."""
+    found = _registered.get(id(parameter))
+    if found is None or found[0]() is not parameter:
+        return "", False
+    module = found[1]()
+    if module is None:
+        return found[2], False
+    return f"{type(module).__name__}.{found[2]}", module._parameters.get(found[2]) is parameter

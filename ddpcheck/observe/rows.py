@@ -1,0 +1,171 @@
+"""A fingerprint for each sample of a collated batch, straight from memory: cheap enough for every batch."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import xxhash
+
+from ddpcheck.observe.fingerprint import fingerprint
+
+HEAD = 16 * 1024
+"""The bytes of a long row that are looked at."""
+_PIECE = HEAD // 8
+_LABELS = ("labels", "label", "targets", "target", "y")
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+
+class Rows(NamedTuple):
+    """The fingerprints of a batch's samples, eight bytes each, and those of their last parts."""
+
+    samples: int
+    prints: bytes
+    labels: bytes
+
+
+def fingerprints(batch: Any, samples: int | None = None, places: Sequence[int] | None = None) -> Rows | None:
+    """Fingerprint the samples at these places of a batch (all of them, by default).
+
+    None for a batch that cannot be taken apart into so many samples. Zeros at
+    the end of a row do not count: a sample is padded to the longest of its batch.
+    """
+    found = _length(batch)
+    if not found or (samples is not None and found != samples):
+        return None
+    wanted = range(found) if places is None else places
+    column = _column(batch, found, wanted)
+    if column is None:
+        return None
+    part = _last_part(batch)
+    labels = _column(part, found, wanted) if part is not None else None
+    return Rows(found, b"".join(column), b"".join(labels or ()))
+
+
+def head(tensor: torch.Tensor, size: int) -> bytes:
+    """A digest of a tensor's first bytes."""
+    plain = tensor.detach()
+    if plain.device.type != "cpu" or not plain.is_contiguous():
+        plain = plain.flatten()[: size // plain.element_size()].cpu()
+    return xxhash.xxh3_64_digest(_memory(plain, min(size, plain.numel() * plain.element_size())))
+
+
+# --- parts
+
+
+def _length(batch: Any, depth: int = 0) -> int | None:
+    """How many samples a batch has: the first dimension of its first part that has one."""
+    if hasattr(batch, "shape"):
+        return int(batch.shape[0]) if len(batch.shape) else None
+    if depth > 4:
+        return None
+    if isinstance(batch, Mapping):
+        parts = list(batch.values())
+    elif isinstance(batch, (list, tuple)):
+        if batch and (isinstance(batch[0], _PLAIN) or not _collated(batch)):
+            return len(batch)
+        parts = list(batch)
+    else:
+        return None
+    return next((n for part in parts if (n := _length(part, depth + 1)) is not None), None)
+
+
+def _collated(parts: Sequence[Any]) -> bool:
+    """Whether these are the parts of a batch, and not its samples: all have one length."""
+    lengths = {_length(part, 1) for part in parts} - {None}
+    return len(lengths) == 1 and not all(isinstance(part, Mapping) for part in parts)
+
+
+def _last_part(batch: Any) -> Any:
+    if isinstance(batch, Mapping):
+        named = next((batch[name] for name in _LABELS if name in batch), None)
+        return named if named is not None or len(batch) < 2 else list(batch.values())[-1]
+    if isinstance(batch, (list, tuple)) and len(batch) > 1 and _collated(batch):
+        return batch[-1]
+    return None
+
+
+# --- digests, sample by sample
+
+
+def _column(value: Any, samples: int, places: Sequence[int]) -> list[bytes] | None:
+    """A digest of the part of a value that belongs to each sample; None if it is not divided by samples."""
+    if isinstance(value, torch.Tensor):
+        return _of_tensor(value, samples, places)
+    if hasattr(value, "__array_interface__"):
+        return _of_array(value, samples, places)
+    if isinstance(value, Mapping):
+        return _together([_column(part, samples, places) for part in value.values()])
+    if isinstance(value, (list, tuple)):
+        if _length(value, 1) == samples and (not value or _collated(value)) and not isinstance(value[0], _PLAIN):
+            return _together([_column(part, samples, places) for part in value])
+        if len(value) == samples:
+            return [bytes.fromhex(fingerprint(value[place])) for place in places]
+    return None
+
+
+def _together(columns: list[list[bytes] | None]) -> list[bytes] | None:
+    """One digest for each sample, of all its parts."""
+    known = [column for column in columns if column is not None]
+    if len(known) < 2:
+        return known[0] if known else None
+    return [xxhash.xxh3_64_digest(b"".join(parts)) for parts in zip(*known, strict=True)]
+
+
+def _of_tensor(tensor: torch.Tensor, samples: int, places: Sequence[int]) -> list[bytes] | None:
+    if tensor.dim() == 0 or tensor.shape[0] != samples:
+        return None
+    plain = tensor.detach()
+    if plain.device.type != "cpu" or plain.layout is not torch.strided:
+        return None
+    elements = plain.numel() // samples
+    if not _rows_are_dense(plain, elements):
+        plain = plain.contiguous()
+    width = elements * plain.element_size()
+    step = plain.stride(0) * plain.element_size()
+    memory = _memory(plain, step * (samples - 1) + width)
+    return _of_memory(memory, step, width, places, whole=plain.dim() < 4)
+
+
+def _rows_are_dense(tensor: torch.Tensor, elements: int) -> bool:
+    """Whether each row fills a stretch of memory of its own, in whatever order: channels may come last."""
+    if tensor.is_contiguous():
+        return True
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape[1:], tensor.stride()[1:], strict=True))
+    return reach + 1 == elements and tensor.stride(0) >= elements
+
+
+def _of_array(array: Any, samples: int, places: Sequence[int]) -> list[bytes] | None:
+    if not len(array.shape) or array.shape[0] != samples or getattr(array.dtype, "hasobject", False):
+        return None
+    memory = memoryview(array.tobytes())
+    width = len(memory) // samples if samples else 0
+    return _of_memory(memory, width, width, places, whole=len(array.shape) < 4)
+
+
+def _of_memory(memory: memoryview, step: int, width: int, places: Sequence[int], whole: bool) -> list[bytes]:
+    if width <= HEAD or whole:
+        width = min(width, HEAD)
+        return [
+            xxhash.xxh3_64_digest(bytes(memory[place * step : place * step + width]).rstrip(b"\0")) for place in places
+        ]
+    # Pictures and films: their edges may all be white.
+    found = []
+    for place in places:
+        hasher = xxhash.xxh3_64()
+        for part in range(4):
+            start = place * step + (width - _PIECE) * part // 3
+            hasher.update(memory[start : start + _PIECE])
+        found.append(hasher.digest())
+    return found
+
+
+def _memory(tensor: torch.Tensor, size: int) -> memoryview:
+    """The first bytes of a tensor on the CPU, as they lie in memory; valid as long as the tensor is there."""
+    if size <= 0:
+        return memoryview(b"")
+    buffer = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    buffer._tensor = tensor  # type: ignore[attr-defined]  # it owns the memory
+    return memoryview(buffer).cast("B")

@@ -1,0 +1,90 @@
+"""Which line of the user's has last set each random state, and to what."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+import xxhash
+
+from ddpcheck.evidence import NO_SITE
+from ddpcheck.observe import sites
+from ddpcheck.observe.patching import around
+from ddpcheck.observe.rows import head
+
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_WORKER = os.path.join("torch", "utils", "data", "_utils", "worker.py")
+
+times = 0
+"""How often a random state was set by the user's code."""
+_last: dict[str, tuple[tuple[str, int, str], str]] = {}
+"""By the kind of stream: the line, and a word for the seed or the state. A forked child still knows them."""
+
+
+def watch() -> None:
+    """Take note of every seeding from now on."""
+    around(torch, "manual_seed", _noting("torch", "cuda"))
+    around(torch, "set_rng_state", _noting("torch"))
+    for name in ("manual_seed", "manual_seed_all", "set_rng_state", "set_rng_state_all"):
+        around(torch.cuda, name, _noting("cuda"))
+    around(random, "seed", _noting("python"))
+    around(random, "setstate", _noting("python"))
+    if "numpy.random" in sys.modules:
+        around(sys.modules["numpy.random"], "seed", _noting("numpy"))
+        around(sys.modules["numpy.random"], "set_state", _noting("numpy"))
+
+
+def last(kind: str) -> tuple[int, str]:
+    """The site of the line that set this kind of stream last, and what to; no site where no line is known."""
+    found = _last.get(kind)
+    return (sites.number(*found[0]), found[1]) if found is not None else (NO_SITE, "")
+
+
+def _noting(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def seed(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            _note(kinds, [*args, *kwargs.values()], sys._getframe(1))
+            return result
+
+        return seed
+
+    return make
+
+
+def _note(kinds: tuple[str, ...], given: list[Any], caller: FrameType) -> None:
+    global times
+    file = caller.f_code.co_filename
+    if file.endswith(_WORKER):  # a worker that torch seeds: by the base seed, and not by a line
+        for kind in kinds:
+            _last.pop(kind, None)
+    if file.startswith(_TORCH):  # states that are put back
+        return
+    users = sites.users_frame(caller)
+    if users is None:
+        return
+    times += 1
+    line = (users.f_code.co_filename, users.f_lineno, users.f_code.co_name)
+    for kind in kinds:
+        _last[kind] = (line, _word(given[0]) if given else "")
+
+
+def _word(seed: Any) -> str:
+    """The same for the same seed or state in every process; empty where it is nobody's."""
+    try:
+        if seed is None:
+            return ""
+        if isinstance(seed, int):
+            return str(seed)
+        if isinstance(seed, torch.Tensor):
+            return head(seed, 8192).hex()
+        if hasattr(seed, "tobytes"):
+            return xxhash.xxh3_64_hexdigest(seed.tobytes())
+        return xxhash.xxh3_64_hexdigest(repr(seed))
+    except Exception:  # an object without a representation
+        return ""

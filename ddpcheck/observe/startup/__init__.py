@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH: its sitecustomize begins to watch in every interpreter."""

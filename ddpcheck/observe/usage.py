@@ -1,0 +1,105 @@
+"""What a script does with each DDP wrapper from one optimizer step to the next."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from typing import Any
+
+import torch
+
+from ddpcheck.evidence import NO_SITE, Usage
+from ddpcheck.observe import quick
+
+_COUNTS = ("forwards", "armed", "reached", "backwards", "no_sync", "no_sync_forwards")
+
+
+class Wrapper:
+    """A wrapper's record: counts that only grow, and the last lines that mattered."""
+
+    def __init__(self, number: int, ddp: Any) -> None:
+        self.number = number
+        self.ddp = weakref.ref(ddp)
+        self.counts = dict.fromkeys(_COUNTS, 0)
+        self.lines: Counter[int] = Counter()
+        self.backward_site = self.forward_site = self.bare_site = NO_SITE
+        self.no_sync_site = self.sync_flag_site = NO_SITE
+        self.armed_now = False
+        """A forward has prepared the reducer, and no backward has come through its output yet."""
+        self.unarmed_flag: bool | None = None
+        """What ``require_backward_grad_sync`` was at the last forward, outside of no_sync()."""
+        self.depth = 0
+        """no_sync() blocks that are open."""
+        self.after = b""
+        """Digests of the gradients when the last backward had ended; empty where it was not looked at."""
+        self.synced: Counter[str] = Counter()
+        self.group = "world"
+
+    def gradients(self, turn: int | None) -> bytes:
+        """Digests of the gradients, in the order of DDP's own list."""
+        ddp = self.ddp()
+        return quick.digests([p.grad for p in ddp._module_parameters], turn) if ddp is not None else b""
+
+    def since(self, before: dict[str, int]) -> Usage:
+        """What has happened since these counts were taken."""
+        return Usage(
+            wrapper=self.number,
+            **{name: self.counts[name] - before.get(name, 0) for name in _COUNTS},
+            same_line=max(self.lines.values(), default=0),
+            backward_site=self.backward_site,
+            forward_site=self.forward_site,
+            bare_site=self.bare_site,
+            no_sync_site=self.no_sync_site,
+            sync_flag_site=self.sync_flag_site,
+            after=self.after,
+        )
+
+    def stepped(self) -> None:
+        """An optimizer has made a step with it: lines that are to be of this step are forgotten."""
+        self.lines.clear()
+        self.bare_site = self.sync_flag_site = NO_SITE
+        self.after = b""
+
+
+class Wrappers:
+    """All wrappers of this process."""
+
+    def __init__(self) -> None:
+        self.all: weakref.WeakKeyDictionary[Any, Wrapper] = weakref.WeakKeyDictionary()
+        self._owners: dict[int, tuple[weakref.ref[torch.Tensor], str, Wrapper]] = {}
+        self._reduced: set[int] = set()
+
+    def add(self, ddp: Any) -> Wrapper:
+        """Take up a wrapper that has just been built."""
+        wrapper = Wrapper(len(self.all) if not self.all else 1 + max(w.number for w in self.all.values()), ddp)
+        self.all[ddp] = wrapper
+        for name, parameter in ddp.module.named_parameters():
+            self._own(parameter, name, wrapper)
+        for parameter in ddp._module_parameters:
+            if not parameter.requires_grad:  # frozen: the reducer leaves it out, for good
+                continue
+            self._reduced.add(id(parameter))
+            weakref.finalize(parameter, self._reduced.discard, id(parameter)).atexit = False
+        return wrapper
+
+    def _own(self, parameter: torch.Tensor, name: str, wrapper: Wrapper) -> None:
+        self._owners[id(parameter)] = (weakref.ref(parameter), name, wrapper)
+
+    def owner(self, parameter: torch.Tensor) -> tuple[str, Wrapper] | None:
+        """The name of a parameter in its wrapped module, and the wrapper."""
+        found = self._owners.get(id(parameter))
+        return (found[1], found[2]) if found is not None and found[0]() is parameter else None
+
+    def look_again(self) -> None:
+        """Learn of parameters that wrapped modules have got since."""
+        for ddp, wrapper in list(self.all.items()):
+            for name, parameter in ddp.module.named_parameters():
+                if self.owner(parameter) is None:
+                    self._own(parameter, name, wrapper)
+
+    def is_reduced(self, parameter: torch.Tensor) -> bool:
+        """Whether some wrapper's reducer knows this very tensor."""
+        return id(parameter) in self._reduced
+
+
+WRAPPERS = Wrappers()

@@ -1,0 +1,48 @@
+"""A rich console that suits any stream: other encodings, logs, terminals without colour."""
+
+from __future__ import annotations
+
+import re
+from typing import IO, Any, cast
+
+from rich.console import Console
+
+WIDEST = 120
+"""Columns beyond which lines are tiring to read."""
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_TRAILING = re.compile(r"[ \t]+(?=\n|$)")
+
+
+def console_on(stream: IO[str]) -> Console:
+    """A console that never fails for a character which the stream cannot take."""
+    console = Console(
+        file=cast("IO[str]", _Careful(stream)), highlight=False, markup=False, emoji=False, soft_wrap=False
+    )
+    console.width = min(console.width, WIDEST)
+    return console
+
+
+def plain(text: str) -> str:
+    """A text of the user's that neither moves the cursor nor recolours the terminal."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n")).expandtabs(4)
+
+
+class _Careful:
+    """A text stream that writes an escape for what its encoding lacks."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self.encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        if not self.isatty():
+            text = _TRAILING.sub("", text)
+        self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+        return len(text)
+
+    def isatty(self) -> bool:
+        return bool(getattr(self._stream, "isatty", lambda: False)())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

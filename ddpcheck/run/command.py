@@ -1,0 +1,78 @@
+"""``ddpcheck run``, from the command line to the exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ddpcheck.checks.judging import judge_world
+from ddpcheck.checks.worlds import worlds
+from ddpcheck.report import document, junit, places, terminal
+from ddpcheck.run import options as asked
+from ddpcheck.run.options import Options, WrongUsage
+from ddpcheck.run.supervise import Run, Supervisor, evidence_folder
+from ddpcheck.verdict import Exit, Verdict, conclude
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a script as asked, show the verdict, and return the exit code."""
+    try:
+        options = asked.parse(list(arguments))
+    except WrongUsage as error:
+        print(f"ddpcheck run: {error}", file=sys.stderr)
+        return Exit.USAGE
+    with _folder(options) as path:
+        supervisor = Supervisor(options, evidence_folder(path))
+        seen = supervisor.run()
+        verdict = _verdict(options, supervisor, seen)
+    written = _write(options, verdict)
+    terminal.show(verdict, sys.stderr, written, options.strict)
+    return verdict.exit_code(options.strict)
+
+
+@contextlib.contextmanager
+def _folder(options: Options) -> Iterator[Path]:
+    if options.evidence is not None:
+        yield options.evidence
+        return
+    with tempfile.TemporaryDirectory(prefix="ddpcheck-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
+    processes = list(supervisor.folder.processes.values())
+    found = worlds(processes)
+    judged = [judge_world(world) for world in found]
+    notes = []
+    if seen.interrupted:
+        notes.append("The run was interrupted: this is what was known until then.")
+    if seen.stuck:
+        notes.append(f"The run was ended because {seen.stuck}.")
+    return conclude(
+        judged,
+        worlds=found,
+        processes=processes,
+        chosen=options.chosen,
+        failed=bool(seen.exit_code or seen.signal),
+        hung=bool(seen.stuck),
+        command=options.command,
+        seconds=seen.seconds,
+        notes=notes,
+    )
+
+
+def _write(options: Options, verdict: Verdict) -> list[Path]:
+    written = []
+    for path, render in ((options.json, document.write), (options.junit, junit.write)):
+        if path is not None:
+            try:
+                render(verdict, path)
+                written.append(path)
+            except (OSError, places.Unwritable) as error:
+                print(f"ddpcheck run: {path} could not be written: {error}", file=sys.stderr)
+    return written
+
+

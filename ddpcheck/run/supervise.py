@@ -1,0 +1,160 @@
+"""One run from outside: started, followed while it goes on, and ended when it cannot go on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.waiting import certain
+from ddpcheck.checks.worlds import worlds
+from ddpcheck.model import Struct
+from ddpcheck.run import agent
+from ddpcheck.run.folder import Folder
+from ddpcheck.run.options import Options
+
+PERIOD = 0.25
+"""Seconds between two looks at the evidence."""
+
+PATIENCE = 5.0
+"""Seconds that processes have to end in, once they are asked to."""
+
+LAST_WORDS = 35.0
+"""Seconds for torchrun to end its ranks by itself after a Ctrl-C: it waits 30 for them."""
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """What was seen of a run from outside."""
+
+    exit_code: int | None
+    """Of the agent, or the script."""
+    signal: int | None
+    stuck: str = ""
+    """Why it was ended: what was certain, or how long a rank had waited; empty if it ended by itself."""
+    interrupted: bool = False
+    seconds: float = 0.0
+
+
+class Supervisor:
+    """Starts a run, and stays with it to its end."""
+
+    def __init__(self, options: Options, folder: Folder, collector: str | None = None) -> None:
+        self.options = options
+        self.folder = folder
+        self._collector = collector
+        self._interrupts = 0
+        self._stopped = 0.0
+        self.stop_asked = ""
+        """Another node's reason to end this one's ranks as well."""
+
+    def run(self, log: object = None) -> Run:
+        """Start the ranks and wait for their end, whichever way it comes."""
+        began = time.monotonic()
+        pid = agent.start(self.options, self.folder.path, self._collector)
+        stuck = ""
+        with self._signals(pid):
+            while True:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    break
+                time.sleep(PERIOD)
+                self.folder.read()
+                if not stuck and (why := self.stop_asked or self._stuck()):
+                    stuck = why
+                    self._end(pid)
+        code = os.waitstatus_to_exitcode(status)
+        _reap(self._family)
+        self.folder.read()
+        return Run(
+            exit_code=code if code >= 0 else None,
+            signal=-code if code < 0 else None,
+            stuck=stuck,
+            interrupted=bool(self._interrupts),
+            seconds=time.monotonic() - began,
+        )
+
+    _family: tuple[psutil.Process, ...] = ()
+
+    # --- ranks that wait for each other
+
+    def _stuck(self) -> str:
+        now = time.monotonic()
+        for world in worlds(self.folder.processes.values(), finished=False):
+            if certain(world, now):
+                return "the ranks wait for what can come no more"
+            for rank in world:
+                pulse = rank.process.last(ev.Pulse)
+                if pulse is None or pulse.since is None or pulse.pending is None or rank.gone:
+                    continue
+                last = rank.process.records[-1]
+                waited = now - pulse.since
+                if last.n <= pulse.n and waited > self.options.stall_timeout:
+                    return f"rank {rank.rank} had waited for {waited:.0f} seconds (--stall-timeout)"
+        return ""
+
+    # --- ending it
+
+    def _end(self, pid: int) -> None:
+        """Ask all processes of the run to end; those that do not, are ended."""
+        family = _family_of(pid)
+        self._family = tuple(family)
+        ranks = [p for p in family if p.pid != pid]
+        for process in ranks:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGTERM)
+        _, alive = psutil.wait_procs(ranks, timeout=PATIENCE)
+        for process in alive:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    @contextlib.contextmanager
+    def _signals(self, pid: int) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the ranks, and the verdict is told all the same; a second one ends them at once."""
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            self._interrupts += 1
+            self._family = tuple(_family_of(pid))
+            if self._interrupts == 1:
+                with contextlib.suppress(ProcessLookupError):
+                    # A terminal's Ctrl-C has reached the agent already.
+                    os.kill(pid, signal.SIGTERM if number == signal.SIGTERM else signal.SIGINT)
+            else:
+                for process in self._family:
+                    with contextlib.suppress(psutil.Error):
+                        process.kill()
+
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _family_of(pid: int) -> list[psutil.Process]:
+    try:
+        top = psutil.Process(pid)
+        return [top, *top.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _reap(family: tuple[psutil.Process, ...]) -> None:
+    """Nothing of a run that was ended outlives it."""
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                process.kill()
+
+
+def evidence_folder(path: Path) -> Folder:
+    """A folder for evidence, made if need be."""
+    path.mkdir(parents=True, exist_ok=True)
+    return Folder(path)

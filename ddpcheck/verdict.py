@@ -1,0 +1,310 @@
+"""What the run of a script has come to: one value, which terminal, JSON and JUnit XML all render."""
+
+from __future__ import annotations
+
+import platform
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
+from importlib import metadata
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from ddpcheck.catalogue import CHECKS, ORACLES
+from ddpcheck.checks import gaps, outside
+from ddpcheck.checks.grouping import grouped
+from ddpcheck.checks.standstill import Standstill, standstill
+from ddpcheck.checks.world import Judged, Process, World
+from ddpcheck.evidence import Site
+from ddpcheck.model import Finding, Status, Struct
+
+Word = Literal["held", "violated", "failed", "hung", "nothing-checked"]
+
+ENDINGS = ("rank-failure", "no-hang", "process-hygiene")
+"""Exercised by every program that starts and ends: they alone do not make a run that was checked."""
+
+STOPPED = ("rank-failure", "no-hang")
+"""How a program goes down: told whatever checks were asked for."""
+
+
+class Exit(IntEnum):
+    """The exit codes of the command."""
+
+    HELD = 0
+    BROKEN = 1
+    USAGE = 2
+    NOTHING_CHECKED = 3
+    INTERNAL = 4
+
+
+class CheckResult(Struct, frozen=True, kw_only=True):
+    """What became of one check."""
+
+    status: Status
+    exercised: int = 0
+    skipped_because: str | None = None
+
+
+class RankResult(Struct, frozen=True, kw_only=True):
+    """How the process of one rank ended."""
+
+    rank: int
+    exit_code: int | None = None
+    signal: int | None = None
+    host: str = ""
+    pid: int = 0
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """A whole run, judged."""
+
+    verdict: Word
+    world_size: int
+    nnodes: int = 1
+    checks: dict[str, CheckResult]
+    findings: tuple[Finding, ...] = ()
+    """Errors first; within them the earliest and most telling first."""
+    ranks: tuple[RankResult, ...] = ()
+    command: str = ""
+    """The script and its arguments."""
+    versions: dict[str, str | None] = msgspec.field(default_factory=dict)
+    seconds: float = 0.0
+    steps: int = 0
+    """Optimizer steps that were watched."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to know of how this verdict came to be, as sentences."""
+    hang: Standstill | None = None
+    internal: tuple[str, ...] = ()
+    """What went wrong in ddpcheck itself."""
+    folder: str = ""
+    """The working directory of the ranks: relative files lie below it."""
+    lines: dict[str, str] = msgspec.field(default_factory=dict)
+    """The text of the lines that findings name, by ``file:line``, as it was when the program ran."""
+
+    @property
+    def errors(self) -> int:
+        return sum(f.severity == "error" for f in self.findings)
+
+    @property
+    def warnings(self) -> int:
+        return sum(f.severity == "warning" for f in self.findings)
+
+    def exit_code(self, strict: bool = False) -> Exit:
+        """The command's exit code; ``strict`` counts warnings as errors."""
+        if self.verdict in ("violated", "failed", "hung") or (strict and self.warnings):
+            return Exit.BROKEN
+        if self.internal:
+            return Exit.INTERNAL
+        return Exit.NOTHING_CHECKED if self.verdict == "nothing-checked" else Exit.HELD
+
+
+def conclude(
+    judged: Sequence[Mapping[str, Judged]],
+    *,
+    worlds: Sequence[World] = (),
+    processes: Iterable[Process] = (),
+    ranks: Sequence[RankResult] = (),
+    chosen: Collection[str] | None = None,
+    failed: bool = False,
+    hung: bool = False,
+    command: str = "",
+    seconds: float = 0.0,
+    versions: Mapping[str, str | None] | None = None,
+    notes: Sequence[str] = (),
+    internal: Sequence[str] = (),
+) -> Verdict:
+    """Bring what the judges say of each world to one verdict.
+
+    ``processes`` are all that were watched, those of no world among them;
+    ``chosen`` are the checks that were asked for, None for all; ``failed`` and
+    ``hung`` are what the launcher has seen of the program as a whole.
+    """
+    processes = list(processes) or [rank.process for world in worlds for rank in world]
+    ranks = tuple(ranks) or _ranks(worlds)
+    raw = [_kept(of_world, chosen) for of_world in judged]
+    findings = _merged([f for kept in raw for f in grouped(kept)])
+    stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung)
+    findings += [stopped] if stopped is not None else []
+    findings.sort(key=lambda f: f.severity != "error")
+    checks = _checks(judged, raw, findings, chosen)
+    word = _word(raw, findings, checks)
+    return Verdict(
+        verdict=word,
+        world_size=max((w.world_size for w in worlds), default=len(ranks)),
+        nnodes=_nodes(worlds),
+        checks=checks,
+        findings=tuple(findings),
+        ranks=ranks,
+        command=command,
+        versions=dict(installed() if versions is None else versions),
+        seconds=seconds,
+        steps=sum(gaps.steps(world) for world in worlds),
+        notes=(*notes, *gaps.gaps(worlds)),
+        hang=_hang(worlds, judged) if word == "hung" else None,
+        internal=tuple(internal),
+        folder=next((p.began.folder for p in processes if p.began is not None and p.began.folder), ""),
+        lines=_lines(processes, findings),
+    )
+
+
+def installed() -> dict[str, str | None]:
+    """The versions that a report names, without importing the packages."""
+    found: dict[str, str | None] = {}
+    for package in ("ddpcheck", "torch"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return {**found, "python": platform.python_version()}
+
+
+# --- findings
+
+
+def _kept(judged: Mapping[str, Judged], chosen: Collection[str] | None) -> list[Finding]:
+    """The findings that count: those of the chosen checks, and what ended the program."""
+    return [
+        finding
+        for one in judged.values()
+        for finding in one.findings
+        if chosen is None or finding.check in chosen or (finding.check in STOPPED and finding.severity == "error")
+    ]
+
+
+def _merged(findings: Iterable[Finding]) -> list[Finding]:
+    """One finding where several worlds show the same mistake on the same line."""
+    found: dict[tuple[object, ...], Finding] = {}
+    for finding in findings:
+        key = (finding.check, finding.severity, finding.subject, finding.where, finding.expected)
+        if finding.where is None or key not in found:
+            found[(*key, finding.found) if finding.where is None else key] = finding
+            continue
+        first = found[key]
+        found[key] = replace(
+            first,
+            count=first.count + finding.count,
+            ranks=tuple(sorted({*first.ranks, *finding.ranks})),
+            also=tuple(dict.fromkeys((*first.also, *finding.also))),
+        )
+    return list(found.values())
+
+
+def _stopped_unseen(
+    raw: Sequence[Sequence[Finding]],
+    worlds: Sequence[World],
+    processes: Sequence[Process],
+    ranks: Sequence[RankResult],
+    failed: bool,
+    hung: bool,
+) -> Finding | None:
+    """The finding for a program that failed or hung where no judge of a world has seen it."""
+    if any(f.check in STOPPED and f.severity == "error" for kept in raw for f in kept):
+        return None
+    numbers = {(r.host, r.pid): r.rank for r in ranks}
+    if hung:
+        return outside.hang(processes, numbers)
+    endings = {r.rank: (r.exit_code, r.signal) for r in ranks}
+    lost = not worlds and any(code or signal is not None for code, signal in endings.values())
+    return outside.failure(processes, numbers, endings) if failed or lost else None
+
+
+# --- the verdict, and each check's
+
+
+def _word(raw: Sequence[Sequence[Finding]], findings: Sequence[Finding], checks: Mapping[str, CheckResult]) -> Word:
+    errors = [f for f in findings if f.severity == "error"]
+    broken = {f.check for f in errors} | {f.check for kept in raw for f in kept if f.severity == "error"}
+    by_failure = any(f.check == "rank-failure" and "no-hang" in f.also for f in errors)
+    stands = any(f.check == "no-hang" for f in errors)
+    if "no-hang" in broken and (stands or not by_failure):
+        return "hung"
+    if "rank-failure" in broken:
+        return "failed"
+    if errors:
+        return "violated"
+    asked = {check for check, result in checks.items() if result.exercised}
+    left_out = {check for check, result in checks.items() if result.skipped_because == NOT_ASKED}
+    ends_alone = set(CHECKS) - left_out <= set(ENDINGS)
+    return "held" if asked - set(ENDINGS) or (asked and ends_alone) else "nothing-checked"
+
+
+NOT_ASKED = "left out by --checks or --skip"
+_NO_WORLD = "no process group of two ranks or more came to be"
+_ORACLE = "the run of one script cannot show it: it takes a second run to compare with"
+_NOTHING = "the program did nothing that it could judge"
+
+
+def _checks(
+    judged: Sequence[Mapping[str, Judged]],
+    raw: Sequence[Sequence[Finding]],
+    findings: Sequence[Finding],
+    chosen: Collection[str] | None,
+) -> dict[str, CheckResult]:
+    violated = {f.check for kept in raw for f in kept} | {c for f in findings for c in (f.check, *f.also)}
+    return {check: _check(check, judged, check in violated, chosen) for check in CHECKS}
+
+
+def _check(
+    check: str, judged: Sequence[Mapping[str, Judged]], violated: bool, chosen: Collection[str] | None
+) -> CheckResult:
+    if chosen is not None and check not in chosen and not violated:
+        return CheckResult(status="not-exercised", skipped_because=NOT_ASKED)
+    said = [of_world[check] for of_world in judged if check in of_world]
+    exercised = sum(one.exercised for one in said)
+    if violated:
+        return CheckResult(status="violated", exercised=max(exercised, 1))
+    if exercised:
+        return CheckResult(status="held", exercised=exercised)
+    reason = next((one.skipped_because for one in said if one.skipped_because), "")
+    if not reason:
+        reason = _ORACLE if check in ORACLES else _NOTHING if said else _NO_WORLD
+    return CheckResult(status="not-exercised", skipped_because=reason)
+
+
+# --- what else the evidence tells
+
+
+def _hang(worlds: Sequence[World], judged: Sequence[Mapping[str, Judged]]) -> Standstill | None:
+    """Where the ranks of the world that hangs stand; the last world, where no judge has seen it."""
+    for world, of_world in zip(worlds, judged, strict=False):
+        if "no-hang" in of_world and any(f.severity == "error" for f in of_world["no-hang"].findings):
+            return standstill(world)
+    return standstill(worlds[-1]) if worlds else None
+
+
+def _ranks(worlds: Sequence[World]) -> tuple[RankResult, ...]:
+    """The ranks as their worlds know them; of one that was in several, its last ending."""
+    found: dict[int, RankResult] = {}
+    for world in worlds:
+        for rank in world:
+            began = rank.process.began
+            found[rank.rank] = RankResult(
+                rank=rank.rank,
+                exit_code=rank.exit_code,
+                signal=rank.signal,
+                host=began.host if began is not None else "",
+                pid=rank.process.pid,
+            )
+    return tuple(found[number] for number in sorted(found))
+
+
+def _nodes(worlds: Sequence[World]) -> int:
+    began = [rank.process.began for world in worlds for rank in world if rank.process.began is not None]
+    return max(len({b.node for b in began}), len({b.host for b in began}), 1)
+
+
+def _lines(processes: Iterable[Process], findings: Sequence[Finding]) -> dict[str, str]:
+    """The texts of the lines that findings point at."""
+    named: dict[str, set[int]] = defaultdict(set)
+    for finding in findings:
+        for place in (finding.where, *(p for _, p in finding.proof)):
+            if place is not None:
+                named[place.file].add(place.line)
+    return {
+        f"{site.file}:{site.line}": site.text
+        for process in processes
+        for site in process.of(Site)
+        if site.line in named.get(site.file, ())
+    }
