@@ -75,6 +75,12 @@ class Raised(Record, frozen=True, kw_only=True):
     code: int = 1
 
 
+class Defect(Record, frozen=True, kw_only=True):
+    """ddpcheck itself has failed in this process; the program went on without that look."""
+
+    text: str
+
+
 class Pulse(Record, frozen=True, kw_only=True):
     """Where the main thread is: written every half second while it is elsewhere than before, or waits."""
 
@@ -125,6 +131,13 @@ class Joined(Record, frozen=True, kw_only=True):
     site: int
     init_method: str = ""
     timeout: float | None = None
+
+
+class JudgedBy(Record, frozen=True, kw_only=True):
+    """Rank 0 is on another node: its ddpcheck takes this node's evidence, at this address."""
+
+    address: str
+    """Host, port and key."""
 
 
 class Joining(Record, frozen=True, kw_only=True):
@@ -212,6 +225,16 @@ class Wrapped(Record, frozen=True, kw_only=True):
     attributes: dict[str, str]
     """Plain numbers and text among the modules' own attributes."""
     group: str = "world"
+
+
+class Placed(Record, frozen=True, kw_only=True):
+    """Where the parameters of a wrapped module really are: written where they are on GPUs, or in shared memory."""
+
+    wrapper: int
+    hardware: dict[str, str]
+    """By device: what names the GPU itself, under whatever number this process sees it."""
+    memory: dict[str, str]
+    """By parameter in shared memory: the device and inode of that memory."""
 
 
 class Moved(Record, frozen=True, kw_only=True):
@@ -533,8 +556,8 @@ class StateLoaded(Record, frozen=True, kw_only=True):
 
 
 RECORDS = (
-    Began | Site | Raised | Pulse | Ended | ChildEnded | Joined | Joining | Left | Call | Groups | Wrapped | Moved
-    | Attributes | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs
+    Began | Defect | Site | Raised | Pulse | Ended | ChildEnded | Joined | JudgedBy | Joining | Left | Call | Groups | Wrapped
+    | Placed | Moved | Attributes | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs
     | Stream | File | StateLoaded
 )  # fmt: skip
 

@@ -10,11 +10,10 @@ from importlib import metadata
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from ddpcheck.catalogue import CHECKS, ORACLES
 from ddpcheck.checks import gaps, outside
-from ddpcheck.checks.grouping import grouped
+from ddpcheck.checks.grouping import STOPPED, grouped
 from ddpcheck.checks.standstill import Standstill, standstill
 from ddpcheck.checks.world import Judged, Process, World
 from ddpcheck.evidence import Site
@@ -24,9 +23,6 @@ Word = Literal["held", "violated", "failed", "hung", "nothing-checked"]
 
 ENDINGS = ("rank-failure", "no-hang", "process-hygiene")
 """Exercised by every program that starts and ends: they alone do not make a run that was checked."""
-
-STOPPED = ("rank-failure", "no-hang")
-"""How a program goes down: told whatever checks were asked for."""
 
 
 class Exit(IntEnum):
@@ -123,19 +119,18 @@ def conclude(
     """
     processes = list(processes) or [rank.process for world in worlds for rank in world]
     ranks = tuple(ranks) or _ranks(worlds)
-    raw = [_kept(of_world, chosen) for of_world in judged]
-    findings = _merged([f for kept in raw for f in grouped(kept)])
+    raw = [finding for of_world in judged for finding in _kept(of_world, chosen)]
     stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung)
-    findings += [stopped] if stopped is not None else []
-    findings.sort(key=lambda f: f.severity != "error")
+    raw += [stopped] if stopped is not None else []
+    findings = grouped(raw)
     checks = _checks(judged, raw, findings, chosen)
-    word = _word(raw, findings, checks)
+    word = _word(raw, findings, checks, hung)
     return Verdict(
         verdict=word,
         world_size=max((w.world_size for w in worlds), default=len(ranks)),
         nnodes=_nodes(worlds),
         checks=checks,
-        findings=tuple(findings),
+        findings=findings,
         ranks=ranks,
         command=command,
         versions=dict(installed() if versions is None else versions),
@@ -173,26 +168,8 @@ def _kept(judged: Mapping[str, Judged], chosen: Collection[str] | None) -> list[
     ]
 
 
-def _merged(findings: Iterable[Finding]) -> list[Finding]:
-    """One finding where several worlds show the same mistake on the same line."""
-    found: dict[tuple[object, ...], Finding] = {}
-    for finding in findings:
-        key = (finding.check, finding.severity, finding.subject, finding.where, finding.expected)
-        if finding.where is None or key not in found:
-            found[(*key, finding.found) if finding.where is None else key] = finding
-            continue
-        first = found[key]
-        found[key] = replace(
-            first,
-            count=first.count + finding.count,
-            ranks=tuple(sorted({*first.ranks, *finding.ranks})),
-            also=tuple(dict.fromkeys((*first.also, *finding.also))),
-        )
-    return list(found.values())
-
-
 def _stopped_unseen(
-    raw: Sequence[Sequence[Finding]],
+    raw: Sequence[Finding],
     worlds: Sequence[World],
     processes: Sequence[Process],
     ranks: Sequence[RankResult],
@@ -200,26 +177,32 @@ def _stopped_unseen(
     hung: bool,
 ) -> Finding | None:
     """The finding for a program that failed or hung where no judge of a world has seen it."""
-    if any(f.check in STOPPED and f.severity == "error" for kept in raw for f in kept):
+    if any(f.check in STOPPED and f.severity == "error" for f in raw):
         return None
     numbers = {(r.host, r.pid): r.rank for r in ranks}
     if hung:
-        return outside.hang(processes, numbers)
-    endings = {r.rank: (r.exit_code, r.signal) for r in ranks}
+        return outside.standing(standstill(worlds[-1])) if worlds else outside.hang(processes, numbers)
+    excused = {number for world in worlds for number in gaps.aborted_at_exit(world)}
+    endings = {r.rank: (r.exit_code, r.signal) for r in ranks if r.rank not in excused}
     lost = not worlds and any(code or signal is not None for code, signal in endings.values())
-    return outside.failure(processes, numbers, endings) if failed or lost else None
+    if not (failed or lost):
+        return None
+    found = outside.failure(processes, numbers, endings)
+    return None if excused and found.where is None and not found.ranks else found
 
 
 # --- the verdict, and each check's
 
 
-def _word(raw: Sequence[Sequence[Finding]], findings: Sequence[Finding], checks: Mapping[str, CheckResult]) -> Word:
+def _word(raw: Sequence[Finding], findings: Sequence[Finding], checks: Mapping[str, CheckResult], hung: bool) -> Word:
     errors = [f for f in findings if f.severity == "error"]
-    broken = {f.check for f in errors} | {f.check for kept in raw for f in kept if f.severity == "error"}
-    by_failure = any(f.check == "rank-failure" and "no-hang" in f.also for f in errors)
-    stands = any(f.check == "no-hang" for f in errors)
-    if "no-hang" in broken and (stands or not by_failure):
-        return "hung"
+    broken = {f.check for f in raw if f.severity == "error"}
+    if "no-hang" in broken:
+        stands = any(f.check == "no-hang" for f in errors)
+        by_failure = any(f.check == "rank-failure" and "no-hang" in f.also for f in errors)
+        # Of a program that ended by itself, a rank's failure says more than that others waited for it.
+        if stands or not (by_failure or ("rank-failure" in broken and not hung)):
+            return "hung"
     if "rank-failure" in broken:
         return "failed"
     if errors:
@@ -232,17 +215,17 @@ def _word(raw: Sequence[Sequence[Finding]], findings: Sequence[Finding], checks:
 
 NOT_ASKED = "left out by --checks or --skip"
 _NO_WORLD = "no process group of two ranks or more came to be"
-_ORACLE = "the run of one script cannot show it: it takes a second run to compare with"
+_ORACLE = "one run cannot show it: it takes a second one to compare with"
 _NOTHING = "the program did nothing that it could judge"
 
 
 def _checks(
     judged: Sequence[Mapping[str, Judged]],
-    raw: Sequence[Sequence[Finding]],
+    raw: Sequence[Finding],
     findings: Sequence[Finding],
     chosen: Collection[str] | None,
 ) -> dict[str, CheckResult]:
-    violated = {f.check for kept in raw for f in kept} | {c for f in findings for c in (f.check, *f.also)}
+    violated = {f.check for f in raw} | {c for f in findings for c in (f.check, *f.also)}
     return {check: _check(check, judged, check in violated, chosen) for check in CHECKS}
 
 

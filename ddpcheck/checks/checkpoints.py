@@ -1,11 +1,20 @@
-"""TODO."""
+"""Files that the ranks of a training share: who writes them, who reads them when, and what comes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddpcheck.checks import races, resumes, writers
+from ddpcheck.checks.touched import Files
 from ddpcheck.checks.world import Judged, World
 
 
 def judge(world: World) -> Iterable[Judged]:
-    return ()
+    """The verdicts of all checks on checkpoints."""
+    files = Files(world)
+    single, several = writers.single_writer(files)
+    yield single
+    yield writers.atomic_save(files, several)
+    yield races.judge(files, several)
+    yield resumes.map_location(files)
+    yield resumes.load_complete(files)

@@ -1,7 +1,8 @@
-"""What the evidence of a run does not hold, in sentences: steps passed over, full disks, ranks that left nothing."""
+"""What to know of a run before trusting its verdict: steps passed over, full disks, ranks that left nothing."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 
 from ddpcheck import evidence as ev
@@ -20,6 +21,11 @@ def gaps(worlds: Sequence[World]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(told))
 
 
+def aborted_at_exit(world: World) -> list[int]:
+    """Ranks whose interpreter aborted after the script had ended, as torch's gloo makes it do now and then."""
+    return [r.rank for r in world if r.signal == signal.SIGABRT and r.of(ev.Ended) and not r.of(ev.Raised)]
+
+
 def _of_world(world: World) -> Iterator[str]:
     missing = set(range(world.world_size)) - {rank.rank for rank in world}
     if missing:
@@ -31,6 +37,10 @@ def _of_world(world: World) -> Iterator[str]:
     torn = [rank.rank for rank in world if rank.process.torn]
     if torn:
         yield f"The evidence of {ranks_text(torn)} ends in the middle of a record; all before it counts."
+    aborted = aborted_at_exit(world)
+    if aborted:
+        on = ranks_text(aborted)
+        yield f"The interpreter of {on} aborted as it shut down, as torch's gloo makes it do; the script had ended."
     yield from _sampled(world)
 
 

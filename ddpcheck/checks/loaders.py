@@ -1,11 +1,57 @@
-"""TODO."""
+"""What went through the DataLoaders of a run: shard-partition, epoch-reshuffle and batch-count."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ddpcheck import evidence as ev
+from ddpcheck.checks import counts, orders, replaced, sharing
+from ddpcheck.checks.passes import data_groups, lines, passes_of
 from ddpcheck.checks.world import Judged, World
+from ddpcheck.model import Finding
 
 
 def judge(world: World) -> Iterable[Judged]:
-    return ()
+    """Compare the passes of the ranks that train replicas of one model, loop by loop."""
+    every = [passes_of(rank) for rank in world]
+    groups, wrapped = data_groups(world)
+    found = lines(world, every)
+    training = [line for line in found if line.training]
+    shares, counted = 0, 0
+    sharing_found: list[Finding] = []
+    counts_found: list[Finding] = []
+    for group in groups:
+        for line in found:
+            n, findings = counts.judge_line(world, line, group)
+            counted += n
+            counts_found += findings
+        for line in training:
+            n, findings = sharing.judge_line(world, line, group, wrapped)
+            shares += n
+            sharing_found += findings
+    if not sharing_found:
+        sharing_found += replaced.sampler_lost(every)
+    if not training:
+        n, findings = replaced.same_inputs(world, groups)
+        shares += n
+        sharing_found += findings
+    reshuffled, orders_found = orders.judge_lines(found)
+    nothing = "" if any(rank.of(ev.Loader) for rank in world) else "the program made no DataLoader"
+    yield Judged(
+        check="shard-partition",
+        exercised=shares,
+        findings=tuple(sharing_found),
+        skipped_because="" if shares else nothing or "no two ranks trained with the batches of one loader",
+    )
+    yield Judged(
+        check="epoch-reshuffle",
+        exercised=reshuffled,
+        findings=tuple(orders_found),
+        skipped_because="" if reshuffled else nothing or "no shuffled loader was gone through twice in training",
+    )
+    yield Judged(
+        check="batch-count",
+        exercised=counted,
+        findings=tuple(counts_found),
+        skipped_because="" if counted else nothing or "no two ranks came to the end of one loader's pass",
+    )

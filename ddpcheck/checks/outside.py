@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.standstill import Standstill
 from ddpcheck.checks.world import Process
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.wording import count, listing, ranks_text, signal_name
@@ -58,6 +59,26 @@ def _raised(errors: list[tuple[Process, ev.Raised]], numbers: Numbers) -> Findin
         advice="Mend what raised it; the traceback is in the program's output above.",
         where=process.where(error.site),
         count=len(alike),
+        links=("stop",),
+    )
+
+
+def standing(found: Standstill) -> Finding:
+    """A standstill of ranks that no judge has an explanation for."""
+    first = next((s for s in found.stands if s.state == "waits"), found.stands[0])
+    waiting = [s.rank for s in found.stands if s.state == "waits"]
+    others = [s.rank for s in found.stands if s.state != "waits"]
+    told = f"{ranks_text(waiting)} waiting for {ranks_text(others) if others else 'each other'}" if waiting else "none"
+    return Finding(
+        check="no-hang",
+        severity="error",
+        ranks=tuple(others or waiting),
+        subject=str(first.pending) if first.pending is not None else "the program",
+        expected="every rank to make progress",
+        found=told,
+        advice="See where each rank stands, below; a longer --stall-timeout helps a rank that is merely slow.",
+        where=first.where,
+        proof=tuple((s.rank, s.where) for s in found.stands if s is not first and s.where is not None),
         links=("stop",),
     )
 

@@ -65,10 +65,6 @@ def place(rank: Rank, call: ev.Call) -> str:
     return f" at {where.file}:{where.line}" if where else ""
 
 
-def line(rank: Rank, call: ev.Call) -> CallSite | None:
-    return rank.where(call.site)
-
-
 def sequences(world: World) -> dict[str, dict[int, Calls]]:
     """The calls that have to be the same, by group, rank and number."""
     found: dict[str, dict[int, Calls]] = {}
@@ -79,14 +75,12 @@ def sequences(world: World) -> dict[str, dict[int, Calls]]:
                 continue
             if call.op.startswith("ddp-"):
                 # Wrappers are counted by process; one of a group that others are not in makes no difference to them.
-                own = wrappers.setdefault((call.group, call.detail), _ordinal(wrappers, call.group))
-                call = _with_detail(call, f"wrapper {own}")
+                known = (call.group, call.detail)
+                if known not in wrappers:
+                    wrappers[known] = sum(1 for group, _ in wrappers if group == call.group)
+                call = _with_detail(call, f"wrapper {wrappers[known]}")
             found.setdefault(call.group, {}).setdefault(rank.rank, {})[call.number] = call
     return found
-
-
-def _ordinal(wrappers: Mapping[tuple[str, str], int], group: str) -> int:
-    return sum(1 for known, _ in wrappers if known == group)
 
 
 def _with_detail(call: ev.Call, detail: str) -> ev.Call:
@@ -135,16 +129,11 @@ def _parting(
             return _mismatch(world, group, number, here, compared)
         if len(here) < len(present):
             short = tuple(r for r in present if r not in here and last[r] < number and _ended_well(ranks[r]))
-            if short and any(_needs(call, r, present, short) for r, call in here.items()):
+            if short:
                 return Parting(kind="missing", group=group, number=number, calls=here, odd=short, compared=compared)
         else:
             compared += 1
     return None
-
-
-def _needs(call: ev.Call, rank: int, present: list[int], short: tuple[int, ...]) -> bool:
-    """Whether the call of a rank takes the ranks that are short of it."""
-    return True
 
 
 def _ended_well(rank: Rank) -> bool:

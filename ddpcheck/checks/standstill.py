@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.order import PAIRWISE, WAIT, members
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.model import CallSite, Struct
 from ddpcheck.wording import signal_name
 
 _ENDED_BY_DDPCHECK = (9, 15)
 """Signals that end a program which hangs: they say nothing of how a rank would have gone on."""
-_ONE_SIDED = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
-"""Calls that have a partner of their own, and no place in the order that all ranks share."""
+
+
+_DDP = {
+    "ddp-construct": "DDP's constructor",
+    "ddp-buffers": "DDP's broadcast of buffers",
+    "ddp-gradients": "DDP's reduction of gradients",
+}
 
 
 class Passed(Struct, frozen=True, kw_only=True):
@@ -30,8 +37,7 @@ class Passed(Struct, frozen=True, kw_only=True):
     """The text of the line."""
 
     def __str__(self) -> str:
-        detail = f" {self.detail}" if self.detail else ""
-        return f"{self.op}{detail}"
+        return f"{_DDP.get(self.op, self.op)} {self.detail}".rstrip()
 
 
 class Stand(Struct, frozen=True, kw_only=True):
@@ -84,7 +90,7 @@ def standstill(world: World) -> Standstill:
 
 
 def _stand(rank: Rank, latest: float) -> Stand:
-    calls = rank.of(ev.Call)
+    calls = sorted(rank.of(ev.Call), key=lambda call: call.n)  # some are written down late
     last = calls[-1] if calls else None
     how = _ending(rank)
     if how:
@@ -134,13 +140,18 @@ def _passed(rank: Rank, call: ev.Call | None) -> Passed | None:
     if call is None:
         return None
     return Passed(
-        op=call.op,
+        op=call.op if call.op != WAIT else _awaited(rank, call),
         detail=call.detail,
         group=call.group,
         number=call.number,
         where=rank.where(call.site),
         code=rank.line(call.site),
     )
+
+
+def _awaited(rank: Rank, call: ev.Call) -> str:
+    """What an asynchronous call is called that is being waited for."""
+    return next((f"wait() for {one.op}" for one in rank.of(ev.Call) if one.n == call.of), call.op)
 
 
 # --- all of them
@@ -150,17 +161,14 @@ def parting(world: World) -> Parting | None:
     """The first call, by time, of any group, that its ranks did not make alike."""
     if not world.complete:
         return None
-    members: dict[str, list[int]] = {"world": [rank.rank for rank in world]}
     calls: dict[str, dict[int, dict[int, ev.Call]]] = defaultdict(lambda: defaultdict(dict))
     for rank in world:
-        for made in rank.of(ev.Groups):
-            members[made.group] = [r for r in made.ranks if r < len(world)]
         for call in rank.of(ev.Call):
-            if call.op not in _ONE_SIDED:
+            if call.op not in PAIRWISE and call.op != WAIT and not call.joined:
                 calls[call.group][rank.rank][call.number] = call
     found = []
     for group, by_rank in calls.items():
-        one = _first_difference(group, members.get(group, sorted(by_rank)), by_rank)
+        one = _first_difference(group, members(group, world.world_size), by_rank)
         if one is not None:
             at = min(c[one.number].at for c in by_rank.values() if one.number in c)
             found.append((at, one, by_rank))
@@ -171,13 +179,13 @@ def parting(world: World) -> Parting | None:
     return msgspec.structs.replace(first, calls=told)
 
 
-def _first_difference(group: str, members: list[int], by_rank: dict[int, dict[int, ev.Call]]) -> Parting | None:
+def _first_difference(group: str, ranks: Sequence[int], by_rank: dict[int, dict[int, ev.Call]]) -> Parting | None:
     """The lowest number at which two ranks' calls differ, or at which some have a call and others have no more."""
-    ends = {r: max(by_rank[r], default=-1) if r in by_rank else -1 for r in members}
-    for number in sorted({n for r in members if r in by_rank for n in by_rank[r]}):
-        there = {r: by_rank[r][number] for r in members if r in by_rank and number in by_rank[r]}
+    ends = {r: max(by_rank[r], default=-1) if r in by_rank else -1 for r in ranks}
+    for number in sorted({n for r in ranks if r in by_rank for n in by_rank[r]}):
+        there = {r: by_rank[r][number] for r in ranks if r in by_rank and number in by_rank[r]}
         unlike = len({(c.op, c.detail) for c in there.values()}) > 1
         # A number that is missing in between was not written down, which says nothing.
-        if unlike or any(ends[r] < number for r in members):
-            return Parting(group=group, number=number, calls=dict.fromkeys(members))
+        if unlike or any(ends[r] < number for r in ranks):
+            return Parting(group=group, number=number, calls=dict.fromkeys(ranks))
     return None

@@ -1,16 +1,172 @@
-"""TODO."""
+"""Does every rank make progress? Deadlocks as soon as they are certain, and what a hang has hung in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddpcheck.checks.world import Judged, World
+from ddpcheck import evidence as ev
+from ddpcheck.checks import causes, sequences
+from ddpcheck.checks.sequences import Parting, group_name, name, place
+from ddpcheck.checks.stops import Stop, stop
+from ddpcheck.checks.waits import Stuck, Wait, all_waits, at_its_end, is_gone, stuck
+from ddpcheck.checks.world import Judged, Rank, World
+from ddpcheck.model import CallSite, Finding
+from ddpcheck.wording import ranks_text
+
+
+def certain(world: World, now: float) -> Stuck | None:
+    """Ranks that wait for what can come no more, by the evidence so far; None while any of them may go on."""
+    waits = all_waits(world, now)
+    if not waits:
+        return None
+    return stuck(world, waits, [rank.rank for rank in world if at_its_end(rank, live=True)])
 
 
 def judge(world: World) -> Iterable[Judged]:
-    return ()
+    """What a world that was ended from outside has hung in."""
+    exercised = sum(1 for rank in world for call in rank.of(ev.Call) if call.waits)
+    ended = stop(world)
+    if ended.kind != "hung":
+        yield Judged(
+            check="no-hang",
+            exercised=exercised,
+            skipped_because="" if exercised else "no rank has waited for another",
+        )
+        return
+    yield Judged(check="no-hang", exercised=max(1, exercised), findings=(_finding(world, ended),))
 
 
-def certain(world: World, now: float) -> bool:
-    """Whether some rank waits for what can come no more."""
-    return False
+def _finding(world: World, ended: Stop) -> Finding:
+    ranks = {rank.rank: rank for rank in world}
+    waits = ended.waits
+    for_ever = stuck(world, waits, [rank.rank for rank in world if at_its_end(rank)])
+    parting = ended.parting
+    why = causes.unfinished(world, {r: w.call for r, w in waits.items()})
+    if why is None and parting is not None:
+        why = causes.why(world, parting)
+    others = [rank for rank in world if rank.rank not in waits]
+    told = [_waits(ranks, wait) for wait in waits.values()] + [_else(rank) for rank in others]
+    odd = (why.ranks if why else ()) or (parting.odd if parting else ()) or tuple(r.rank for r in others)
+    where = (why.where if why else None) or _where(ranks, ended, odd, others)
+    found = f"{_kind(for_ever)}: {'; '.join(told)}"
+    if parting is not None and all(r in waits and waits[r].call.n == call.n for r, call in parting.calls.items()):
+        found += f". Here their calls part, {sequences.before(parting)}"
+    elif parting is not None:
+        found += f". The ranks' calls part {sequences.before(parting)}: {sequences.told(world, parting)}"
+    elif (last := _last_common(world, waits)) is not None:
+        found += f". The last that all have made is {last}"
+    subject, links = _subject(parting, waits)
+    return Finding(
+        check="no-hang",
+        severity="error",
+        ranks=odd or tuple(ranks),
+        subject=subject,
+        expected="every rank to make progress",
+        found=found,
+        cause=why.cause if why else _cause(ranks, waits, others),
+        advice=why.advice if why and why.advice else _advice(others),
+        where=where,
+        links=("stop", *links, *(why.links if why else ())),
+        also=("collective-order",) if parting is not None else (),
+        proof=_proof(world, ended, why),
+    )
+
+
+def _kind(for_ever: Stuck | None) -> str:
+    return "a deadlock" if for_ever is not None else "no progress"
+
+
+def _subject(parting: Parting | None, waits: dict[int, Wait]) -> tuple[str, tuple[str, ...]]:
+    if parting is not None:
+        return f"call {parting.number} on {group_name(parting.group)}", (parting.link,)
+    for wait in waits.values():
+        call = wait.call
+        return f"{name(call)}, call {call.number} on {group_name(call.group)}", (f"call {call.group} {call.number}",)
+    return "the program", ()
+
+
+def _waits(ranks: dict[int, Rank], wait: Wait) -> str:
+    rank = ranks[wait.rank]
+    where = rank.where(wait.site)
+    text = f"rank {wait.rank} waits in {name(wait.call)}" + (f" at {where.file}:{where.line}" if where else "")
+    if wait.lacking:
+        text += f" for {ranks_text(wait.lacking)}"
+    previous = _previous(rank, wait.call)
+    return f"{text} (before it: {previous})" if previous else text
+
+
+def _previous(rank: Rank, call: ev.Call) -> str:
+    for own in reversed(rank.of(ev.Call)):
+        if own.n < call.n and own.of is None:
+            return f"{name(own)}{place(rank, own)}"
+    return ""
+
+
+def _else(rank: Rank) -> str:
+    """What a rank does that does not wait in a call."""
+    if rank.of(ev.Ended):
+        return f"rank {rank.rank} has ended"
+    if (left := rank.last(ev.Left)) is not None:
+        where = rank.where(left.site)
+        return f"rank {rank.rank} has left the group" + (f" at {where.file}:{where.line}" if where else "")
+    pulse = rank.last(ev.Pulse)
+    where = rank.where(pulse.site) if pulse is not None else None
+    if pulse is None or where is None:
+        return f"rank {rank.rank} is at work elsewhere"
+    return f"rank {rank.rank} is at {where.file}:{where.line}, in {pulse.doing}()"
+
+
+def _where(ranks: dict[int, Rank], ended: Stop, odd: tuple[int, ...], others: list[Rank]) -> CallSite | None:
+    if ended.parting is not None:
+        for r in (*odd, *ended.parting.calls):
+            call = ended.parting.calls.get(r)
+            if call is not None and (where := ranks[r].where(call.site)) is not None:
+                return where
+    for rank in others:
+        pulse = rank.last(ev.Pulse)
+        if not is_gone(rank) and pulse is not None and (where := rank.where(pulse.site)) is not None:
+            return where
+    for wait in ended.waits.values():
+        if (where := ranks[wait.rank].where(wait.site)) is not None:
+            return where
+    return None
+
+
+def _proof(world: World, ended: Stop, why: causes.Why | None) -> tuple[tuple[int, CallSite], ...]:
+    found = dict.fromkeys(why.proof if why else ())
+    for rank in world:
+        wait = ended.waits.get(rank.rank)
+        pulse = rank.last(ev.Pulse)
+        site = wait.site if wait is not None else pulse.site if pulse is not None and not is_gone(rank) else 0
+        where = rank.where(site)
+        if where is not None:
+            found[rank.rank, where] = None
+    if ended.parting is not None:
+        found.update(dict.fromkeys(sequences.proof(world, ended.parting)))
+    return tuple(found)
+
+
+def _last_common(world: World, waits: dict[int, Wait]) -> str | None:
+    for wait in waits.values():
+        rank = next(r for r in world if r.rank == wait.rank)
+        text = _previous(rank, wait.call)
+        return text or None
+    return None
+
+
+def _cause(ranks: dict[int, Rank], waits: dict[int, Wait], others: list[Rank]) -> str:
+    alive = [rank for rank in others if not is_gone(rank)]
+    if alive and waits:
+        return f"{ranks_text(r.rank for r in alive)} does something else that does not end, or takes longer than allowed"
+    if others and waits:
+        return f"{ranks_text(r.rank for r in others)} has come to its end before the others"
+    return "" if waits else "what the ranks wait for is no collective: a file, a lock, a process or a queue"
+
+
+def _advice(others: list[Rank]) -> str:
+    if others:
+        return (
+            "Look at the line where that rank is; let work of one rank alone be short, or give the group a longer "
+            "timeout and the run a longer --stall-timeout."
+        )
+    return causes.ALIKE

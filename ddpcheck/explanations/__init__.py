@@ -49,8 +49,8 @@ def as_document() -> str:
     head = [
         "# The checks",
         "",
-        "One name per invariant: in assertions, in `ddpcheck run`, in reports and here. `ddpcheck explain ID` shows one of",
-        "these texts. They are written down in ddpcheck/explanations, and this file is made from them:",
+        "One name per invariant: in assertions, in `ddpcheck run`, in reports and here. `ddpcheck explain ID` shows",
+        "one of these texts. They are written down in ddpcheck/explanations, and this file is made from them:",
         "`python -m ddpcheck.explanations > docs/checks.md`.",
         "",
         "| check | holds when | shown by `ddpcheck run` |",

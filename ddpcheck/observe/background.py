@@ -21,6 +21,7 @@ _busy: set[str] = set()
 
 def watch() -> None:
     """Record from now on when the main thread has waited for one that was at work on files."""
+    around(threading.Thread, "start", _around_start)
     around(threading.Thread, "join", _around_join)
     around(threading.Event, "wait", _around_wait)
     around(queue.Queue, "join", _around_any)
@@ -41,6 +42,15 @@ def name() -> str:
     return str(known.name) if known is not None else f"thread {number}"
 
 
+def line() -> int:
+    """The line of the user's at work; of a thread that has none of its own, the one that has started it."""
+    number = sites.here()
+    frame = sites.users_frame()
+    if frame is not None and not sites.is_users(frame.f_code):
+        return getattr(threading.current_thread(), "_ddpcheck_started_at", number)
+    return number
+
+
 def has_done(thread: str) -> None:
     """A thread has done something with a file."""
     _busy.add(thread)
@@ -55,10 +65,17 @@ def _waited_for(thread: str) -> None:
         _busy.clear()
     else:
         _busy.discard(thread)
-    begun = writer.next()
-    ended = begun["n"]
-    nothing = {"how": "", "path": "", "target": "", "existed": False}
-    writer.write(File(**begun, **nothing, op="join", site=sites.here(), ended=ended, thread=thread))
+    begun: dict[str, Any] = {**writer.next(), "how": "", "path": "", "target": "", "existed": False}
+    writer.write(File(**begun, op="join", site=sites.here(), ended=begun["n"], thread=thread))
+
+
+def _around_start(original: Any) -> Any:
+    def start(self: Any) -> Any:
+        if recorder.current() is not None:
+            self._ddpcheck_started_at = sites.here()
+        return original(self)
+
+    return start
 
 
 def _around_join(original: Any) -> Any:

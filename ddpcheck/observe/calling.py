@@ -21,6 +21,7 @@ _joined = False
 class _Depth(threading.local):
     inside = 0
     """Calls that this thread is in: what a call calls itself is part of it."""
+    current: Call | None = None
 
 
 _depth = _Depth()
@@ -40,6 +41,11 @@ def set_joined(joined: bool) -> None:
 def unwatched() -> bool:
     """Whether a call here is none of its own: nothing is recorded, or another call is under way."""
     return _depth.inside > 0 or recorder.current() is None
+
+
+def current() -> Call | None:
+    """The call in which this thread is."""
+    return _depth.current
 
 
 class call:
@@ -86,6 +92,7 @@ class call:
             waits=self._waits,
             joined=joined,
         )
+        _depth.current = self.made
         _begin(book, self.made)
         return self
 
@@ -94,6 +101,7 @@ class call:
     ) -> None:
         if self._recorded:
             _depth.inside -= 1
+            _depth.current = None
             _went_on()
 
 

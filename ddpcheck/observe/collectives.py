@@ -11,7 +11,7 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.join import Join
 
-from ddpcheck.observe import endings, ledger, operands, pulses
+from ddpcheck.observe import endings, ledger, operands, pulses, reduction
 from ddpcheck.observe.calling import call, issued, remember, set_joined, unwatched, wait
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.operands import Arguments, Described
@@ -34,6 +34,7 @@ def watch() -> None:
     around(Join, "__exit__", _around_join)
     around(endings, "ended", _around_ended)
     pulses.also(ledger.look)
+    reduction.watch()
 
 
 def _around(

@@ -15,7 +15,7 @@ import torch.jit
 import torch.serialization
 
 from ddpcheck.evidence import NO_SITE, File
-from ddpcheck.observe import background, loads, paths, recorder, sites
+from ddpcheck.observe import background, loads, paths, placing, recorder, sites
 from ddpcheck.observe.patching import around
 
 _WRITING = os.O_WRONLY | os.O_RDWR
@@ -44,6 +44,7 @@ def watch() -> None:
         around(pathlib.Path, name, _around_query(f"Path.{name}"))
     background.watch()
     loads.watch()
+    placing.watch()
     sys.addaudithook(_audit)
     os.register_at_fork(after_in_child=_forked)
 
@@ -111,7 +112,7 @@ def _around_save(how: str) -> Callable[[Any], Any]:
             path = _path_of(_given(args, kwargs, 1)) if writer is not None else None
             if writer is None or path is None or paths.is_elsewhere(path) or not paths.is_write_due(path):
                 return original(*args, **kwargs)
-            begun, site = writer.next(), sites.here()
+            begun, site = writer.next(), background.line()
             existed = _started.pop(path, None)
             existed = os.path.lexists(path) if existed is None else existed
             try:
@@ -135,7 +136,7 @@ def _around_load(how: str) -> Callable[[Any], Any]:
             path = _path_of(_given(args, kwargs, 0)) if writer is not None else None
             if writer is None or path is None or paths.is_elsewhere(path) or not paths.is_read_due(path):
                 return original(*args, **kwargs)
-            begun, site = writer.next(), sites.here()
+            begun, site = writer.next(), background.line()
             device = _device_text(kwargs.get("map_location", args[1] if len(args) > 1 else None))
             found: dict[str, Any] = {}
             try:

@@ -15,6 +15,9 @@ from typing import Any
 FOLDER, LIMIT = "DDPCHECK_EVIDENCE", "DDPCHECK_EVIDENCE_LIMIT"
 """The environment in which a process learns that it is watched: the folder for its evidence, and the most of it."""
 
+COLLECTOR = "DDPCHECK_COLLECTOR"
+"""In the environment: the port and the key at which this node's ddpcheck takes evidence of other nodes."""
+
 DEFAULT_LIMIT = 256 * 1024 * 1024
 
 

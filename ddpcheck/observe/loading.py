@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ begun: tuple[int, int] | None = None
 _joined = False
 _known: dict[int, _Known] = {}
 """By the loader's id: one with an equality of its own may have no hash."""
+_dataset_refs: dict[int, tuple[int, weakref.ref[Any]]] = {}
 _loaders = _datasets = 0
 _lines: dict[int, int] = {}
 """Passes through the loaders of one line."""
@@ -182,13 +184,18 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
 
 
 def _dataset_number(dataset: Any) -> int:
-    """The same number as that of another loader that still has this dataset."""
+    """The number of a dataset, which is the same as long as the object is there."""
     global _datasets
-    for known in list(_known.values()):
-        other = known.loader()
-        if other is not None and other.dataset is dataset:
+    number, other = _dataset_refs.get(id(dataset), (0, None))
+    if other is not None and other() is dataset:
+        return number
+    for known in list(_known.values()):  # a list, say, takes no weak reference
+        loader = known.loader()
+        if loader is not None and loader.dataset is dataset:
             return known.dataset
     _datasets += 1
+    with contextlib.suppress(TypeError):
+        _dataset_refs[id(dataset)] = (_datasets, weakref.ref(dataset))
     return _datasets
 
 

@@ -15,7 +15,7 @@ from ddpcheck.observe.patching import around
 from ddpcheck.observe.usage import WRAPPERS
 
 _own = threading.local()
-_NAMES = 200
+_NAMES = 2_000
 """The most names of missing keys that are told."""
 
 
@@ -65,15 +65,16 @@ def _nothing(owner: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 def _module(module: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     parameters = dict(module.named_parameters())
-    buffers = dict(module.named_buffers())
     wrapper = next((w for w in map(WRAPPERS.owner, parameters.values()) if w is not None), None)
     held = wrapper is not None and wrapper[1].ddp() is not None
+    # Parameters that no wrapper reduces may be another on each rank, as may buffers.
+    compared = [p for p in parameters.values() if not held or WRAPPERS.is_reduced(p)]
     return {
         "missing": [str(name) for name in getattr(result, "missing_keys", ())][:_NAMES],
         "unexpected": [str(name) for name in getattr(result, "unexpected_keys", ())][:_NAMES],
-        "total": len(parameters) + len(buffers),
+        "total": len(parameters) + sum(1 for _ in module.named_buffers()),
         "strict": bool(kwargs.get("strict", args[1] if len(args) > 1 else True)),
-        "digest": quick.text_digest(quick.digests([*parameters.values(), *buffers.values()], 0).hex()).encode(),
+        "digest": quick.text_digest(quick.digests(compared, 0).hex()).encode(),
         "wrapped": held,
         "wrapper": wrapper[1].number if wrapper is not None and held else None,
     }

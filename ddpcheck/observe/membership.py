@@ -12,8 +12,9 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ddpcheck.evidence import NO_SITE, Groups, Joined, Joining, Left
+from ddpcheck.evidence import NO_SITE, Groups, Joined, Joining, JudgedBy, Left
 from ddpcheck.observe import pulses, recorder, sites
+from ddpcheck.observe.following import COLLECTOR
 from ddpcheck.observe.patching import around
 
 _TOKEN_WAIT = datetime.timedelta(seconds=20)
@@ -84,6 +85,26 @@ def _joined(writer: recorder.Recorder, site: int, kwargs: dict[str, Any]) -> Non
             timeout=timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else None,
         )
     )
+    _meet_collector(writer)
+
+
+def _meet_collector(writer: recorder.Recorder) -> None:
+    """Learn from rank 0 where all evidence is to come together, if there are several nodes."""
+    mine = os.environ.get(COLLECTOR)
+    if mine is None:
+        return
+    key = f"ddpcheck/collector/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_joins}"
+    try:
+        store = c10d._get_default_store()
+        if dist.get_rank() == 0:
+            store.set(key, f"{os.environ.get('MASTER_ADDR', 'localhost')}:{mine}")
+            return
+        store.wait([key], _TOKEN_WAIT)
+        address = str(store.get(key).decode())
+    except Exception:  # as above: this node is judged by itself then
+        return
+    if not address.endswith(f":{mine}"):
+        writer.write(JudgedBy(**writer.next(), address=address))
 
 
 def _token() -> str:

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch.nn.modules import module as nn_module
 
+from ddpcheck.observe.patching import shielded
+
 _registered: dict[int, tuple[weakref.ref[torch.Tensor], weakref.ref[Any], str]] = {}
 
 
 def watch() -> None:
     """Remember the module and the name of every parameter that is registered from now on."""
-    nn_module.register_module_parameter_registration_hook(_note)
+    nn_module.register_module_parameter_registration_hook(shielded(_note))
 
 
 def _note(module: Any, name: str, parameter: Any) -> None:

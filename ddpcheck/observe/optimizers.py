@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ddpcheck.evidence import NO_SITE, Optimizer, Parameter, Scheduled, Step, Usage
 from ddpcheck.observe import collectives, names, quick, recorder, sites
 from ddpcheck.observe.pace import Pace, is_due
-from ddpcheck.observe.patching import around
+from ddpcheck.observe.patching import around, shielded
 from ddpcheck.observe.usage import WRAPPERS, Wrapper
 from ddpcheck.observe.wrappers import BACKWARDS, inside_forward, note_attributes, note_buffers
 
@@ -48,8 +48,8 @@ _stepping: list[int] = []
 def watch() -> None:
     """Watch every optimizer, scheduler and scaler from now on."""
     around(torch.optim.Optimizer, "__init__", _around_init)
-    register_optimizer_step_pre_hook(_before)
-    register_optimizer_step_post_hook(_after)
+    register_optimizer_step_pre_hook(shielded(_before))
+    register_optimizer_step_post_hook(shielded(_after))
     _watch_schedulers()
     scaler = getattr(torch.amp, "GradScaler", None)
     if scaler is not None:

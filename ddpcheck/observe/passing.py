@@ -14,7 +14,7 @@ import xxhash
 
 from ddpcheck.evidence import Batch, PassEnded
 from ddpcheck.observe import recorder
-from ddpcheck.observe.rows import fingerprints
+from ddpcheck.observe.rows import fingerprints, length
 
 ABSENT = bytes(8)
 """The fingerprint of a sample that was not looked at."""
@@ -104,6 +104,7 @@ class Passing:
             self._order.update(indices.tobytes())
         else:
             self._ordered = False
+            self.samples += _samples(batch)
         writer = recorder.current()
         if writer is not None and not self.over:
             self._tell(writer, number, batch, indices)
@@ -116,10 +117,8 @@ class Passing:
             places = [place for place, index in enumerate(indices) if index % stride == 0]
         if stride > 1 and number % stride and not (places and self.told):
             return
-        length, prints, labels = self._prints(number, batch, indices, places, stride)
-        if indices is None:
-            self.samples += length
-        elif places is not None:
+        samples, prints, labels = self._prints(number, batch, indices, places, stride)
+        if places is not None and indices is not None:
             indices = array.array("q", [indices[place] for place in places])
         writer.write(
             Batch(
@@ -131,7 +130,7 @@ class Passing:
                 prints=prints,
                 labels=labels,
                 backwards=self.backwards,
-                samples=length,
+                samples=samples,
             )
         )
 
@@ -139,25 +138,25 @@ class Passing:
         self, number: int, batch: Any, indices: Sequence[int] | None, places: list[int] | None, stride: int
     ) -> tuple[int, bytes, bytes]:
         """The number of samples, and the fingerprints of those at these places."""
-        length = len(indices) if indices is not None else 0
+        samples = len(indices) if indices is not None else _samples(batch)
         thinned = max(stride, 1 << _budget.level)
         if not self.told or (indices is None and number % thinned):
-            return length, b"", b""
-        looked = places if places is not None else range(length) if indices is not None else None
+            return samples, b"", b""
+        looked = places if places is not None else range(samples) if indices is not None else None
         hashed = looked
         if indices is not None and looked is not None and thinned > stride:
             hashed = [place for place in looked if indices[place] % thinned == 0]
         if hashed is not None and not len(hashed):
-            return length, b"", b""
+            return samples, b"", b""
         began = time.perf_counter()
         try:
             with torch.no_grad():
-                rows = fingerprints(batch, length or None, hashed)
+                rows = fingerprints(batch, samples or None, hashed)
         except Exception:  # a batch of a kind of its own, whose parts cannot be read like this
             rows = None
         _budget.charge(began, time.perf_counter())
         if rows is None:
-            return length, b"", b""
+            return samples, b"", b""
         if hashed is looked or looked is None or hashed is None:
             return rows.samples, rows.prints, rows.labels
         return rows.samples, _spread(rows.prints, hashed, looked), _spread(rows.labels, hashed, looked)
@@ -185,6 +184,14 @@ class Passing:
                 backwards=self.backwards,
             )
         )
+
+
+def _samples(batch: Any) -> int:
+    """How many samples a batch has; 0 where that cannot be seen."""
+    try:
+        return length(batch) or 0
+    except Exception:  # a batch of a kind of its own
+        return 0
 
 
 def _indices(index: Any) -> array.array[int] | None:

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import functools
 import sys
+import threading
+import traceback
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+
+from ddpcheck.evidence import Defect
+from ddpcheck.observe import recorder
 
 
 def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
     """Replace ``owner.name`` by what ``make`` builds around it; whether there was such a name.
 
     The same function under this name in other modules of torch (a
-    ``from … import``) is replaced as well. torch.compile leaves the
-    replacement out of its graphs.
+    ``from … import``) is replaced as well. A probe that fails is written down
+    as a defect of ours, and the program gets what the function itself does.
     """
     original = owner.__dict__.get(name) if isinstance(owner, type) else getattr(owner, name, None)
     if original is None:
         return False
     bound = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
-    replacement = functools.wraps(bound)(make(bound))
+    replacement = functools.wraps(bound)(_shielded(bound, make))
     if isinstance(original, staticmethod):
         setattr(owner, name, staticmethod(replacement))
     else:
@@ -30,3 +35,85 @@ def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[
             if module_name.startswith("torch.") and getattr(module, "__dict__", {}).get(name) is original:
                 setattr(module, name, replacement)
     return True
+
+
+class _Calls(threading.local):
+    """The calls of one function that are under way in a thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.open: list[_Call] = []
+
+
+class _Call:
+    __slots__ = ("called", "error", "result")
+
+    def __init__(self) -> None:
+        self.called = False
+        self.error: BaseException | None = None
+        self.result: Any = None
+
+
+def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Any:
+    """What ``make`` builds, with its own failures kept from the program."""
+    calls = _Calls()
+
+    def own(*args: Any, **kwargs: Any) -> Any:
+        call = calls.open[-1] if calls.open else _Call()
+        call.called = True
+        try:
+            call.result = original(*args, **kwargs)
+        except BaseException as error:
+            call.error = error
+            raise
+        return call.result
+
+    probe = make(functools.wraps(original)(own))
+
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        call = _Call()
+        calls.open.append(call)
+        try:
+            return probe(*args, **kwargs)
+        except Exception as error:
+            if call.error is not None:
+                if error is call.error:
+                    raise
+                defect(error)
+                raise call.error from None
+            defect(error)
+            return call.result if call.called else original(*args, **kwargs)
+        finally:
+            calls.open.pop()
+
+    return replacement
+
+
+_told: set[str] = set()
+
+
+def defect(error: Exception) -> None:
+    """Write down that ddpcheck itself has failed in this process; once for each place."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+    writer = recorder.always()
+    if writer is None or place in _told:
+        return
+    _told.add(place)
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    writer.write(Defect(**writer.next(), text=text[-4000:]))
+
+
+def shielded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of ours that torch calls by itself (a hook): its failure is written down, and kept from the program."""
+
+    @functools.wraps(function)
+    def safe(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            defect(error)
+            return None
+
+    return safe

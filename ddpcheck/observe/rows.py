@@ -32,7 +32,7 @@ def fingerprints(batch: Any, samples: int | None = None, places: Sequence[int] |
     None for a batch that cannot be taken apart into so many samples. Zeros at
     the end of a row do not count: a sample is padded to the longest of its batch.
     """
-    found = _length(batch)
+    found = length(batch)
     if not found or (samples is not None and found != samples):
         return None
     wanted = range(found) if places is None else places
@@ -55,7 +55,7 @@ def head(tensor: torch.Tensor, size: int) -> bytes:
 # --- parts
 
 
-def _length(batch: Any, depth: int = 0) -> int | None:
+def length(batch: Any, depth: int = 0) -> int | None:
     """How many samples a batch has: the first dimension of its first part that has one."""
     if hasattr(batch, "shape"):
         return int(batch.shape[0]) if len(batch.shape) else None
@@ -69,12 +69,12 @@ def _length(batch: Any, depth: int = 0) -> int | None:
         parts = list(batch)
     else:
         return None
-    return next((n for part in parts if (n := _length(part, depth + 1)) is not None), None)
+    return next((n for part in parts if (n := length(part, depth + 1)) is not None), None)
 
 
 def _collated(parts: Sequence[Any]) -> bool:
     """Whether these are the parts of a batch, and not its samples: all have one length."""
-    lengths = {_length(part, 1) for part in parts} - {None}
+    lengths = {length(part, 1) for part in parts} - {None}
     return len(lengths) == 1 and not all(isinstance(part, Mapping) for part in parts)
 
 
@@ -99,7 +99,7 @@ def _column(value: Any, samples: int, places: Sequence[int]) -> list[bytes] | No
     if isinstance(value, Mapping):
         return _together([_column(part, samples, places) for part in value.values()])
     if isinstance(value, (list, tuple)):
-        if _length(value, 1) == samples and (not value or _collated(value)) and not isinstance(value[0], _PLAIN):
+        if length(value, 1) == samples and (not value or _collated(value)) and not isinstance(value[0], _PLAIN):
             return _together([_column(part, samples, places) for part in value])
         if len(value) == samples:
             return [bytes.fromhex(fingerprint(value[place])) for place in places]

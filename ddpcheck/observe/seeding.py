@@ -85,6 +85,6 @@ def _word(seed: Any) -> str:
             return head(seed, 8192).hex()
         if hasattr(seed, "tobytes"):
             return xxhash.xxh3_64_hexdigest(seed.tobytes())
-        return xxhash.xxh3_64_hexdigest(repr(seed))
+        return xxhash.xxh3_64_hexdigest(repr(seed).encode())
     except Exception:  # an object without a representation
         return ""

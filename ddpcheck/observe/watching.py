@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import sys
@@ -10,6 +11,21 @@ from pathlib import Path
 
 from ddpcheck.evidence import Began
 from ddpcheck.observe import recorder, sites
+from ddpcheck.observe.patching import defect
+
+PROBES = (
+    "endings",
+    "membership",
+    "collectives",
+    "names",
+    "wrappers",
+    "evaluating",
+    "optimizers",
+    "loading",
+    "streams",
+    "files",
+)
+"""The modules of which each puts its own probes in place."""
 
 _patched = False
 
@@ -26,21 +42,11 @@ def patch() -> None:
     if _patched:
         return
     _patched = True
-    from ddpcheck.observe import (
-        collectives,
-        endings,
-        evaluating,
-        files,
-        loading,
-        membership,
-        names,
-        optimizers,
-        streams,
-        wrappers,
-    )
-
-    for probe in (endings, membership, collectives, names, wrappers, evaluating, optimizers, loading, streams, files):
-        probe.watch()
+    for name in PROBES:
+        try:
+            importlib.import_module(f"ddpcheck.observe.{name}").watch()
+        except Exception as error:  # another torch than we know: the program must run all the same
+            defect(error)
     os.register_at_fork(after_in_child=_forked)
 
 

@@ -15,7 +15,7 @@ from torch.nn.parallel import distributed as ddp_module
 from ddpcheck.evidence import NO_SITE, Attributes, Moved, Replaced, Synced, Tensors, Wrapped
 from ddpcheck.observe import collectives, loading, quick, recorder, sites, streams
 from ddpcheck.observe.membership import group_key
-from ddpcheck.observe.patching import around
+from ddpcheck.observe.patching import around, shielded
 from ddpcheck.observe.pace import is_due
 from ddpcheck.observe.usage import WRAPPERS, Wrapper
 
@@ -38,7 +38,7 @@ def watch() -> None:
     around(torch.autograd, "backward", _around_backward)
     around(torch.nn.Module, "_apply", _around_apply)
     DistributedDataParallel.module = property(_module)  # type: ignore[assignment]
-    nn_module.register_module_parameter_registration_hook(_registered)
+    nn_module.register_module_parameter_registration_hook(shielded(_registered))
     _watch_join()
 
 
@@ -219,8 +219,9 @@ def _armed(ddp: Any, wrapper: Wrapper, output: Any) -> None:
             it.counts["reached"] += 1
             it.armed_now = False
 
+    hook = shielded(reached)
     for tensor in found:
-        tensor.register_hook(reached)
+        tensor.register_hook(hook)
 
 
 def note_buffers(writer: recorder.Recorder, wrapper: Wrapper, moment: Any) -> None:

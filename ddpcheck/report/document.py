@@ -1,4 +1,4 @@
-"""A verdict as JSON: schema 1, the one that docs/report.md and other programs rely on."""
+"""A verdict as JSON, schema 1: what other programs rely on."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def show_checks(stream: IO[str]) -> None:
     """Print every id, and when its invariant holds."""
     console = console_on(stream)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
-    table.add_column("check", no_wrap=True, style="bold")
+    table.add_column("check", min_width=max(map(len, CHECKS)) + 2, style="bold")
     table.add_column("holds when", overflow="fold")
     for check, holds in CHECKS.items():
         table.add_row(check + (" *" if check in ORACLES else ""), holds)

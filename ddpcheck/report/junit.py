@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from ddpcheck.checks.grouping import STOPPED
 from ddpcheck.model import Finding
 from ddpcheck.report import places
 from ddpcheck.report.findings import text_of
-from ddpcheck.verdict import STOPPED, CheckResult, Verdict
+from ddpcheck.verdict import CheckResult, Verdict
 from ddpcheck.wording import count, ranks_text
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Hashable
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -13,68 +13,60 @@ from ddpcheck.model import CallSite
 from ddpcheck.report.console import plain
 from ddpcheck.wording import ranks_text
 
-_DDP = {
-    "ddp-construct": "DDP's constructor",
-    "ddp-buffers": "DDP's broadcast of buffers",
-    "ddp-gradients": "DDP's reduction of gradients",
-}
 
-
-def stands(hang: Standstill, width: int) -> Table:
-    """One row for the ranks that stand alike."""
-    alike: dict[tuple[str, ...], list[Stand]] = defaultdict(list)
-    for stand in hang.stands:
-        alike[_line(stand), _name(stand.last), _name(stand.pending)].append(stand)
-    table = _table()
-    table.add_column("rank", no_wrap=True)
-    for title in ("stands at", "last call", "waits in"):
-        table.add_column(title, overflow="fold", ratio=1 if width > 100 else None)
-    for (line, last, pending), ranks in alike.items():
-        waited = max((s.waited for s in ranks if s.waited is not None), default=None)
-        since = f"\nfor {waited:.0f} s" if pending and waited is not None and waited >= 1 else ""
-        table.add_row(
-            Text(_numbers(ranks)), Text(plain(line)), Text(plain(last)), Text(plain(pending + since), style="bold")
-        )
-    return table
+def stands(hang: Standstill) -> Table:
+    """Where each rank is; ranks that stand alike are told together."""
+    alike: dict[Hashable, list[Stand]] = defaultdict(list)
+    for one in hang.stands:
+        alike[one.state, one.how, one.where, _name(one.last), _name(one.pending)].append(one)
+    grid = _grid()
+    for together in alike.values():
+        first = together[0]
+        lines = [Text(plain(_state(first)))] if first.state != "waits" else []
+        lines += _place(first.where, first.code)
+        if first.pending is not None:
+            waited = max((s.waited for s in together if s.waited is not None), default=0.0)
+            since = f", for {waited:.0f} s" if waited >= 1 else ""
+            lines.append(Text(f"waits in   {plain(_name(first.pending))}{since}", style="bold"))
+        if first.last is not None:
+            lines.append(Text(f"last call  {plain(_name(first.last))}", style="dim"))
+        text = Text("\n").join(lines)
+        grid.add_row(ranks_text(s.rank for s in together), text)
+    return grid
 
 
 def parting(found: Parting) -> Table:
-    """What each rank has called where the others called something else."""
-    calls: dict[tuple[str, CallSite | None, str], list[int]] = defaultdict(list)
+    """What each rank has called where others called something else."""
+    alike: dict[tuple[str, CallSite | None, str], list[int]] = defaultdict(list)
     for rank, call in found.calls.items():
-        key = (_call(call), call.where, call.code) if call is not None else ("no such call", None, "")
-        calls[key].append(rank)
-    table = _table()
-    table.add_column("rank", no_wrap=True)
-    table.add_column(f"call {found.number:,} of group {found.group}", overflow="fold")
-    table.add_column("from", overflow="fold")
-    for (name, where, code), ranks in calls.items():
-        place = f"{where}\n{code}" if where is not None else ""
-        table.add_row(Text(ranks_text(ranks).split(" ", 1)[1]), Text(plain(name)), Text(plain(place)))
-    return table
+        alike[(str(call), call.where, call.code) if call is not None else ("no such call", None, "")].append(rank)
+    grid = _grid()
+    for (name, where, code), ranks in alike.items():
+        text = Text("\n").join([Text(plain(name), style="bold"), *_place(where, code)])
+        grid.add_row(ranks_text(ranks), text)
+    return grid
 
 
-def _table() -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
+def _grid() -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    return grid
 
 
-def _numbers(ranks: list[Stand]) -> str:
-    return ranks_text(s.rank for s in ranks).split(" ", 1)[1]
+def _state(stand: Stand) -> str:
+    words = {"runs": "is not in a collective", "ended": stand.how or "has ended"}
+    return words.get(stand.state, "has never joined the group")
 
 
-def _line(stand: Stand) -> str:
-    if stand.state == "never-joined":
-        return "has never joined the group"
-    where = stand.where
-    place = f"{where.file}:{where.line}\n{stand.code}" if where is not None else ""
-    if stand.state == "ended":
-        return f"{stand.how}\n{place}" if place else stand.how
-    return place or stand.doing or "(no line of the program's)"
+def _place(where: CallSite | None, code: str) -> list[Text]:
+    """A line of the program, in two lines: the comment behind it is left out."""
+    if where is None:
+        return []
+    lines = [Text(plain(str(where)), style="cyan")]
+    code = plain(code).split("  #")[0].rstrip()
+    return [*lines, Text(f"    {code}")] if code else lines
 
 
 def _name(call: Passed | None) -> str:
-    return f"{_call(call)}\n({call.group}, call {call.number:,})" if call is not None else ""
-
-
-def _call(call: Passed) -> str:
-    return f"{_DDP.get(call.op, call.op)} {call.detail}".rstrip()
+    return f"{call} (call {call.number:,} of group {call.group})" if call is not None else ""

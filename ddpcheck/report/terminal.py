@@ -42,9 +42,11 @@ def show(verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict
         console.print()
         console.print(_finding(number, finding, verdict, sources))
     if verdict.hang is not None:
-        _section(console, "where the ranks stand", stands(verdict.hang, console.width))
+        _section(console, "where the ranks stand", stands(verdict.hang))
         if verdict.hang.parting is not None:
-            _section(console, "where their collectives part", parting(verdict.hang.parting))
+            part = verdict.hang.parting
+            title = f"where their collectives part: call {part.number:,} of group {plain(part.group)}"
+            _section(console, title, parting(part))
     if any(result.status != "not-exercised" for result in verdict.checks.values()):
         _section(console, "checks", _checks(verdict))
     if any(result.status == "not-exercised" for result in verdict.checks.values()):
@@ -103,8 +105,9 @@ def _sentence(verdict: Verdict, strict: bool) -> str:
     if verdict.verdict == "nothing-checked":
         told = f"; {found}" if verdict.findings else ""
         return f"{ran}{where}: it did nothing that a check could look at (no DistributedDataParallel){told}{took}"
-    held = count(sum(r.status == "held" for r in verdict.checks.values()), "check")
-    return f"{ran}{where}: {held} held{within}{', with ' + found if verdict.findings else ''}{took}"
+    statuses = [result.status for result in verdict.checks.values()]
+    held = f"{count(statuses.count('held'), 'check')} held{within}, {statuses.count('not-exercised')} not exercised"
+    return f"{ran}{where}: {held}{', with ' + found if verdict.findings else ''}{took}"
 
 
 def _where(verdict: Verdict) -> str:
@@ -202,10 +205,8 @@ def _code(lines: Iterable[Line]) -> Table:
 def _checks(verdict: Verdict) -> Table:
     """What was exercised: broken ones first, in the order of the findings that tell of them."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
-    table.add_column("check", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    table.add_column("exercised", justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    for title in ("check", "status", "exercised", ""):
+        table.add_column(title, justify="right" if title == "exercised" else "left", overflow="fold")
     rows = [(check, result) for check, result in verdict.checks.items() if result.status != "not-exercised"]
     for check, result in sorted(rows, key=lambda row: _told_at(row[0], verdict)):
         reference = Text(_reference(check, verdict), style="dim")
@@ -241,7 +242,7 @@ def _told_at(check: str, verdict: Verdict) -> tuple[int, int]:
 def _status_style(check: str, verdict: Verdict) -> str:
     status = verdict.checks[check].status
     at_fault = [f for f in verdict.findings if check == f.check or check in f.also]
-    if status == "violated" and all(f.severity == "warning" for f in at_fault):
+    if status == "violated" and at_fault and all(f.severity == "warning" for f in at_fault):
         return "yellow"
     return _STATUSES[status]
 

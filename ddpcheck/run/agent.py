@@ -13,12 +13,9 @@ from typing import Any, NoReturn
 
 from ddpcheck.evidence import Began, ChildEnded
 from ddpcheck.observe import startup
-from ddpcheck.observe.following import FOLDER, LIMIT
+from ddpcheck.observe.following import COLLECTOR, FOLDER, LIMIT
 from ddpcheck.observe.recorder import Recorder
 from ddpcheck.run.options import Options
-
-COLLECTOR = "DDPCHECK_COLLECTOR"
-"""In the environment of ranks: the port and the key at which this node's ddpcheck takes evidence of other nodes."""
 
 _PR_SET_PDEATHSIG = 1
 

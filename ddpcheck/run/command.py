@@ -10,11 +10,16 @@ from pathlib import Path
 
 from ddpcheck.checks.judging import judge_world
 from ddpcheck.checks.worlds import worlds
+from ddpcheck.evidence import Defect
 from ddpcheck.report import document, junit, places, terminal
 from ddpcheck.run import options as asked
 from ddpcheck.run.options import Options, WrongUsage
 from ddpcheck.run.supervise import Run, Supervisor, evidence_folder
 from ddpcheck.verdict import Exit, Verdict, conclude
+
+
+OTHER_NODES = 60.0
+"""Seconds to wait for what other nodes have to say at the end."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -27,7 +32,18 @@ def run(arguments: Sequence[str]) -> int:
     with _folder(options) as path:
         supervisor = Supervisor(options, evidence_folder(path))
         seen = supervisor.run()
+        if supervisor.sender is not None:
+            told = supervisor.sender.finish(path, OTHER_NODES)
+            if told is not None:
+                _write(options, told)
+                print(f"ddpcheck: {told.verdict}; the node of rank 0 has judged, and shows the report", file=sys.stderr)
+                return told.exit_code(options.strict)
+        if supervisor.collector is not None:
+            supervisor.collector.wait(OTHER_NODES)
+            supervisor.folder.read()
         verdict = _verdict(options, supervisor, seen)
+        if supervisor.collector is not None:
+            supervisor.collector.tell(verdict)
     written = _write(options, verdict)
     terminal.show(verdict, sys.stderr, written, options.strict)
     return verdict.exit_code(options.strict)
@@ -61,6 +77,7 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
         command=options.command,
         seconds=seen.seconds,
         notes=notes,
+        internal=[defect.text.strip() for process in processes for defect in process.of(Defect)][:3],
     )
 
 

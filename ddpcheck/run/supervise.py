@@ -18,6 +18,7 @@ from ddpcheck.checks.worlds import worlds
 from ddpcheck.model import Struct
 from ddpcheck.run import agent
 from ddpcheck.run.folder import Folder
+from ddpcheck.run.mirror import Collector, Sender
 from ddpcheck.run.options import Options
 
 PERIOD = 0.25
@@ -45,19 +46,23 @@ class Run(Struct, frozen=True, kw_only=True):
 class Supervisor:
     """Starts a run, and stays with it to its end."""
 
-    def __init__(self, options: Options, folder: Folder, collector: str | None = None) -> None:
+    def __init__(self, options: Options, folder: Folder) -> None:
         self.options = options
         self.folder = folder
-        self._collector = collector
+        self.collector: Collector | None = None
+        """Takes evidence of other nodes; None where there is one node."""
+        self.sender: Sender | None = None
+        """Sends this node's evidence to the node that judges; None on that one."""
         self._interrupts = 0
-        self._stopped = 0.0
-        self.stop_asked = ""
-        """Another node's reason to end this one's ranks as well."""
+        self._family: tuple[psutil.Process, ...] = ()
 
-    def run(self, log: object = None) -> Run:
+    def run(self) -> Run:
         """Start the ranks and wait for their end, whichever way it comes."""
         began = time.monotonic()
-        pid = agent.start(self.options, self.folder.path, self._collector)
+        listener = Collector.bound() if self.options.nodes > 1 else None
+        pid = agent.start(self.options, self.folder.path, listener.address if listener is not None else None)
+        if listener is not None:
+            self.collector = Collector(self.folder.path, listener)
         stuck = ""
         with self._signals(pid):
             while True:
@@ -66,8 +71,11 @@ class Supervisor:
                     break
                 time.sleep(PERIOD)
                 self.folder.read()
-                if not stuck and (why := self.stop_asked or self._stuck()):
+                self._mirror()
+                if not stuck and (why := self._stuck()):
                     stuck = why
+                    if self.collector is not None:
+                        self.collector.stop(why)
                     self._end(pid)
         code = os.waitstatus_to_exitcode(status)
         _reap(self._family)
@@ -80,11 +88,31 @@ class Supervisor:
             seconds=time.monotonic() - began,
         )
 
-    _family: tuple[psutil.Process, ...] = ()
+    # --- several nodes
+
+    def _mirror(self) -> None:
+        """Send what is new to the node that judges, once it is known."""
+        if self.collector is None:
+            return
+        if self.sender is None:
+            told = [j.address for p in self.folder.processes.values() for j in p.of(ev.JudgedBy)]
+            # What other nodes have sent here says that it is to be sent here.
+            address = next((one for one in told if not one.endswith(self.collector.address)), None)
+            if address is None:
+                return
+            try:
+                self.sender = Sender(address)
+            except Exception:  # it cannot be reached, or has gone: this node is judged by itself
+                self.collector = None
+                return
+        with contextlib.suppress(OSError):
+            self.sender.push(self.folder.path)
 
     # --- ranks that wait for each other
 
     def _stuck(self) -> str:
+        if self.sender is not None:
+            return self.sender.stop_asked  # the node of rank 0 sees more
         now = time.monotonic()
         for world in worlds(self.folder.processes.values(), finished=False):
             if certain(world, now):

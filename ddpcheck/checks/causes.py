@@ -1,0 +1,250 @@
+"""Why the ranks' calls part: what the data, the lines and the wrappers say of it."""
+
+from __future__ import annotations
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.order import UNFINISHED
+from ddpcheck.checks.sequences import Calls, Parting, name, visits
+from ddpcheck.checks.world import Rank, World
+from ddpcheck.model import CallSite, Struct
+from ddpcheck.wording import count, ranks_text
+
+FEWER_BATCHES = (
+    "Give every rank the same number of batches (DistributedSampler pads; or drop_last over the shards of all ranks), "
+    "or train within `with model.join():`."
+)
+ALIKE = (
+    "Let all ranks come to the same conclusion before they branch: broadcast or all-reduce the decision, or take the "
+    "call out of the condition."
+)
+
+
+class Why(Struct, frozen=True, kw_only=True):
+    """A likely cause, and what to do about it."""
+
+    cause: str
+    advice: str
+    where: CallSite | None = None
+    """The line that shows it best, where that is not the call itself."""
+    proof: tuple[tuple[int, CallSite], ...] = ()
+    ranks: tuple[int, ...] = ()
+    """The ranks that it lies with, where that is not those of the parting."""
+    links: tuple[str, ...] = ()
+
+
+def why(world: World, parting: Parting) -> Why:
+    """The most likely cause of a parting."""
+    ranks = {rank.rank: rank for rank in world}
+    if parting.kind == "detail":
+        return _unlike(ranks, parting)
+    if parting.kind == "peer":
+        return Why(
+            cause="the ranks do not agree on who sends or receives: the rank was computed, or is a local one",
+            advice="Give the same global rank as src or dst on every rank.",
+        )
+    return (
+        _fewer_batches(ranks, parting)
+        or _skipped(ranks, parting)
+        or _on_some_ranks(ranks, parting)
+        or _left_early(ranks, parting)
+        or Why(cause="", advice=ALIKE)
+    )
+
+
+def _unlike(ranks: dict[int, Rank], parting: Parting) -> Why:
+    first = next(iter(parting.calls.values()))
+    if first.op == "new_group":
+        return Why(
+            cause="the ranks make other groups, or in another order",
+            advice="Call new_group on every rank with the same ranks in the same order, members or not.",
+        )
+    if first.op.startswith("ddp-"):
+        return Why(
+            cause="the ranks use their wrappers in another order",
+            advice="Call the wrapped models, and their backward, in the same order on every rank.",
+        )
+    return Why(
+        cause="the size, type or operation depends on the rank or on its data",
+        advice="Give tensors of one size and type on every rank: pad them, or exchange the sizes first.",
+    )
+
+
+# --- batches
+
+
+def _fewer_batches(ranks: dict[int, Rank], parting: Parting) -> Why | None:
+    """A loader of one rank ran out while others went on in the same pass."""
+    for r, rank in ranks.items():
+        until = parting.calls[r].n if r in parting.calls else rank.end
+        ended = [p for p in rank.of(ev.PassEnded) if p.exhausted and p.n < until]
+        if not ended:
+            continue
+        over = ended[-1]
+        taken = _taken(rank, over.loader, over.number)
+        more = {}
+        for o, other in ranks.items():
+            if o == r or o not in parting.calls:
+                continue
+            its = _taken(other, over.loader, over.number)
+            if its is not None and taken is not None and its > taken:
+                more[o] = other
+        if not more:
+            continue
+        began = next((p for p in reversed(rank.of(ev.Pass)) if p.loader == over.loader and p.number == over.number), None)
+        where = rank.where(began.site) if began is not None else None
+        place = f" at {where.file}:{where.line}" if where else ""
+        return Why(
+            cause=(
+                f"the loader{place} gave rank {r} {count(over.batches, 'batch', 'batches')}, and "
+                f"{ranks_text(more)} more: rank {r} has left the loop, and the others have not"
+            ),
+            advice=FEWER_BATCHES,
+            ranks=(r,),
+            proof=((r, where),) if where else (),
+            links=(f"loader {over.loader}",),
+        )
+    return None
+
+
+def _taken(rank: Rank, loader: int, number: int) -> int | None:
+    """The number of the last batch of a pass."""
+    last = None
+    for batch in rank.of(ev.Batch):
+        if batch.loader == loader and batch.pass_ == number:
+            last = batch.number if last is None else max(last, batch.number)
+    return last
+
+
+def _skipped(ranks: dict[int, Rank], parting: Parting) -> Why | None:
+    """Before the calls part, the ranks make them for different batches: one has gone on without."""
+    places = {r: _batches_before(rank, parting) for r, rank in ranks.items() if r in parting.calls}
+    if len(places) < 2:
+        return None
+    for number in sorted(set.intersection(*(set(p) for p in places.values()))):
+        at = {r: places[r][number][0] for r in places}
+        if None in at.values() or len(set(at.values())) == 1:
+            continue
+        farthest = max(at.values(), key=lambda p: p or ())
+        ahead = tuple(r for r in at if at[r] == farthest)
+        if len(ahead) == len(at):
+            return None
+        r = ahead[0]
+        call = places[r][number][1]
+        where = ranks[r].where(call.site)
+        _, pass_, batch = farthest or (0, 0, 0)
+        return Why(
+            cause=(
+                f"{ranks_text(ahead)} has gone on to the next batch (batch {batch} of pass {pass_}) without "
+                f"{name(call)} for the one before: a `continue`, or an exception that was caught there"
+            ),
+            advice=(
+                "Let every rank make the same calls for every batch; let all ranks skip one, by a flag that is "
+                "all-reduced, or none."
+            ),
+            ranks=ahead,
+            where=where,
+        )
+    return None
+
+
+def _batches_before(rank: Rank, parting: Parting) -> dict[int, tuple[tuple[int, int, int] | None, ev.Call]]:
+    """By number, for which batch (loader, pass, batch) a call was made."""
+    records = sorted([*rank.of(ev.Call), *rank.of(ev.Batch)], key=lambda record: record.n)
+    found: dict[int, tuple[tuple[int, int, int] | None, ev.Call]] = {}
+    now: tuple[int, int, int] | None = None
+    for record in records:
+        if isinstance(record, ev.Batch):
+            now = (record.loader, record.pass_, record.number)
+        elif record.group == parting.group and record.number <= parting.number and record.op.startswith("ddp-"):
+            found.setdefault(record.number, (now, record))
+    return found
+
+
+# --- lines
+
+
+def _on_some_ranks(ranks: dict[int, Rank], parting: Parting) -> Why | None:
+    """A rank makes a call, or goes through a wrapper, at a line that the others never come to."""
+    for r in parting.odd:
+        call = parting.calls.get(r)
+        if call is None:
+            continue
+        where = ranks[r].where(call.site)
+        others = [o for o in ranks.values() if o.rank not in parting.odd]
+        if any(visits(o, where, o.end) for o in others):
+            continue
+        left = all(
+            visits(ranks[r], o.where(parting.calls[o.rank].site), call.n) for o in others if o.rank in parting.calls
+        )
+        inside = call.op in ("ddp-buffers", "ddp-gradients")
+        if left and not inside:
+            continue
+        if inside:
+            return Why(
+                cause=(
+                    f"only {ranks_text(parting.odd)} comes to this line: a forward through the wrapper communicates "
+                    "with all ranks, also in evaluation"
+                ),
+                advice=(
+                    "Evaluate on one rank with `model.module`, under no_grad(), or on all ranks; let all ranks go "
+                    "through the wrapper alike."
+                ),
+                where=where,
+            )
+        return Why(
+            cause=f"only {ranks_text(parting.odd)} comes to this line: it stands under a condition on the rank",
+            advice="Call a collective on every rank of its group: take it out of the condition.",
+            where=where,
+        )
+    return None
+
+
+def _left_early(ranks: dict[int, Rank], parting: Parting) -> Why | None:
+    """A rank has been at the others' line before, and has gone on from there."""
+    for r in parting.odd:
+        call = parting.calls.get(r)
+        until = call.n if call is not None else ranks[r].end
+        for o in ranks.values():
+            its = parting.calls.get(o.rank)
+            if o.rank in parting.odd or its is None:
+                continue
+            where = o.where(its.site)
+            times = visits(ranks[r], where, until)
+            if where is not None and times:
+                return Why(
+                    cause=(
+                        f"{ranks_text(parting.odd)} has left a loop that the others are still in: it made "
+                        f"{count(times, 'call')} at {where.file}:{where.line}, and rank {o.rank} comes to one more"
+                    ),
+                    advice=ALIKE,
+                )
+    return None
+
+
+def _unfinished(rank: Rank, group: str, number: int) -> bool:
+    return any(c.op == UNFINISHED and c.group == group and c.number == number for c in rank.of(ev.Call))
+
+
+def unfinished(world: World, waits_for: Calls) -> Why | None:
+    """A backward on some rank has left parameters out, so that others wait for its part of the reduction."""
+    for waits in waits_for.values():
+        if waits.op != "ddp-gradients":
+            continue
+        for rank in world:
+            if _unfinished(rank, waits.group, waits.number):
+                call = next(
+                    (c for c in rank.of(ev.Call) if c.op == UNFINISHED and c.number == waits.number), None
+                )
+                return Why(
+                    cause=(
+                        f"on rank {rank.rank} some parameters had no part in this backward: a branch of the forward "
+                        "that depends on the data left them out, and DDP waits for their gradients before it reduces"
+                    ),
+                    advice=(
+                        "Let every parameter have a part in the loss on every rank (add 0 times the output of the "
+                        "part that is left out), or pass find_unused_parameters=True."
+                    ),
+                    ranks=(rank.rank,),
+                    where=rank.where(call.site) if call is not None else None,
+                )
+    return None

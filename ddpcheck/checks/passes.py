@@ -1,0 +1,202 @@
+"""The passes through the same loader on every rank, side by side: what sharing, order and number are judged by."""
+
+from __future__ import annotations
+
+import array
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.world import Rank, World
+from ddpcheck.model import CallSite
+
+WIDTH = 8
+"""Bytes of an index, and of a fingerprint."""
+
+ABSENT = bytes(WIDTH)
+
+
+class Sample(NamedTuple):
+    """One sample: its index, and the fingerprints of its content and of its label, as far as they are known."""
+
+    place: int | None
+    print_: bytes | None
+    label: bytes | None
+
+
+class Pass:
+    """One pass on one rank, with all that was handed out in it."""
+
+    def __init__(self, rank: Rank, begun: ev.Pass, loader: ev.Loader | None) -> None:
+        self.rank = rank
+        self.begun = begun
+        self.loader = loader
+        self.ended: ev.PassEnded | None = None
+        self.batches: list[ev.Batch] = []
+        self.collectives = 0
+        """Calls between its batches."""
+
+    @property
+    def where(self) -> CallSite | None:
+        return self.rank.where(self.begun.site)
+
+    @property
+    def exhausted(self) -> bool:
+        return self.ended is not None and self.ended.exhausted
+
+    @property
+    def taken(self) -> int:
+        """The batches that were handed out."""
+        if self.ended is not None:
+            return self.ended.batches
+        return self.batches[-1].number + 1 if self.batches else 0
+
+    @property
+    def backwards(self) -> int:
+        """backward() calls between its batches, as far as they are known."""
+        if self.ended is not None:
+            return self.ended.backwards
+        return self.batches[-1].backwards if self.batches else 0
+
+    @property
+    def end(self) -> float:
+        """The ``n`` at which it was over; infinite while it goes on."""
+        return self.ended.n if self.ended is not None else math.inf
+
+    @cached_property
+    def samples(self) -> list[Sample]:
+        """What is known of the samples that it gave, in order."""
+        found: list[Sample] = []
+        for batch in self.batches:
+            indices = array.array("q", batch.indices) if len(batch.indices) % WIDTH == 0 else array.array("q")
+            prints, labels = _cut(batch.prints), _cut(batch.labels)
+            number = max(len(indices), len(prints))
+            for place in range(number):
+                print_ = prints[place] if len(prints) == number else None
+                label = labels[place] if len(labels) == number else None
+                found.append(Sample(indices[place] if len(indices) == number else None, print_, label))
+        return found
+
+    @property
+    def whole(self) -> bool:
+        """Every sample is known by its index or content."""
+        return self.exhausted and self.ended is not None and len(self.samples) == self.ended.samples
+
+
+def _cut(prints: bytes) -> list[bytes | None]:
+    cut = [prints[start : start + WIDTH] for start in range(0, len(prints), WIDTH)]
+    return [one if one != ABSENT else None for one in cut]
+
+
+class Line:
+    """The passes of one loop over one loader, on every rank that had them, in order.
+
+    Loaders are matched by the line that makes them, the line that goes
+    through them, and the order of their first use there.
+    """
+
+    def __init__(self, passes: dict[int, list[Pass]], training: bool) -> None:
+        self.passes = passes
+        """By rank."""
+        self.training = training
+        """There were backward() calls between the batches."""
+
+    @property
+    def ranks(self) -> list[int]:
+        return sorted(self.passes)
+
+    def rounds(self) -> Iterator[tuple[int, dict[int, Pass]]]:
+        """The first pass of each rank that had one, the second, and so on."""
+        for number in range(max(map(len, self.passes.values()))):
+            yield number, {rank: ps[number] for rank, ps in sorted(self.passes.items()) if number < len(ps)}
+
+    @property
+    def first(self) -> Pass:
+        """The first pass on the lowest rank."""
+        return self.passes[self.ranks[0]][0]
+
+    @property
+    def loader(self) -> ev.Loader | None:
+        return self.first.loader
+
+    @property
+    def link(self) -> str:
+        """The loader's name in a finding."""
+        return f"loader {self.first.begun.loader}"
+
+
+def passes_of(rank: Rank) -> list[Pass]:
+    """The passes of one rank, in the order in which they began."""
+    loaders = {one.loader: one for one in rank.process.of(ev.Loader)}
+    found = {(one.loader, one.number): Pass(rank, one, loaders.get(one.loader)) for one in rank.of(ev.Pass)}
+    for batch in rank.of(ev.Batch):
+        if (batch.loader, batch.pass_) in found:
+            found[batch.loader, batch.pass_].batches.append(batch)
+    for ended in rank.of(ev.PassEnded):
+        if (ended.loader, ended.number) in found:
+            found[ended.loader, ended.number].ended = ended
+    calls = [call.n for call in rank.of(ev.Call) if call.op not in ("send", "recv", "isend", "irecv")]
+    for one in found.values():
+        if one.batches:
+            # Not those of a sampler that meets before the first batch.
+            one.collectives = bisect_right(calls, one.end) - bisect_right(calls, one.batches[0].n)
+    return list(found.values())
+
+
+def lines(world: World, every: Sequence[Sequence[Pass]]) -> list[Line]:
+    """All loops over loaders that at least one rank has gone through; ``every`` holds the passes of each rank."""
+    by_key: dict[tuple[str, str, bool, int], dict[int, list[Pass]]] = defaultdict(dict)
+    for rank, passes in zip(world, every, strict=True):
+        order: dict[tuple[str, str, bool], dict[int, int]] = defaultdict(dict)
+        trained = _trained(passes)
+        for one in passes:
+            made = rank.where(one.loader.site) if one.loader is not None else None
+            key = (str(made), str(one.where), (one.begun.loader, one.begun.site) in trained)
+            place = order[key].setdefault(one.begun.loader, len(order[key]))
+            by_key[key[0], key[1], key[2], place].setdefault(rank.rank, []).append(one)
+    return [Line(passes, key[2]) for key, passes in by_key.items()]
+
+
+def _trained(passes: Sequence[Pass]) -> set[tuple[int, int]]:
+    """The loaders, and lines that go through them, whose batches are trained with.
+
+    A pass of which too little is known counts by whether gradients were enabled.
+    """
+    told = defaultdict(list)
+    for one in passes:
+        told[one.begun.loader, one.begun.site].append(one)
+    return {
+        key
+        for key, ones in told.items()
+        if any(one.backwards for one in ones)
+        or (all(one.ended is None and one.taken <= 1 for one in ones) and any(one.begun.grad for one in ones))
+    }
+
+
+def data_groups(world: World) -> tuple[list[list[int]], bool]:
+    """The ranks that train one replica each, group by group, and whether a DDP wrapper says so.
+
+    Ranks outside of a wrapper's group hold another part of one model, and may have to get the same data.
+    """
+    groups: set[tuple[int, ...]] = set()
+    everyone = tuple(rank.rank for rank in world)
+    for rank in world:
+        for wrapped in rank.of(ev.Wrapped):
+            groups.add(_members(wrapped.group, everyone))
+    largest: list[list[int]] = []
+    for group in sorted(groups, key=len, reverse=True):
+        if len(group) > 1 and not any(set(group) & set(one) for one in largest):
+            largest.append([rank for rank in group if rank in everyone])
+    return (largest, True) if groups else ([list(everyone)], False)
+
+
+def _members(group: str, everyone: tuple[int, ...]) -> tuple[int, ...]:
+    """The ranks that a group's name tells."""
+    names = group.partition("#")[0].split(",")
+    if all(name.strip().isdigit() for name in names):
+        return tuple(sorted(int(name) for name in names))
+    return everyone

@@ -1,0 +1,229 @@
+"""Does every rank read a file only when its write is over, and does none take it away before the last read?
+
+What counts is the order that the program enforces by its collectives, not how
+it happened to go. Judge of checkpoint-read-after-write.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ddpcheck.checks.order import Order
+from ddpcheck.checks.touched import CLAIMS, LOADS, NEVER, SAVES, Files, Touch, done, is_lock, shown, stopped_by
+from ddpcheck.checks.world import Judged
+from ddpcheck.model import CallSite, Finding
+from ddpcheck.wording import ranks_text
+
+CHECK = "checkpoint-read-after-write"
+MOST = 5_000
+"""Pairs of ranks and paths that are looked at."""
+
+
+class Race(NamedTuple):
+    """What one rank puts or takes away, and a read on another rank that nothing keeps apart from it."""
+
+    change: Touch
+    read: Touch
+    again: bool
+    """An earlier write of the same rank does come before the read: it is a later one that comes too soon."""
+
+
+def judge(files: Files, several: set[str]) -> Judged:
+    """The verdict; paths that several ranks write have a finding of their own already."""
+    order = Order(files.world)
+    written, taken = [], []
+    exercised = 0
+    for path in sorted(files.everything):
+        if is_lock(path):
+            continue
+        writes = files.written_to(path)
+        reads = [t for t in files.reads.get(path, ()) if t.record.existed or t.record.how in LOADS]
+        asked = [t for t in files.asked_for(path) if _matters(files, path)]
+        removals = files.removed_from(path)
+        if not _between_ranks(writes + removals, reads + asked):
+            continue
+        exercised += 1
+        if path in several or exercised > MOST:
+            continue
+        races = _races(files, order, writes, [*reads, *asked])
+        written += races
+        if not races:
+            taken += _races(files, order, removals, reads)
+    findings = [*_findings(written, _too_soon), *_findings(taken, _taken_away)]
+    because = "" if exercised else "no rank read a file that another one had written or removed"
+    return Judged(check=CHECK, exercised=exercised, findings=tuple(findings), skipped_because=because)
+
+
+def _matters(files: Files, path: str) -> bool:
+    """Whether it is a file to load from, so that to ask for it decides something."""
+    return path in files.reads or any(t.record.how in SAVES or t.record.op == "rename" for t in files.writes[path])
+
+
+def _between_ranks(changes: Sequence[Touch], reads: Sequence[Touch]) -> bool:
+    return any(c.rank is not r.rank for c in changes for r in reads)
+
+
+def _races(files: Files, order: Order, changes: Sequence[Touch], reads: Sequence[Touch]) -> list[Race]:
+    """For each read, the first change on another rank that it is not kept apart from."""
+    by_rank: dict[int, list[Touch]] = defaultdict(list)
+    for change in sorted(changes, key=lambda t: t.end):
+        by_rank[change.number].append(change)
+    found = []
+    for read in reads:
+        if read.record.op == "query" and _is_waiting(read):
+            continue
+        for rank, theirs in by_rank.items():
+            if rank != read.number:
+                race = _race(files, order, theirs, read)
+                if race is not None:
+                    found.append(race)
+    return found
+
+
+def _race(files: Files, order: Order, changes: list[Touch], read: Touch) -> Race | None:
+    """Of one rank's changes, in their order, those up to some one are over before the read: what of the next?"""
+
+    def is_before(change: Touch) -> bool:
+        if change.record.locked and read.record.locked:
+            return True
+        if order.enforced(change.number, change.end, read.number, read.start):
+            return True
+        return _waited(files, change, read)
+
+    low, high = 0, len(changes)
+    while low < high:
+        middle = (low + high) // 2
+        if is_before(changes[middle]):
+            low = middle + 1
+        else:
+            high = middle
+    if low == len(changes):
+        return None
+    change = changes[low]
+    if order.enforced(read.number, read.end, change.number, change.start):
+        return None
+    return Race(change, read, low > 0)
+
+
+# --- waiting by way of the file system
+
+
+def _is_waiting(query: Touch) -> bool:
+    """Whether the line asks until the answer is yes: ``while not os.path.exists(path)``."""
+    return "while" in query.rank.line(query.record.site).split()
+
+
+def _waited(files: Files, change: Touch, read: Touch) -> bool:
+    """Whether the reader has asked until a file was there that the writer makes only after the change."""
+    for path, queries in files.queries.items():
+        for query in queries:
+            if (
+                query.rank is read.rank
+                and query.start < read.start
+                and query.record.existed
+                and _has_waited(query, queries)
+            ):
+                for made in files.writes.get(path, ()):
+                    at_once = made.record.op == "rename" or made.record.how in CLAIMS
+                    if made.rank is change.rank and (
+                        made.start > change.end or (at_once and made.record is change.record)
+                    ):
+                        return True
+    return False
+
+
+def _has_waited(query: Touch, queries: Sequence[Touch]) -> bool:
+    return _is_waiting(query) or any(
+        q.rank is query.rank and q.record.site == query.record.site and q.start < query.start and not q.record.existed
+        for q in queries
+    )
+
+
+# --- findings
+
+
+def _findings(races: Sequence[Race], tell: Callable[[list[Race]], Finding]) -> list[Finding]:
+    """One finding for all races with the same change in the script."""
+    groups: dict[tuple[object, ...], list[Race]] = defaultdict(list)
+    for race in races:
+        groups[race.change.number, race.change.where].append(race)
+    return [tell(sorted(group, key=_telling)) for group in groups.values()]
+
+
+def _telling(race: Race) -> tuple[int, int, int]:
+    """Loads before other reads before questions; the lowest rank, and the first in time."""
+    record = race.read.record
+    kind = 0 if record.how in LOADS else 1 if record.op == "read" else 2
+    return kind, race.read.number, race.read.start
+
+
+def _too_soon(races: list[Race]) -> Finding:
+    first = races[0]
+    change, read = first.change, first.read
+    name = shown(read)
+    readers = tuple(sorted({r.read.number for r in races}))
+    writer = f"{done(change)} on rank {change.number}"
+    reading = "the question whether it is there" if read.record.op == "query" else done(read)
+    cause = ""
+    advice = "Let all ranks meet between the two: dist.barrier() after the save, and before the load."
+    if change.end == NEVER:
+        cause = (
+            f"thread {change.record.thread} writes it: a collective of the main thread does not wait for that thread"
+        )
+        advice = f"Join the thread (or take its future's result) on rank {change.number}, and then call dist.barrier()."
+    elif first.again:
+        cause = "it is written anew while another rank may still be at the copy before"
+        advice = "Let all ranks meet after the load: dist.barrier() before the file is written again."
+    elif read.record.op == "query":
+        cause = "what a rank finds depends on which of them is faster, so that ranks may decide differently"
+        advice = "Ask on one rank and broadcast the answer, or call dist.barrier() before asking."
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=readers,
+        subject=f"file {name}",
+        expected=f"{name} to be whole before another rank reads it, in whatever order the ranks run",
+        found=f"nothing between {writer} and {reading} on {ranks_text(readers)} that keeps one after the other",
+        cause=cause,
+        advice=advice,
+        where=read.where,
+        count=len({(r.read.number, r.read.start) for r in races}),
+        links=_links(races),
+        proof=_proof([change, *(r.read for r in races)], read.where),
+    )
+
+
+def _taken_away(races: list[Race]) -> Finding:
+    first = races[0]
+    change, read = first.change, first.read
+    name = shown(read)
+    readers = tuple(sorted({r.read.number for r in races}))
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=(change.number,),
+        subject=f"file {name}",
+        expected=f"{name} to stay until every rank has read it, in whatever order the ranks run",
+        found=f"nothing between {done(read)} on {ranks_text(readers)} and {done(change)} on rank {change.number} that "
+        "keeps one after the other",
+        advice="Let all ranks meet between the two: dist.barrier() after the load, and before the file is taken away.",
+        where=change.where,
+        count=len({(r.change.number, r.change.start) for r in races}),
+        links=_links(races),
+        proof=_proof([r.read for r in races], change.where),
+    )
+
+
+def _links(races: Sequence[Race]) -> tuple[str, ...]:
+    files = tuple(sorted({f"file {r.read.path}" for r in races}))[:5]
+    return files + stopped_by([r.read for r in races])
+
+
+def _proof(touches: Sequence[Touch], but: CallSite | None) -> tuple[tuple[int, CallSite], ...]:
+    found: dict[tuple[int, CallSite], None] = {}
+    for t in touches:
+        if t.where is not None and t.where != but:
+            found[t.number, t.where] = None
+    return tuple(found)[:6]

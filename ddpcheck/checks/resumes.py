@@ -1,0 +1,311 @@
+"""Does what is loaded land where it belongs, and is all of it taken?
+
+Judges of checkpoint-map-location and checkpoint-load-complete.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.touched import LOADS, SAVES, Files, Touch, done, shown
+from ddpcheck.checks.world import Judged, Rank, World
+from ddpcheck.model import CallSite, Finding
+from ddpcheck.wording import count, listing, ranks_text
+
+LOCATION, COMPLETE = "checkpoint-map-location", "checkpoint-load-complete"
+NEARLY_ALL = 0.9
+"""The part of a module's keys that is missing when the names do not fit."""
+PREFIXES = ("module.", "_orig_mod.")
+"""What DistributedDataParallel and torch.compile put before the names."""
+
+
+# --- a load keeps a rank on its own device
+
+
+def map_location(files: Files) -> Judged:
+    """The verdict on the devices that loads put tensors on."""
+    loads = [t for reads in files.reads.values() for t in reads if t.record.how in LOADS and t.record.devices]
+    wrong: dict[object, list[Touch]] = defaultdict(list)
+    risky: dict[object, list[Touch]] = defaultdict(list)
+    for t in sorted(loads, key=lambda t: (t.number, t.start)):
+        own = _own_device(t.rank)
+        elsewhere = [d for d in t.record.devices if d.startswith("cuda") and own is not None and d != own]
+        if elsewhere:
+            wrong[t.where].append(t)
+        elif not t.record.device and _is_from_another(files, t) and _is_state(files, t):
+            risky[t.where].append(t)
+    findings = [*(_elsewhere(group) for group in wrong.values()), *(_by_luck(group) for group in risky.values())]
+    because = "" if loads else "nothing with tensors was loaded"
+    return Judged(check=LOCATION, exercised=len(loads), findings=tuple(findings), skipped_because=because)
+
+
+def _own_device(rank: Rank) -> str | None:
+    """The GPU that a rank trains on; None for one that trains on the CPU."""
+    devices = {d for w in rank.of(ev.Wrapped) for d in w.devices}
+    gpus = {d for d in devices if d.startswith("cuda")}
+    return gpus.pop() if len(gpus) == 1 and len(devices) == 1 else None
+
+
+def _is_from_another(files: Files, load: Touch) -> bool:
+    """Whether another rank has saved it; of what this run has not saved, rank 0 is taken to be the one."""
+    savers = {t.number for t in files.written_to(load.path) if t.start < load.start or t.rank is not load.rank}
+    return load.number not in (savers or {0})
+
+
+def _is_state(files: Files, load: Touch) -> bool:
+    """Whether it is the state of a training, and not data: it was saved as such, or goes into a module."""
+    if any(t.record.how in SAVES and t.record.keys for t in files.written_to(load.path)):
+        return True
+    following = _next_load(load)
+    return any(load.start < s.n < following for s in load.rank.of(ev.StateLoaded))
+
+
+def _next_load(load: Touch) -> float:
+    return min((r.n for r in load.rank.of(ev.File) if r.how in LOADS and r.n > load.start), default=float("inf"))
+
+
+def _elsewhere(loads: list[Touch]) -> Finding:
+    first = loads[0]
+    own = _own_device(first.rank)
+    given = f"map_location={first.record.device}" if first.record.device else "no map_location"
+    return Finding(
+        check=LOCATION,
+        severity="error",
+        ranks=tuple(sorted({t.number for t in loads})),
+        subject=f"file {shown(first)}",
+        expected=f"what rank {first.number} loads to land on its own device, {own}, or on the CPU",
+        found=f"tensors on {listing(first.record.devices)} after {done(first)} with {given}",
+        cause=""
+        if first.record.device
+        else "without map_location a tensor goes back to the device that it was saved from",
+        advice='Load with map_location="cpu", or with the device of this rank.',
+        where=first.where,
+        count=len(loads),
+        links=(f"file {first.path}",),
+    )
+
+
+def _by_luck(loads: list[Touch]) -> Finding:
+    first = loads[0]
+    return Finding(
+        check=LOCATION,
+        severity="warning",
+        ranks=tuple(sorted({t.number for t in loads})),
+        subject=f"file {shown(first)}",
+        expected="a load to say where the tensors shall go: map_location",
+        found=f"{done(first)} without it, of what another rank has saved: right on the CPU, but tensors saved from a "
+        "GPU go back to that GPU, on every rank",
+        advice='Load with map_location="cpu", or with the device of this rank.',
+        where=first.where,
+        count=len(loads),
+        links=(f"file {first.path}",),
+    )
+
+
+# --- a load leaves nothing silently untouched
+
+
+def load_complete(files: Files) -> Judged:
+    """The verdict on what was loaded: into everything, from everything, and on every rank."""
+    world = files.world
+    exercised = sum(len(rank.of(ev.StateLoaded)) for rank in world)
+    findings = [*_refused(world), *_untouched(world), *_on_some_ranks(world), *_left_in_the_file(files)]
+    because = "" if exercised or findings else "no load_state_dict was called"
+    return Judged(
+        check=COMPLETE, exercised=max(exercised, len(findings)), findings=tuple(findings), skipped_because=because
+    )
+
+
+def _refused(world: World) -> Iterator[Finding]:
+    """load_state_dict has raised, and nobody has caught it."""
+    raised = [
+        (rank, r)
+        for rank in world
+        for r in rank.of(ev.Raised)
+        if "Error(s) in loading state_dict" in r.message and not r.lost_peer
+    ]
+    if raised:
+        rank, first = raised[0]
+        where = rank.where(first.site)
+        fitting = next((p for p in PREFIXES if f'"{p}' in first.message), None)
+        yield Finding(
+            check=COMPLETE,
+            severity="error",
+            ranks=tuple(r.rank for r, _ in raised),
+            subject=first.message.partition(":")[0].partition("for ")[2] or "load_state_dict",
+            expected="the keys of a checkpoint to fit the module that they are loaded into",
+            found=" ".join(first.message.split())[:300],
+            cause=_prefix_cause(fitting) if fitting else "",
+            advice=_prefix_advice(fitting) if fitting else "Build the module as it was when its state was saved.",
+            where=where,
+            links=("stop",),
+            proof=tuple((r.rank, w) for r, one in raised[1:] if (w := r.where(one.site)) is not None and w != where),
+        )
+
+
+def _prefix_cause(prefix: str) -> str:
+    whose = "DistributedDataParallel" if prefix == "module." else "torch.compile"
+    return f"the keys on one side begin with '{prefix}', which {whose} puts there, and those on the other side do not"
+
+
+def _prefix_advice(prefix: str) -> str:
+    inside = "model.module" if prefix == "module." else "model._orig_mod"
+    return f"Save and load the state of the module inside: {inside}.state_dict()."
+
+
+def _untouched(world: World) -> Iterator[Finding]:
+    groups: dict[CallSite | None, list[tuple[Rank, ev.StateLoaded]]] = defaultdict(list)
+    for rank in world:
+        for s in rank.of(ev.StateLoaded):
+            if s.owner == "module" and not s.strict and s.missing and s.unexpected:
+                prefix = _prefix(s)
+                if prefix or len(s.missing) >= NEARLY_ALL * max(1, s.total):
+                    groups[rank.where(s.site)].append((rank, s))
+    for where, found in groups.items():
+        first = found[0][1]
+        prefix = _prefix(first)
+        yield Finding(
+            check=COMPLETE,
+            severity="error",
+            ranks=tuple(sorted({r.rank for r, _ in found})),
+            subject=first.kind,
+            expected="load_state_dict to find the module's parameters in the checkpoint",
+            found=f"{len(first.missing)} of {count(first.total, 'key')} missing ({listing(first.missing, 3)}) and "
+            f"{len(first.unexpected)} that belong nowhere ({listing(first.unexpected, 3)}); with strict=False "
+            "nothing is said of it",
+            cause=_prefix_cause(prefix) if prefix else "the names in the checkpoint are not those of the module",
+            advice=_prefix_advice(prefix)
+            if prefix
+            else "Rename the keys, and load with strict=True where all have to fit.",
+            where=where,
+            count=len(found),
+            links=() if first.wrapper is None else (f"wrapper {first.wrapper}",),
+        )
+
+
+def _prefix(loaded: ev.StateLoaded) -> str | None:
+    """The prefix that would make keys fit which are missing now."""
+    missing, unexpected = set(loaded.missing), set(loaded.unexpected)
+    for prefix in PREFIXES:
+        if any(prefix + m in unexpected for m in missing) or any(prefix + u in missing for u in unexpected):
+            return prefix
+    return None
+
+
+# --- all ranks alike
+
+
+def _on_some_ranks(world: World) -> Iterator[Finding]:
+    """State that came into a wrapped module on some ranks only, or not the same on all, and training went on."""
+    if not world.complete or len(world) < 2:
+        return
+    loads = {rank.rank: [s for s in rank.of(ev.StateLoaded) if s.owner == "module" and s.wrapped] for rank in world}
+    wrappers = {s.wrapper for found in loads.values() for s in found}
+    for wrapper in sorted(wrappers, key=str):
+        mine = {r: [s for s in found if s.wrapper == wrapper] for r, found in loads.items()}
+        having = [rank for rank in world if mine[rank.rank]]
+        most = max(len(found) for found in mine.values())
+        for place in range(most):
+            here = [rank for rank in having if len(mine[rank.rank]) > place]
+            each = {rank.rank: mine[rank.rank][place] for rank in here}
+            if len(here) == len(world) and len({s.digest for s in each.values()}) == 1:
+                continue
+            if not any(_trains_on(rank, each[rank.rank].n) for rank in here):
+                continue
+            yield _unequal(world, wrapper, here, each)
+            return
+
+
+def _trains_on(rank: Rank, n: int) -> bool:
+    """An optimizer steps after it, and nothing has brought the ranks together before that."""
+    step = min((s.n for s in rank.of(ev.Step) if s.n > n), default=None)
+    if step is None:
+        return False
+    return not any(
+        n < c.n < step and c.op in ("broadcast", "ddp-construct", "broadcast_object_list", "scatter", "all_reduce")
+        for c in rank.of(ev.Call)
+    )
+
+
+def _unequal(world: World, wrapper: int | None, here: list[Rank], each: dict[int, ev.StateLoaded]) -> Finding:
+    first = here[0]
+    everywhere = len(here) == len(world)
+    ranks = tuple(rank.rank for rank in here)
+    if everywhere:
+        found = "each rank loading another state: " + listing(
+            f"rank {rank.rank} from {path or 'elsewhere'}"
+            for rank, path in ((r, _loaded_from(r, each[r.rank].n)) for r in here)
+        )
+        advice = "Let all ranks load one file: decide for its path on rank 0, and broadcast it."
+    else:
+        found = f"only {ranks_text(ranks)} loading, after the wrap: DDP does not send it to the others"
+        advice = "Load on every rank, or on rank 0 before the module is wrapped: the constructor sends it to all."
+    where = first.where(each[first.rank].site)
+    return Finding(
+        check=COMPLETE,
+        severity="error",
+        ranks=ranks,
+        subject=f"wrapper {wrapper}" if wrapper is not None else "the model",
+        expected="all ranks to go on from the same state",
+        found=found,
+        advice=advice,
+        where=where,
+        links=(f"wrapper {wrapper}",) if wrapper is not None else (),
+        proof=tuple((r.rank, w) for r in here[1:] if (w := r.where(each[r.rank].site)) is not None and w != where),
+    )
+
+
+def _loaded_from(rank: Rank, n: int) -> str:
+    found = [r.path for r in rank.of(ev.File) if r.how in LOADS and r.n < n]
+    return found[-1].rpartition("/")[2] if found else ""
+
+
+# --- nothing is left in the file
+
+
+def _left_in_the_file(files: Files) -> Iterator[Finding]:
+    """A checkpoint of this very training has the state of an optimizer, and no optimizer has got it."""
+    groups: dict[CallSite | None, list[Touch]] = defaultdict(list)
+    for reads in files.reads.values():
+        for t in reads:
+            if t.record.how in LOADS and t.record.optimizers and _is_own(files, t) and _goes_on_without(t):
+                groups[t.where].append(t)
+    for where, loads in groups.items():
+        first = loads[0]
+        keys = (
+            listing([f"'{k}'" for k in first.record.optimizers], 3) if first.record.optimizers != [""] else "all of it"
+        )
+        yield Finding(
+            check=COMPLETE,
+            severity="warning",
+            ranks=tuple(sorted({t.number for t in loads})),
+            subject=f"file {shown(first)}",
+            expected="a training that goes on from its own checkpoint to take the optimizer's state from it, too",
+            found=f"the state of an optimizer in it ({keys}), and steps of an optimizer that has not got it",
+            cause="moments and step counts begin anew, so that the next updates are others than they would have been",
+            advice="Call optimizer.load_state_dict() with it, after the optimizer is built.",
+            where=where,
+            count=len(loads),
+            links=(f"file {first.path}",),
+        )
+
+
+def _is_own(files: Files, load: Touch) -> bool:
+    """Whether this program saves such files itself: this one, or one with the same keys."""
+    saves: Sequence[Touch] = [t for found in files.writes.values() for t in found if t.record.how in SAVES]
+    return any(t.record.keys == load.record.keys for t in saves)
+
+
+def _goes_on_without(load: Touch) -> bool:
+    """Whether a module took its part, an optimizer steps next, and none has got its own."""
+    rank = load.rank
+    following = _next_load(load)
+    taken = [s for s in rank.of(ev.StateLoaded) if load.start < s.n < following]
+    if not any(s.owner == "module" for s in taken):
+        return False
+    steps = [s.n for s in rank.of(ev.Step) if s.n > load.start]
+    if not steps:
+        return False
+    return not any(s.owner == "optimizer" and s.n > load.start for s in rank.of(ev.StateLoaded))

@@ -1,0 +1,95 @@
+"""The texts of the checks: there is one for each, in one form, and docs/checks.md is made from them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from ddpcheck import explanations
+from ddpcheck.catalogue import CHECKS
+from ddpcheck.explanations import SECTIONS, UnknownCheck, as_document, nearest, text_of_check, unknown
+
+DOCUMENT = Path(explanations.__file__).parents[2] / "docs" / "checks.md"
+
+
+def sections(check):
+    """The parts of a text, by their headings."""
+    _, *parts = re.split(r"^## (.+)\n", text_of_check(check), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def code(check):
+    """The lines of code of a text, block by block."""
+    return re.findall(r"```python\n(.*?)```", text_of_check(check), flags=re.DOTALL)
+
+
+def test_each_check_has_a_text_and_each_text_a_check():
+    """No text lacks its check, no check its text."""
+    there = {Path(file.name).stem for file in resources.files(explanations).iterdir() if file.name.endswith(".md")}
+    assert there == set(CHECKS)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_text_says_all_there_is_to_know(check):
+    """What it is, why it matters, what breaks it, the mend with code, how severe it is, and what it cannot see."""
+    found = sections(check)
+    assert tuple(found) == SECTIONS
+    assert all(text.strip() for text in found.values())
+    assert len(re.findall(r"^- ", found["What breaks it"], flags=re.MULTILINE)) >= 3
+    assert "```python" in found["The mend"]
+    assert re.match(r"An error|A warning", found["Severity"].strip())
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_code_of_a_text_is_python(check):
+    """Every example can be parsed, and fits a terminal."""
+    assert code(check)
+    for block in code(check):
+        ast.parse(block)
+        assert max(map(len, block.splitlines())) <= 76
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_text_names_only_checks_that_there_are(check):
+    """What looks like the id of a check is one."""
+    text = re.sub(r"```python\n.*?```", "", text_of_check(check), flags=re.DOTALL)
+    names = {name for name in re.findall(r"`([a-z]+(?:-[a-z]+)+)`", text)}
+    assert names <= set(CHECKS)
+
+
+def test_the_document_is_up_to_date():
+    """docs/checks.md is what the texts make; ``python -m ddpcheck.explanations > docs/checks.md`` writes it."""
+    assert DOCUMENT.read_text(encoding="utf-8") == as_document()
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("gradient_sync", "gradient-sync"),
+        ("Gradient Sync", "gradient-sync"),
+        ("gradients", "gradient-sync"),
+        ("hang", "no-hang"),
+        ("rank_fail", "rank-failure"),
+        ("shards", "shard-partition"),
+        ("reshuffle", "epoch-reshuffle"),
+        ("batchcount", "batch-count"),
+        ("no-such-thing-at-all", None),
+        ("", None),
+        ("qqq", None),
+    ],
+)
+def test_a_wrong_id_is_put_right(written, meant):
+    """The nearest id is what somebody probably meant; what is like none is like none."""
+    assert nearest(written) == meant
+
+
+def test_a_wrong_id_is_one_line():
+    """The complaint names what was written, and what was meant or where to look."""
+    assert unknown("gradient_sync") == "there is no check 'gradient_sync': did you mean gradient-sync?"
+    assert unknown("qqq") == "there is no check 'qqq': `ddpcheck checks` lists them"
+    with pytest.raises(UnknownCheck, match="did you mean no-hang"):
+        text_of_check("hang")
