@@ -286,6 +286,8 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The backward() at which ``require_backward_grad_sync`` was another than at its forward, outside of no_sync()."""
     after: bytes = b""
     """Digests of the wrapper's gradients when the last backward() had ended, in the wrapper's order; may be empty."""
+    last_armed: bool = True
+    """The last of the forwards was one of the armed ones."""
 
 
 class Synced(Record, frozen=True, kw_only=True):
@@ -297,21 +299,21 @@ class Synced(Record, frozen=True, kw_only=True):
     """How many there were of this moment."""
     digests: bytes
     site: int
+    names: list[str] = []
+    """The buffers, where they are not the ones that the wrapper had when it was built."""
 
 
 class Evaluated(Record, frozen=True, kw_only=True):
-    """``eval()`` was called on a model that no wrapper keeps equal: its state at that moment."""
+    """A module was called by itself, without gradients: its state at that moment."""
 
     kind: str
     number: int
-    """How many times for this line."""
+    """Optimizer steps that the process had made."""
     parameters: Tensors
     buffers: Tensors
     site: int
     wrapper: int | None = None
     """The wrapper that its parameters belong to, where there is one."""
-    through: bool = False
-    """``eval()`` was called on the wrapper itself, whose next forward brings its buffers together."""
 
 
 # --- optimizers

@@ -15,6 +15,7 @@ def judge(world: World) -> Iterable[Judged]:
     single, several = writers.single_writer(files)
     yield single
     yield writers.atomic_save(files, several)
-    yield races.judge(files, several)
+    read_after_write, racing = races.judge(files, several)
+    yield read_after_write
     yield resumes.map_location(files)
-    yield resumes.load_complete(files)
+    yield resumes.load_complete(files, racing)

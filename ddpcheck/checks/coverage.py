@@ -92,7 +92,7 @@ def _unreduced(world: World, optimizer: Aligned, looked: Steps) -> Finding | Non
         ranks=tuple(r.rank for r in world),
         subject=names[0],
         expected="DDP to reduce every parameter that the optimizer updates",
-        found=f"{count(len(names), 'parameter')} of the wrapped module that its reducer does not know: {listing(names)}",
+        found=f"{count(len(names), 'parameter')} of the wrapped module unknown to its reducer: {listing(names)}",
         cause=cause,
         advice=advice,
         where=where,
@@ -181,14 +181,16 @@ def _unarmed(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
     broken: list[tuple[int, int, ev.Step, ev.Usage]] = []
     fragile: list[tuple[int, int, ev.Step, ev.Usage]] = []
     for number, step in looked:
-        for place, (rank, s) in enumerate(zip(world, step, strict=True)):
+        apart = set(aligned.differing([s.gradients for s in step]))
+        for place, s in enumerate(step):
             for usage in s.usage:
                 mine = [p for p, one in enumerate(described) if one.wrapper == usage.wrapper and not one.ignored]
-                if all(aligned.at(s.gradients, p) == aligned.ABSENT for p in mine) or not s.backwards:
+                if all(aligned.at(s.gradients, p) == aligned.ABSENT for p in mine):
                     continue
-                if usage.armed == 0:
+                wrong = usage.armed == 0 or not usage.last_armed or bool(usage.sync_flag_site)
+                if wrong and apart.intersection(mine):
                     broken.append((number, place, s, usage))
-                elif usage.reached == 0 and not usage.no_sync_forwards:
+                elif usage.armed and usage.reached == 0 and not usage.no_sync_forwards and s.backwards:
                     fragile.append((number, place, s, usage))
     chosen = broken or fragile
     if not chosen:
@@ -209,8 +211,8 @@ def _unarmed(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
         step=number,
         expected="a forward through the wrapper, in synchronising mode, before every optimizer step",
         found=(
-            f"gradients in step {number} that came from {count(s.backwards, 'backward()', 'backward()s')} after "
-            f"{count(usage.armed, 'forward')} that made DDP reduce"
+            f"gradients that differ in step {number}, with {count(usage.armed, 'forward')} of {usage.forwards} through "
+            "the wrapper in that mode since the step before"
         ),
         cause=cause,
         advice=advice,
@@ -240,9 +242,9 @@ def _round_the_wrapper(usage: ev.Usage, inner: bool) -> tuple[str, str, int]:
             "Set it before the forward of the last micro-step, or better, use `with model.no_sync():` for the others.",
             usage.sync_flag_site,
         )
-    if usage.forwards and usage.no_sync_forwards >= usage.forwards:
+    if usage.no_sync_forwards and (usage.no_sync_forwards >= usage.forwards or not usage.last_armed):
         return (
-            "every forward since the last step ran within no_sync()",
+            "the last forward before the step ran within no_sync()",
             "Leave no_sync() before the last forward of a step.",
             usage.no_sync_site,
         )

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from ddpcheck import evidence as ev
 from ddpcheck.checks.order import Order
 from ddpcheck.checks.touched import CLAIMS, LOADS, NEVER, SAVES, Files, Touch, done, is_lock, shown, stopped_by
 from ddpcheck.checks.world import Judged
@@ -30,8 +31,8 @@ class Race(NamedTuple):
     """An earlier write of the same rank does come before the read: it is a later one that comes too soon."""
 
 
-def judge(files: Files, several: set[str]) -> Judged:
-    """The verdict; paths that several ranks write have a finding of their own already."""
+def judge(files: Files, several: set[str]) -> tuple[Judged, set[str]]:
+    """The verdict, and the paths that are read too soon; those that several ranks write are told of already."""
     order = Order(files.world)
     written, taken = [], []
     exercised = 0
@@ -53,7 +54,8 @@ def judge(files: Files, several: set[str]) -> Judged:
             taken += _races(files, order, removals, reads)
     findings = [*_findings(written, _too_soon), *_findings(taken, _taken_away)]
     because = "" if exercised else "no rank read a file that another one had written or removed"
-    return Judged(check=CHECK, exercised=exercised, findings=tuple(findings), skipped_because=because)
+    judged = Judged(check=CHECK, exercised=exercised, findings=tuple(findings), skipped_because=because)
+    return judged, {race.read.path for race in written}
 
 
 def _matters(files: Files, path: str) -> bool:
@@ -104,7 +106,7 @@ def _race(files: Files, order: Order, changes: list[Touch], read: Touch) -> Race
     change = changes[low]
     if order.enforced(read.number, read.end, change.number, change.start):
         return None
-    return Race(change, read, low > 0)
+    return Race(change, read, low > 0 and read.record.existed)
 
 
 # --- waiting by way of the file system
@@ -153,10 +155,20 @@ def _findings(races: Sequence[Race], tell: Callable[[list[Race]], Finding]) -> l
 
 
 def _telling(race: Race) -> tuple[int, int, int]:
-    """Loads before other reads before questions; the lowest rank, and the first in time."""
+    """Who does not find it makes it; then loads, other reads, and questions; the lowest rank, and the first in time."""
     record = race.read.record
-    kind = 0 if record.how in LOADS else 1 if record.op == "read" else 2
+    kind = 0 if _makes_it(race) else 1 if record.how in LOADS else 2 if record.op == "read" else 3
     return kind, race.read.number, race.read.start
+
+
+def _makes_it(race: Race) -> bool:
+    """Whether both ranks have asked for the file at one line, and the one that has not found it has written it."""
+    change, asked = race.change, race.read
+    return asked.record.op == "query" and any(
+        r.op == "query" and not r.existed and r.path == change.record.path and r.n < change.start
+        for r in change.rank.of(ev.File)
+        if change.rank.where(r.site) == asked.where
+    )
 
 
 def _too_soon(races: list[Race]) -> Finding:
@@ -176,6 +188,9 @@ def _too_soon(races: list[Race]) -> Finding:
     elif first.again:
         cause = "it is written anew while another rank may still be at the copy before"
         advice = "Let all ranks meet after the load: dist.barrier() before the file is written again."
+    elif _makes_it(first):
+        cause = "each rank that does not find the file makes it: how many do is a matter of luck"
+        advice = "Make it on one rank, and let the others wait for that at dist.barrier()."
     elif read.record.op == "query":
         cause = "what a rank finds depends on which of them is faster, so that ranks may decide differently"
         advice = "Ask on one rank and broadcast the answer, or call dist.barrier() before asking."

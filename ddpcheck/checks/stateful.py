@@ -42,9 +42,6 @@ def judge(world: World) -> Iterable[Judged]:
 
 
 def _wrapper(world: World, number: int, wrapped: Sequence[ev.Wrapped]) -> tuple[int, list[Finding]]:
-    names = wrapped[0].buffers.names
-    if not names:
-        return 0, []
     exercised = 0
     findings: list[Finding] = []
     for moment in ("broadcast", "evaluation", "step"):
@@ -59,22 +56,26 @@ def _wrapper(world: World, number: int, wrapped: Sequence[ev.Wrapped]) -> tuple[
 
 
 def _moment(world: World, number: int, wrapped: ev.Wrapped, moment: str, synced: Sequence[ev.Synced]) -> Finding | None:
-    names, owners = wrapped.buffers.names, wrapped.buffer_owners
+    names = synced[0].names or wrapped.buffers.names
+    owners = dict(zip(wrapped.buffers.names, wrapped.buffer_owners, strict=False))
     left_out = {*wrapped.ignored, *wrapped.local_buffers}
     places = [p for p in aligned.differing([s.digests for s in synced]) if p < len(names) and names[p] not in left_out]
+    unknown = [p for p in places if names[p] not in owners]
     if moment == "step":
         # Batch statistics are each rank's own between two forwards: DDP means it so.
-        places = [p for p in places if "Norm" not in owners[p]]
+        places = unknown or [p for p in places if "Norm" not in owners[names[p]]]
     if not places:
         return None
     shown = listing(names[p] for p in places)
     odd = aligned.odd_ranks([s.digests for s in synced], places, [r.rank for r in world])
-    when, cause, advice = _why(moment, wrapped.broadcast_buffers)
+    when, cause, advice = _why(moment, wrapped.broadcast_buffers, bool(unknown))
+    # What the next forward overwrites with rank 0's is no worse than a batch norm's statistics.
+    lost = moment == "step" and wrapped.broadcast_buffers and not unknown
     rank = next((r for r in world if r.rank in odd), world.ranks[0])
     record = synced[list(world).index(rank)]
     return Finding(
         check=CHECK,
-        severity="error",
+        severity="warning" if lost else "error",
         ranks=odd,
         subject=names[places[0]],
         expected=f"all ranks to hold the same buffers {when}",
@@ -86,7 +87,13 @@ def _moment(world: World, number: int, wrapped: ev.Wrapped, moment: str, synced:
     )
 
 
-def _why(moment: str, broadcast: bool) -> tuple[str, str, str]:
+def _why(moment: str, broadcast: bool, unknown: bool) -> tuple[str, str, str]:
+    if unknown:
+        return (
+            "after a step" if moment == "step" else "when the model is evaluated on all of them",
+            "it was registered after the module was wrapped, or was None then: DDP does not broadcast it",
+            "Register every buffer as a tensor before the module is wrapped.",
+        )
     if moment == "broadcast":
         return (
             "when DDP has broadcast them",
@@ -149,7 +156,7 @@ def _evaluation(world: World, records: list[tuple[Rank, ev.Evaluated]], known: b
             links=("evaluated",),
         )
     places = aligned.differing([one.buffers.digests for _, one in records])
-    if not places or first.through or known:
+    if not places or known:
         return None
     broadcast = any(w.wrapper == first.wrapper and w.broadcast_buffers for w in records[0][0].of(ev.Wrapped))
     names = [first.buffers.names[p] for p in places]

@@ -116,7 +116,7 @@ def _came(rank: Rank, call: ev.Call) -> bool:
         elif own.op == UNFINISHED:
             return reduced  # what it has left over, it may reduce in a later backward
         else:
-            return own.op == call.op
+            return own.op == call.op and (own.detail == call.detail or own.op.startswith("ddp-"))
     return later
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import pathlib
 import posixpath
@@ -16,7 +17,7 @@ import torch.serialization
 
 from ddpcheck.evidence import NO_SITE, File
 from ddpcheck.observe import background, loads, paths, placing, recorder, sites
-from ddpcheck.observe.patching import around
+from ddpcheck.observe.patching import around, defect
 
 _WRITING = os.O_WRONLY | os.O_RDWR
 _LOOKED_AT = 2_000
@@ -39,9 +40,9 @@ def watch() -> None:
         around(scripted, "load", _around_load("torch.jit.load"))
         _also(torch.jit, ("save", "load"), scripted)
     for name in ("exists", "isfile", "isdir"):
-        _everywhere(posixpath, name, _around_query(f"os.path.{name}"))
+        _asked_by(posixpath, name, f"os.path.{name}")
     for name in ("exists", "is_file", "is_dir"):
-        around(pathlib.Path, name, _around_query(f"Path.{name}"))
+        _asked_by(pathlib.Path, name, f"Path.{name}")
     background.watch()
     loads.watch()
     placing.watch()
@@ -55,14 +56,27 @@ def _also(owner: Any, names: Iterable[str], source: Any) -> None:
             setattr(owner, name, getattr(source, name))
 
 
-def _everywhere(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replace a function also where a script has imported it by its name before torch."""
-    original = getattr(owner, name)
-    if around(owner, name, make):
-        for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None)
-            if isinstance(file, str) and not paths.is_library(file) and vars(module).get(name) is original:
-                setattr(module, name, getattr(owner, name))
+def _asked_by(owner: Any, name: str, how: str) -> None:
+    """Put a look at who asks around a function that libraries call all the time: as thin as can be."""
+    original = owner.__dict__.get(name)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def query(*args: Any, **kwargs: Any) -> Any:
+        answer = original(*args, **kwargs)
+        frame = sys._getframe(1)
+        if sites.is_users(frame.f_code) and args and not isinstance(args[0], int):
+            _note_query(how, args[0], bool(answer), frame)
+        return answer
+
+    setattr(owner, name, query)
+    if isinstance(owner, type):
+        return
+    for module in list(sys.modules.values()):  # a script may have imported it by its name before torch
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and not paths.is_library(file) and vars(module).get(name) is original:
+            setattr(module, name, query)
 
 
 def _forked() -> None:
@@ -215,21 +229,6 @@ def _look(value: Any, key: str, devices: set[str], optimizers: list[str], left: 
 # --- is it there?
 
 
-def _around_query(how: str) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        def query(*args: Any, **kwargs: Any) -> Any:
-            answer = original(*args, **kwargs)
-            # Scripts ask a few times; libraries ask all the time.
-            frame = sys._getframe(1)
-            if sites.is_users(frame.f_code) and args and not isinstance(args[0], int):
-                _note_query(how, args[0], bool(answer), frame)
-            return answer
-
-        return query
-
-    return make
-
-
 def _note_query(how: str, path: Any, answer: bool, frame: Any) -> None:
     writer = _writer()
     if writer is None:
@@ -239,8 +238,8 @@ def _note_query(how: str, path: Any, answer: bool, frame: Any) -> None:
             path, site = os.fsdecode(path), sites.here(frame)
             if not paths.is_elsewhere(path) and paths.is_query_due(path, site, answer):
                 _record(writer, "query", how, paths.resolved(path), site, existed=answer)
-    except Exception:  # nothing that goes wrong in here is the script's
-        return
+    except Exception as error:  # nothing that goes wrong in here is the script's
+        defect(error)
 
 
 # --- everything else, as the interpreter itself tells of it
@@ -255,8 +254,8 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
         if writer is not None:
             with paths.Busy():
                 handler(writer, *args)
-    except Exception:  # nothing that goes wrong in here is the script's
-        return
+    except Exception as error:  # nothing that goes wrong in here is the script's
+        defect(error)
 
 
 def _may_matter(path: Any, mode: str | None, flags: int) -> bool:

@@ -41,6 +41,7 @@ class Watched:
 
 _watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
 _made = 0
+_steps = 0
 _stepping: list[int] = []
 """The optimizers whose step is under way, outermost first: some step others."""
 
@@ -75,6 +76,11 @@ def _take_up(optimizer: Any, site: int) -> Watched:
 
 
 # --- on entry
+
+
+def steps_so_far() -> int:
+    """Steps of all optimizers of this process."""
+    return _steps
 
 
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -156,6 +162,7 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
 
 
 def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
+    global _steps
     if id(optimizer) not in _stepping:
         return
     outermost = _stepping[0] == id(optimizer)
@@ -164,6 +171,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     it = _watched.get(optimizer)
     if not outermost or writer is None or it is None or it.entry is None:
         return
+    _steps += 1
     began = time.perf_counter()
     gradients, whole, usage, spent, site = it.entry
     number, it.steps, it.entry = it.steps, it.steps + 1, None

@@ -34,6 +34,10 @@ class Wrapper:
         """Digests of the gradients when the last backward had ended; empty where it was not looked at."""
         self.synced: Counter[str] = Counter()
         self.group = "world"
+        self.buffers = 0
+        """Buffers that it had when it was built."""
+        self.last_armed = False
+        """The last forward made the next backward reduce."""
 
     def gradients(self, turn: int | None) -> bytes:
         """Digests of the gradients, in the order of DDP's own list."""
@@ -52,6 +56,7 @@ class Wrapper:
             no_sync_site=self.no_sync_site,
             sync_flag_site=self.sync_flag_site,
             after=self.after,
+            last_armed=self.last_armed,
         )
 
     def stepped(self) -> None:

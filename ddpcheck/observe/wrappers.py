@@ -42,6 +42,11 @@ def watch() -> None:
     _watch_join()
 
 
+def bare_wrapper(module: Any) -> Wrapper | None:
+    """The wrapper around a module that is called directly; None for any other module."""
+    return _roots.get(module) if _roots else None
+
+
 def inside_forward() -> bool:
     """Whether a forward through some wrapper is under way."""
     return _inside > 0
@@ -65,6 +70,7 @@ def _around_init(original: Any) -> Any:
             original(self, module, *args, **kwargs)
         wrapper = WRAPPERS.add(self)
         wrapper.group = group_key(self.process_group)
+        wrapper.buffers = sum(1 for _ in self.module.buffers())
         _roots[self] = _roots[self.module] = wrapper
         for part in self.module.modules():
             _wrapped_parts.add(part)
@@ -201,6 +207,7 @@ def _armed(ddp: Any, wrapper: Wrapper, output: Any) -> None:
         counts["no_sync_forwards"] += 1
     flag = bool(ddp.require_backward_grad_sync)
     wrapper.unarmed_flag = None if wrapper.depth else flag
+    wrapper.last_armed = flag
     if not flag:
         return
     counts["armed"] += 1
@@ -231,10 +238,10 @@ def note_buffers(writer: recorder.Recorder, wrapper: Wrapper, moment: Any) -> No
     wrapper.synced[moment] += 1
     if ddp is None or not is_due(number):
         return
-    buffers = [b for _, b in ddp.module.named_buffers()]
+    buffers = dict(ddp.module.named_buffers())
     if buffers:
         with recorder.silence():
-            digests = quick.digests(buffers)
+            digests = quick.digests(buffers.values())
         writer.write(
             Synced(
                 **writer.next(),
@@ -243,6 +250,7 @@ def note_buffers(writer: recorder.Recorder, wrapper: Wrapper, moment: Any) -> No
                 number=number,
                 digests=digests,
                 site=sites.here(),
+                names=list(buffers) if len(buffers) != wrapper.buffers else [],
             )
         )
 

@@ -162,7 +162,7 @@ def test_a_report_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeyp
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(Unwritable, match="cannot write .*report.json: no space left on device"):
+    with pytest.raises(Unwritable, match=r"cannot write .*report\.json: no space left on device"):
         places.write(path, "the new one")
     assert path.read_text() == "the one before"
     assert list(tmp_path.iterdir()) == [path]
@@ -201,11 +201,12 @@ def test_what_cannot_be_written_is_one_sentence(tmp_path):
         (tmp_path / "missing" / "r.json", f"there is no folder {tmp_path / 'missing'}"),
         (tmp_path / "file" / "r.json", "not a directory"),
         (tmp_path / ("n" * 300), "file name too long"),
-        (Path("/proc/r.json"), "no such file or directory"),
     ]:
         with pytest.raises(Unwritable) as caught:
             check_writable(path)
         assert str(caught.value) == f"cannot write {path}: {reason}"
+    with pytest.raises(Unwritable, match=r"cannot write /proc/r\.json: "):  # where root's permissions say otherwise
+        check_writable(Path("/proc/r.json"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -121,7 +121,12 @@ HUNG = replace(
         parting=Parting(
             group="world",
             number=10,
-            calls={0: passed("ddp-gradients", 10, 6), 1: passed("barrier", 10, 8), 2: passed("barrier", 10, 8), 3: None},
+            calls={
+                0: passed("ddp-gradients", 10, 6),
+                1: passed("barrier", 10, 8),
+                2: passed("barrier", 10, 8),
+                3: None,
+            },
         ),
     ),
 )

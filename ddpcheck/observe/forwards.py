@@ -1,0 +1,95 @@
+"""Outermost calls of modules: who goes round a wrapper, and the state of what is used without gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpcheck.evidence import Evaluated, Tensors
+from ddpcheck.observe import recorder, sites
+from ddpcheck.observe.optimizers import steps_so_far
+from ddpcheck.observe.pace import is_due
+from ddpcheck.observe.patching import defect
+from ddpcheck.observe.usage import WRAPPERS
+from ddpcheck.observe.wrappers import bare_wrapper, tensors
+
+_inside = False
+"""A module's call is under way: what it calls in turn is its own affair."""
+
+_seen: dict[int, tuple[int, int]] = {}
+"""By line: the optimizer steps made at its last evaluation, and how many evaluations there were."""
+
+
+def watch() -> None:
+    """See every outermost call of a module from now on."""
+    original = torch.nn.Module.__call__
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Every module's call comes through here: what it does has to be little.
+        global _inside
+        if _inside or torch.compiler.is_compiling():
+            return original(self, *args, **kwargs)
+        _inside = True
+        try:
+            _note(self)
+            return original(self, *args, **kwargs)
+        finally:
+            _inside = False
+
+    torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]
+
+
+def _note(module: Any) -> None:
+    writer = recorder.current()
+    if writer is None or isinstance(module, DistributedDataParallel):
+        return
+    try:
+        if torch.is_grad_enabled():
+            wrapper = bare_wrapper(module)
+            if wrapper is not None and module.training:
+                wrapper.bare_site = sites.here()
+        elif dist.is_initialized():
+            _evaluated(writer, module)
+    except Exception as error:
+        defect(error)
+
+
+def _evaluated(writer: recorder.Recorder, module: Any) -> None:
+    site = sites.here()
+    steps = steps_so_far()
+    last, times = _seen.get(site, (-1, 0))
+    if last == steps:
+        return
+    _seen[site] = (steps, times + 1)
+    if is_due(times):
+        with recorder.silence():
+            record = _describe(writer, module, steps, site)
+        if record is not None:
+            writer.write(record)
+
+
+def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> Evaluated | None:
+    parameters = dict(module.named_parameters())
+    buffers = dict(module.named_buffers())
+    if not parameters and not buffers:
+        return None
+    owner = next((found for p in parameters.values() if (found := WRAPPERS.owner(p)) is not None), None)
+    local = {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, part in module.named_modules()
+        for name in part._buffers
+        if name in part._non_persistent_buffers_set
+    }
+    kept = {name: b for name, b in buffers.items() if name not in local}
+    return Evaluated(
+        **writer.next(),
+        kind=type(module).__name__,
+        number=steps,
+        parameters=tensors(parameters),
+        buffers=tensors(kept) if kept and not module.training else Tensors(),
+        site=site,
+        wrapper=owner[1].number if owner is not None else None,
+    )
