@@ -376,6 +376,10 @@ class Step(Record, frozen=True, kw_only=True):
     """Gradients that are not finite, by place; looked at only with whole digests."""
     collectives: int
     """Collectives of the user's own since the last step."""
+    region: int = 0
+    """How often ``with model.join():`` was entered or left before: with uneven inputs, steps are counted from there."""
+    place: int = 0
+    """Steps of this optimizer since then."""
 
 
 class Scheduled(Record, frozen=True, kw_only=True):

@@ -20,13 +20,13 @@ class Aligned(NamedTuple):
     number: int
     described: list[ev.Optimizer]
     """Rank by rank, as it was at its first step."""
-    steps: list[dict[int, ev.Step]]
-    """Rank by rank: the steps on record, by number."""
+    steps: list[dict[tuple[int, int], ev.Step]]
+    """Rank by rank: the steps on record, by region and place."""
 
     def common(self) -> Iterator[tuple[int, list[ev.Step]]]:
-        """The steps that every rank has on record, in order."""
-        for number in sorted(set(self.steps[0]).intersection(*self.steps[1:])):
-            yield number, [steps[number] for steps in self.steps]
+        """The steps that every rank has on record, in order, each with its number on the first rank."""
+        for key in sorted(set(self.steps[0]).intersection(*self.steps[1:])):
+            yield self.steps[0][key].number, [steps[key] for steps in self.steps]
 
     def compared(self) -> Iterator[tuple[int, list[ev.Step]]]:
         """Of these, the ones of which all ranks have looked at the same parts."""
@@ -49,12 +49,12 @@ def optimizers(world: World) -> list[Aligned]:
         for one in rank.of(ev.Optimizer):
             first.setdefault(one.optimizer, one)
         described.append(first)
-    steps: list[dict[int, dict[int, ev.Step]]] = []
+    steps: list[dict[int, dict[tuple[int, int], ev.Step]]] = []
     for rank in world:
-        by_number: dict[int, dict[int, ev.Step]] = {}
+        by_place: dict[int, dict[tuple[int, int], ev.Step]] = {}
         for step in rank.of(ev.Step):
-            by_number.setdefault(step.optimizer, {})[step.number] = step
-        steps.append(by_number)
+            by_place.setdefault(step.optimizer, {})[step.region, step.place] = step
+        steps.append(by_place)
     return [
         Aligned(number, [d[number] for d in described], [s.get(number, {}) for s in steps])
         for number in sorted(set(described[0]).intersection(*described[1:]))

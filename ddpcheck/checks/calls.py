@@ -21,9 +21,9 @@ def judge(world: World) -> Iterable[Judged]:
     findings = [*_orders(world)]
     # A hang is told with the calls that part; what comes after a failure is its consequence.
     if ended.kind != "hung" and not findings:
-        for parting in sequences.partings(world, found)[:1]:
-            if ended.kind != "failed" or _before_the_failure(ended, parting):
-                findings.append(_finding(world, ended, parting))
+        parting = next(iter(sequences.partings(world, found)), None)
+        if parting is not None and (ended.kind != "failed" or _before_the_failure(ended, parting)):
+            findings.append(_finding(world, ended, parting))
     yield Judged(
         check="collective-order",
         exercised=exercised,
@@ -97,7 +97,9 @@ def _orders(world: World) -> Iterator[Finding]:
         if not odd:
             continue
         r, other = odd[0]
-        place, (mine, its) = next((i, p) for i, p in enumerate(zip(first.order, other.order, strict=True)) if p[0] != p[1])
+        place, (mine, its) = next(
+            (i, p) for i, p in enumerate(zip(first.order, other.order, strict=True)) if p[0] != p[1]
+        )
         lines = [(one, ranks[one].where(w.site)) for one, w in wrappers]
         yield Finding(
             check="collective-order",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.order import UNFINISHED
-from ddpcheck.checks.sequences import Calls, Parting, name, visits
+from ddpcheck.checks.sequences import Calls, Parting, name, place, visits
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.model import CallSite, Struct
 from ddpcheck.wording import count, ranks_text
@@ -90,7 +90,9 @@ def _fewer_batches(ranks: dict[int, Rank], parting: Parting) -> Why | None:
                 more[o] = other
         if not more:
             continue
-        began = next((p for p in reversed(rank.of(ev.Pass)) if p.loader == over.loader and p.number == over.number), None)
+        began = next(
+            (p for p in reversed(rank.of(ev.Pass)) if p.loader == over.loader and p.number == over.number), None
+        )
         where = rank.where(began.site) if began is not None else None
         place = f" at {where.file}:{where.line}" if where else ""
         return Why(
@@ -149,7 +151,8 @@ def _skipped(ranks: dict[int, Rank], parting: Parting) -> Why | None:
 
 def _batches_before(rank: Rank, parting: Parting) -> dict[int, tuple[tuple[int, int, int] | None, ev.Call]]:
     """By number, for which batch (loader, pass, batch) a call was made."""
-    records = sorted([*rank.of(ev.Call), *rank.of(ev.Batch)], key=lambda record: record.n)
+    records: list[ev.Call | ev.Batch] = [*rank.of(ev.Call), *rank.of(ev.Batch)]
+    records.sort(key=lambda record: record.n)
     found: dict[int, tuple[tuple[int, int, int] | None, ev.Call]] = {}
     now: tuple[int, int, int] | None = None
     for record in records:
@@ -173,13 +176,10 @@ def _on_some_ranks(ranks: dict[int, Rank], parting: Parting) -> Why | None:
         others = [o for o in ranks.values() if o.rank not in parting.odd]
         if any(visits(o, where, o.end) for o in others):
             continue
-        left = all(
-            visits(ranks[r], o.where(parting.calls[o.rank].site), call.n) for o in others if o.rank in parting.calls
-        )
-        inside = call.op in ("ddp-buffers", "ddp-gradients")
-        if left and not inside:
+        theirs = [(o, parting.calls[o.rank]) for o in others if o.rank in parting.calls]
+        if call.op != "ddp-buffers" and all(visits(ranks[r], o.where(c.site), call.n) for o, c in theirs):
             continue
-        if inside:
+        if call.op == "ddp-buffers":
             return Why(
                 cause=(
                     f"only {ranks_text(parting.odd)} comes to this line: a forward through the wrapper communicates "
@@ -190,6 +190,15 @@ def _on_some_ranks(ranks: dict[int, Rank], parting: Parting) -> Why | None:
                     "through the wrapper alike."
                 ),
                 where=where,
+            )
+        if any(c.op == "ddp-gradients" for _, c in theirs):
+            o, its = next(one for one in theirs if one[1].op == "ddp-gradients")
+            return Why(
+                cause=(
+                    f"{ranks_text(parting.odd)} has not come to the backward{place(o, its)}: it judged a condition "
+                    "otherwise, or caught an exception on the way"
+                ),
+                advice=ALIKE,
             )
         return Why(
             cause=f"only {ranks_text(parting.odd)} comes to this line: it stands under a condition on the rank",
@@ -232,9 +241,7 @@ def unfinished(world: World, waits_for: Calls) -> Why | None:
             continue
         for rank in world:
             if _unfinished(rank, waits.group, waits.number):
-                call = next(
-                    (c for c in rank.of(ev.Call) if c.op == UNFINISHED and c.number == waits.number), None
-                )
+                call = next((c for c in rank.of(ev.Call) if c.op == UNFINISHED and c.number == waits.number), None)
                 return Why(
                     cause=(
                         f"on rank {rank.rank} some parameters had no part in this backward: a branch of the forward "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.stops import AT_EXIT
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.wording import count, ranks_text
 
@@ -23,7 +23,7 @@ def gaps(worlds: Sequence[World]) -> tuple[str, ...]:
 
 def aborted_at_exit(world: World) -> list[int]:
     """Ranks whose interpreter aborted after the script had ended, as torch's gloo makes it do now and then."""
-    return [r.rank for r in world if r.signal == signal.SIGABRT and r.of(ev.Ended) and not r.of(ev.Raised)]
+    return [r.rank for r in world if r.signal == AT_EXIT and r.of(ev.Ended) and not r.of(ev.Raised)]
 
 
 def _of_world(world: World) -> Iterator[str]:

@@ -73,7 +73,7 @@ def standing(found: Standstill) -> Finding:
         check="no-hang",
         severity="error",
         ranks=tuple(others or waiting),
-        subject=str(first.pending) if first.pending is not None else "the program",
+        subject=first.pending.name if first.pending is not None else "the program",
         expected="every rank to make progress",
         found=told,
         advice="See where each rank stands, below; a longer --stall-timeout helps a rank that is merely slow.",

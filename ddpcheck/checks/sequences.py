@@ -23,6 +23,10 @@ NAMES = {
 }
 
 
+_USUAL = {"ddp-gradients": 2, "barrier": 1}
+"""What all ranks are most often meant to come to: where nothing else tells, the one elsewhere is the exception."""
+
+
 class Parting(Struct, frozen=True, kw_only=True):
     """Where the ranks' calls on one group are no longer the same."""
 
@@ -114,9 +118,7 @@ def compared(found: Mapping[str, Mapping[int, Calls]]) -> int:
     return total
 
 
-def _parting(
-    world: World, ranks: Mapping[int, Rank], group: str, found: Mapping[int, Calls]
-) -> Parting | None:
+def _parting(world: World, ranks: Mapping[int, Rank], group: str, found: Mapping[int, Calls]) -> Parting | None:
     present = [r for r in members(group, world.world_size) if r in ranks]
     if len(present) < 2:
         return None
@@ -164,10 +166,10 @@ def _odd(world: World, here: Mapping[int, ev.Call], kind: str) -> tuple[int, ...
     lines = {r: _lines(rank) for r, rank in ranks.items()}
     alone = [r for r in here if not any(_line(ranks[r], here[r]) in lines[o] for o in here if parts[o] != parts[r])]
     sides = {parts[r] for r in alone}
-    if len(sides) != 1:  # neither has been at the other's line: most likely it is not the barrier that is too much
-        outside = [r for r in here if here[r].op != "barrier"] if kind == "op" else []
-        sides = {parts[r] for r in outside} or {parts[max(here)]}
-    one = sorted(sides, key=str)[-1] if len(sides) != 1 else next(iter(sides))
+    if len(sides) == 1:
+        one = sides.pop()
+    else:
+        one = parts[min(here, key=lambda r: (_USUAL.get(here[r].op, 0), -r))]
     return tuple(r for r in here if parts[r] == one)
 
 
@@ -206,8 +208,10 @@ def told(world: World, parting: Parting) -> str:
 def before(parting: Parting) -> str:
     """How far it went well, in words."""
     equal = parting.number - 1
-    return f"after {count(equal, 'equal call')} on {group_name(parting.group)}" if equal else (
-        f"at the first call on {group_name(parting.group)}"
+    return (
+        f"after {count(equal, 'equal call')} on {group_name(parting.group)}"
+        if equal
+        else (f"at the first call on {group_name(parting.group)}")
     )
 
 

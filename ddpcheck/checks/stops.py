@@ -38,7 +38,7 @@ class Stop(Struct, frozen=True, kw_only=True):
     """Ranks that only tell of another."""
     parting: Parting | None = None
     """The first place where the ranks' calls part."""
-    waits: dict[int, Wait] = {}
+    waits: dict[int, Wait]
 
 
 def stop(world: World) -> Stop:

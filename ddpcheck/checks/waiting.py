@@ -157,7 +157,9 @@ def _last_common(world: World, waits: dict[int, Wait]) -> str | None:
 def _cause(ranks: dict[int, Rank], waits: dict[int, Wait], others: list[Rank]) -> str:
     alive = [rank for rank in others if not is_gone(rank)]
     if alive and waits:
-        return f"{ranks_text(r.rank for r in alive)} does something else that does not end, or takes longer than allowed"
+        return (
+            f"{ranks_text(r.rank for r in alive)} does something else that does not end, or takes longer than allowed"
+        )
     if others and waits:
         return f"{ranks_text(r.rank for r in others)} has come to its end before the others"
     return "" if waits else "what the ranks wait for is no collective: a file, a lock, a process or a queue"

@@ -11,7 +11,7 @@ from ddpcheck.checks.world import Rank, World
 from ddpcheck.model import Struct
 
 SETTLED = 1.0
-"""Seconds for which a rank must have been told to wait: a pulse is a look at a moment, and one that went on is newer."""
+"""Seconds that a rank must have been told to wait for: a pulse is a look at a moment, and it may have gone on since."""
 BY_THE_AGENT = (signal.SIGTERM, signal.SIGKILL)
 """How an agent ends ranks when another has failed, or a program that hangs."""
 _AT_THE_END = ("_shutdown", "_exit_function", "_run_exitfuncs", "join_all_non_daemon_threads")
@@ -68,7 +68,7 @@ def waiting(rank: Rank, now: float | None = None) -> Wait | None:
 
 def _beside(record: ev.Record) -> bool:
     """Whether the main thread may be waiting while this is written."""
-    return isinstance(record, ev.Site) or isinstance(record, ev.File) and bool(record.thread)
+    return isinstance(record, ev.Site) or (isinstance(record, ev.File) and bool(record.thread))
 
 
 def _call(rank: Rank, n: int) -> ev.Call | None:
@@ -90,7 +90,7 @@ def lacking(world: World, ranks: dict[int, Rank], wait: Wait) -> Wait:
     present = [r for r in members(call.group, world.world_size) if r != wait.rank]
     lacks = [r for r in present if r not in ranks or not _came(ranks[r], call)]
     one = source(call, members(call.group, world.world_size))
-    if call.op in FROM_ONE and one != wait.rank or call.op in TO_ONE and one != wait.rank:
+    if one != wait.rank and (call.op in FROM_ONE or call.op in TO_ONE):
         # Others may stand between, where the data go through them: those that have not come are to blame, too.
         return _with(wait, [r for r in lacks if r == one], True) if one in lacks else _with(wait, lacks, False)
     if call.op in FROM_ONE:
@@ -135,7 +135,7 @@ def _answered(rank: Rank, asker: int, call: ev.Call) -> bool:
 def is_gone(rank: Rank, live: bool = False) -> bool:
     """Whether a rank takes part in nothing any more, other than because somebody has ended it together with all."""
     ended = bool(rank.of(ev.Ended) or rank.of(ev.Left)) or rank.exit_code is not None
-    return ended or rank.signal is not None and (live or rank.signal not in BY_THE_AGENT)
+    return ended or (rank.signal is not None and (live or rank.signal not in BY_THE_AGENT))
 
 
 def at_its_end(rank: Rank, live: bool = False) -> bool:

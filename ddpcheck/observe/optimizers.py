@@ -14,7 +14,7 @@ from ddpcheck.evidence import NO_SITE, Optimizer, Parameter, Scheduled, Step, Us
 from ddpcheck.observe import collectives, names, quick, recorder, sites
 from ddpcheck.observe.pace import Pace, is_due
 from ddpcheck.observe.patching import around, shielded
-from ddpcheck.observe.usage import WRAPPERS, Wrapper
+from ddpcheck.observe.usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.observe.wrappers import BACKWARDS, inside_forward, note_attributes, note_buffers
 
 
@@ -36,6 +36,9 @@ class Watched:
         self.entry: tuple[bytes, bool, list[Usage], float, int] | None = None
         self.collectives = 0
         self.attributes_told = False
+        self.region = 0
+        self.region_start = 0
+        """The step with which the region began."""
         self.inner = False
 
 
@@ -175,6 +178,8 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     began = time.perf_counter()
     gradients, whole, usage, spent, site = it.entry
     number, it.steps, it.entry = it.steps, it.steps + 1, None
+    if it.region != REGION.number:
+        it.region, it.region_start = REGION.number, number
     looked = bool(gradients)
     issued = collectives.issued()
     if looked:
@@ -202,6 +207,8 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
                 backward_site=BACKWARDS.site,
                 nonfinite=nonfinite,
                 collectives=issued - it.collectives,
+                region=it.region,
+                place=number - it.region_start,
             )
         )
     it.collectives = issued

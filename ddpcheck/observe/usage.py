@@ -108,3 +108,12 @@ class Wrappers:
 
 
 WRAPPERS = Wrappers()
+
+
+class Region:
+    """The stretch of the program since ``with model.join():`` was last entered or left."""
+
+    number = 0
+
+
+REGION = Region()

@@ -17,7 +17,7 @@ from ddpcheck.observe import collectives, loading, quick, recorder, sites, strea
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.patching import around, shielded
 from ddpcheck.observe.pace import is_due
-from ddpcheck.observe.usage import WRAPPERS, Wrapper
+from ddpcheck.observe.usage import REGION, WRAPPERS, Wrapper
 
 _inside = 0
 """Forwards through wrappers that are under way: an optimizer that steps in there is one of the model's own."""
@@ -37,6 +37,8 @@ def watch() -> None:
     around(DistributedDataParallel, "no_sync", _around_no_sync)
     around(torch.autograd, "backward", _around_backward)
     around(torch.nn.Module, "_apply", _around_apply)
+    around(torch.nn.Module, "zero_grad", _around_zero_grad)
+    around(torch.optim.Optimizer, "zero_grad", _around_zero_grad)
     DistributedDataParallel.module = property(_module)  # type: ignore[assignment]
     nn_module.register_module_parameter_registration_hook(shielded(_registered))
     _watch_join()
@@ -63,7 +65,8 @@ def _around_init(original: Any) -> Any:
     def __init__(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         writer = recorder.current()
         if writer is None:
-            return original(self, module, *args, **kwargs)
+            original(self, module, *args, **kwargs)
+            return
         site = sites.here()
         number = len(WRAPPERS.all)
         with collectives.call("ddp-construct", group_key(kwargs.get("process_group")), f"wrapper {number}"):
@@ -373,13 +376,27 @@ def _registered(module: Any, name: str, parameter: Any) -> None:
             writer.write(Replaced(**writer.next(), name=f"{type(module).__name__}.{name}", site=sites.here()))
 
 
+def _around_zero_grad(original: Any) -> Any:
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for wrapper in list(WRAPPERS.all.values()):
+            wrapper.lines.clear()  # what follows is no accumulation of what was before
+        return original(self, *args, **kwargs)
+
+    return zero_grad
+
+
+def _join(entered: bool) -> None:
+    REGION.number += 1
+    loading.set_joined(entered)
+    collectives.set_joined(entered)
+
+
 def _watch_join() -> None:
     from torch.distributed.algorithms.join import Join
 
     def entering(original: Any) -> Any:
         def __enter__(self: Any) -> Any:
-            loading.set_joined(True)
-            collectives.set_joined(True)
+            _join(True)
             return original(self)
 
         return __enter__
@@ -388,8 +405,7 @@ def _watch_join() -> None:
         def __exit__(self: Any, *error: Any) -> Any:
             with recorder.silence():
                 result = original(self, *error)
-            loading.set_joined(False)
-            collectives.set_joined(False)
+            _join(False)
             return result
 
         return __exit__

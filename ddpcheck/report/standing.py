@@ -8,7 +8,8 @@ from collections.abc import Hashable
 from rich.table import Table
 from rich.text import Text
 
-from ddpcheck.checks.standstill import Parting, Passed, Stand, Standstill
+from ddpcheck.checks.sequences import group_name
+from ddpcheck.checks.standstill import Parted, Passed, Stand, Standstill
 from ddpcheck.model import CallSite
 from ddpcheck.report.console import plain
 from ddpcheck.wording import ranks_text
@@ -35,11 +36,11 @@ def stands(hang: Standstill) -> Table:
     return grid
 
 
-def parting(found: Parting) -> Table:
+def parted(found: Parted) -> Table:
     """What each rank has called where others called something else."""
     alike: dict[tuple[str, CallSite | None, str], list[int]] = defaultdict(list)
     for rank, call in found.calls.items():
-        alike[(str(call), call.where, call.code) if call is not None else ("no such call", None, "")].append(rank)
+        alike[(call.name, call.where, call.code) if call is not None else ("no such call", None, "")].append(rank)
     grid = _grid()
     for (name, where, code), ranks in alike.items():
         text = Text("\n").join([Text(plain(name), style="bold"), *_place(where, code)])
@@ -69,4 +70,4 @@ def _place(where: CallSite | None, code: str) -> list[Text]:
 
 
 def _name(call: Passed | None) -> str:
-    return f"{call} (call {call.number:,} of group {call.group})" if call is not None else ""
+    return f"{call.name}, call {call.number:,} on {group_name(call.group)}" if call is not None else ""

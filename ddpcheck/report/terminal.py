@@ -13,10 +13,11 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from ddpcheck.checks.sequences import group_name
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.report.console import console_on, plain
 from ddpcheck.report.excerpts import Line, Sources
-from ddpcheck.report.standing import parting, stands
+from ddpcheck.report.standing import parted, stands
 from ddpcheck.verdict import Verdict
 from ddpcheck.wording import count, listing, ranks_text
 
@@ -43,10 +44,10 @@ def show(verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict
         console.print(_finding(number, finding, verdict, sources))
     if verdict.hang is not None:
         _section(console, "where the ranks stand", stands(verdict.hang))
-        if verdict.hang.parting is not None:
-            part = verdict.hang.parting
-            title = f"where their collectives part: call {part.number:,} of group {plain(part.group)}"
-            _section(console, title, parting(part))
+        if verdict.hang.parted is not None:
+            call = verdict.hang.parted
+            title = f"where their collectives part: call {call.number:,} on {group_name(call.group)}"
+            _section(console, title, parted(call))
     if any(result.status != "not-exercised" for result in verdict.checks.values()):
         _section(console, "checks", _checks(verdict))
     if any(result.status == "not-exercised" for result in verdict.checks.values()):
@@ -127,7 +128,7 @@ def _found(verdict: Verdict, strict: bool) -> str:
 # --- findings
 
 
-def _finding(number: int, finding: Finding, verdict: Verdict, sources: Sources) -> RenderableType:
+def _finding(place: int, finding: Finding, verdict: Verdict, sources: Sources) -> RenderableType:
     head = Text.assemble(
         (finding.severity, _SEVERITIES[finding.severity]),
         "  ",
@@ -143,13 +144,13 @@ def _finding(number: int, finding: Finding, verdict: Verdict, sources: Sources) 
     grid = _grid(label=8)
     for label, text in _said(finding):
         grid.add_row(Text(label, style="dim"), plain(text))
-    for place in _further(finding, sources):
-        grid.add_row(Text("see also", style="dim"), place)
+    for number, line in enumerate(_further(finding, sources)):
+        grid.add_row(Text("" if number else "see also", style="dim"), line)
     if finding.also:
         grid.add_row(Text("breaks", style="dim"), f"{listing(finding.also, 8)} as well, as a consequence")
     parts.append(grid)
     whole = _grid()
-    whole.add_row(f"{number}.", Group(*parts))
+    whole.add_row(f"{place}.", Group(*parts))
     return whole
 
 

@@ -136,6 +136,3 @@ def _script(options: Options) -> NoReturn:
     if options.torchrun.no_python:
         arguments = [options.script, *options.arguments]
     os.execvp(arguments[0], arguments)
-
-
-

@@ -91,5 +91,3 @@ def _write(options: Options, verdict: Verdict) -> list[Path]:
             except (OSError, places.Unwritable) as error:
                 print(f"ddpcheck run: {path} could not be written: {error}", file=sys.stderr)
     return written
-
-

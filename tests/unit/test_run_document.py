@@ -62,7 +62,7 @@ def test_every_verdict_has_its_json(verdict):
     assert len(told["findings"]) == len(verdict.findings)
     if verdict is HUNG:
         assert told["hang"]["stands"][0]["pending"]["op"] == "ddp-gradients"
-        assert told["hang"]["parting"]["calls"]["3"] is None
+        assert told["hang"]["parted"]["calls"]["3"] is None
 
 
 def test_names_that_are_no_text_can_be_written(tmp_path):

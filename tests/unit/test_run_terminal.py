@@ -150,15 +150,16 @@ def test_a_hang_shows_where_each_rank_stands_and_where_they_part():
 HANG = """where the ranks stand
   rank 0         train.py:6 in train
                      loss.backward()
-                 waits in   DDP's reduction of gradients (call 10 of group
-                 world), for 5 s
-                 last call  DDP's broadcast of buffers (call 9 of group world)
+                 waits in   DDP's reduction of gradients, call 10 on the default
+                 group, for 5 s
+                 last call  DDP's broadcast of buffers, call 9 on the default
+                 group
   ranks 1 and 2  train.py:8 in train
-                 waits in   barrier (call 10 of group world), for 6 s
+                 waits in   barrier, call 10 on the default group, for 6 s
   rank 3         ended with exit code 0
-                 last call  barrier (call 9 of group world)
+                 last call  barrier, call 9 on the default group
 
-where their collectives part: call 10 of group world
+where their collectives part: call 10 on the default group
   rank 0         DDP's reduction of gradients
                  train.py:6 in train
                      line 6

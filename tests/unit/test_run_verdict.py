@@ -264,7 +264,8 @@ def test_processes_that_wait_to_become_ranks():
 def test_a_hang_that_nobody_explains_is_told():
     """Ranks that stand still have where they stand; a program without ranks has at least the word."""
     call = {"op": "barrier", "group": "world", "number": 1, "detail": "", "site": 1}
-    found = worlds([process(7, (ev.Call, call), rank=0), process(8, rank=1)])
+    waits = ev.Pulse, {"site": 1, "doing": "wait", "pending": 3, "since": 1.3}
+    found = worlds([process(7, (ev.Call, call), waits, rank=0), process(8, rank=1)])
     verdict = conclude([judged()], worlds=found, hung=True)
     assert (verdict.verdict, verdict.findings[0].found) == ("hung", "rank 0 waiting for rank 1")
     assert verdict.findings[0].where == HERE

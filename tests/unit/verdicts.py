@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ddpcheck.catalogue import CHECKS
-from ddpcheck.checks.standstill import Parting, Passed, Stand, Standstill
+from ddpcheck.checks.standstill import Parted, Passed, Stand, Standstill
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.verdict import CheckResult, RankResult, Verdict
 
@@ -91,8 +91,12 @@ HELD = replace(AT_RISK, checks=results(initial_broadcast=("held", 1)), findings=
 NOTHING = replace(HELD, verdict="nothing-checked", checks=results(), steps=0)
 
 
+def name(op):
+    return {"ddp-gradients": "DDP's reduction of gradients", "ddp-buffers": "DDP's broadcast of buffers"}.get(op, op)
+
+
 def passed(op, number, line):
-    return Passed(op=op, detail="", group="world", number=number, where=site(line), code=f"line {line}  # why")
+    return Passed(name=name(op), op=op, group="world", number=number, where=site(line), code=f"line {line}  # why")
 
 
 HUNG = replace(
@@ -118,7 +122,7 @@ HUNG = replace(
             ),
             Stand(rank=3, state="ended", how="ended with exit code 0", last=passed("barrier", 9, 8)),
         ),
-        parting=Parting(
+        parted=Parted(
             group="world",
             number=10,
             calls={
