@@ -52,17 +52,16 @@ def _run(arguments: list[str]) -> int:
 
 
 def _checks() -> int:
-    from ddpcheck.catalogue import CHECKS
+    from ddpcheck.report.explained import show_checks
 
-    width = max(map(len, CHECKS))
-    for check, holds in CHECKS.items():
-        print(f"{check:<{width}}  {holds}")
+    show_checks(sys.stdout)
     return 0
 
 
 def _explain(arguments: list[str]) -> int:
     from ddpcheck.catalogue import CHECKS
-    from ddpcheck.explanations import text_of_check, unknown
+    from ddpcheck.explanations import unknown
+    from ddpcheck.report.explained import show_check
 
     if len(arguments) != 1:
         print("ddpcheck explain: name one check, as in `ddpcheck explain gradient-sync`", file=sys.stderr)
@@ -70,7 +69,7 @@ def _explain(arguments: list[str]) -> int:
     if arguments[0] not in CHECKS:
         print(f"ddpcheck explain: {unknown(arguments[0])}", file=sys.stderr)
         return 2
-    print(text_of_check(arguments[0]))
+    show_check(arguments[0], sys.stdout)
     return 0
 
 

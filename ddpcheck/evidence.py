@@ -45,6 +45,8 @@ class Began(Record, frozen=True, kw_only=True):
     """Its working directory."""
     wall: float
     """Seconds since the epoch at ``at``, to put the clocks of several hosts beside each other."""
+    rank: int | None = None
+    """RANK of the environment, which a launcher sets; a rank is who joins, and this is for those who never did."""
     worker_of: int | None = None
     """The pid whose DataLoader started this process to load samples."""
 
@@ -105,6 +107,15 @@ class Ended(Record, frozen=True, kw_only=True):
     """Non-daemon threads that were still running."""
     children: list[str]
     """Child processes that were still running (DataLoader workers not among them)."""
+
+
+class Started(Record, frozen=True, kw_only=True):
+    """A thread that is not a daemon, or a child process, was started."""
+
+    kind: Literal["thread", "process"]
+    name: str
+    pid: int | None
+    site: int
 
 
 class ChildEnded(Record, frozen=True, kw_only=True):
@@ -424,6 +435,8 @@ class Loader(Record, frozen=True, kw_only=True):
     dataset_rank: int | None = None
     """What the dataset takes for its rank (or shard), if it has an attribute that says so."""
     dataset_replicas: int | None = None
+    batch_sampler: str = ""
+    """The class of a batch sampler of the user's own."""
 
 
 class Pass(Record, frozen=True, kw_only=True):
@@ -540,6 +553,8 @@ class File(Record, frozen=True, kw_only=True):
     """Device and inode, to know a file under two names."""
     locked: bool = False
     """The process held a lock on some file (flock, lockf)."""
+    library: bool = False
+    """An installed library did it, on behalf of the user's line."""
     optimizers: list[str] = []
     """Of what was saved or loaded: the keys under which there is the state of an optimizer, and not an empty one."""
 
@@ -562,9 +577,9 @@ class StateLoaded(Record, frozen=True, kw_only=True):
 
 
 RECORDS = (
-    Began | Defect | Site | Raised | Pulse | Ended | ChildEnded | Joined | JudgedBy | Joining | Left | Call | Groups | Wrapped
-    | Placed | Moved | Attributes | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs
-    | Stream | File | StateLoaded
+    Began | Defect | Site | Raised | Pulse | Ended | Started | ChildEnded | Joined | JudgedBy | Joining | Left | Call
+    | Groups | Wrapped | Placed | Moved | Attributes | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled
+    | Loader | Pass | Batch | PassEnded | Inputs | Stream | File | StateLoaded
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -10,7 +10,7 @@ from ddpcheck.checks.sequences import Parting, compared, group_name
 from ddpcheck.checks.stops import Stop, stop
 from ddpcheck.checks.world import Judged, World
 from ddpcheck.model import CallSite, Finding
-from ddpcheck.wording import listing, ranks_text
+from ddpcheck.wording import listing, ranks_text, signal_name
 
 
 def judge(world: World) -> Iterable[Judged]:
@@ -63,8 +63,11 @@ def _outcome(ended: Stop) -> str:
     if ended.kind != "parted":
         return "; the program went on all the same"
     first = (*ended.failures, *ended.lost)[0]
-    message = first.raised.message.strip().splitlines()[0][:160] if first.raised and first.raised.message else ""
-    return f"; so rank {first.rank} failed: {first.raised.kind}: {message}" if first.raised else ""
+    if first.raised is None:
+        return f"; of which rank {first.rank} died ({signal_name(first.signal)})" if first.signal else ""
+    message = first.raised.message.strip().splitlines()
+    said = f": {message[0][:160]}" if message else ""
+    return f"; so rank {first.rank} raised {first.raised.kind}{said}"
 
 
 def _where(world: World, parting: Parting, odd: tuple[int, ...]) -> CallSite | None:

@@ -7,7 +7,7 @@ from ddpcheck.checks.order import UNFINISHED
 from ddpcheck.checks.sequences import Calls, Parting, name, place, visits
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.model import CallSite, Struct
-from ddpcheck.wording import count, ranks_text
+from ddpcheck.wording import ranks_text
 
 FEWER_BATCHES = (
     "Give every rank the same number of batches (DistributedSampler pads; or drop_last over the shards of all ranks), "
@@ -45,8 +45,7 @@ def why(world: World, parting: Parting) -> Why:
     return (
         _fewer_batches(ranks, parting)
         or _skipped(ranks, parting)
-        or _on_some_ranks(ranks, parting)
-        or _left_early(ranks, parting)
+        or _elsewhere(ranks, parting)
         or Why(cause="", advice=ALIKE)
     )
 
@@ -73,39 +72,38 @@ def _unlike(ranks: dict[int, Rank], parting: Parting) -> Why:
 
 
 def _fewer_batches(ranks: dict[int, Rank], parting: Parting) -> Why | None:
-    """A loader of one rank ran out while others went on in the same pass."""
+    """A loader of some ranks ran out while others went on in the same pass."""
+    over: dict[tuple[int, int], dict[int, ev.PassEnded]] = {}
     for r, rank in ranks.items():
         until = parting.calls[r].n if r in parting.calls else rank.end
-        ended = [p for p in rank.of(ev.PassEnded) if p.exhausted and p.n < until]
-        if not ended:
-            continue
-        over = ended[-1]
-        taken = _taken(rank, over.loader, over.number)
-        more = {}
-        for o, other in ranks.items():
-            if o == r or o not in parting.calls:
-                continue
-            its = _taken(other, over.loader, over.number)
-            if its is not None and taken is not None and its > taken:
-                more[o] = other
-        if not more:
-            continue
-        began = next(
-            (p for p in reversed(rank.of(ev.Pass)) if p.loader == over.loader and p.number == over.number), None
-        )
-        where = rank.where(began.site) if began is not None else None
-        place = f" at {where.file}:{where.line}" if where else ""
-        return Why(
-            cause=(
-                f"the loader{place} gave rank {r} {count(over.batches, 'batch', 'batches')}, and "
-                f"{ranks_text(more)} more: rank {r} has left the loop, and the others have not"
-            ),
-            advice=FEWER_BATCHES,
-            ranks=(r,),
-            proof=((r, where),) if where else (),
-            links=(f"loader {over.loader}",),
-        )
+        for ended in rank.of(ev.PassEnded):
+            if ended.exhausted and ended.n < until:
+                over.setdefault((ended.loader, ended.number), {})[r] = ended
+    for (loader, number), short in sorted(over.items(), key=lambda item: min(p.at for p in item[1].values())):
+        taken = {r: count for r, rank in ranks.items() if (count := _taken(rank, loader, number)) is not None}
+        most = max(taken.values(), default=0)
+        fewer = {r: ended for r, ended in short.items() if taken.get(r, most) < most}
+        if fewer:
+            return _short(ranks, fewer, [r for r in taken if taken[r] == most])
     return None
+
+
+def _short(ranks: dict[int, Rank], fewer: dict[int, ev.PassEnded], most: list[int]) -> Why:
+    r, over = next(iter(fewer.items()))
+    passes = [p for p in ranks[r].of(ev.Pass) if p.loader == over.loader and p.number == over.number]
+    where = ranks[r].where(passes[-1].site) if passes else None
+    at = f" at {where.file}:{where.line}" if where else ""
+    batches = " and ".join(str(n) for n in sorted({p.batches for p in fewer.values()}))
+    return Why(
+        cause=(
+            f"the loader{at} gave {ranks_text(fewer)} {batches} {'batch' if batches == '1' else 'batches'}, and "
+            f"{ranks_text(most)} more: who has fewer has left the loop, and the others have not"
+        ),
+        advice=FEWER_BATCHES,
+        ranks=tuple(fewer),
+        proof=((r, where),) if where else (),
+        links=(f"loader {over.loader}",),
+    )
 
 
 def _taken(rank: Rank, loader: int, number: int) -> int | None:
@@ -166,68 +164,65 @@ def _batches_before(rank: Rank, parting: Parting) -> dict[int, tuple[tuple[int, 
 # --- lines
 
 
-def _on_some_ranks(ranks: dict[int, Rank], parting: Parting) -> Why | None:
-    """A rank makes a call, or goes through a wrapper, at a line that the others never come to."""
-    for r in parting.odd:
-        call = parting.calls.get(r)
-        if call is None:
-            continue
-        where = ranks[r].where(call.site)
-        others = [o for o in ranks.values() if o.rank not in parting.odd]
-        if any(visits(o, where, o.end) for o in others):
-            continue
-        theirs = [(o, parting.calls[o.rank]) for o in others if o.rank in parting.calls]
-        if call.op != "ddp-buffers" and all(visits(ranks[r], o.where(c.site), call.n) for o, c in theirs):
-            continue
-        if call.op == "ddp-buffers":
+def _elsewhere(ranks: dict[int, Rank], parting: Parting) -> Why | None:
+    """The exceptional rank makes its call at another line than the others: what the lines' past says of it."""
+    r = next((r for r in parting.odd if r in parting.calls), None)
+    theirs = [(ranks[o], call) for o, call in parting.calls.items() if o not in parting.odd]
+    if r is None or not theirs:
+        return None
+    call = parting.calls[r]
+    where = ranks[r].where(call.site)
+    other, its = theirs[0]
+    been = max(visits(o, where, o.end) for o, _ in theirs)
+    back = visits(ranks[r], other.where(its.site), call.n)
+    who, whom = ranks_text(parting.odd), ranks_text(o.rank for o, _ in theirs)
+    if been:
+        times = visits(ranks[r], where, call.n) + 1
+        if times > been:
             return Why(
-                cause=(
-                    f"only {ranks_text(parting.odd)} comes to this line: a forward through the wrapper communicates "
-                    "with all ranks, also in evaluation"
-                ),
-                advice=(
-                    "Evaluate on one rank with `model.module`, under no_grad(), or on all ranks; let all ranks go "
-                    "through the wrapper alike."
-                ),
+                cause=f"{who} comes to this line {times} times, and {whom} {been}: a loop or a condition around it "
+                "runs more often there",
+                advice=ALIKE,
                 where=where,
             )
-        if any(c.op == "ddp-gradients" for _, c in theirs):
-            o, its = next(one for one in theirs if one[1].op == "ddp-gradients")
-            return Why(
-                cause=(
-                    f"{ranks_text(parting.odd)} has not come to the backward{place(o, its)}: it judged a condition "
-                    "otherwise, or caught an exception on the way"
-                ),
-                advice=ALIKE,
-            )
+        return None
+    if call.op == "ddp-buffers":
         return Why(
-            cause=f"only {ranks_text(parting.odd)} comes to this line: it stands under a condition on the rank",
+            cause=f"only {who} comes to this line: a forward through the wrapper communicates with all ranks, also in "
+            "evaluation",
+            advice="Evaluate on one rank with `model.module`, under no_grad(), or on all ranks; let all ranks go "
+            "through the wrapper alike.",
+            where=where,
+        )
+    if not back and its.op == "ddp-gradients":
+        return Why(
+            cause=f"{who} has not come to the backward{place(other, its)}: it judged a condition otherwise, or caught "
+            "an exception on the way",
+            advice=ALIKE,
+        )
+    if not back:
+        return Why(
+            cause=f"only {who} comes to this line: it stands under a condition on the rank",
             advice="Call a collective on every rank of its group: take it out of the condition.",
             where=where,
         )
-    return None
+    if (left := _left_a_pass(ranks[r], call)) is not None:
+        return Why(cause=f"{who} has left the loop over its batches early, in batch {left}", advice=ALIKE, where=where)
+    return Why(
+        cause=(
+            f"only {who} comes to this line, while {whom} comes back to{place(other, its).replace(' at', '')}: either "
+            "a call that one rank makes alone, or a loop that one rank has left alone"
+        ),
+        advice=ALIKE,
+        where=where,
+    )
 
 
-def _left_early(ranks: dict[int, Rank], parting: Parting) -> Why | None:
-    """A rank has been at the others' line before, and has gone on from there."""
-    for r in parting.odd:
-        call = parting.calls.get(r)
-        until = call.n if call is not None else ranks[r].end
-        for o in ranks.values():
-            its = parting.calls.get(o.rank)
-            if o.rank in parting.odd or its is None:
-                continue
-            where = o.where(its.site)
-            times = visits(ranks[r], where, until)
-            if where is not None and times:
-                return Why(
-                    cause=(
-                        f"{ranks_text(parting.odd)} has left a loop that the others are still in: it made "
-                        f"{count(times, 'call')} at {where.file}:{where.line}, and rank {o.rank} comes to one more"
-                    ),
-                    advice=ALIKE,
-                )
-    return None
+def _left_a_pass(rank: Rank, call: ev.Call) -> int | None:
+    """The batch at which a rank left a loop, if that was the last it did with its data before a call."""
+    data = [r for kind in (ev.Pass, ev.Batch, ev.PassEnded) for r in rank.of(kind) if r.n < call.n]
+    last = max(data, key=lambda r: r.n, default=None)
+    return last.batches if isinstance(last, ev.PassEnded) and not last.exhausted else None
 
 
 def _unfinished(rank: Rank, group: str, number: int) -> bool:

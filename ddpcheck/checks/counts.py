@@ -120,8 +120,9 @@ def _cause(loaders: Mapping[int, ev.Loader | None]) -> str:
     ):
         if len(set(values)) > 1:
             return f"the ranks have different {name} ({', '.join(map(str, values))})"
-    if known[0].sampler != "DistributedSampler" or known[0].batch_size is None:
-        return f"the parts that {known[0].sampler} gives the ranks make different numbers of batches"
+    decides = known[0].batch_sampler or known[0].sampler
+    if decides != "DistributedSampler":
+        return f"the parts that {decides} gives the ranks make different numbers of batches"
     return ""
 
 

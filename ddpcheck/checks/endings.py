@@ -10,12 +10,14 @@ from ddpcheck.checks import known
 from ddpcheck.checks.sequences import name
 from ddpcheck.checks.stops import Failure, Stop, stop
 from ddpcheck.checks.waits import is_gone
-from ddpcheck.checks.world import Judged, Process, Rank, World
+from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.wording import ranks_text, signal_name
 
-MESSAGE = 600
+MESSAGE = 400
 """Characters of an exception's message that are told."""
+SHORT = 300.0
+"""Seconds: a group's timeout below it was chosen, and is what is at fault."""
 
 
 def judge(world: World) -> Iterable[Judged]:
@@ -40,7 +42,7 @@ def _failed(world: World, ended: Stop) -> Finding:
     others = [f for f in rest if f not in alike]
     who = tuple(sorted({first.rank, *(f.rank for f in alike)}))
     explained = known.explain(first.raised) if first.raised is not None else None
-    where = _where(rank, first)
+    where = _where(rank, first) or _died_at(ranks, first, ended)
     found = f"{ranks_text(who)} {_what(rank, first)}"
     if others:
         found += "; later " + ", ".join(f"rank {f.rank} {_what(ranks[f.rank], f)}" for f in others[:3])
@@ -115,16 +117,32 @@ def _where(rank: Rank, failure: Failure) -> CallSite | None:
         return rank.where(failure.raised.site)
     if failure.left is not None and (found := rank.where(failure.left.site)) is not None:
         return found
-    return _last_line(rank)
+    return None
 
 
-def _last_line(rank: Rank) -> CallSite | None:
-    """The last line of the user's that is on record."""
+def _last_line(rank: Rank) -> tuple[CallSite | None, bool]:
+    """The last line of the user's that is on record, and whether the rank was still there, by what is known."""
+    behind = False
     for record in reversed(rank.process.records):
         site = getattr(record, "site", 0)
         if site and record.n < rank.end and (found := rank.where(site)) is not None:
-            return found
-    return None
+            return found, not behind and isinstance(record, (ev.Call, ev.Pulse))
+        behind |= not isinstance(record, ev.Site)
+    return None, False
+
+
+def _died_at(ranks: Mapping[int, Rank], first: Failure, ended: Stop) -> CallSite | None:
+    """The line at which a rank died without a word: where it was, or else where another one missed it."""
+    last, there = _last_line(ranks[first.rank])
+    if there:
+        return last
+    for failure in ended.lost:
+        if (where := _where(ranks[failure.rank], failure)) is not None:
+            return where
+    for r, wait in ended.waits.items():
+        if (where := ranks[r].where(wait.site)) is not None:
+            return where
+    return last
 
 
 def _proof(ranks: Mapping[int, Rank], first: Failure, ended: Stop) -> tuple[tuple[int, CallSite], ...]:
@@ -150,51 +168,78 @@ def _lost(world: World, ended: Stop) -> Finding:
     ranks = {rank.rank: rank for rank in world}
     first = ended.lost[0]
     rank = ranks[first.rank]
-    others = [one for one in world if one.rank not in {f.rank for f in ended.lost}]
-    late = known.is_timeout(first.raised)
-    busy = [one for one in others if not _gone_before(one, first.at)]
-    at = {one.rank: _place_at(one, first.at) for one in busy}
     call = next((c for c in reversed(rank.of(ev.Call)) if c.at <= first.at and c.of is None), None)
-    waited = f" in {name(call)}" if call is not None else ""
-    who = tuple(one.rank for one in (busy or others)) or (first.rank,)
-    if late and busy:
-        told = "; ".join(
-            f"rank {r} was at {where.file}:{where.line}, in {doing}()" if where else f"rank {r} was at work elsewhere"
-            for r, (where, doing) in at.items()
-        )
-        cause = f"{ranks_text(at)} was busy with something else for longer than the group's timeout"
-        advice = (
-            "Let all ranks wait where one works: a barrier before and behind it does not help beyond the timeout. Make "
-            "the work short or asynchronous, or raise the timeout of init_process_group."
-        )
-        where = next((w for w, _ in at.values() if w is not None), None) or _where(rank, first)
-        found = f"{ranks_text(f.rank for f in ended.lost)} gave up waiting{waited}: {_what(rank, first)}; {told}"
-    else:
-        gone = [one.rank for one in others if _gone_before(one, first.at)]
-        found = f"{ranks_text(f.rank for f in ended.lost)} lost the others{waited}: {_what(rank, first)}"
-        cause = f"{ranks_text(gone)} had ended, or left the group, before" if gone else ""
-        advice = "Look at what the rank that is gone did last; let all ranks leave together, behind a barrier."
-        where = _where(rank, first)
+    others = [one for one in world if one.rank != first.rank and not _came(one, call, first.at)]
+    busy = [one for one in others if not _gone_before(one, first.at)]
+    if known.is_timeout(first.raised) and busy:
+        return _late(world, ended, call, busy)
+    gone = [one.rank for one in others if _gone_before(one, first.at)]
     return Finding(
         check="rank-failure",
         severity="error",
-        ranks=who,
+        ranks=tuple(gone) or (first.rank,),
         subject=name(call) if call is not None else "the connection",
         expected="no rank to fail",
-        found=found,
-        cause=cause,
-        advice=advice,
-        where=where,
-        links=("stop", *((f"call {call.group} {call.number}",) if call is not None else ())),
-        also=("no-hang",) if late else (),
+        found=f"{ranks_text(f.rank for f in ended.lost)} lost the others{_in(call)}: {_what(rank, first)}",
+        cause=f"{ranks_text(gone)} had ended, or left the group, before" if gone else "",
+        advice="Look at what the rank that is gone did last; let all ranks leave together, behind a barrier.",
+        where=_where(rank, first),
+        links=("stop", *_links(call)),
         proof=_proof(ranks, first, ended),
+    )
+
+
+def _late(world: World, ended: Stop, call: ev.Call | None, busy: Sequence[Rank]) -> Finding:
+    """A rank has given up waiting for others that were at work elsewhere."""
+    first = ended.lost[0]
+    rank = next(rank for rank in world if rank.rank == first.rank)
+    at = {one.rank: _place_at(one, first.at) for one in busy}
+    told = "; ".join(
+        f"rank {r} was then at {where.file}:{where.line}, in {doing}()" if where else f"rank {r} was at work elsewhere"
+        for r, (where, doing) in at.items()
+    )
+    given = rank.joined.timeout
+    set_at = rank.where(rank.joined.site) if given is not None and given < SHORT else None
+    limit = f" of {given:g} s" if given is not None else ""
+    proof = [(r, where) for r, (where, _) in at.items() if where is not None]
+    return Finding(
+        check="rank-failure",
+        severity="error",
+        ranks=tuple(at),
+        subject=name(call) if call is not None else "the connection",
+        expected="no rank to fail",
+        found=f"rank {first.rank} gave up waiting{_in(call)}: {_what(rank, first)}; {told}",
+        cause=f"{ranks_text(at)} was busy with something else for longer than the group's timeout{limit}",
+        advice=(
+            "Give init_process_group a longer timeout, or make what one rank does alone short, or asynchronous: the "
+            "others wait for it in their next collective."
+        ),
+        where=set_at or _where(rank, first),
+        links=("stop", *_links(call)),
+        also=("no-hang",),
+        proof=tuple(dict.fromkeys([*proof, *_proof({r.rank: r for r in world}, first, ended)])),
+    )
+
+
+def _in(call: ev.Call | None) -> str:
+    return f" in {name(call)}" if call is not None else ""
+
+
+def _links(call: ev.Call | None) -> tuple[str, ...]:
+    return (f"call {call.group} {call.number}",) if call is not None else ()
+
+
+def _came(rank: Rank, call: ev.Call | None, at: float) -> bool:
+    """Whether a rank had come to the same call by a moment."""
+    return call is not None and any(
+        own.group == call.group and own.number >= call.number and own.at <= at for own in rank.of(ev.Call)
     )
 
 
 def _gone_before(rank: Rank, at: float) -> bool:
     """Whether a rank had left, or ended, at a moment; without a record of its end, if it has one now."""
     ends = [*rank.of(ev.Left), *rank.of(ev.Ended)]
-    return any(end.at < at for end in ends) or (not ends and is_gone(rank) and rank.signal is None)
+    return any(end.at < at for end in ends) or (not ends and is_gone(rank))
 
 
 def _place_at(rank: Rank, at: float) -> tuple[CallSite | None, str]:
@@ -203,34 +248,3 @@ def _place_at(rank: Rank, at: float) -> tuple[CallSite | None, str]:
     if not before:
         return None, ""
     return rank.where(before[-1].site), before[-1].doing
-
-
-# --- before there was a group
-
-
-def unjoined(processes: Iterable[Process], exits: Mapping[tuple[str, int], tuple[int | None, int | None]]) -> Judged:
-    """Processes that were to become ranks, and failed before they were: no world holds them."""
-    findings = []
-    for process in sorted(processes, key=lambda p: p.began.at if p.began else 0.0):
-        raised, joining = process.last(ev.Raised), process.last(ev.Joining)
-        if raised is None or process.of(ev.Joined) or raised.lost_peer:
-            continue
-        explained = known.explain(raised)
-        rank = joining.rank if joining is not None and joining.rank is not None else None
-        message = " ".join(raised.message.split())[:MESSAGE]
-        who = f"rank {rank}" if rank is not None else f"process {process.pid}"
-        findings.append(
-            Finding(
-                check="rank-failure",
-                severity="error",
-                ranks=(rank,) if rank is not None else (),
-                subject=raised.kind,
-                expected="no rank to fail",
-                found=f"{who} raised {raised.kind}: {message}, before the process group stood",
-                cause=explained.cause if explained else "",
-                advice=explained.advice if explained else "Mend what raised it.",
-                where=process.where(raised.site),
-                links=("stop",),
-            )
-        )
-    return Judged(check="rank-failure", exercised=len(findings), findings=tuple(findings[:1]))

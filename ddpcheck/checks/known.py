@@ -85,6 +85,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ),
 )
 
+_PORT_TAKEN = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 _TIMEOUT = re.compile(r"[Tt]imed out|[Tt]imeout")
 
 
@@ -95,6 +96,11 @@ def explain(raised: ev.Raised) -> Explained | None:
         if re.search(pattern, text):
             return Explained(cause=cause, advice=advice)
     return None
+
+
+def is_port_taken(raised: ev.Raised) -> bool:
+    """Whether a store could not have its port."""
+    return _PORT_TAKEN.search(raised.message) is not None
 
 
 def is_timeout(raised: ev.Raised | None) -> bool:

@@ -81,6 +81,7 @@ def _running(ended: list[Rank]) -> Iterator[Finding]:
             found=f"{listing((name for _, left in found for name in left), 3)} still running at the end of "
             f"{ranks_text(ranks)}",
             advice=f"Let each {noun} end, and join() it, before the rank does.",
+            where=_started(found[0][0], found[0][1]),
         )
 
 
@@ -93,17 +94,31 @@ def _left(rank: Rank, noun: str) -> list[str]:
     return [name for name in last.threads if not name.startswith(_POOLS)]
 
 
+def _started(rank: Rank, left: list[str]) -> CallSite | None:
+    """The line that has started one of these."""
+    pids = {int(pid) for name in left if (pid := name.partition(":")[0]).isdigit()}
+    for started in rank.of(ev.Started):
+        if started.pid in pids if started.kind == "process" else started.name in left:
+            return rank.where(started.site)
+    return None
+
+
 def _never_left(world: World) -> Iterator[Finding]:
     """Ranks whose script is over, and that wait at their end for what they have started."""
     found: list[tuple[Rank, str]] = []
+    where = None
     for rank in world:
         if not _was_killed(rank) or rank.of(ev.Raised):
             continue
         last, pulse = rank.last(ev.Ended), rank.last(ev.Pulse)
         if last is not None and last.how == "exit" and (last.children or _left(rank, "thread")):
-            found.append((rank, listing([*last.children, *_left(rank, "thread")], 3)))
+            left = [*last.children, *_left(rank, "thread")]
+            found.append((rank, listing(left, 3)))
+            where = where or _started(rank, left)
         elif last is None and pulse is not None and pulse.doing in _WAITING and rank.of(ev.Left):
-            found.append((rank, "a thread that is not a daemon"))
+            threads = [s for s in rank.of(ev.Started) if s.kind == "thread" and not s.name.startswith(_POOLS)]
+            found.append((rank, f"thread {threads[-1].name}" if threads else "a thread that is not a daemon"))
+            where = where or (rank.where(threads[-1].site) if threads else None)
     if found:
         ranks = tuple(rank.rank for rank, _ in found)
         yield Finding(
@@ -114,6 +129,7 @@ def _never_left(world: World) -> Iterator[Finding]:
             expected="a rank whose script is over to end",
             found=f"{ranks_text(ranks)} waiting for {found[0][1]}, until it was killed",
             advice="Stop it at the end of the script, or start it as a daemon.",
+            where=where,
             links=("stop",),
         )
 

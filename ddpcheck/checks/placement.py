@@ -54,7 +54,7 @@ def _refused(world: World) -> Iterator[Finding]:
         ranks=tuple(r.rank for r, _ in found),
         subject="DistributedDataParallel",
         expected="device_ids to be given only for a module that lies on that one GPU",
-        found=" ".join(first.message.split())[:300],
+        found=" ".join(first.message.split())[:300].rstrip("."),
         cause=cause,
         advice=advice,
         where=where,

@@ -232,8 +232,22 @@ def _taken_away(races: list[Race]) -> Finding:
 
 
 def _links(races: Sequence[Race]) -> tuple[str, ...]:
-    files = tuple(sorted({f"file {r.read.path}" for r in races}))[:5]
-    return files + stopped_by([r.read for r in races])
+    """The files; the wrappers that were then loaded from them; and the end, where ranks went different ways."""
+    found = {f"file {r.read.path}" for r in races[:5]}
+    apart = any(r.read.record.op == "query" and r.read.record.existed != _found_it(r) for r in races)
+    paths = {r.read.record.path for r in races}
+    for rank in {rank.rank: rank for r in races for rank in (r.change.rank, r.read.rank)}.values():
+        loads = [r.n for r in rank.of(ev.File) if r.how in LOADS and r.path in paths]
+        following = [s for s in rank.of(ev.StateLoaded) if loads and s.n > loads[0] and s.wrapper is not None]
+        found.update(f"wrapper {s.wrapper}" for s in following[:1])
+    return (*sorted(found), *(("stop",) if apart else stopped_by([r.read for r in races])))
+
+
+def _found_it(race: Race) -> bool:
+    """Whether the rank that makes the file has found it at the line where the other one asks."""
+    own = [r for r in race.change.rank.of(ev.File) if r.op == "query" and r.path == race.read.record.path]
+    fitting = [r for r in own if race.change.rank.where(r.site) == race.read.where]
+    return fitting[-1].existed if fitting else race.read.record.existed
 
 
 def _proof(touches: Sequence[Touch], but: CallSite | None) -> tuple[tuple[int, CallSite], ...]:

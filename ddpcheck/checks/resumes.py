@@ -145,7 +145,7 @@ def _refused(world: World) -> Iterator[Finding]:
             ranks=tuple(r.rank for r, _ in raised),
             subject=first.message.partition(":")[0].partition("for ")[2] or "load_state_dict",
             expected="the keys of a checkpoint to fit the module that they are loaded into",
-            found=" ".join(first.message.split())[:300],
+            found=" ".join(first.message.split())[:300].rstrip("."),
             cause=_prefix_cause(fitting) if fitting else "",
             advice=_prefix_advice(fitting) if fitting else "Build the module as it was when its state was saved.",
             where=where,

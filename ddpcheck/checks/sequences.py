@@ -166,10 +166,7 @@ def _odd(world: World, here: Mapping[int, ev.Call], kind: str) -> tuple[int, ...
     lines = {r: _lines(rank) for r, rank in ranks.items()}
     alone = [r for r in here if not any(_line(ranks[r], here[r]) in lines[o] for o in here if parts[o] != parts[r])]
     sides = {parts[r] for r in alone}
-    if len(sides) == 1:
-        one = sides.pop()
-    else:
-        one = parts[min(here, key=lambda r: (_USUAL.get(here[r].op, 0), -r))]
+    one = sides.pop() if len(sides) == 1 else parts[min(here, key=lambda r: (_USUAL.get(here[r].op, 0), -r))]
     return tuple(r for r in here if parts[r] == one)
 
 

@@ -98,7 +98,7 @@ def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Ove
     else:
         read = sum(map(len, epoch.values()))
         batch = max((b.samples for one in passes.values() for b in one.batches), default=0)
-        allowed = max((len(epoch) - 1) * batch, SOME * read)
+        allowed = max((len(epoch) - 1) * batch, SOME * read) + _evening(read, loaders, batch)
         wrong = surplus >= AT_LEAST and (surplus > allowed + chance or surplus >= max(NEARLY_ALL * possible, chance))
     if not wrong:
         return None
@@ -167,6 +167,14 @@ def _padding(passes: Mapping[int, Pass]) -> int | None:
     ):
         return None
     return 0 if first.sampler_drops or first.size is None else -first.size % len(loaders)
+
+
+def _evening(read: int, loaders: Sequence[ev.Loader | None], batch: int) -> float:
+    """What the ranks read beyond the size of their dataset, if that is little enough to be evening them out."""
+    sizes = {one.size for one in loaders if one is not None}
+    size = sizes.pop() if len(sizes) == 1 else None
+    beyond = read - size if size else 0
+    return beyond if size and 0 < beyond <= max(len(loaders) * batch, 2 * SOME * size) else 0
 
 
 def _one_epoch(draw: Draw, loader: ev.Loader | None, padding: int) -> Draw | None:

@@ -53,7 +53,7 @@ def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: 
         kind = next(one.sampler for one in known.values() if not one.distributed)
         if _covers(passes, known):
             return f"{kind} knows nothing of ranks, so each rank goes through the whole dataset"
-        return f"the ranks' {kind}s draw orders that do not fit together, each by a seed of its own perhaps"
+        return f"{kind} draws an order on each rank that does not fit the others', by a seed of its own perhaps"
     return sampler_cause(passes, known, identity)
 
 

@@ -6,8 +6,9 @@ import signal
 from typing import Literal
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks import known
 from ddpcheck.checks.sequences import Parting, partings
-from ddpcheck.checks.waits import BY_THE_AGENT, Wait, all_waits, is_gone
+from ddpcheck.checks.waits import BY_THE_AGENT, Wait, all_waits, at_its_end, is_gone
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.model import Struct
 
@@ -52,7 +53,7 @@ def stop(world: World) -> Stop:
         return Stop(kind="parted" if came else "failed", failures=failures, lost=lost, parting=parting, waits=waits)
     if lost:
         return Stop(kind="parted" if parting else "lost", lost=lost, parting=parting, waits=waits)
-    if any(rank.signal in BY_THE_AGENT for rank in world) and not all(_over(rank) for rank in world):
+    if any(rank.signal in BY_THE_AGENT for rank in world) and not all(at_its_end(rank) for rank in world):
         return Stop(kind="hung", parting=parting, waits=waits)
     if waits and world.finished and not any(is_gone(rank) for rank in world):
         return Stop(kind="hung", parting=parting, waits=waits)
@@ -68,7 +69,7 @@ def _lost(world: World) -> list[Failure]:
     found = []
     for rank in world:
         raised = rank.last(ev.Raised)
-        if raised is not None and raised.lost_peer:
+        if raised is not None and _tells_of_another(raised):
             found.append(Failure(rank=rank.rank, at=raised.at, raised=raised))
     return found
 
@@ -92,7 +93,11 @@ def _failures(world: World, lost: bool, waits: bool) -> list[Failure]:
 def _failure(rank: Rank) -> Failure | None:
     raised, ended = rank.last(ev.Raised), rank.last(ev.Ended)
     if raised is not None:
-        return None if raised.lost_peer else Failure(rank=rank.rank, at=raised.at, raised=raised, code=rank.exit_code)
+        return (
+            None
+            if _tells_of_another(raised)
+            else Failure(rank=rank.rank, at=raised.at, raised=raised, code=rank.exit_code)
+        )
     if rank.signal is not None and rank.signal not in BY_THE_AGENT:
         if rank.signal == AT_EXIT and ended is not None:
             return None
@@ -112,4 +117,14 @@ def _last(rank: Rank) -> float:
 def _at_the_call(world: World, failure: Failure, parting: Parting) -> bool:
     """Whether a rank failed in the call at which the calls part."""
     call = parting.calls.get(failure.rank)
-    return call is not None and failure.raised is not None and failure.raised.site == call.site
+    if call is None:
+        return False
+    if failure.raised is not None:
+        return failure.raised.site == call.site
+    rank = next(rank for rank in world if rank.rank == failure.rank)
+    return failure.signal is not None and rank.of(ev.Call)[-1].n == call.n
+
+
+def _tells_of_another(raised: ev.Raised) -> bool:
+    """A rank that has lost another one; not that it found its port taken, which is an error of the network as well."""
+    return raised.lost_peer and not known.is_port_taken(raised)

@@ -45,7 +45,7 @@ def _finding(world: World, ended: Stop) -> Finding:
     if why is None and parting is not None:
         why = causes.why(world, parting)
     others = [rank for rank in world if rank.rank not in waits]
-    told = [_waits(ranks, wait) for wait in waits.values()] + [_else(rank) for rank in others]
+    told = [*_waits(ranks, waits.values()), *(_else(rank) for rank in others)]
     odd = (why.ranks if why else ()) or (parting.odd if parting else ()) or tuple(r.rank for r in others)
     where = (why.where if why else None) or _where(ranks, ended, odd, others)
     found = f"{_kind(for_ever)}: {'; '.join(told)}"
@@ -85,14 +85,18 @@ def _subject(parting: Parting | None, waits: dict[int, Wait]) -> tuple[str, tupl
     return "the program", ()
 
 
-def _waits(ranks: dict[int, Rank], wait: Wait) -> str:
-    rank = ranks[wait.rank]
-    where = rank.where(wait.site)
-    text = f"rank {wait.rank} waits in {name(wait.call)}" + (f" at {where.file}:{where.line}" if where else "")
-    if wait.lacking:
-        text += f" for {ranks_text(wait.lacking)}"
-    previous = _previous(rank, wait.call)
-    return f"{text} (before it: {previous})" if previous else text
+def _waits(ranks: dict[int, Rank], waits: Iterable[Wait]) -> list[str]:
+    """What each rank waits in, at which line, for whom, and what it did before; ranks that do the same together."""
+    texts: dict[str, list[int]] = {}
+    for wait in waits:
+        rank = ranks[wait.rank]
+        where = rank.where(wait.site)
+        text = f"in {name(wait.call)}" + (f" at {where.file}:{where.line}" if where else "")
+        if wait.lacking:
+            text += f" for {ranks_text(wait.lacking)}"
+        previous = _previous(rank, wait.call)
+        texts.setdefault(f"{text} (before it: {previous})" if previous else text, []).append(wait.rank)
+    return [f"{ranks_text(who)} {'waits' if len(who) == 1 else 'wait'} {text}" for text, who in texts.items()]
 
 
 def _previous(rank: Rank, call: ev.Call) -> str:

@@ -60,7 +60,7 @@ def _several(files: Files, several: dict[str, list[Touch]]) -> Finding:
     name = shown(first, path)
     ranks = tuple(sorted({t.number for t in writes}))
     each = [next(t for t in writes if t.number == r) for r in ranks]
-    whole = all(_own_source(several[p]) for p in paths)
+    whole = all(_by_a_library(several[p]) for p in paths)
     apart = len(files.hosts) > 1 and len({t.record.identity.partition(":")[2] for t in writes}) > 1
     more = f" (and {count(len(paths) - 1, 'more file')})" if len(paths) > 1 else ""
     cause, advice = _guard(files.world, each)
@@ -85,14 +85,9 @@ def _several(files: Files, several: dict[str, list[Touch]]) -> Finding:
     )
 
 
-def _own_source(writes: Sequence[Touch]) -> bool:
-    """Every rank renames a file of its own onto the path."""
-    if any(t.record.op != "rename" for t in writes):
-        return False
-    sources: dict[str, set[int]] = defaultdict(set)
-    for t in writes:
-        sources[t.record.path].add(t.number)
-    return all(len(ranks) == 1 for ranks in sources.values())
+def _by_a_library(writes: Sequence[Touch]) -> bool:
+    """A library puts a file of each rank's own in that place: its cache, made for several processes."""
+    return all(t.record.op == "rename" and t.record.library for t in writes)
 
 
 def _guard(world: World, writes: Sequence[Touch]) -> tuple[str, str]:

@@ -25,7 +25,6 @@ _busy: set[str] = set()
 
 def watch() -> None:
     """Record from now on when the main thread has waited for one that was at work on files."""
-    around(threading.Thread, "start", _around_start)
     around(threading.Thread, "join", _around_join)
     around(threading.Event, "wait", _around_wait)
     around(queue.Queue, "join", _around_any)
@@ -51,7 +50,7 @@ def line() -> int:
     number = sites.here()
     frame = sites.users_frame()
     if frame is not None and not sites.is_users(frame.f_code):
-        return getattr(threading.current_thread(), "_ddpcheck_started_at", number)
+        return getattr(threading.current_thread(), "_ddpcheck_started_at", number) or number
     return number
 
 
@@ -79,15 +78,6 @@ def _caller() -> CodeType:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
     return frame.f_code
-
-
-def _around_start(original: Any) -> Any:
-    def start(self: Any) -> Any:
-        if recorder.current() is not None:
-            self._ddpcheck_started_at = sites.here()
-        return original(self)
-
-    return start
 
 
 def _around_join(original: Any) -> Any:

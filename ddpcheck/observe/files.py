@@ -16,7 +16,7 @@ import torch.jit
 import torch.serialization
 
 from ddpcheck.evidence import NO_SITE, File
-from ddpcheck.observe import background, loads, paths, placing, recorder, sites
+from ddpcheck.observe import background, loads, paths, placing, recorder, sites, starting
 from ddpcheck.observe.patching import around, defect
 
 _WRITING = os.O_WRONLY | os.O_RDWR
@@ -46,6 +46,7 @@ def watch() -> None:
     background.watch()
     loads.watch()
     placing.watch()
+    starting.watch()
     sys.addaudithook(_audit)
     os.register_at_fork(after_in_child=_forked)
 
@@ -99,6 +100,7 @@ def _record(
     how: str,
     path: str,
     site: int,
+    library: bool = False,
     begun: dict[str, Any] | None = None,
     **more: Any,
 ) -> None:
@@ -110,7 +112,18 @@ def _record(
     more.setdefault("existed", os.path.lexists(path))
     more.setdefault("target", "")
     writer.write(
-        File(**begun, op=op, how=how, path=path, site=site, ended=ended, thread=thread, locked=_locked(), **more)
+        File(
+            **begun,
+            op=op,
+            how=how,
+            path=path,
+            site=site,
+            ended=ended,
+            thread=thread,
+            locked=_locked(),
+            library=library,
+            **more,
+        )
     )
     if thread:
         background.has_done(thread)
@@ -135,7 +148,7 @@ def _around_save(how: str) -> Callable[[Any], Any]:
             finally:
                 described = _described(args[0] if args else kwargs.get("obj"))
                 ended = writer.next()["n"]
-                _record(writer, "write", how, path, site, begun, existed=existed, ended=ended,
+                _record(writer, "write", how, path, site, begun=begun, existed=existed, ended=ended,
                         identity=paths.identity(path), **described)  # fmt: skip
 
         return save
@@ -160,7 +173,7 @@ def _around_load(how: str) -> Callable[[Any], Any]:
                 return result
             finally:
                 ended = writer.next()["n"]
-                _record(writer, "read", how, path, site, begun, ended=ended, device=device,
+                _record(writer, "read", how, path, site, begun=begun, ended=ended, device=device,
                         identity=paths.identity(path), **found)  # fmt: skip
 
         return load
@@ -310,10 +323,10 @@ def _renamed(writer: recorder.Recorder, source: Any, target: Any, *folders: int)
     source, target = os.fsdecode(source), os.fsdecode(target)
     if paths.is_elsewhere(source) or paths.is_elsewhere(target):
         return
-    site = paths.users_line()
+    site, library = paths.users_line_through()
     if site != NO_SITE and paths.is_write_due(target):
         source, target = _entry(source), _entry(target)
-        _record(writer, "rename", "os.rename", source, site, target=target, identity=paths.identity(source))
+        _record(writer, "rename", "os.rename", source, site, library, target=target, identity=paths.identity(source))
 
 
 def _removed(writer: recorder.Recorder, path: Any, folder: int = -1) -> None:

@@ -178,6 +178,7 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
         sampler_site=_sampler_sites.get(id(sampler), NO_SITE),
         repeats=getattr(sampler, "replacement", False) is True
         or any((_whole(sampler, name) or 0) > 1 for name in ("num_repeats", "repeats")),
+        batch_sampler=type(batches).__name__ if batches is not None and type(batches) is not BatchSampler else "",
         dataset_rank=next((v for name in _RANKS if (v := _plain(attributes, name)) is not None), None),
         dataset_replicas=next((v for name in _REPLICAS if (v := _plain(attributes, name)) is not None), None),
     )

@@ -68,6 +68,9 @@ _UNEVEN = {"all_gather": "tensor_list", "reduce_scatter": "input_list", "all_to_
 Described = tuple[str, int | None]
 """What has to be equal, and the global rank of the source or destination."""
 
+_SHAPED = frozenset({"all_reduce", "all_reduce_coalesced", "reduce"})
+"""Where elements are paired by place, so that another shape of as many means other pairs."""
+
 _dtypes: dict[Any, str] = {}
 _reductions: dict[Any, str] = {}
 
@@ -94,7 +97,7 @@ def places(function: Callable[..., Any]) -> dict[str, int]:
 def of_collective(op: str, given: Arguments) -> Described:
     """What a collective is compared by."""
     tensor, reduction, peer = COLLECTIVES[op]
-    words = [_size(given.get(tensor), op in _UNEVEN and _uneven(given, op))] if tensor else []
+    words = [_size(op, given.get(tensor), op in _UNEVEN and _uneven(given, op))] if tensor else []
     if reduction:
         words.append(_reduction(given.get(reduction)))
     if op == "broadcast_object_list":
@@ -112,7 +115,7 @@ def of_pair(op: str, given: Arguments) -> Described:
 
 def of_functional(op: str, given: Arguments) -> Described:
     """The same of a functional collective."""
-    words = [] if "all_to_all" in op else [_size(given.get("self"), False)]
+    words = [] if "all_to_all" in op else [_size(op, given.get("self"), False)]
     if FUNCTIONAL[op]:
         words.append(str(given.get(FUNCTIONAL[op])).lower())
     return " ".join(words), given.get("src") if op == "broadcast" else None
@@ -131,10 +134,16 @@ def _peer(given: Arguments, name: str) -> int:
     return int(in_group) if group is None else c10d.get_global_rank(group, in_group)
 
 
-def _size(tensors: Any, uneven: bool) -> str:
+def _size(op: str, tensors: Any, uneven: bool) -> str:
     if not isinstance(tensors, torch.Tensor):
-        return " + ".join(f"{_dtype(t)} x {t.numel()}" for t in list(tensors)[:50])
-    return _dtype(tensors) if uneven else f"{_dtype(tensors)} x {tensors.numel()}"
+        return " + ".join(_size(op, t, False) for t in list(tensors)[:50])
+    if uneven:
+        return _dtype(tensors)
+    if op in _SHAPED and tensors.dim() > 1:  # dimensions of one element make no difference
+        sizes = [size for size in tensors.shape if size != 1]
+        if len(sizes) > 1:
+            return f"{_dtype(tensors)}[{', '.join(map(str, sizes))}]"
+    return f"{_dtype(tensors)} x {tensors.numel()}"
 
 
 def _dtype(tensor: torch.Tensor) -> str:

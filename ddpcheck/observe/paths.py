@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from types import CodeType
+from types import CodeType, FrameType
 
 from ddpcheck.evidence import NO_SITE
 from ddpcheck.observe import recorder, sites
@@ -122,15 +122,22 @@ def identity(path: str) -> str:
 
 def users_line() -> int:
     """The line of the user's that has led here; that of none where an import, or a library's own cache, is at work."""
-    frame = sys._getframe(1)
+    return users_line_through()[0]
+
+
+def users_line_through() -> tuple[int, bool]:
+    """That line, and whether it has led here through a library other than the standard one."""
+    frame: FrameType | None = sys._getframe(1)
+    library = False
     while frame is not None:
         code = frame.f_code
         if sites.is_users(code):
-            return sites.number(code.co_filename, frame.f_lineno, code.co_name)
+            return sites.number(code.co_filename, frame.f_lineno, code.co_name), library
         if _is_machinery(code):
-            return NO_SITE
-        frame = frame.f_back  # type: ignore[assignment]
-    return NO_SITE
+            return NO_SITE, library
+        library = library or "/site-packages/" in code.co_filename or "/dist-packages/" in code.co_filename
+        frame = frame.f_back
+    return NO_SITE, library
 
 
 def _is_machinery(code: CodeType) -> bool:

@@ -64,6 +64,7 @@ def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
             argv=list(sys.argv) if hasattr(sys, "argv") else [],
             folder=os.getcwd(),
             wall=time.time(),
+            rank=int(number) if (number := os.environ.get("RANK", "")).isdigit() else None,
             worker_of=worker_of,
         )
     )

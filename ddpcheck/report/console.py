@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from typing import IO, Any, cast
 
+from rich import box
 from rich.console import Console
+from rich.rule import Rule
+from rich.table import Table
 
 WIDEST = 120
 """Columns beyond which lines are tiring to read."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_ASCII = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _TRAILING = re.compile(r"[ \t]+(?=\n|$)")
 
 
@@ -21,6 +25,18 @@ def console_on(stream: IO[str]) -> Console:
     )
     console.width = min(console.width, WIDEST)
     return console
+
+
+def across(console: Console, title: str = "") -> Rule:
+    """A line across the report."""
+    # rich itself keeps the characters of a line without a title.
+    return Rule(title, characters="-" if console.options.ascii_only else "─", style="dim", align="left")
+
+
+def ruled(console: Console) -> Table:
+    """An empty table with a line below its head."""
+    lines = _ASCII if console.options.ascii_only else box.SIMPLE_HEAD
+    return Table(box=lines, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
 
 
 def plain(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import IO
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -12,13 +11,13 @@ from rich.text import Text
 
 from ddpcheck.catalogue import CHECKS, ORACLES
 from ddpcheck.explanations import text_of_check
-from ddpcheck.report.console import console_on
+from ddpcheck.report.console import console_on, ruled
 
 
 def show_checks(stream: IO[str]) -> None:
     """Print every id, and when its invariant holds."""
     console = console_on(stream)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
+    table = ruled(console)
     table.add_column("check", min_width=max(map(len, CHECKS)) + 2, style="bold")
     table.add_column("holds when", overflow="fold")
     for check, holds in CHECKS.items():

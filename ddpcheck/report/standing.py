@@ -70,4 +70,23 @@ def _place(where: CallSite | None, code: str) -> list[Text]:
 
 
 def _name(call: Passed | None) -> str:
-    return f"{call.name}, call {call.number:,} on {group_name(call.group)}" if call is not None else ""
+    return f"{call.name}, {numbered(call)}" if call is not None else ""
+
+
+def numbered(call: Passed | Parted) -> str:
+    """Which call of its group it is; the default group goes without saying."""
+    on = "" if call.group == "world" else f" on {group_name(call.group)}"
+    return f"call {call.number:,}{on}"
+
+
+def parts_where_it_stands(hang: Standstill) -> bool:
+    """Whether the calls that the ranks wait in are those at which they part: then one table tells both."""
+    if hang.parted is None:
+        return False
+    pending = {stand.rank: stand.pending for stand in hang.stands}
+    return all(call == pending.get(rank) for rank, call in hang.parted.calls.items())
+
+
+def places(hang: Standstill) -> set[CallSite]:
+    """The lines that are shown with the ranks."""
+    return {stand.where for stand in hang.stands if stand.where is not None}

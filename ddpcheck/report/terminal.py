@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from ddpcheck.checks.sequences import group_name
 from ddpcheck.model import CallSite, Finding
-from ddpcheck.report.console import console_on, plain
+from ddpcheck.report.console import across, console_on, plain, ruled
 from ddpcheck.report.excerpts import Line, Sources
-from ddpcheck.report.standing import parted, stands
+from ddpcheck.report.standing import numbered, parted, parts_where_it_stands, places, stands
 from ddpcheck.verdict import Verdict
 from ddpcheck.wording import count, listing, ranks_text
 
@@ -37,19 +34,20 @@ def show(verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict
     console = console_on(stream)
     sources = Sources(verdict.folder, verdict.lines)
     console.print()
-    console.print(Rule("ddpcheck", style="dim", align="left"))
+    console.print(across(console, "ddpcheck"))
     console.print(_headline(verdict, strict))
     for number, finding in enumerate(verdict.findings, 1):
         console.print()
         console.print(_finding(number, finding, verdict, sources))
     if verdict.hang is not None:
-        _section(console, "where the ranks stand", stands(verdict.hang))
-        if verdict.hang.parted is not None:
-            call = verdict.hang.parted
-            title = f"where their collectives part: call {call.number:,} on {group_name(call.group)}"
-            _section(console, title, parted(call))
+        both = parts_where_it_stands(verdict.hang)
+        also = ", and where their collectives part" if both else ""
+        _section(console, f"where the ranks stand{also}", stands(verdict.hang))
+        if verdict.hang.parted is not None and not both:
+            title = f"where their collectives part: {numbered(verdict.hang.parted)}"
+            _section(console, title, parted(verdict.hang.parted))
     if any(result.status != "not-exercised" for result in verdict.checks.values()):
-        _section(console, "checks", _checks(verdict))
+        _section(console, "checks", _checks(console, verdict))
     if any(result.status == "not-exercised" for result in verdict.checks.values()):
         _section(console, "not exercised", _not_exercised(verdict))
     for internal in verdict.internal:
@@ -144,7 +142,8 @@ def _finding(place: int, finding: Finding, verdict: Verdict, sources: Sources) -
     grid = _grid(label=8)
     for label, text in _said(finding):
         grid.add_row(Text(label, style="dim"), plain(text))
-    for number, line in enumerate(_further(finding, sources)):
+    shown = {finding.where, *(places(verdict.hang) if verdict.hang is not None else ())}
+    for number, line in enumerate(_further(finding, sources, shown)):
         grid.add_row(Text("" if number else "see also", style="dim"), line)
     if finding.also:
         grid.add_row(Text("breaks", style="dim"), f"{listing(finding.also, 8)} as well, as a consequence")
@@ -158,7 +157,8 @@ def _circumstances(finding: Finding, world_size: int) -> str:
     parts = []
     if finding.ranks:
         whole = world_size > 1 and set(finding.ranks) == set(range(world_size))
-        parts.append("all ranks" if whole else ranks_text(finding.ranks))
+        ranks = "all ranks" if whole else ranks_text(finding.ranks)
+        parts += [ranks] if ranks != finding.subject else []
     if finding.step is not None:
         parts.append(f"{'first at ' if finding.count > 1 else ''}step {finding.step:,}")
     if finding.count > 1:
@@ -174,11 +174,12 @@ def _said(finding: Finding) -> Iterator[tuple[str, str]]:
     yield "mend", finding.advice
 
 
-def _further(finding: Finding, sources: Sources) -> Iterator[Text]:
-    """The other lines that show it: each with the ranks that were there."""
+def _further(finding: Finding, sources: Sources, shown: Collection[CallSite | None]) -> Iterator[Text]:
+    """The other lines that show it, if they are not shown elsewhere: each with the ranks that were there."""
     ranks: dict[CallSite, set[int]] = {}
     for rank, where in finding.proof:
-        ranks.setdefault(where, set()).add(rank)
+        if where not in shown:
+            ranks.setdefault(where, set()).add(rank)
     for where, there in ranks.items():
         text = Text(f"{plain(str(where))} ({ranks_text(there)})")
         if line := sources.line(where):
@@ -203,9 +204,9 @@ def _code(lines: Iterable[Line]) -> Table:
 # --- the checks
 
 
-def _checks(verdict: Verdict) -> Table:
+def _checks(console: Console, verdict: Verdict) -> Table:
     """What was exercised: broken ones first, in the order of the findings that tell of them."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="dim")
+    table = ruled(console)
     for title in ("check", "status", "exercised", ""):
         table.add_column(title, justify="right" if title == "exercised" else "left", overflow="fold")
     rows = [(check, result) for check, result in verdict.checks.items() if result.status != "not-exercised"]
@@ -266,4 +267,4 @@ def _close(console: Console, verdict: Verdict, written: Sequence[Path]) -> None:
         console.print(Text(f"What breaks it, and the mend: ddpcheck explain {ids[0]}{more}", style="dim"))
     for path in written:
         console.print(Text(f"Written to {plain(str(path))}", style="dim", overflow="fold"))
-    console.print(Rule(style="dim"))
+    console.print(across(console))

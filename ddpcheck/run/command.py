@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ddpcheck.checks.judging import judge_world
-from ddpcheck.checks.worlds import worlds
+from ddpcheck.checks.world import Process
+from ddpcheck.checks.worlds import exits_told, worlds
 from ddpcheck.evidence import Defect
 from ddpcheck.report import document, junit, places, terminal
 from ddpcheck.run import options as asked
 from ddpcheck.run.options import Options, WrongUsage
 from ddpcheck.run.supervise import Run, Supervisor, evidence_folder
-from ddpcheck.verdict import Exit, Verdict, conclude
+from ddpcheck.verdict import Exit, RankResult, Verdict, conclude
 
 
 OTHER_NODES = 60.0
@@ -71,6 +72,7 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
         judged,
         worlds=found,
         processes=processes,
+        ranks=() if found else _started(processes, seen.pid),
         chosen=options.chosen,
         failed=bool(seen.exit_code or seen.signal),
         hung=bool(seen.stuck),
@@ -79,6 +81,20 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
         notes=notes,
         internal=[defect.text.strip() for process in processes for defect in process.of(Defect)][:3],
     )
+
+
+def _started(processes: Sequence[Process], agent: int) -> list[RankResult]:
+    """The ranks that torchrun has started, where none of them joined a group."""
+    exits = exits_told(processes)
+    results = {}
+    for process in processes:
+        began = process.began
+        if began is not None and began.rank is not None and began.parent == agent:
+            code, signal = exits.get((began.host, began.pid), (None, None))
+            results[began.rank] = RankResult(
+                rank=began.rank, exit_code=code, signal=signal, host=began.host, pid=began.pid
+            )
+    return [results[rank] for rank in sorted(results)]
 
 
 def _write(options: Options, verdict: Verdict) -> list[Path]:

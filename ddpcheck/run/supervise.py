@@ -34,8 +34,9 @@ LAST_WORDS = 35.0
 class Run(Struct, frozen=True, kw_only=True):
     """What was seen of a run from outside."""
 
-    exit_code: int | None
+    pid: int
     """Of the agent, or the script."""
+    exit_code: int | None
     signal: int | None
     stuck: str = ""
     """Why it was ended: what was certain, or how long a rank had waited; empty if it ended by itself."""
@@ -81,6 +82,7 @@ class Supervisor:
         _reap(self._family)
         self.folder.read()
         return Run(
+            pid=pid,
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             stuck=stuck,

@@ -22,6 +22,7 @@ import failing
 import figures
 import memory
 import seconds
+import steps
 import world_sizes
 from figures import Row
 from inner import MeasurementFailed, Workbench
@@ -96,12 +97,21 @@ def _digests(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[
         yield "f. Digests of state", digests.measure()
 
 
+def _steps(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[str, list[Row]]]:
+    measured = steps.Slowdown()
+    for turn in range(rounds):
+        with console.status(f"training scripts in turns: round {turn + 1} of {rounds}"):
+            measured.round(turn)
+    yield "g. A training step under `ddpcheck run`, and under torchrun alone; median", measured.rows()
+
+
 PARTS: dict[str, Part] = {
     "per-test": _per_test,
     "world-sizes": _world_sizes,
     "failing": _failing,
     "memory": _memory,
     "digests": _digests,
+    "steps": _steps,
 }
 
 

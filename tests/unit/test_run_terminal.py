@@ -150,24 +150,46 @@ def test_a_hang_shows_where_each_rank_stands_and_where_they_part():
 HANG = """where the ranks stand
   rank 0         train.py:6 in train
                      loss.backward()
-                 waits in   DDP's reduction of gradients, call 10 on the default
-                 group, for 5 s
-                 last call  DDP's broadcast of buffers, call 9 on the default
-                 group
+                 waits in   DDP's reduction of gradients, call 10, for 5 s
+                 last call  DDP's broadcast of buffers, call 9
   ranks 1 and 2  train.py:8 in train
-                 waits in   barrier, call 10 on the default group, for 6 s
+                 waits in   barrier, call 10, for 6 s
   rank 3         ended with exit code 0
-                 last call  barrier, call 9 on the default group
+                 last call  barrier, call 9
 
-where their collectives part: call 10 on the default group
-  rank 0         DDP's reduction of gradients
-                 train.py:6 in train
-                     line 6
-  ranks 1 and 2  barrier
+where their collectives part: call 9
+  rank 0         DDP's broadcast of buffers
+                 train.py:5 in train
+                     line 5
+  ranks 1 and 2  all_gather
                  train.py:8 in train
                      line 8
   rank 3         no such call
 """
+
+
+def test_what_one_table_tells_is_not_told_twice():
+    """Ranks that wait where they part are in one table, and its lines are not repeated with the finding."""
+    ranks = HUNG.hang.stands[:3]
+    calls = {stand.rank: stand.pending for stand in ranks}
+    text = shown(replace(HUNG, hang=replace(HUNG.hang, stands=ranks, parted=replace(HUNG.hang.parted, calls=calls))))
+    assert "where the ranks stand, and where their collectives part\n" in text
+    assert text.count("collectives part") == 1
+    assert "see also" not in text
+    assert text.count("train.py:6") == 1
+
+
+def test_a_group_of_its_own_is_named():
+    """Calls on another group than the default one say which."""
+    group = replace(HUNG.hang.parted, group="0,2#1", calls={0: None, 2: None})
+    text = shown(replace(HUNG, hang=replace(HUNG.hang, parted=group)))
+    assert "where their collectives part: call 9 on the group of ranks 0,2\n  ranks 0 and 2  no such call" in text
+
+
+def test_a_finding_about_a_rank_names_it_once():
+    """Where the subject is the rank, the headline does not repeat it."""
+    text = shown(replace(VIOLATED, findings=(replace(WARNING, subject="rank 1", ranks=(1,)),)))
+    assert "checkpoint-atomic-save  rank 1\n" in text
 
 
 def test_what_went_wrong_in_ddpcheck_is_told_apart():
@@ -201,6 +223,8 @@ def test_an_encoding_that_lacks_a_character_gets_an_escape(encoding, script):
     assert r"\u03c0 \xdce9" in text
     assert r"\u65e5\u672c\u8a9e" in text
     assert "─" not in text
+    assert "2500" not in text
+    assert re.search(r"\n  check +status +exercised\n  -{60,}\n", text)
 
 
 def test_colour_is_for_terminals(monkeypatch):

@@ -124,11 +124,11 @@ HUNG = replace(
         ),
         parted=Parted(
             group="world",
-            number=10,
+            number=9,
             calls={
-                0: passed("ddp-gradients", 10, 6),
-                1: passed("barrier", 10, 8),
-                2: passed("barrier", 10, 8),
+                0: passed("ddp-buffers", 9, 5),
+                1: passed("all_gather", 9, 8),
+                2: passed("all_gather", 9, 8),
                 3: None,
             },
         ),

@@ -1,0 +1,98 @@
+"""Runs the command on scripts that a test writes down, as a user would from a shell."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COMMAND = [sys.executable, "-m", "ddpcheck.cli", "run"]
+LIMIT = 120.0
+
+TRAINING = '''
+import argparse, os, sys, time
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def setup():
+    dist.init_process_group("gloo")
+    torch.manual_seed(1 + dist.get_rank())
+    model = DistributedDataParallel(nn.Linear(4, 1))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def step(model, optimizer, forward=None):
+    optimizer.zero_grad()
+    (forward or model)(torch.randn(8, 4)).sum().backward()
+    optimizer.step()
+
+'''
+"""What the scripts of the tests begin with."""
+
+
+@dataclass
+class Ran:
+    """What came of one call of the command."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+    document: dict[str, Any] | None
+
+    @property
+    def found(self) -> list[str]:
+        """The checks of the findings, in their order."""
+        assert self.document is not None, self.err
+        return [finding["check"] for finding in self.document["findings"]]
+
+
+def script(folder: Path, body: str, name: str = "train.py", head: str = TRAINING) -> Path:
+    """A script in a folder."""
+    path = folder / name
+    path.write_text(head + textwrap.dedent(body))
+    return path
+
+
+def begin(folder: Path, *arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """Start the command in a folder, in a process group of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
+    environment.pop("PYTEST_CURRENT_TEST", None)
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], json_file: Path | None = None, began: float = 0.0) -> Ran:
+    """Wait for its end."""
+    try:
+        out, err = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"the command did not end; it had printed\n{out}\n{err}") from None
+    document = json.loads(json_file.read_text()) if json_file is not None and json_file.exists() else None
+    return Ran(process.returncode, out, err, time.monotonic() - began, document)
+
+
+def run(folder: Path, *arguments: str | Path, env: dict[str, str] | None = None) -> Ran:
+    """Run the command in a folder, with ``--json``."""
+    target = folder / "verdict.json"
+    began = time.monotonic()
+    return finish(begin(folder, "--json", target, *arguments, env=env), target, began)

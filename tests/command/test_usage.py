@@ -1,0 +1,137 @@
+"""Wrong usage: one clear line, exit 2, and nothing is started."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from running import run, script
+
+from ddpcheck import cli
+from ddpcheck.catalogue import CHECKS
+from ddpcheck.run.options import WrongUsage, parse
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a script, a text and a folder in it, to be in."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print('trained')\n")
+    (tmp_path / "notes.txt").write_text("these are no statements of Python\n")
+    (tmp_path / "old.py").write_text("print 'trained'\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00\x01")
+    for name in ("PET_NPROC_PER_NODE", "PET_NNODES"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "no script was given"),
+        (["missing.py"], "there is no script missing.py"),
+        (["folder"], "is a folder"),
+        (["notes.txt"], "no Python"),
+        (["old.py"], "line 1"),
+        (["bytes.py"], "no Python"),
+        (["-m", "missing_module"], "there is no module missing_module"),
+        (["--nproc-per-nodes", "2", "train.py"], "did you mean --nproc-per-node"),
+        (["--nproc", "2", "--no-such", "train.py"], "there is no option --no-such"),
+        (["--checks", "gradient-snyc", "train.py"], "the nearest is gradient-sync"),
+        (["--skip", "everything", "train.py"], "there is no check 'everything'"),
+        (["--checks", "gradient-oracle", "train.py"], "second run"),
+        (["--checks", ",", "train.py"], "names no check"),
+        (["--json", "nowhere/verdict.json", "train.py"], "there is no folder"),
+        (["--json", "folder", "train.py"], "it is a folder"),
+        (["--junit", "nowhere/verdict.xml", "train.py"], "there is no folder"),
+        (["--stall-timeout", "0", "train.py"], "above 0"),
+        (["--stall-timeout", "soon", "train.py"], "soon"),
+        (["--evidence-limit", "-1", "train.py"], "above 0"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_one_sentence(here, arguments, words):
+    """Each mistake gets a sentence that names the thing."""
+    with pytest.raises(WrongUsage) as told:
+        parse(arguments)
+    assert words in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_options_of_both_are_told_from_those_of_the_script(here):
+    """What stands behind the script is the script's, whatever its name."""
+    options = parse(["--strict", "--nproc_per_node=4", "--json", "a.json", "train.py", "--json", "b", "--strict", "-x"])
+    assert options.strict
+    assert options.launched
+    assert str(options.json) == "a.json"
+    assert options.arguments == ("--json", "b", "--strict", "-x")
+    assert options.torchrun.nproc_per_node == "4"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "launched"),
+    [
+        (["train.py"], False),
+        (["--strict", "train.py", "--nproc-per-node", "2"], False),
+        (["-m", "json.tool"], False),
+        (["--nproc-per-node", "1", "train.py"], True),
+        (["--standalone", "train.py"], True),
+        (["--nnodes=1", "train.py"], True),
+    ],
+)
+def test_torchruns_options_decide_who_starts_the_ranks(here, arguments, launched):
+    """Any option that starts ranks calls for the agent; none of them, and the script is run as it is."""
+    assert parse(arguments).launched == launched
+
+
+def test_torchruns_variables_count_as_options(here, monkeypatch):
+    """PET_ variables give torchrun's options, too."""
+    monkeypatch.setenv("PET_NPROC_PER_NODE", "2")
+    assert parse(["train.py"]).launched
+
+
+def test_from_the_shell(tmp_path):
+    """Exit 2 and one line on stderr; nothing on stdout, and no report."""
+    ran = run(tmp_path, "--nproc-per-node", "2", "missing.py")
+    assert ran.code == 2
+    assert ran.err.strip().splitlines() == ["ddpcheck run: there is no script missing.py"]
+    assert ran.out == ""
+    assert ran.document is None
+
+
+def test_nothing_is_started_for_an_unwritable_report(tmp_path):
+    """The path is looked at before the script is run."""
+    path = script(tmp_path, "open('ran', 'w').close()\n")
+    ran = run(tmp_path, "--junit", tmp_path / "no" / "x.xml", path)
+    assert ran.code == 2
+    assert not (tmp_path / "ran").exists()
+
+
+def test_checks_are_listed_and_explained(capsys):
+    """``checks`` lists every id; ``explain`` has a text for each, and names the nearest of one that does not exist."""
+    assert cli.main(["checks"]) == 0
+    listed = capsys.readouterr().out
+    for check in CHECKS:
+        assert f"{check} " in listed
+        assert cli.main(["explain", check]) == 0
+        assert check in capsys.readouterr().out
+    assert cli.main(["explain", "gradient-snyc"]) == 2
+    assert "gradient-sync" in capsys.readouterr().err
+    assert cli.main(["explain"]) == 2
+    assert cli.main([]) == 2
+    assert cli.main(["jump"]) == 2
+    assert "'jump'" in capsys.readouterr().err
+    assert cli.main(["--help"]) == 0
+
+
+def test_listing_needs_no_torch():
+    """``ddpcheck checks`` and ``explain`` answer at once."""
+    code = (
+        "import sys, json; from ddpcheck.cli import main; main(['checks']); main(['explain', 'no-hang']);"
+        "print(json.dumps('torch' in sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(ran.stdout.splitlines()[-1]) is False

@@ -1,0 +1,202 @@
+"""What the command says of a script that ends by itself: exit codes, the JSON, and what is passed through."""
+
+from __future__ import annotations
+
+import pytest
+from running import run, script
+
+from ddpcheck.catalogue import CHECKS
+
+CORRECT = """
+model, optimizer = setup()
+for _ in range(3):
+    step(model, optimizer)
+print("arguments", sys.argv[1:])
+print("to stderr", file=sys.stderr)
+dist.destroy_process_group()
+"""
+
+
+def test_a_correct_script_holds(tmp_path):
+    """Exit 0, the document of the contract, and the script's own output and arguments as they are."""
+    ran = run(tmp_path, "--nproc-per-node", "2", script(tmp_path, CORRECT), "--json", "mine", "--epochs=3")
+    assert ran.code == 0, ran.err
+    assert ran.out.count("arguments ['--json', 'mine', '--epochs=3']") == 2
+    assert ran.err.count("to stderr") == 2
+    document = ran.document
+    assert document["schema"] == 1
+    assert document["verdict"] == "held"
+    assert document["world_size"] == 2
+    assert document["findings"] == []
+    assert set(document["checks"]) == set(CHECKS)
+    assert document["checks"]["gradient-sync"] == {"status": "held", "exercised": 3, "skipped_because": None}
+    assert document["checks"]["gradient-oracle"]["status"] == "not-exercised"
+    assert [{k: r[k] for k in ("rank", "exit_code", "signal")} for r in document["ranks"]] == [
+        {"rank": 0, "exit_code": 0, "signal": None},
+        {"rank": 1, "exit_code": 0, "signal": None},
+    ]
+    assert set(document["versions"]) >= {"ddpcheck", "torch", "python"}
+    assert "HELD" in ran.err
+
+
+FAULTY = """
+model, optimizer = setup()
+for _ in range(3):
+    step(model, optimizer, model.module)  # the fault
+dist.destroy_process_group()
+"""
+
+
+def test_a_broken_invariant_is_told(tmp_path):
+    """Exit 1, and one finding with all that the contract names."""
+    path = script(tmp_path, FAULTY)
+    ran = run(tmp_path, "--nproc-per-node", "2", path)
+    assert ran.code == 1
+    assert ran.document["verdict"] == "violated"
+    assert ran.found == ["reducer-coverage"]
+    finding = ran.document["findings"][0]
+    assert finding["severity"] == "error"
+    assert finding["ranks"] == [0, 1]
+    assert finding["step"] == 0
+    assert finding["count"] == 3
+    assert finding["message"]
+    assert finding["advice"]
+    lines = path.read_text().splitlines()
+    assert finding["where"] == {
+        "file": "train.py",
+        "line": next(n for n, line in enumerate(lines, 1) if "# the fault" in line),
+        "function": "<module>",
+    } or "(forward or model)" in lines[finding["where"]["line"] - 1]
+    assert ran.document["checks"]["gradient-sync"]["status"] == "violated"
+    assert "VIOLATED" in ran.err
+
+
+def test_a_script_that_raises_has_failed(tmp_path):
+    """Exit 1: the rank that raised is named, with the line, and its peers are consequences."""
+    ran = run(
+        tmp_path,
+        "--nproc-per-node=2",
+        script(
+            tmp_path,
+            """
+            model, optimizer = setup()
+            step(model, optimizer)
+            if dist.get_rank() == 1:
+                raise ValueError("the disk is made of cheese")
+            step(model, optimizer)
+            """,
+        ),
+    )
+    assert ran.code == 1
+    assert ran.document["verdict"] == "failed"
+    assert ran.found == ["rank-failure"]
+    finding = ran.document["findings"][0]
+    assert finding["ranks"] == [1]
+    assert "cheese" in finding["message"]
+    assert finding["where"]["file"] == "train.py"
+
+
+def test_a_script_that_raises_before_there_is_a_group_has_failed(tmp_path):
+    """Exit 1, and the line, although no rank ever came to be."""
+    ran = run(tmp_path, "--nproc-per-node", "2", script(tmp_path, "raise RuntimeError('too early')\n"))
+    assert ran.code == 1
+    assert ran.document["verdict"] == "failed"
+    assert "too early" in ran.err
+    assert ran.document["findings"][0]["where"]["file"] == "train.py"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["print('no torch.distributed at all')\n", "dist.init_process_group('gloo')\ndist.barrier()\n"],
+    ids=["no-group", "no-ddp"],
+)
+def test_a_script_without_ddp_checks_nothing(tmp_path, body):
+    """Exit 3, and a sentence that says so."""
+    ran = run(tmp_path, "--nproc-per-node", "2", script(tmp_path, body))
+    assert ran.code == 3, ran.err
+    assert ran.document["verdict"] == "nothing-checked"
+
+
+WARNING = """
+model, optimizer = setup()
+for _ in range(2):
+    step(model, optimizer)
+"""
+
+
+@pytest.mark.parametrize(("strict", "code"), [(False, 0), (True, 1)])
+def test_warnings_count_when_asked_for(tmp_path, strict, code):
+    """A group that is not destroyed is a warning: exit 0, and 1 with --strict."""
+    ran = run(tmp_path, *(["--strict"] if strict else []), "--nproc-per-node", "2", script(tmp_path, WARNING))
+    assert ran.found == ["process-hygiene"]
+    assert ran.code == code
+
+
+def test_checks_can_be_chosen(tmp_path):
+    """--checks and --skip decide which findings count."""
+    path = script(tmp_path, FAULTY)
+    only = run(tmp_path, "--checks", "parameter-sync,batch-count", "--nproc-per-node", "2", path)
+    assert only.found == ["parameter-sync"]
+    none = run(
+        tmp_path, "--skip", "reducer-coverage,gradient-sync,parameter-sync,optimizer-sync", "--nproc-per-node", "2", path
+    )
+    assert none.found == []
+    assert none.code == 0
+
+
+def test_junit_is_written(tmp_path):
+    """--junit writes a file that CI systems read."""
+    ran = run(tmp_path, "--junit", tmp_path / "junit.xml", "--nproc-per-node", "2", script(tmp_path, FAULTY))
+    assert ran.code == 1
+    text = (tmp_path / "junit.xml").read_text()
+    assert "reducer-coverage" in text
+    assert "<failure" in text
+
+
+def test_a_module_is_run_as_such(tmp_path):
+    """-m takes a module, as torchrun does."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    script(tmp_path / "package", CORRECT)
+    ran = run(tmp_path, "--nproc-per-node", "2", "-m", "package.train", env={"PYTHONPATH": str(tmp_path)})
+    assert ran.code == 0, ran.err
+    assert ran.document["verdict"] == "held"
+
+
+SPAWNING = '''
+import torch.multiprocessing as mp
+
+
+def work(rank, size, store, fault):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    torch.manual_seed(rank)
+    model = DistributedDataParallel(nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        step(model, optimizer, model.module if fault else None)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    fault = "--fault" in sys.argv
+    if "fork" in sys.argv:
+        ranks = [mp.get_context("fork").Process(target=work, args=(r, 2, os.path.abspath("store"), fault)) for r in (0, 1)]
+        for rank in ranks:
+            rank.start()
+        for rank in ranks:
+            rank.join()
+    else:
+        mp.spawn(work, (2, os.path.abspath("store"), fault), nprocs=2)
+'''
+
+
+@pytest.mark.parametrize("how", ["spawn", "fork"])
+@pytest.mark.parametrize("fault", [False, True], ids=["correct", "faulty"])
+def test_ranks_that_a_script_starts_itself_are_followed(tmp_path, how, fault):
+    """Without torchrun's options the script is run as it is, and a rank is whoever joins the group."""
+    path = script(tmp_path, SPAWNING)
+    ran = run(tmp_path, path, how, *(["--fault"] if fault else []))
+    assert ran.document["world_size"] == 2
+    assert ran.found == (["reducer-coverage"] if fault else []), ran.err
+    assert ran.code == int(fault)
+    assert [r["exit_code"] for r in ran.document["ranks"]] == [0, 0]
