@@ -1,58 +1,81 @@
-"""The judges of a script's run, one after the other, and one verdict."""
+"""The judges of a script's run, one after the other, over the evidence of one world."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable
 
+from ddpcheck import evidence as ev
 from ddpcheck.catalogue import CHECKS
+from ddpcheck.checks import (
+    calls,
+    checkpoints,
+    coverage,
+    endings,
+    leftovers,
+    loaders,
+    optimizing,
+    placement,
+    stateful,
+    steps,
+    streams,
+    waiting,
+)
 from ddpcheck.checks.world import Judged, World
 
 Judge = Callable[[World], Iterable[Judged]]
 
+JUDGES: tuple[Judge, ...] = (
+    endings.judge,
+    waiting.judge,
+    calls.judge,
+    loaders.judge,
+    coverage.judge,
+    steps.judge,
+    stateful.judge,
+    optimizing.judge,
+    streams.judge,
+    checkpoints.judge,
+    placement.judge,
+    leftovers.judge,
+)
+"""One for each family of checks."""
 
-def judges() -> list[Judge]:
-    """Every family's judge."""
-    from ddpcheck.checks import (
-        calls,
-        checkpoints,
-        coverage,
-        endings,
-        leftovers,
-        loaders,
-        optimizing,
-        placement,
-        stateful,
-        steps,
-        streams,
-        waiting,
+
+def judge_world(world: World, defects: list[str] | None = None) -> dict[str, Judged]:
+    """What each check has to say; one that nothing has exercised is among them.
+
+    A judge that fails is a defect of ours: its traceback goes to ``defects``,
+    and the others are heard all the same.
+    """
+    found = {check: Judged(check=check, exercised=0) for check in CHECKS}
+    for judge in JUDGES:
+        try:
+            said = list(judge(world))
+        except Exception:
+            if defects is None:
+                raise
+            defects.append(traceback.format_exc())
+            continue
+        for judged in said:
+            found[judged.check] = _together(found[judged.check], judged)
+    if not any(rank.of(ev.Wrapped) or rank.of(ev.Step) for rank in world):
+        found = {check: _nothing(judged) for check, judged in found.items()}
+    return found
+
+
+def _together(before: Judged, judged: Judged) -> Judged:
+    return Judged(
+        check=judged.check,
+        exercised=before.exercised + judged.exercised,
+        findings=before.findings + judged.findings,
+        skipped_because=before.skipped_because or judged.skipped_because,
     )
 
-    return [
-        endings.judge,
-        waiting.judge,
-        calls.judge,
-        loaders.judge,
-        coverage.judge,
-        steps.judge,
-        stateful.judge,
-        optimizing.judge,
-        streams.judge,
-        checkpoints.judge,
-        placement.judge,
-        leftovers.judge,
-    ]
 
-
-def judge_world(world: World) -> dict[str, Judged]:
-    """What each check has to say; one that nothing has exercised is among them."""
-    found = {check: Judged(check=check, exercised=0) for check in CHECKS}
-    for judge in judges():
-        for judged in judge(world):
-            before = found[judged.check]
-            found[judged.check] = Judged(
-                check=judged.check,
-                exercised=before.exercised + judged.exercised,
-                findings=before.findings + judged.findings,
-                skipped_because=before.skipped_because or judged.skipped_because,
-            )
-    return found
+def _nothing(judged: Judged) -> Judged:
+    """A program that neither wraps a model nor steps an optimizer trains nothing that could be checked."""
+    if judged.findings:
+        return judged
+    reason = judged.skipped_because if not judged.exercised else ""
+    return Judged(check=judged.check, exercised=0, skipped_because=reason or "no DDP in the program")

@@ -18,6 +18,7 @@ LOADS = ("torch.load", "torch.jit.load")
 CLAIMS = ("os.open", "open x")
 """A marker, a lock or a temporary file: made, or found to be there already."""
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".safetensors", ".pkl")
+MOST_LISTINGS = 200
 NEVER = 1 << 62
 """The end of what is not known to end: it is enforced to be over before nothing."""
 
@@ -73,7 +74,8 @@ class Files:
             self.reads[touch.path].append(touch)
         elif record.op == "query":
             if record.how in ("glob", "os.listdir"):
-                self.listings.append(touch)
+                if len(self.listings) < MOST_LISTINGS:
+                    self.listings.append(touch)
             else:
                 self.queries[touch.path].append(touch)
         elif record.op == "remove":

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 import torch.jit
 import torch.serialization
+import torch.utils.data
 
 from ddpcheck.evidence import NO_SITE, File
 from ddpcheck.observe import background, loads, paths, placing, recorder, sites, starting
@@ -59,7 +60,7 @@ def _also(owner: Any, names: Iterable[str], source: Any) -> None:
 
 def _asked_by(owner: Any, name: str, how: str) -> None:
     """Put a look at who asks around a function that libraries call all the time: as thin as can be."""
-    original = owner.__dict__.get(name)
+    original = getattr(owner, name, None)
     if original is None:
         return
 

@@ -62,7 +62,9 @@ def _folder(options: Options) -> Iterator[Path]:
 def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
     processes = list(supervisor.folder.processes.values())
     found = worlds(processes)
-    judged = [judge_world(world) for world in found]
+    defects: list[str] = []
+    judged = [judge_world(world, defects) for world in found]
+    defects += [defect.text for process in processes for defect in process.of(Defect)]
     notes = []
     if seen.interrupted:
         notes.append("The run was interrupted: this is what was known until then.")
@@ -79,7 +81,7 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
         command=options.command,
         seconds=seen.seconds,
         notes=notes,
-        internal=[defect.text.strip() for process in processes for defect in process.of(Defect)][:3],
+        internal=[text.strip() for text in defects[:3]],
     )
 
 

@@ -39,7 +39,7 @@ def here(tmp_path, monkeypatch):
         (["bytes.py"], "no Python"),
         (["-m", "missing_module"], "there is no module missing_module"),
         (["--nproc-per-nodes", "2", "train.py"], "did you mean --nproc-per-node"),
-        (["--nproc", "2", "--no-such", "train.py"], "there is no option --no-such"),
+        (["--nproc-per-node", "2", "--no-such", "train.py"], "there is no option --no-such"),
         (["--checks", "gradient-snyc", "train.py"], "the nearest is gradient-sync"),
         (["--skip", "everything", "train.py"], "there is no check 'everything'"),
         (["--checks", "gradient-oracle", "train.py"], "second run"),

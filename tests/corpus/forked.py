@@ -31,7 +31,7 @@ from ddpcheck.checks.judging import judge_world
 from ddpcheck.checks.waiting import certain
 from ddpcheck.checks.world import Judged, Process, World
 from ddpcheck.checks.worlds import worlds
-from ddpcheck.evidence import Began, ChildEnded
+from ddpcheck.evidence import Began, ChildEnded, Defect
 from ddpcheck.observe import recorder, watching
 from ddpcheck.run.folder import Folder
 
@@ -210,6 +210,9 @@ def main() -> None:
                 print("   ", record)
     for number, judged in enumerate(ran.judged):
         print(f"world {number} of {len(ran.worlds[number])} ranks")
+        for rank in ran.worlds[number]:
+            for defect in rank.process.of(Defect):
+                print(defect.text)
         for check in judged.values():
             if check.exercised or check.findings:
                 print(f"  {check.check:28} exercised {check.exercised}")

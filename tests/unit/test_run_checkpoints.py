@@ -1,0 +1,341 @@
+"""The judges of files that ranks share, over evidence written by hand: writers, saves in place, and races."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck.checks.checkpoints import judge
+from ddpcheck.checks.touched import is_lock
+from ddpcheck.checks.world import World
+from ddpcheck.model import CallSite
+from tests.unit.written import (
+    call,
+    file,
+    load,
+    query,
+    raised,
+    rank,
+    remove,
+    rename,
+    save,
+    waited,
+    world,
+)
+
+SINGLE, ATOMIC, READ = "checkpoint-single-writer", "checkpoint-atomic-save", "checkpoint-read-after-write"
+
+
+def ask(check, *ranks, **more):
+    """The verdict of one check on a world of these ranks."""
+    return verdict(check, world(*ranks, **more))
+
+
+def verdict(check, over):
+    (found,) = [judged for judged in judge(over) if judged.check == check]
+    return found
+
+
+def at(line):
+    return CallSite(file="train.py", line=line, function="main")
+
+
+def saved(path="/job/last.pt", line=10):
+    """A save to a temporary name, put in its place."""
+    return [save(f"{path}.tmp", line), rename(f"{path}.tmp", path, line + 1)]
+
+
+# --- one writer
+
+
+def test_one_writer_holds():
+    """Rank 0 saves, and the others do not."""
+    judged = ask(SINGLE, saved(), [])
+    assert (judged.exercised, judged.findings) == (2, ())
+
+
+def test_without_files_nothing_is_exercised():
+    """A run that writes nothing says so, for each check."""
+    assert {j.check: (j.exercised, j.skipped_because) for j in judge(world([], []))} == {
+        "checkpoint-single-writer": (0, "no file was written"),
+        "checkpoint-atomic-save": (0, "no checkpoint was saved"),
+        "checkpoint-read-after-write": (0, "no rank read a file that another one had written or removed"),
+        "checkpoint-map-location": (0, "nothing with tensors was loaded"),
+        "checkpoint-load-complete": (0, "no load_state_dict was called"),
+    }
+
+
+def test_every_rank_saves():
+    """One finding for all that the function writes, at the first line, on all its ranks."""
+    (finding,) = ask(SINGLE, *[[*saved(), file("write", "open", "/job/config.json", 14)]] * 2).findings
+    assert (finding.severity, finding.ranks, finding.where, finding.count) == ("error", (0, 1), at(10), 6)
+    assert finding.subject == "file last.pt"
+    assert finding.found == "ranks 0 and 1 writing last.pt (and 2 more files), by torch.save"
+    assert finding.cause == "every rank comes to this line"
+    assert "file /job/last.pt" in finding.links
+
+
+def test_the_guard_asks_for_the_local_rank():
+    """Writers that all have one local rank, while others have not, are told of their guard."""
+    ranks = [rank(r, saved() if r % 2 == 0 else [], 4, local_rank=r % 2) for r in range(4)]
+    (finding,) = verdict(SINGLE, World(ranks, 4)).findings
+    assert finding.ranks == (0, 2)
+    assert finding.cause == "these ranks all have LOCAL_RANK 0: there is one such rank on every node"
+
+
+def test_every_rank_renames_one_folder():
+    """Two ranks that put the same staging folder in its place: the second fails, and that is linked."""
+    moves = [rename("/job/staging", "/job/done", 20)]
+    fails = [*moves, raised("[Errno 2] No such file: '/job/staging' -> '/job/done'", 20)]
+    (finding,) = ask(SINGLE, moves, fails).findings
+    assert (finding.where, finding.links) == (at(20), ("file /job/done", "stop"))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [file("write", "open x", "/job/claim", 5)],
+        [file("write", "os.open", "/job/marker", 5)],
+        [file("write", "open", "/job/cache.lock", 5)],
+        [file("write", "open", "/job/cache.npy", 5, locked=True)],
+    ],
+)
+def test_what_ranks_are_meant_to_share(records):
+    """Claims, markers, locks, and what is written under a lock."""
+    assert ask(SINGLE, records, records).findings == ()
+
+
+def test_files_of_their_own():
+    """A file for each rank, and a temporary name for each rank that one of them renames."""
+    ranks = [[save(f"/job/last.{r}.tmp", 10), file("write", "open", f"/job/log.{r}", 12)] for r in range(2)]
+    ranks[0].append(rename("/job/last.0.tmp", "/job/last.pt", 11))
+    assert ask(SINGLE, *ranks).findings == ()
+
+
+def test_the_cache_of_a_library_is_at_risk_only():
+    """A library that gives each rank's copy its place at once is a warning."""
+    ranks = [[rename(f"/job/part.{r}", "/job/model.pt", 10, library=True)] for r in range(2)]
+    (finding,) = ask(SINGLE, *ranks).findings
+    assert finding.severity == "warning"
+
+
+def test_two_hosts():
+    """On several hosts /tmp is each host's own; elsewhere it is not known whether the folder is shared."""
+    for path, severities in (("/tmp/last.pt", []), ("/data/last.pt", ["warning"])):
+        ranks = [rank(r, [save(path, 5, identity=f"1:{r}")], host=f"h{r}") for r in range(2)]
+        assert [f.severity for f in verdict(SINGLE, World(ranks, 2)).findings] == severities
+    ranks = [rank(r, [save("/data/last.pt", 5, identity=f"{r}:77")], host=f"h{r}") for r in range(2)]
+    assert [f.severity for f in verdict(SINGLE, World(ranks, 2)).findings] == ["error"]
+
+
+@pytest.mark.parametrize(("path", "lock"), [("/a/x.lock", True), ("/a/.lockfile", True), ("/a/block.pt", False)])
+def test_locks_by_their_name(path, lock):
+    """What is a lock says so in its name."""
+    assert is_lock(path) is lock
+
+
+# --- saves in place
+
+
+def test_a_save_over_the_last_one():
+    """Each save over the one before is at risk; the first is not."""
+    saves = [save("/job/last.pt", 10, existed=there) for there in (False, True, True)]
+    judged = ask(ATOMIC, saves, [])
+    (finding,) = judged.findings
+    assert (finding.severity, finding.ranks, finding.where, finding.count) == ("warning", (0,), at(10), 2)
+    assert judged.exercised == 3
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        saved() * 3,
+        [save(f"/job/epoch-{e}.pt", 10) for e in range(3)],
+        # a temporary name that a run before has left
+        [save("/job/last.tmp", 10, existed=True), rename("/job/last.tmp", "/job/last.pt", 11)],
+        # a name of its own, made empty
+        [file("write", "os.open", "/job/tmpx", 9), save("/job/tmpx", 10, existed=True)],
+        # the one before was copied first
+        [
+            save("/job/last.pt", 10),
+            file("read", "open", "/job/last.pt", 9, existed=True),
+            file("write", "open", "/job/last.bak", 9),
+            save("/job/last.pt", 10, existed=True),
+        ],
+        # no checkpoint
+        [save("/job/scores.pt", 10, keys=[], existed=True)],
+        [file("write", "open", "/job/metrics.json", 10, existed=True)],
+    ],
+)
+def test_saves_that_leave_the_last_one_whole(records):
+    """Renames, fresh names, temporary names, copies, and what is no checkpoint."""
+    assert ask(ATOMIC, records, []).findings == ()
+
+
+def test_a_file_that_is_opened_to_be_saved_into_is_one_save():
+    """The open emptied it, and the save is on record with what was there before."""
+    opened = file("write", "open", "/job/last.pt", 9, existed=True)
+    (finding,) = ask(ATOMIC, [opened, save("/job/last.pt", 10, existed=True)], []).findings
+    assert (finding.where, finding.count) == (at(10), 1)
+
+
+def test_what_several_ranks_write_is_told_once():
+    """A file with two writers is told of as such, and not as saved in place too."""
+    saves = [save("/job/last.pt", 10), save("/job/last.pt", 10, existed=True)]
+    assert ask(ATOMIC, saves, saves).findings == ()
+
+
+# --- races
+
+
+BARRIER = [call(1, 12)]
+
+
+def test_a_barrier_keeps_save_and_load_apart():
+    """All ranks meet between the two."""
+    judged = ask(READ, [*saved(), *BARRIER, load("/job/last.pt", 15)], [*BARRIER, load("/job/last.pt", 15)])
+    assert (judged.exercised, judged.findings) == (1, ())
+
+
+def test_no_barrier():
+    """Whoever is faster: found in a run where nothing went wrong."""
+    judged = ask(READ, [*saved(), load("/job/last.pt", 15), *BARRIER], [load("/job/last.pt", 15), *BARRIER])
+    (finding,) = judged.findings
+    assert (finding.severity, finding.ranks, finding.where) == ("error", (1,), at(15))
+    assert finding.proof == ((0, at(11)),)
+    assert (
+        finding.found == "nothing between the rename on rank 0 and torch.load on rank 1 that keeps one after the other"
+    )
+    assert finding.links == ("file /job/last.pt",)
+
+
+def test_a_collective_before_the_save_does_not_help():
+    """The barrier stands at the wrong place."""
+    ranks = [[*BARRIER, save("/job/a.pt", 13)], [*BARRIER, load("/job/a.pt", 15)]]
+    assert len(ask(READ, *ranks).findings) == 1
+
+
+def test_last_run_is_read_before_it_is_written_over():
+    """Every rank resumes, then all train, then rank 0 saves."""
+    ranks = [[load("/job/last.pt", 5), *BARRIER, *saved()], [load("/job/last.pt", 5), *BARRIER]]
+    judged = ask(READ, *ranks)
+    assert (judged.exercised, judged.findings) == (1, ())
+
+
+def test_written_again_while_others_read():
+    """A barrier before the load, none after it: the next save comes too soon."""
+    first = [*saved(), call(1, 12), load("/job/last.pt", 15), *saved(line=20)]
+    (finding,) = ask(READ, first, [call(1, 12), load("/job/last.pt", 15)]).findings
+    assert finding.cause == "it is written anew while another rank may still be at the copy before"
+
+
+def test_a_folder_that_is_renamed_as_a_whole():
+    """What lies in it is there when the folder has its name."""
+    writes = [save("/job/staging/net.pt", 9), rename("/job/staging", "/job/done", 10)]
+    assert len(ask(READ, writes, [load("/job/done/net.pt", 15)]).findings) == 1
+    assert ask(READ, [*writes, *BARRIER], [*BARRIER, load("/job/done/net.pt", 15)]).findings == ()
+
+
+def test_a_thread_that_was_not_waited_for():
+    """A barrier of the main thread does not wait for a thread; to join it first does."""
+    write = save("/job/last.pt", 10, thread="saver")
+    reads = [*BARRIER, load("/job/last.pt", 15)]
+    (finding,) = ask(READ, [write, *BARRIER], reads).findings
+    assert finding.cause.startswith("thread saver writes it")
+    assert ask(READ, [write, waited("saver", 11), *BARRIER], reads).findings == ()
+    assert ask(READ, [write, waited("*", 11), *BARRIER], reads).findings == ()
+    assert len(ask(READ, [write, waited("other", 11), *BARRIER], reads).findings) == 1
+
+
+def test_a_question_that_decides():
+    """Ranks ask whether it is there while one of them writes it: they went different ways, and that is linked."""
+    ranks = [[*saved(), query("/job/last.pt", 14, True)], [query("/job/last.pt", 14, False)]]
+    (finding,) = ask(READ, *ranks).findings
+    assert (finding.where, finding.ranks, finding.links[-1]) == (at(14), (1,), "stop")
+    assert finding.advice.startswith("Ask on one rank")
+
+
+def test_a_question_after_a_file_that_nobody_loads():
+    """Whether some table is there decides nothing that we know of."""
+    ranks = [[file("write", "open", "/job/table.csv", 9)], [query("/job/table.csv", 14, True)]]
+    assert ask(READ, *ranks).findings == ()
+
+
+def test_who_does_not_find_it_makes_it():
+    """One rank was faster this time."""
+    maker = [query("/job/c.npy", 8, False), file("write", "open", "/job/c.npy", 9)]
+    reader = [query("/job/c.npy", 8, True), file("read", "open", "/job/c.npy", 12, existed=True)]
+    (finding,) = ask(READ, maker, reader).findings
+    assert (finding.where, finding.ranks) == (at(8), (1,))
+    assert finding.cause.startswith("each rank that does not find the file makes it")
+
+
+def test_a_list_of_files_counts_for_who_loads_from_it():
+    """The newest of a folder, looked for while it is being written."""
+    listing = file("query", "glob", "/job/*.pt", 14, existed=True)
+    assert len(ask(READ, saved(), [listing, load("/job/old.pt", 15)]).findings) == 1
+    assert ask(READ, saved(), [listing]).findings == ()
+
+
+def test_waiting_for_a_file():
+    """Rank 1 asks until the marker is there, that rank 0 makes when the save is over."""
+    writes = [save("/job/last.pt", 10), file("write", "os.open", "/job/marker", 11)]
+    reads = [query("/job/marker", 14, True), load("/job/last.pt", 15)]
+    lines = {14: "while not os.path.exists(marker):"}
+    assert ask(READ, writes, reads, lines=lines).findings == ()
+    assert len(ask(READ, writes, reads).findings) == 1
+    assert ask(READ, writes, [query("/job/marker", 14, False), *reads]).findings == ()
+    # The file itself is there before it is whole.
+    asked = [query("/job/last.pt", 14, True), load("/job/last.pt", 15)]
+    assert len(ask(READ, writes, asked, lines=lines).findings) == 1
+
+
+def test_under_a_lock():
+    """A lock on both sides keeps them apart."""
+    write, read = (
+        file("write", "open", "/job/c.npy", 9, locked=True),
+        file("read", "open", "/job/c.npy", 12, existed=True),
+    )
+    assert ask(READ, [write], [(read[0], read[1] | {"locked": True})]).findings == ()
+    assert len(ask(READ, [write], [read]).findings) == 1
+
+
+def test_removed_before_the_last_read():
+    """Rank 0 removes the file when it has loaded; a collective in between lets it."""
+    first = [*saved(), call(1, 12), load("/job/last.pt", 15)]
+    second = [call(1, 12), load("/job/last.pt", 15)]
+    (finding,) = ask(READ, [*first, remove("/job/last.pt", 17)], second).findings
+    assert (finding.ranks, finding.where, finding.proof) == ((0,), at(17), ((1, at(15)),))
+    gradients = call(2, 16, "ddp-gradients")
+    assert ask(READ, [*first, gradients, remove("/job/last.pt", 17)], [*second, gradients]).findings == ()
+    assert len(ask(READ, [*first, file("remove", "shutil.rmtree", "/job", 17)], second).findings) == 1
+
+
+def test_one_finding_for_one_line():
+    """Every epoch's checkpoint is read too soon: that is one mistake."""
+    epochs = [f"/job/epoch-{e}.pt" for e in range(5)]
+    (finding,) = ask(READ, [save(p, 10) for p in epochs], [load(p, 15) for p in epochs]).findings
+    assert finding.count == 5
+
+
+def test_what_several_ranks_write_is_no_race():
+    """A file with two writers is told of as such."""
+    both = [*saved(), load("/job/last.pt", 15)]
+    judged = ask(READ, both, both)
+    assert (judged.exercised, judged.findings) == (1, ())
+
+
+def test_the_load_that_failed_is_linked():
+    """A load that found half a file ended the program."""
+    ranks = [[save("/job/a.pt", 10)], [load("/job/a.pt", 15), raised("PytorchStreamReader failed", 15)]]
+    (finding,) = ask(READ, *ranks).findings
+    assert finding.links == ("file /job/a.pt", "stop")
+
+
+def test_a_world_of_which_little_is_known():
+    """Missing ranks, and evidence that the disk had no room for, accuse nobody."""
+    over = World([rank(1, [load("/job/a.pt", 15)], 3)], 3)
+    assert [f for judged in judge(over) for f in judged.findings if f.severity == "error"] == []
+    over = world([save("/job/a.pt", 10)], [load("/job/a.pt", 15)])
+    over.ranks[0].process.full = True
+    assert verdict(READ, over).findings == ()
+    assert all(judged.findings == () for judged in judge(World([], 2)))

@@ -1,0 +1,203 @@
+"""The judges of loads, over evidence written by hand: where the tensors land, and whether all of them are taken."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.checkpoints import judge
+from ddpcheck.checks.world import World
+from ddpcheck.model import CallSite
+from tests.unit.written import call, load, loaded, query, raised, rank, save, step, world, wrapped
+
+LOCATION, COMPLETE = "checkpoint-map-location", "checkpoint-load-complete"
+
+
+def ask(check, *ranks):
+    """The verdict of one check on a world of these ranks."""
+    (found,) = [judged for judged in judge(world(*ranks)) if judged.check == check]
+    return found
+
+
+def at(line):
+    return CallSite(file="train.py", line=line, function="main")
+
+
+# --- where the tensors land
+
+
+def test_map_location_holds():
+    """Given, on every rank."""
+    judged = ask(LOCATION, *[[load("/job/a.pt", 5), loaded("module", 6)]] * 2)
+    assert (judged.exercised, judged.findings) == (2, ())
+
+
+def test_without_map_location_on_the_cpu():
+    """Right by luck, on the ranks that have not saved it."""
+    writes = [save("/job/a.pt", 3), call(1, 4)]
+    reads = [load("/job/a.pt", 5, device=""), loaded("module", 6)]
+    (finding,) = ask(LOCATION, [*writes, *reads], [call(1, 4), *reads]).findings
+    assert (finding.severity, finding.ranks, finding.where) == ("warning", (1,), at(5))
+
+
+def test_a_checkpoint_of_another_run_is_rank_0s():
+    """What this run has not saved, rank 0 may load as it likes."""
+    reads = [load("/job/a.pt", 5, device=""), loaded("module", 6)]
+    (finding,) = ask(LOCATION, reads, reads).findings
+    assert finding.ranks == (1,)
+    assert ask(LOCATION, reads, []).findings == ()
+
+
+def test_data_needs_no_map_location():
+    """Tensors that go into no module are samples."""
+    reads = [load("/job/data.pt", 5, device="", keys=[]), load("/job/a.pt", 6), loaded("module", 7)]
+    assert ask(LOCATION, reads, reads).findings == ()
+
+
+def test_what_holds_no_tensors_is_not_counted():
+    """A load of numbers and text lands nowhere."""
+    assert ask(LOCATION, *[[load("/job/a.pt", 5, device="", devices=[])]] * 2).exercised == 0
+
+
+@pytest.mark.parametrize(("device", "lands", "wrong"), [
+    ("", "cuda:0", True), ("cuda", "cuda:1", False), ("cuda:0", "cuda:0", True), ("cpu", "cpu", False),
+])  # fmt: skip
+def test_a_load_onto_another_gpu(device, lands, wrong):
+    """Every rank's tensors on the GPU that saved them."""
+    ranks = [
+        [wrapped(3, devices=[f"cuda:{r}"]), load("/job/a.pt", 5, device=device, devices=[lands])] for r in range(2)
+    ]
+    findings = ask(LOCATION, ranks[0][:1], ranks[1]).findings
+    assert [(f.severity, f.ranks, f.where) for f in findings] == [("error", (1,), at(5))] * wrong
+
+
+# --- whether all of it is taken
+
+
+def test_a_complete_load():
+    """All keys, on all ranks."""
+    judged = ask(COMPLETE, *[[load("/job/a.pt", 5), loaded("module", 6)]] * 2)
+    assert (judged.exercised, judged.findings) == (2, ())
+
+
+@pytest.mark.parametrize(("missing", "unexpected", "cause"), [
+    (["a", "b", "c"], ["module.a", "module.b", "module.c"], "'module.', which DistributedDataParallel"),
+    (["a"], ["_orig_mod.a"], "'_orig_mod.', which torch.compile"),
+    (["module.a"], ["a"], "'module.', which DistributedDataParallel"),
+    (["a", "b", "c", "d"], ["w", "x"], "the names in the checkpoint are not those of the module"),
+])  # fmt: skip
+def test_names_that_do_not_fit(missing, unexpected, cause):
+    """With strict=False nothing is said, and nothing is loaded."""
+    loads = [loaded("module", 6, strict=False, missing=missing, unexpected=unexpected)]
+    (finding,) = ask(COMPLETE, loads, loads).findings
+    assert (finding.severity, finding.ranks, finding.where) == ("error", (0, 1), at(6))
+    assert cause in finding.cause
+
+
+@pytest.mark.parametrize(("missing", "unexpected"), [
+    (["head.weight", "head.bias"], []),
+    (["head.weight", "head.bias"], ["classifier.weight", "classifier.bias"]),
+    (["a", "b", "c"], []),
+    ([], ["decoder.weight"]),
+])  # fmt: skip
+def test_parts_that_are_left_out_on_purpose(missing, unexpected):
+    """A new head, adapters, and a part of a larger model."""
+    loads = [loaded("module", 6, strict=False, missing=missing, unexpected=unexpected)]
+    assert ask(COMPLETE, loads, loads).findings == ()
+
+
+def test_a_load_that_is_refused():
+    """load_state_dict itself says so, and ends the program."""
+    message = 'Error(s) in loading state_dict for Net:\n\tMissing key(s): "a". Unexpected key(s): "module.a". '
+    (finding,) = ask(COMPLETE, *[[raised(message, 7)]] * 2).findings
+    assert (finding.ranks, finding.where, finding.links, finding.subject) == ((0, 1), at(7), ("stop",), "Net")
+    assert "'module.'" in finding.cause
+    (finding,) = ask(COMPLETE, [raised("Error(s) in loading state_dict for Net:\n\tsize mismatch", 7)], []).findings
+    assert finding.cause == ""
+
+
+def resumed(*taken, keys=("net", "adam"), **more):
+    """A rank that saves, and goes on from what it has saved."""
+    given = {"keys": list(keys), "optimizers": ["adam"], **more}
+    return [save("/job/a.pt", 3, **given), call(1, 4), load("/job/a.pt", 5, **given), *taken, step(9)]
+
+
+NET, ADAM = loaded("module", 6), loaded("optimizer", 7)
+
+
+def test_an_optimizer_that_begins_anew():
+    """Its moments lie in the checkpoint, and nobody takes them."""
+    (finding,) = ask(COMPLETE, resumed(NET), []).findings
+    assert (finding.severity, finding.ranks, finding.where) == ("warning", (0,), at(5))
+    assert "('adam')" in finding.found
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        resumed(NET, ADAM),
+        resumed(ADAM, NET),
+        resumed(NET)[:-1],  # an evaluation
+        resumed(),  # nothing of it is taken
+        resumed(NET, optimizers=[]),
+        # another program's checkpoint, to begin from
+        [load("/job/large.pt", 5, keys=["net", "adam"], optimizers=["adam"]), NET, step(9), save("/job/a.pt", 3)],
+    ],
+)
+def test_optimizers_that_are_as_they_should_be(records):
+    """Loaded, not needed, empty, or not this training's."""
+    assert ask(COMPLETE, records, []).findings == ()
+
+
+HELD = {"wrapped": True, "wrapper": 0, "digest": b"a"}
+
+
+def test_one_rank_loads_after_the_wrap():
+    """DDP does not send it to the others."""
+    (finding,) = ask(COMPLETE, [loaded("module", 6, **HELD), step(9)], [step(9)]).findings
+    assert (finding.ranks, finding.where, finding.links) == ((0,), at(6), ("wrapper 0",))
+    assert finding.found.startswith("only rank 0 loading, after the wrap")
+
+
+def test_each_rank_loads_another_file():
+    """Ranks that do not agree on the best checkpoint."""
+    ranks = [
+        [load(f"/job/best-{r}.pt", 5), loaded("module", 6, **HELD | {"digest": b"%d" % r}), step(9)] for r in range(2)
+    ]
+    (finding,) = ask(COMPLETE, *ranks).findings
+    assert finding.found == "each rank loading another state: rank 0 from best-0.pt, rank 1 from best-1.pt"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([loaded("module", 6, **HELD), step(9)],) * 2,
+        ([loaded("module", 6), step(9)], [step(9)]),  # before the wrap
+        ([step(4), loaded("module", 6, **HELD)], [step(4)]),  # to evaluate
+        ([loaded("module", 6, **HELD), call(1, 7, "broadcast"), step(9)], [call(1, 7, "broadcast"), step(9)]),
+        ([loaded("module", 6, **HELD), call(1, 7, "ddp-construct"), step(9)], [call(1, 7, "ddp-construct"), step(9)]),
+    ],
+)
+def test_loads_that_leave_the_ranks_equal(first, second):
+    """On all ranks, before the wrap, after the training, or sent to the others by hand."""
+    assert ask(COMPLETE, first, second).findings == ()
+
+
+def test_a_race_explains_what_the_ranks_have_loaded():
+    """A rank that did not find the file has loaded nothing: that is told of as the race that it is."""
+    first = [
+        save("/job/a.pt", 3),
+        query("/job/a.pt", 5, True),
+        load("/job/a.pt", 6),
+        loaded("module", 6, **HELD),
+        step(9),
+    ]
+    findings = [f for j in judge(world(first, [query("/job/a.pt", 5, False), step(9)])) for f in j.findings]
+    assert [(f.check, "wrapper 0" in f.links) for f in findings] == [("checkpoint-read-after-write", True)]
+
+
+def test_a_rank_of_which_nothing_is_known():
+    """Where a rank is missing, nobody can say that it has not loaded."""
+    over = World([rank(0, [loaded("module", 6, **HELD), step(9)])], 2)
+    assert [f for judged in judge(over) for f in judged.findings] == []
+    assert isinstance(over.ranks[0].of(ev.StateLoaded)[0], ev.StateLoaded)
