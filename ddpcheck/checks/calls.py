@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import causes, sequences
-from ddpcheck.checks.sequences import Parting, compared, group_name
+from ddpcheck.checks.sequences import Parting, group_name
 from ddpcheck.checks.stops import Stop, stop
 from ddpcheck.checks.world import Judged, World
 from ddpcheck.model import CallSite, Finding
@@ -15,20 +15,18 @@ from ddpcheck.wording import listing, ranks_text, signal_name
 
 def judge(world: World) -> Iterable[Judged]:
     """Compare the ranks' calls group by group, and the order of their wrappers' parameters."""
-    found = sequences.sequences(world)
-    exercised = compared(found)
     ended = stop(world)
     findings = [*_orders(world)]
     # A hang is told with the calls that part; what comes after a failure is its consequence.
     if ended.kind != "hung" and not findings:
-        parting = next(iter(sequences.partings(world, found)), None)
+        parting = ended.parting
         if parting is not None and (ended.kind != "failed" or _before_the_failure(ended, parting)):
             findings.append(_finding(world, ended, parting))
     yield Judged(
         check="collective-order",
-        exercised=exercised,
+        exercised=ended.compared,
         findings=tuple(findings),
-        skipped_because="" if exercised else "fewer than two ranks of a group have called a collective",
+        skipped_because="" if ended.compared else "fewer than two ranks of a group have called a collective",
     )
 
 

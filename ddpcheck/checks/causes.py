@@ -207,7 +207,9 @@ def _elsewhere(ranks: dict[int, Rank], parting: Parting) -> Why | None:
             where=where,
         )
     if (left := _left_a_pass(ranks[r], call)) is not None:
-        return Why(cause=f"{who} has left the loop over its batches early, after {left} of them", advice=ALIKE, where=where)
+        return Why(
+            cause=f"{who} has left the loop over its batches early, after {left} of them", advice=ALIKE, where=where
+        )
     return Why(
         cause=(
             f"only {who} comes to this line, while {whom} comes back to{place(other, its).replace(' at', '')}: either "

@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ddpcheck import evidence as ev
 from ddpcheck.checks.order import Order
 from ddpcheck.checks.touched import CLAIMS, LOADS, NEVER, SAVES, Files, Touch, done, is_lock, shown, stopped_by
@@ -20,6 +22,8 @@ from ddpcheck.wording import ranks_text
 CHECK = "checkpoint-read-after-write"
 MOST = 5_000
 """Paths that are looked at."""
+TOLD = 100
+"""Races of one line that its finding is made from."""
 
 
 class Race(NamedTuple):
@@ -33,7 +37,7 @@ class Race(NamedTuple):
 
 def judge(files: Files, several: set[str]) -> tuple[Judged, set[str]]:
     """The verdict, and the paths that are read too soon; those that several ranks write are told of already."""
-    order = Order(files.world)
+    order, waits = Order(files.world), _waits(files)
     written, taken = [], []
     exercised = 0
     for path in sorted(files.everything):
@@ -50,10 +54,10 @@ def judge(files: Files, several: set[str]) -> tuple[Judged, set[str]]:
         exercised += 1
         if path in several:
             continue
-        races = _races(files, order, writes, [*reads, *asked])
+        races = _races(files, order, waits, writes, [*reads, *asked])
         written += races
         if not races:
-            taken += _races(files, order, removals, reads)
+            taken += _races(files, order, waits, removals, reads)
     findings = [*_findings(written, _too_soon), *_findings(taken, _taken_away)]
     because = "" if exercised else "no rank read a file that another one had written or removed"
     judged = Judged(check=CHECK, exercised=exercised, findings=tuple(findings), skipped_because=because)
@@ -69,7 +73,9 @@ def _between_ranks(changes: Sequence[Touch], reads: Sequence[Touch]) -> bool:
     return any(c.rank is not r.rank for c in changes for r in reads)
 
 
-def _races(files: Files, order: Order, changes: Sequence[Touch], reads: Sequence[Touch]) -> list[Race]:
+def _races(
+    files: Files, order: Order, waits: dict[int, list[Touch]], changes: Sequence[Touch], reads: Sequence[Touch]
+) -> list[Race]:
     """For each read, the first change on another rank that it is not kept apart from."""
     by_rank: dict[int, list[Touch]] = defaultdict(list)
     for change in sorted(changes, key=lambda t: t.end):
@@ -80,13 +86,13 @@ def _races(files: Files, order: Order, changes: Sequence[Touch], reads: Sequence
             continue
         for rank, theirs in by_rank.items():
             if rank != read.number:
-                race = _race(files, order, theirs, read)
+                race = _race(files, order, waits, theirs, read)
                 if race is not None:
                     found.append(race)
     return found
 
 
-def _race(files: Files, order: Order, changes: list[Touch], read: Touch) -> Race | None:
+def _race(files: Files, order: Order, waits: dict[int, list[Touch]], changes: list[Touch], read: Touch) -> Race | None:
     """Of one rank's changes, in their order, those up to some one are over before the read: what of the next?"""
 
     def is_before(change: Touch) -> bool:
@@ -94,7 +100,7 @@ def _race(files: Files, order: Order, changes: list[Touch], read: Touch) -> Race
             return True
         if order.enforced(change.number, change.end, read.number, read.start):
             return True
-        return _waited(files, change, read)
+        return _has_waited_for(files, waits.get(read.number, ()), change, read)
 
     low, high = 0, len(changes)
     while low < high:
@@ -119,22 +125,24 @@ def _is_waiting(query: Touch) -> bool:
     return "while" in query.rank.line(query.record.site).split()
 
 
-def _waited(files: Files, change: Touch, read: Touch) -> bool:
-    """Whether the reader has asked until a file was there that the writer makes only after the change."""
-    for path, queries in files.queries.items():
+def _waits(files: Files) -> dict[int, list[Touch]]:
+    """By rank: questions that were asked until the answer was yes."""
+    found: dict[int, list[Touch]] = defaultdict(list)
+    for queries in files.queries.values():
         for query in queries:
-            if (
-                query.rank is read.rank
-                and query.start < read.start
-                and query.record.existed
-                and _has_waited(query, queries)
-            ):
-                for made in files.writes.get(path, ()):
-                    at_once = made.record.op == "rename" or made.record.how in CLAIMS
-                    if made.rank is change.rank and (
-                        made.start > change.end or (at_once and made.record is change.record)
-                    ):
-                        return True
+            if query.record.existed and _has_waited(query, queries):
+                found[query.number].append(query)
+    return found
+
+
+def _has_waited_for(files: Files, waits: Sequence[Touch], change: Touch, read: Touch) -> bool:
+    """Whether the reader has waited for a file that the writer makes only after the change, or by it."""
+    for query in waits:
+        if query.start < read.start:
+            for made in files.writes.get(query.path, ()):
+                at_once = made.record.op == "rename" or made.record.how in CLAIMS
+                if made.rank is change.rank and (made.start > change.end or (at_once and made.record is change.record)):
+                    return True
     return False
 
 
@@ -153,7 +161,11 @@ def _findings(races: Sequence[Race], tell: Callable[[list[Race]], Finding]) -> l
     groups: dict[tuple[object, ...], list[Race]] = defaultdict(list)
     for race in races:
         groups[race.change.number, race.change.where].append(race)
-    return [tell(sorted(group, key=_telling)) for group in groups.values()]
+    found = []
+    for group in groups.values():
+        moments = {(r.read.number, r.read.start) for r in group}
+        found.append(replace(tell(sorted(group[:TOLD], key=_telling)), count=len(moments)))
+    return found
 
 
 def _telling(race: Race) -> tuple[int, int, int]:
@@ -206,7 +218,6 @@ def _too_soon(races: list[Race]) -> Finding:
         cause=cause,
         advice=advice,
         where=read.where,
-        count=len({(r.read.number, r.read.start) for r in races}),
         links=_links(races),
         proof=_proof([change, *(r.read for r in races)], read.where),
     )
@@ -227,7 +238,6 @@ def _taken_away(races: list[Race]) -> Finding:
         "keeps one after the other",
         advice="Let all ranks meet between the two: dist.barrier() after the load, and before the file is taken away.",
         where=change.where,
-        count=len({(r.change.number, r.change.start) for r in races}),
         links=_links(races),
         proof=_proof([r.read for r in races], change.where),
     )

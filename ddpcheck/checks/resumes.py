@@ -6,7 +6,7 @@ Judges of checkpoint-map-location and checkpoint-load-complete.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.touched import LOADS, SAVES, Files, Touch, done, shown
@@ -15,6 +15,8 @@ from ddpcheck.model import CallSite, Finding
 from ddpcheck.wording import count, listing, ranks_text
 
 LOCATION, COMPLETE = "checkpoint-map-location", "checkpoint-load-complete"
+MOST = 2_000
+"""Loads that are looked at."""
 NEARLY_ALL = 0.9
 """The part of a module's keys that is missing when the names do not fit."""
 PREFIXES = ("module.", "_orig_mod.")
@@ -29,7 +31,7 @@ def map_location(files: Files) -> Judged:
     loads = [t for reads in files.reads.values() for t in reads if t.record.how in LOADS and t.record.devices]
     wrong: dict[object, list[Touch]] = defaultdict(list)
     risky: dict[object, list[Touch]] = defaultdict(list)
-    for t in sorted(loads, key=lambda t: (t.number, t.start)):
+    for t in sorted(loads, key=lambda t: (t.number, t.start))[:MOST]:
         own = _own_device(t.rank)
         elsewhere = [d for d in t.record.devices if d.startswith("cuda") and own is not None and d != own]
         if elsewhere:
@@ -275,12 +277,16 @@ def _loaded_from(rank: Rank, n: int) -> str:
 
 
 def _left_in_the_file(files: Files) -> Iterator[Finding]:
-    """A checkpoint of this very training has the state of an optimizer, and no optimizer has got it."""
+    """A checkpoint of this very training has the state of an optimizer, and no optimizer has got it.
+
+    What has the keys of what the program saves itself is taken to be its own.
+    """
     groups: dict[CallSite | None, list[Touch]] = defaultdict(list)
-    for reads in files.reads.values():
-        for t in reads:
-            if t.record.how in LOADS and t.record.optimizers and _is_own(files, t) and _goes_on_without(t):
-                groups[t.where].append(t)
+    saves = {tuple(t.record.keys) for found in files.writes.values() for t in found if t.record.how in SAVES}
+    loads = [t for reads in files.reads.values() for t in reads if t.record.how in LOADS and t.record.optimizers]
+    for t in loads[:MOST]:
+        if tuple(t.record.keys) in saves and _goes_on_without(t):
+            groups[t.where].append(t)
     for where, loads in groups.items():
         first = loads[0]
         keys = (
@@ -299,12 +305,6 @@ def _left_in_the_file(files: Files) -> Iterator[Finding]:
             count=len(loads),
             links=(f"file {first.path}",),
         )
-
-
-def _is_own(files: Files, load: Touch) -> bool:
-    """Whether this program saves such files itself: this one, or one with the same keys."""
-    saves: Sequence[Touch] = [t for found in files.writes.values() for t in found if t.record.how in SAVES]
-    return any(t.record.keys == load.record.keys for t in saves)
 
 
 def _goes_on_without(load: Touch) -> bool:

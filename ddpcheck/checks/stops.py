@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import known
-from ddpcheck.checks.sequences import Parting, partings
+from ddpcheck.checks.sequences import Parting, compared, partings, sequences
 from ddpcheck.checks.waits import BY_THE_AGENT, Wait, all_waits, at_its_end, is_gone
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.model import Struct
@@ -28,10 +29,13 @@ class Failure(Struct, frozen=True, kw_only=True):
     """It ended itself by ``os._exit`` while the others went on."""
 
 
+Kind = Literal["well", "failed", "parted", "lost", "hung"]
+
+
 class Stop(Struct, frozen=True, kw_only=True):
     """What ended a world."""
 
-    kind: Literal["well", "failed", "parted", "lost", "hung"]
+    kind: Kind
     """``parted``: the ranks' calls were not the same, and that ended it; ``lost``: ranks tell that others are gone."""
     failures: tuple[Failure, ...] = ()
     """The first to fail first."""
@@ -40,24 +44,40 @@ class Stop(Struct, frozen=True, kw_only=True):
     parting: Parting | None = None
     """The first place where the ranks' calls part."""
     waits: dict[int, Wait]
+    compared: int = 0
+    """How many calls there were to compare."""
+
+
+_known: WeakKeyDictionary[World, Stop] = WeakKeyDictionary()
 
 
 def stop(world: World) -> Stop:
-    """How it ended."""
+    """How it ended; worked out once."""
+    if world not in _known:
+        _known[world] = _stop(world)
+    return _known[world]
+
+
+def _stop(world: World) -> Stop:
+    found = sequences(world)
+    parting = next(iter(partings(world, found)), None)
     lost = tuple(sorted(_lost(world), key=lambda f: f.at))
     waits = all_waits(world)
     failures = tuple(sorted(_failures(world, bool(lost), bool(waits)), key=lambda f: f.at))
-    parting = next(iter(partings(world)), None)
+    kind: Kind = "well"
     if failures:
         came = parting is not None and parting.kind != "missing" and _at_the_call(world, failures[0], parting)
-        return Stop(kind="parted" if came else "failed", failures=failures, lost=lost, parting=parting, waits=waits)
-    if lost:
-        return Stop(kind="parted" if parting else "lost", lost=lost, parting=parting, waits=waits)
-    if any(rank.signal in BY_THE_AGENT for rank in world) and not all(at_its_end(rank) for rank in world):
-        return Stop(kind="hung", parting=parting, waits=waits)
-    if waits and world.finished and not any(is_gone(rank) for rank in world):
-        return Stop(kind="hung", parting=parting, waits=waits)
-    return Stop(kind="well", parting=parting, waits=waits)
+        kind = "parted" if came else "failed"
+    elif lost:
+        kind = "parted" if parting else "lost"
+    elif _was_ended(world) or (waits and world.finished and not any(is_gone(rank) for rank in world)):
+        kind = "hung"
+    return Stop(kind=kind, failures=failures, lost=lost, parting=parting, waits=waits, compared=compared(found))
+
+
+def _was_ended(world: World) -> bool:
+    """Whether ranks that had not come to their end were ended from outside."""
+    return any(rank.signal in BY_THE_AGENT for rank in world) and not all(at_its_end(rank) for rank in world)
 
 
 def _over(rank: Rank) -> bool:

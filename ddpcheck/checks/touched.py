@@ -18,7 +18,8 @@ LOADS = ("torch.load", "torch.jit.load")
 CLAIMS = ("os.open", "open x")
 """A marker, a lock or a temporary file: made, or found to be there already."""
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".safetensors", ".pkl")
-MOST_LISTINGS = 200
+MOST_LISTINGS = 50
+"""Questions after many files that are looked at."""
 NEVER = 1 << 62
 """The end of what is not known to end: it is enforced to be over before nothing."""
 

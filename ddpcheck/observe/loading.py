@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from torch.utils.data.distributed import DistributedSampler
 from ddpcheck.evidence import NO_SITE, Inputs, Loader, Pass
 from ddpcheck.observe import endings, recorder, seeding, sites
 from ddpcheck.observe.data import deciding_sampler
+from ddpcheck.observe.frames import maker
 from ddpcheck.observe.passing import Passing, Tally, is_kept, is_told
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.rows import head
@@ -111,7 +111,7 @@ def _around_loader(original: Any) -> Any:
         original(self, *args, **kwargs)
         writer = recorder.current()
         if writer is not None:
-            _register(writer, self, _made_at(self))
+            _register(writer, self, sites.here(maker(self)))
 
     return __init__
 
@@ -120,20 +120,10 @@ def _around_sampler(original: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if recorder.current() is not None:
-            _sampler_sites[id(self)] = _made_at(self)
+            _sampler_sites[id(self)] = sites.here(maker(self))
             weakref.finalize(self, _sampler_sites.pop, id(self), None).atexit = False
 
     return __init__
-
-
-def _made_at(owner: Any) -> int:
-    """The line that makes an object, and not one of its own constructors."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_name == "__init__" and frame.f_code.co_argcount:
-        if frame.f_locals.get(frame.f_code.co_varnames[0]) is not owner:
-            break
-        frame = frame.f_back
-    return sites.here(frame)
 
 
 def _register(writer: recorder.Recorder, loader: DataLoader[Any], site: int) -> _Known | None:

@@ -14,6 +14,7 @@ import xxhash
 
 from ddpcheck.evidence import NO_SITE
 from ddpcheck.observe import sites
+from ddpcheck.observe.frames import caller
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.rows import head
 
@@ -49,7 +50,7 @@ def _noting(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def seed(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            _note(kinds, [*args, *kwargs.values()], sys._getframe(1))
+            _note(kinds, [*args, *kwargs.values()], caller())
             return result
 
         return seed
@@ -57,15 +58,15 @@ def _noting(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return make
 
 
-def _note(kinds: tuple[str, ...], given: list[Any], caller: FrameType) -> None:
+def _note(kinds: tuple[str, ...], given: list[Any], frame: FrameType) -> None:
     global times
-    file = caller.f_code.co_filename
+    file = frame.f_code.co_filename
     if file.endswith(_WORKER):  # a worker that torch seeds: by the base seed, and not by a line
         for kind in kinds:
             _last.pop(kind, None)
     if file.startswith(_TORCH):  # states that are put back
         return
-    users = sites.users_frame(caller)
+    users = sites.users_frame(frame)
     if users is None:
         return
     times += 1

@@ -54,6 +54,12 @@ class Ran:
     output: str = ""
 
     @property
+    def defects(self):
+        """What went wrong in ddpcheck itself."""
+        processes = [p for world in self.worlds for rank in world for p in (rank.process, *rank.workers)]
+        return [defect.text for process in processes for defect in process.of(Defect)]
+
+    @property
     def findings(self):
         return [f for one in self.judged for judged in one.values() for f in judged.findings]
 
@@ -156,11 +162,11 @@ def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port
         os.dup2(out, 2)
         sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-        os.environ.update(
+        os.environ.update(dict(
             RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
             GROUP_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True",
-            TORCHELASTIC_RESTART_COUNT="0", SCRATCH=str(base / "scratch"), OMP_NUM_THREADS="1", **env,
-        )  # fmt: skip
+            TORCHELASTIC_RESTART_COUNT="0", SCRATCH=str(base / "scratch"), OMP_NUM_THREADS="1",
+        ) | env)  # fmt: skip
         torch.set_num_threads(1)
         sys.argv = [str(script), *args]
         sys.path.insert(0, str(script.parent))

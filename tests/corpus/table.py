@@ -1,138 +1,126 @@
-"""The corpus as a table: each program with its fault and without, what was found, and where.
+"""The corpus as a table: what each fault was found as, where, and what was said of its correct twin.
 
-``python -m tests.corpus.table [NAME …]`` prints it for the programs whose
-names begin so.
+    python tests/corpus/table.py [--command] [NAME …]
+
+shows the programs whose names begin so; with ``--command`` each is run under
+``ddpcheck run`` itself, in interpreters, which takes a quarter of an hour for
+all of them. ``--markdown`` prints docs/corpus.md.
 """
 
 from __future__ import annotations
 
-import ast
-import re
+import argparse
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from pathlib import Path
 
-from ddpcheck.checks.grouping import grouped
-from tests.corpus import forked
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
 
-CORPUS = Path(__file__).parents[2] / "fixtures" / "corpus"
+import rows as running  # noqa: E402
+from left_out import LEFT_OUT  # noqa: E402
+from programs import Program, programs  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rows import Row, fitting, site  # noqa: E402
 
-
-@dataclass
-class Program:
-    """One file of the corpus, and what it says of itself."""
-
-    path: Path
-    row: str
-    checks: list[str]
-    ends: str
-    nproc: int = 2
-    launch: str = "torchrun"
-    severity: str = "error"
-    env: dict[str, str] = field(default_factory=dict)
-    lines: dict[int, str] = field(default_factory=dict)
-    """The lines that are marked as the fault, or as what proves it."""
-
-    @property
-    def faulty(self) -> bool:
-        """It has a fault to switch on; the others are correct programs."""
-        return self.row != "ok"
+from ddpcheck.model import Finding  # noqa: E402
 
 
-def programs(*prefixes: str) -> list[Program]:
-    """The programs of the corpus, by name."""
-    found = []
-    for path in sorted(CORPUS.glob("*.py")):
-        if path.stem == "__init__" or (prefixes and not path.stem.startswith(prefixes)):
-            continue
-        text = path.read_text()
-        said = next(
-            ast.literal_eval(node.value)
-            for node in ast.parse(text).body
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CORPUS"
-        )
-        lines = {
-            number: match[1]
-            for number, line in enumerate(text.splitlines(), 1)
-            if (match := re.search(r"#\s*(FAULT|PROOF)\b", line))
-        }
-        found.append(Program(path=path, lines=lines, **said))
-    return found
+def cells(program: Program, row: Row) -> list[str]:
+    """One line of the table."""
+    return [
+        program.row,
+        program.name,
+        shown(row.found) if program.faulty else "",
+        ("" if not program.faulty else "missed" if fitting(program, row) is None else site(program, row)),
+        shown(row.alarms),
+    ]
 
 
-@dataclass
-class Row:
-    """What came of one program."""
-
-    program: Program
-    found: list = field(default_factory=list)
-    alarms: list = field(default_factory=list)
-    """Findings on the correct twin."""
-    notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def fitting(self):
-        """The finding under a fitting check id; None where there is none."""
-        return next((f for f in self.found if f.check in self.program.checks), None)
-
-    @property
-    def site(self) -> str:
-        """``fault``, ``proof`` or ``no``: where the fitting finding points."""
-        finding = self.fitting
-        if finding is None or finding.where is None or Path(finding.where.file).name != self.program.path.name:
-            return "no"
-        return self.program.lines.get(finding.where.line, "no").lower()
+def shown(findings: Iterable[Finding]) -> str:
+    """The findings' checks; a warning with a question mark."""
+    return ", ".join(f.check + ("" if f.severity == "error" else " (warning)") for f in findings)
 
 
-def row_of(program: Program) -> Row:
-    """Run a program both ways."""
-    row = Row(program)
-    correct = forked.run(program.path, ranks=program.nproc, env=program.env)
-    row.alarms = list(grouped(correct.findings))
-    row.seconds = correct.seconds
-    if any(correct.exits.values()) or correct.hung:
-        row.notes.append(f"the twin ended with {correct.exits}: {correct.output.strip()[-200:]}")
-    if not correct.worlds:
-        row.notes.append("the twin made no world")
-    if program.faulty:
-        ran = forked.run(program.path, "--fault", ranks=program.nproc, env=program.env)
-        row.found = list(grouped(ran.findings))
-        row.seconds += ran.seconds
-        if ran.hung and not ran.certain:
-            row.notes.append("the hang was not certain")
-        if (program.ends == "hangs") != ran.hung:
-            row.notes.append(f"should end as {program.ends}, and ended with {ran.exits}, hung {ran.hung}")
-    return row
+def summary(pairs: list[tuple[Program, Row]]) -> str:
+    """The figures of the whole table, in a sentence."""
+    faulty = [(p, r) for p, r in pairs if p.faulty]
+    if not faulty:
+        return ""
+    found = sum(fitting(p, r) is not None for p, r in faulty)
+    right = sum(site(p, r) != "no" for p, r in faulty)
+    alarms = [f for _, r in pairs for f in r.alarms]
+    errors = sum(f.severity == "error" for f in alarms)
+    mean = sum(len(r.found) for _, r in faulty) / len(faulty)
+    return (
+        f"{found} of {len(faulty)} faults found under a fitting check, {right} of them at the faulty line or the line "
+        f"that proves it, {mean:.2f} findings for each; on {len(pairs)} correct programs {errors} findings of severity "
+        f"error and {len(alarms) - errors} warnings"
+    )
 
 
-def main() -> None:
-    forked.watching.patch()
-    rows = []
-    for program in programs(*sys.argv[1:]):
-        if program.launch == "spawn":
-            print(f"{program.row:6} {program.path.stem:34} starts its own ranks")
-            continue
-        row = row_of(program)
-        rows.append(row)
-        shown = ", ".join(f"{f.check}{'!' if f.severity == 'error' else '?'}@{f.where.line if f.where else '-'}"
-                          for f in row.found)  # fmt: skip
-        alarms = ", ".join(f"{f.check}{'!' if f.severity == 'error' else '?'}@{f.where.line if f.where else '-'}"
-                           for f in row.alarms)  # fmt: skip
-        if not program.faulty:
-            verdict = ""
-        else:
-            verdict = "found" if row.fitting else "MISSED"
-        print(f"{program.row:6} {program.path.stem:34} {verdict:7} {row.site if program.faulty else '':6} {row.seconds:5.1f}s  {shown}"
-              + (f"   ALARM {alarms}" if alarms else "") + (f"   NOTE {row.notes}" if row.notes else ""), flush=True)  # fmt: skip
-    faulty = [r for r in rows if r.program.faulty]
-    if faulty:
-        print(f"{sum(r.fitting is not None for r in faulty)} of {len(faulty)} found, "
-              f"{sum(r.site != 'no' for r in faulty)} at the right line, "
-              f"{sum(len(r.found) for r in faulty) / len(faulty):.2f} findings each, "
-              f"{sum(f.severity == 'error' for r in rows for f in r.alarms)} false alarms, "
-              f"{sum(f.severity != 'error' for r in rows for f in r.alarms)} warnings on correct programs")  # fmt: skip
+HEAD = ["row", "program", "found as", "line", "said of the correct twin"]
+
+
+def as_markdown(pairs: list[tuple[Program, Row]]) -> str:
+    """docs/corpus.md."""
+    lines = [
+        "# The corpus",
+        "",
+        "Real faults of distributed training, each as a small script in fixtures/corpus with its correct twin: `--fault`",
+        "makes the difference. The last ones have no fault: programs that a naive check would flag. `line` says whether the",
+        "finding points at the fault itself or at a line that proves it. `python tests/corpus/table.py --markdown` makes this",
+        "file, tests/corpus/test_corpus.py holds every line of it.",
+        "",
+        f"{summary(pairs)}.",
+        "",
+        "| " + " | ".join([*HEAD, "the fault"]) + " |",
+        "|---" * (len(HEAD) + 1) + "|",
+        *[markdown_line(p, r) for p, r in pairs],
+        "",
+        "## Rows without a program",
+        "",
+        "| row | reason |",
+        "|---|---|",
+        *[f"| {row} | {why} |" for row, why in sorted(LEFT_OUT.items(), key=lambda item: (item[0][0], int(item[0][1:])))],
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def markdown_line(program: Program, row: Row) -> str:
+    """One program's line of docs/corpus.md."""
+    return "| " + " | ".join([*cells(program, row), program.title]) + " |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The corpus as a table.")
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--command", action="store_true", help="run each under ddpcheck run itself")
+    parser.add_argument("--markdown", action="store_true", help="print docs/corpus.md")
+    options = parser.parse_args()
+    console = Console(stderr=options.markdown, highlight=False)
+    pairs = []
+    chosen = programs(*options.names)
+    if not options.command:
+        import forked
+
+        forked.watching.patch()
+    for number, program in enumerate(chosen, 1):
+        with console.status(f"{program.name}, {number} of {len(chosen)}"):
+            row = (running.by_forks if program.forkable and not options.command else running.by_command)(program)
+        pairs.append((program, row))
+        line = cells(program, row)
+        bad = line[3] in ("missed", "no") or any(f.severity == "error" for f in row.alarms) or row.notes
+        console.print(
+            f"{line[0]:6}{line[1]:38}{line[3]:8}{row.seconds:5.1f} s  {line[2]}"
+            + (f"   twin: {line[4]}" if line[4] else "") + (f"   {row.notes}" if row.notes else ""),
+            style="red" if bad else None, markup=False,
+        )  # fmt: skip
+    console.print(summary(pairs))
+    if options.markdown:
+        sys.stdout.write(as_markdown(pairs))
+    wrong = [p.name for p, r in pairs if r.notes or any(f.severity == "error" for f in r.alarms)]
+    return int(bool(wrong) or any(p.faulty and fitting(p, r) is None for p, r in pairs))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""One program of the corpus, run with its fault and without, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+from programs import Program, read
+
+from ddpcheck.model import CallSite, Finding
+
+LIMIT = 120.0
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """What came of one program."""
+
+    name: str
+    found: list[Finding] = []
+    """With the fault."""
+    alarms: list[Finding] = []
+    """On the correct twin."""
+    notes: list[str] = []
+    """What went otherwise than the program says of itself."""
+    seconds: float = 0.0
+
+
+def fitting(program: Program, row: Row) -> Finding | None:
+    """The finding under a fitting check id."""
+    return next((f for f in row.found if f.check in program.checks), None)
+
+
+def site(program: Program, row: Row) -> str:
+    """Where the fitting finding points: the ``fault``, its ``proof``, or ``no`` line of these."""
+    finding = fitting(program, row)
+    if finding is None or finding.where is None or Path(finding.where.file).name != program.path.name:
+        return "no"
+    return program.lines.get(finding.where.line, "no")
+
+
+def by_forks(program: Program) -> Row:
+    """Run it in ranks that are forked from this process."""
+    import forked
+
+    from ddpcheck.checks.grouping import grouped
+
+    row = Row(name=program.name)
+    correct = forked.run(program.path, ranks=program.nproc, env=program.env)
+    row.alarms = list(grouped(correct.findings))
+    row.notes = [f"a defect: {text}" for text in correct.defects]
+    if any(correct.exits.values()) or correct.hung:
+        row.notes.append(f"the twin ended with {correct.exits}: {correct.output.strip()[-300:]}")
+    row.seconds = correct.seconds
+    if program.faulty:
+        ran = forked.run(program.path, "--fault", ranks=program.nproc, env=program.env)
+        row.found = list(grouped(ran.findings))
+        row.seconds += ran.seconds
+        row.notes += [f"a defect: {text}" for text in ran.defects]
+        if ran.hung and not ran.certain:
+            row.notes.append("the hang was not certain")
+        if (program.ends == "hangs") != ran.hung:
+            row.notes.append(f"should end as {program.ends}, and ended with {ran.exits}, hung {ran.hung}")
+    return row
+
+
+def by_command(program: Program) -> Row:
+    """Run it under ``ddpcheck run``, in interpreters."""
+    began = time.monotonic()
+    row = Row(name=program.name)
+    _, row.alarms, code = _command(program)
+    if code != 0:
+        row.notes.append(f"the twin ended with {code}")
+    if program.faulty:
+        verdict, row.found, _ = _command(program, "--fault")
+        expected = {"finishes": ("violated", "held"), "fails": ("failed", "hung"), "hangs": ("hung", "failed")}
+        if verdict not in expected[program.ends]:
+            row.notes.append(f"should end as {program.ends}, and the verdict is {verdict}")
+    row.seconds = time.monotonic() - began
+    return row
+
+
+def _command(program: Program, *arguments: str) -> tuple[str, list[Finding], int]:
+    base = Path(tempfile.mkdtemp(prefix="ddpcheck-corpus-"))
+    try:
+        options = [] if program.launch == "spawn" else ["--nproc-per-node", str(program.nproc)]
+        env = {**os.environ, **program.env, "SCRATCH": str(base), "OMP_NUM_THREADS": "1"}
+        env.pop("PYTHONHASHSEED", None)
+        ran = subprocess.run(
+            [sys.executable, "-m", "ddpcheck.cli", "run", *options, "--json", base / "verdict.json", program.path, *arguments],
+            env=env, capture_output=True, text=True, timeout=LIMIT, check=False,
+        )  # fmt: skip
+        if not (base / "verdict.json").exists():
+            raise AssertionError(f"the command wrote no verdict:\n{ran.stdout}\n{ran.stderr}")
+        document = json.loads((base / "verdict.json").read_text())
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    findings = [
+        Finding(
+            check=f["check"],
+            severity=f["severity"],
+            ranks=tuple(f["ranks"]),
+            subject=f["subject"],
+            expected=f["expected"],
+            found=f["found"],
+            advice=f["advice"],
+            step=f["step"],
+            where=CallSite(**f["where"]) if f["where"] else None,
+            count=f["count"],
+        )
+        for f in document["findings"]
+    ]
+    return document["verdict"], findings, ran.returncode
+
+
+def serve() -> None:
+    """Answer each path on standard input with its row, as a line of JSON: one process forks the ranks of all."""
+    import forked
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    forked.watching.patch()
+    for line in sys.stdin:
+        answers.write(msgspec.json.encode(by_forks(read(Path(line.strip())))).decode() + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    serve()

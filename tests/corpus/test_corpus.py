@@ -1,0 +1,86 @@
+"""Every program of the corpus: its fault is found, where it is, and nothing is said of its correct twin."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from left_out import LEFT_OUT, ROWS
+from programs import programs, read
+from rows import Row, by_command, fitting, site
+from table import markdown_line
+
+ALL = programs()
+HERE = Path(__file__).parent
+DOCUMENT = (HERE.parents[1] / "docs" / "corpus.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def runner():
+    """One process, which forks the ranks of all programs from itself."""
+    process = subprocess.Popen(
+        [sys.executable, HERE / "rows.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=HERE.parents[1],
+        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
+    )
+
+    def run(program):
+        if not program.forkable:
+            return by_command(program)
+        process.stdin.write(f"{program.path}\n")
+        process.stdin.flush()
+        return msgspec.json.decode(process.stdout.readline(), type=Row)
+
+    yield run
+    process.stdin.close()
+    process.wait(timeout=30)
+
+
+@pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
+def test_a_program(program, runner):
+    """The fault under a fitting check and at a fitting line, in one finding or little more; no error on the twin."""
+    row = runner(program)
+    assert row.notes == []
+    assert [f.message for f in row.alarms if f.severity == "error"] == []
+    if program.faulty:
+        found = fitting(program, row)
+        assert found is not None, [f.message for f in row.found]
+        assert site(program, row) in ("fault", "proof"), found.where
+        assert len(row.found) <= 2
+        assert found.severity == "error" or program.severity == "warning" or "(warning)" in _documented(program)
+    assert markdown_line(program, row) == _documented(program)
+
+
+def _documented(program):
+    """The program's line in docs/corpus.md."""
+    return next((line for line in DOCUMENT.splitlines() if f"| {program.name} |" in line), "")
+
+
+def test_every_row_has_a_program_or_a_reason():
+    """Nothing of the list of faults is left out in silence."""
+    rows = {program.row for program in ALL}
+    assert [row for row in ROWS if row not in rows and row not in LEFT_OUT] == []
+    assert [row for row in LEFT_OUT if row in rows or row not in ROWS] == []
+    for row, reason in LEFT_OUT.items():
+        assert f"| {row} | {reason} |" in DOCUMENT
+
+
+def test_the_document_has_no_line_too_many():
+    """docs/corpus.md lists the programs that there are."""
+    listed = [line.split("|")[2].strip() for line in DOCUMENT.split("## Rows")[0].splitlines() if line.startswith("| ")]
+    assert listed[1:] == [program.name for program in ALL]
+
+
+def test_every_program_is_marked():
+    """Each fault has a line, and each program says how it ends."""
+    for program in ALL:
+        assert program.ends in ("finishes", "fails", "hangs")
+        assert ("fault" in program.lines.values()) == program.faulty, program.name
+        assert read(program.path) == program
