@@ -118,6 +118,15 @@ class Started(Record, frozen=True, kw_only=True):
     site: int
 
 
+class Lingering(Record, frozen=True, kw_only=True):
+    """The script's own code is over in the main thread: what still runs then, and will be waited for."""
+
+    threads: list[str]
+    """Those that are no daemons."""
+    children: list[str]
+    """Processes that nobody ends by himself: ``pid: command``."""
+
+
 class ChildEnded(Record, frozen=True, kw_only=True):
     """A process saw its child end: who, and how."""
 
@@ -577,9 +586,9 @@ class StateLoaded(Record, frozen=True, kw_only=True):
 
 
 RECORDS = (
-    Began | Defect | Site | Raised | Pulse | Ended | Started | ChildEnded | Joined | JudgedBy | Joining | Left | Call
-    | Groups | Wrapped | Placed | Moved | Attributes | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled
-    | Loader | Pass | Batch | PassEnded | Inputs | Stream | File | StateLoaded
+    Began | Defect | Site | Raised | Pulse | Ended | Started | Lingering | ChildEnded | Joined | JudgedBy | Joining
+    | Left | Call | Groups | Wrapped | Placed | Moved | Attributes | Replaced | Synced | Evaluated | Optimizer | Step
+    | Scheduled | Loader | Pass | Batch | PassEnded | Inputs | Stream | File | StateLoaded
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -86,7 +86,7 @@ def _running(ended: list[Rank]) -> Iterator[Finding]:
 
 
 def _left(rank: Rank, noun: str) -> list[str]:
-    last = rank.last(ev.Ended)
+    last = rank.last(ev.Lingering) or rank.last(ev.Ended)
     if last is None:
         return []
     if noun == "process":
@@ -110,15 +110,14 @@ def _never_left(world: World) -> Iterator[Finding]:
     for rank in world:
         if not _was_killed(rank) or rank.of(ev.Raised):
             continue
+        left = [*_left(rank, "process"), *_left(rank, "thread")]
         last, pulse = rank.last(ev.Ended), rank.last(ev.Pulse)
-        if last is not None and last.how == "exit" and (last.children or _left(rank, "thread")):
-            left = [*last.children, *_left(rank, "thread")]
+        over = rank.last(ev.Lingering) is not None or (last is not None and last.how == "exit")
+        if over and left:
             found.append((rank, listing(left, 3)))
             where = where or _started(rank, left)
         elif last is None and pulse is not None and pulse.doing in _WAITING and rank.of(ev.Left):
-            threads = [s for s in rank.of(ev.Started) if s.kind == "thread" and not s.name.startswith(_POOLS)]
-            found.append((rank, f"thread {threads[-1].name}" if threads else "a thread that is not a daemon"))
-            where = where or (rank.where(threads[-1].site) if threads else None)
+            found.append((rank, "a thread or a process of its own"))
     if found:
         ranks = tuple(rank.rank for rank, _ in found)
         yield Finding(

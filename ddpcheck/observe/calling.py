@@ -76,8 +76,6 @@ class call:
         writer = recorder.always() if self._always else recorder.current()
         if writer is None or _depth.inside:
             return self
-        self._recorded = True
-        _depth.inside += 1
         group = self._group if isinstance(self._group, str) else group_key(self._group)
         joined = _joined and not self._always
         book = ledger.ledger(writer)
@@ -92,8 +90,10 @@ class call:
             waits=self._waits,
             joined=joined,
         )
-        _depth.current = self.made
         _begin(book, self.made)
+        self._recorded = True
+        _depth.inside += 1
+        _depth.current = self.made
         return self
 
     def __exit__(

@@ -14,6 +14,7 @@ from ddpcheck.observe.fingerprint import fingerprint
 HEAD = 16 * 1024
 """The bytes of a long row that are looked at."""
 _PIECE = HEAD // 8
+_ZEROS = bytes(4096)
 _LABELS = ("labels", "label", "targets", "target", "y")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -36,11 +37,12 @@ def fingerprints(batch: Any, samples: int | None = None, places: Sequence[int] |
     if not found or (samples is not None and found != samples):
         return None
     wanted = range(found) if places is None else places
-    column = _column(batch, found, wanted)
+    parts, label = _parts(batch)
+    columns = [_column(part, found, wanted) for part in parts]
+    column = _together(columns)
     if column is None:
         return None
-    part = _last_part(batch)
-    labels = _column(part, found, wanted) if part is not None else None
+    labels = columns[label] if label is not None else None
     return Rows(found, b"".join(column), b"".join(labels or ()))
 
 
@@ -78,13 +80,14 @@ def _collated(parts: Sequence[Any]) -> bool:
     return len(lengths) == 1 and not all(isinstance(part, Mapping) for part in parts)
 
 
-def _last_part(batch: Any) -> Any:
+def _parts(batch: Any) -> tuple[list[Any], int | None]:
+    """The parts of a batch, and the place of the one that is its label: the last one, or the one of that name."""
     if isinstance(batch, Mapping):
-        named = next((batch[name] for name in _LABELS if name in batch), None)
-        return named if named is not None or len(batch) < 2 else list(batch.values())[-1]
-    if isinstance(batch, (list, tuple)) and len(batch) > 1 and _collated(batch):
-        return batch[-1]
-    return None
+        named = next((place for place, name in enumerate(batch) if name in _LABELS), len(batch) - 1)
+        return list(batch.values()), named if len(batch) > 1 else None
+    if isinstance(batch, (list, tuple)) and len(batch) > 1 and not isinstance(batch[0], _PLAIN) and _collated(batch):
+        return list(batch), len(batch) - 1
+    return [batch], None
 
 
 # --- digests, sample by sample
@@ -148,9 +151,8 @@ def _of_array(array: Any, samples: int, places: Sequence[int]) -> list[bytes] | 
 def _of_memory(memory: memoryview, step: int, width: int, places: Sequence[int], whole: bool) -> list[bytes]:
     if width <= HEAD or whole:
         width = min(width, HEAD)
-        return [
-            xxhash.xxh3_64_digest(bytes(memory[place * step : place * step + width]).rstrip(b"\0")) for place in places
-        ]
+        digest, padded = xxhash.xxh3_64_digest, _without_padding
+        return [digest(padded(bytes(memory[place * step : place * step + width]))) for place in places]
     # Pictures and films: their edges may all be white.
     found = []
     for place in places:
@@ -160,6 +162,18 @@ def _of_memory(memory: memoryview, step: int, width: int, places: Sequence[int],
             hasher.update(memory[start : start + _PIECE])
         found.append(hasher.digest())
     return found
+
+
+def _without_padding(row: bytes) -> bytes:
+    """A row without the zeros at its end."""
+    size = len(row)
+    if not size or row[-1]:
+        return row
+    for chunk in (4096, 512, 64):
+        while size >= chunk and row[size - chunk : size] == _ZEROS[:chunk]:
+            size -= chunk
+    # One by one, this is slow.
+    return row[:size].rstrip(b"\0")
 
 
 def _memory(tensor: torch.Tensor, size: int) -> memoryview:

@@ -1,24 +1,34 @@
-"""Where a rank starts threads and processes of its own: the lines to point at when one of them is left over."""
+"""Threads and processes that a rank starts: where, and which of them still run when its script is over."""
 
 from __future__ import annotations
 
 import multiprocessing.process
 import subprocess
+import sys
 import threading
 from typing import Any, Literal
 
-from ddpcheck.evidence import NO_SITE, Started
+import psutil
+
+from ddpcheck.evidence import NO_SITE, Lingering, Started
 from ddpcheck.observe import paths, recorder, sites
 from ddpcheck.observe.patching import around
 
 MOST = 500
 """Starts that are told of in one process."""
 
+_TOOLS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker")
+
 _told = 0
 
 
 def watch() -> None:
-    """Record every start from now on."""
+    """Record every start from now on, and what is left when the script is over."""
+    # Before the interpreter waits for threads, and before multiprocessing waits for processes.
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(_note_left)
+    around(multiprocessing.process.BaseProcess, "run", _around_run)
     around(threading.Thread, "start", _around_thread)
     around(multiprocessing.process.BaseProcess, "start", _around_process)
     around(subprocess.Popen, "__init__", _around_popen)
@@ -58,3 +68,41 @@ def _around_popen(original: Any) -> Any:
         _note("process", name if isinstance(name, str) else str(list(name))[:80], self.pid, sites.here())
 
     return __init__
+
+
+# --- what is left
+
+
+def _around_run(original: Any) -> Any:
+    def run(self: Any) -> Any:
+        result = original(self)
+        _note_left()
+        return result
+
+    return run
+
+
+def _note_left() -> None:
+    writer = recorder.current()
+    if writer is not None:
+        threads = [
+            t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread() and t.is_alive()
+        ]
+        writer.write(Lingering(**writer.next(), threads=threads, children=_children()))
+
+
+def _children() -> list[str]:
+    """The processes that this one has started, but for those that end with it: daemons, and Python's own."""
+    process = sys.modules["multiprocessing.process"]
+    daemons = {child.pid for child in list(getattr(process, "_children", ())) if child.daemon}
+    found = []
+    try:
+        for child in psutil.Process().children():
+            if child.pid in daemons or child.status() == psutil.STATUS_ZOMBIE:
+                continue
+            line = " ".join(child.cmdline())
+            if not any(tool in line for tool in _TOOLS):
+                found.append(f"{child.pid}: {line[:120]}")
+    except psutil.Error:
+        pass
+    return found

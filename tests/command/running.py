@@ -16,7 +16,7 @@ from typing import Any
 COMMAND = [sys.executable, "-m", "ddpcheck.cli", "run"]
 LIMIT = 120.0
 
-TRAINING = '''
+TRAINING = """
 import argparse, os, sys, time
 import torch
 import torch.distributed as dist
@@ -36,7 +36,7 @@ def step(model, optimizer, forward=None):
     (forward or model)(torch.randn(8, 4)).sum().backward()
     optimizer.step()
 
-'''
+"""
 """What the scripts of the tests begin with."""
 
 

@@ -62,11 +62,15 @@ def test_a_broken_invariant_is_told(tmp_path):
     assert finding["message"]
     assert finding["advice"]
     lines = path.read_text().splitlines()
-    assert finding["where"] == {
-        "file": "train.py",
-        "line": next(n for n, line in enumerate(lines, 1) if "# the fault" in line),
-        "function": "<module>",
-    } or "(forward or model)" in lines[finding["where"]["line"] - 1]
+    assert (
+        finding["where"]
+        == {
+            "file": "train.py",
+            "line": next(n for n, line in enumerate(lines, 1) if "# the fault" in line),
+            "function": "<module>",
+        }
+        or "(forward or model)" in lines[finding["where"]["line"] - 1]
+    )
     assert ran.document["checks"]["gradient-sync"]["status"] == "violated"
     assert "VIOLATED" in ran.err
 
@@ -138,7 +142,12 @@ def test_checks_can_be_chosen(tmp_path):
     only = run(tmp_path, "--checks", "parameter-sync,batch-count", "--nproc-per-node", "2", path)
     assert only.found == ["parameter-sync"]
     none = run(
-        tmp_path, "--skip", "reducer-coverage,gradient-sync,parameter-sync,optimizer-sync", "--nproc-per-node", "2", path
+        tmp_path,
+        "--skip",
+        "reducer-coverage,gradient-sync,parameter-sync,optimizer-sync",
+        "--nproc-per-node",
+        "2",
+        path,
     )
     assert none.found == []
     assert none.code == 0
@@ -163,7 +172,7 @@ def test_a_module_is_run_as_such(tmp_path):
     assert ran.document["verdict"] == "held"
 
 
-SPAWNING = '''
+SPAWNING = """
 import torch.multiprocessing as mp
 
 
@@ -187,7 +196,7 @@ if __name__ == "__main__":
             rank.join()
     else:
         mp.spawn(work, (2, os.path.abspath("store"), fault), nprocs=2)
-'''
+"""
 
 
 @pytest.mark.parametrize("how", ["spawn", "fork"])

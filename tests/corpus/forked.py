@@ -126,7 +126,9 @@ def _run(base: Path, script: Path, args: list[str], ranks: int, env: dict[str, s
 def _began() -> Began:
     import socket
 
-    return Began(n=0, at=0.0, pid=os.getpid(), parent=0, host=socket.gethostname(), node=0, argv=[], folder="", wall=0.0)
+    return Began(
+        n=0, at=0.0, pid=os.getpid(), parent=0, host=socket.gethostname(), node=0, argv=[], folder="", wall=0.0
+    )
 
 
 def _certain(folder: Folder, told: Process, now: float) -> bool:
@@ -223,7 +225,9 @@ def main() -> None:
             if check.exercised or check.findings:
                 print(f"  {check.check:28} exercised {check.exercised}")
             for f in check.findings:
-                print(f"    {f.severity} ranks {f.ranks} step {f.step} at {f.where}: {f.subject}: {f.message} | {f.advice}")
+                print(
+                    f"    {f.severity} ranks {f.ranks} step {f.step} at {f.where}: {f.subject}: {f.message} | {f.advice}"
+                )
 
 
 if __name__ == "__main__":

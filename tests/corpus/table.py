@@ -81,7 +81,10 @@ def as_markdown(pairs: list[tuple[Program, Row]]) -> str:
         "",
         "| row | reason |",
         "|---|---|",
-        *[f"| {row} | {why} |" for row, why in sorted(LEFT_OUT.items(), key=lambda item: (item[0][0], int(item[0][1:])))],
+        *[
+            f"| {row} | {why} |"
+            for row, why in sorted(LEFT_OUT.items(), key=lambda item: (item[0][0], int(item[0][1:])))
+        ],
     ]
     return "\n".join(lines) + "\n"
 

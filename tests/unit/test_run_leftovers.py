@@ -74,14 +74,32 @@ def test_a_child_and_a_thread():
     assert (process.severity, process.where, process.subject) == ("warning", at(12), "77: python train.py")
 
 
-def test_a_rank_that_never_ends():
+def lingering(*threads, children=()):
+    return ev.Lingering, {"threads": list(threads), "children": list(children)}
+
+
+def test_what_was_waited_for():
+    """What still ran when the script was over counts, also where it was gone at the very end."""
+    records = [started("process", "Process-1", 12, pid=77), lingering(children=["77: python train.py"]), ended()]
+    (finding,) = ask(records, [lingering(), ended()]).findings
+    assert (finding.severity, finding.ranks, finding.where) == ("warning", (0,), at(12))
+    # A daemon is no leftover.
+    assert ask([lingering(), ended(children=["78: python worker.py"])], []).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("records", "where", "subject"),
+    [
+        ([started("thread", "logger", 14), LEFT, lingering("logger")], at(14), "logger"),
+        ([started("process", "Process-1", 12, pid=77), LEFT, ended(children=["77: python"])], at(12), "77: python"),
+        ([LEFT, pulse("_shutdown")], None, "a thread or a process of its own"),
+    ],
+)
+def test_a_rank_that_never_ends(records, where, subject):
     """Its script is over, and it waits for what it has started, until it is killed."""
-    records = [started("thread", "logger", 14), LEFT, pulse("_shutdown")]
     (finding,) = ask(records, [LEFT, ended()], signal=15).findings
-    assert (finding.severity, finding.ranks, finding.where, finding.links) == ("error", (0,), at(14), ("stop",))
-    records = [started("process", "Process-1", 12, pid=77), LEFT, ended(children=["77: python"])]
-    (finding,) = ask(records, [LEFT, ended()], signal=15).findings
-    assert (finding.where, finding.subject) == (at(12), "77: python")
+    assert (finding.severity, finding.ranks, finding.where, finding.links) == ("error", (0,), where, ("stop",))
+    assert finding.subject == subject
 
 
 def test_a_port_that_is_taken():

@@ -1,0 +1,268 @@
+"""Scripts that do not end well: hangs, deaths, interrupts, a full disk. Nothing known is lost, and nothing waits."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from running import begin, finish, run, script
+
+DEADLOCK = """
+model, optimizer = setup()
+step(model, optimizer)
+print("stuck at", time.time(), flush=True)
+if dist.get_rank() == 0:
+    dist.barrier()  # rank 0 waits here
+else:
+    dist.all_reduce(torch.ones(3))  # rank 1 waits here
+dist.destroy_process_group()
+"""
+
+
+def test_a_certain_deadlock_is_told_within_five_seconds(tmp_path):
+    """No timeout is waited for: the ranks' records make it certain; each rank's line is told."""
+    path = script(tmp_path, DEADLOCK)
+    ran = run(tmp_path, "--nproc-per-node", "2", path)
+    ended = time.time()
+    assert ran.code == 1
+    assert ran.document["verdict"] == "hung"
+    assert ran.found in (["collective-order"], ["no-hang"])
+    stuck = max(float(m) for m in re.findall(r"stuck at ([\d.]+)", ran.out))
+    assert ended - stuck < 10, "five seconds to tell, and some to write the report and end the processes"
+    text = ran.err
+    assert "barrier" in text
+    assert "all_reduce" in text
+    assert ran.document["checks"]["no-hang"]["status"] == "violated"
+
+
+def test_a_rank_that_waits_too_long_is_a_hang(tmp_path):
+    """Nothing is certain while a rank is busy with its own affairs: --stall-timeout decides."""
+    ran = run(
+        tmp_path,
+        "--nproc-per-node",
+        "2",
+        "--stall-timeout",
+        "5",
+        script(
+            tmp_path,
+            """
+            model, optimizer = setup()
+            for number in range(3 if dist.get_rank() == 0 else 2):
+                step(model, optimizer)
+            if dist.get_rank() == 1:
+                time.sleep(1000)  # its own affairs
+            """,
+        ),
+    )
+    assert ran.code == 1
+    assert ran.document["verdict"] == "hung"
+    assert "time.sleep(1000)" in ran.err or "train.py" in ran.err
+    assert ran.seconds < 60
+
+
+def test_slow_ranks_are_no_hang(tmp_path):
+    """A rank that is late for some seconds is waited for."""
+    ran = run(
+        tmp_path,
+        "--nproc-per-node",
+        "2",
+        script(
+            tmp_path,
+            """
+            model, optimizer = setup()
+            for number in range(2):
+                if dist.get_rank() == 1:
+                    time.sleep(2.5)
+                step(model, optimizer)
+            dist.destroy_process_group()
+            """,
+        ),
+    )
+    assert ran.code == 0, ran.err
+    assert ran.document["verdict"] == "held"
+
+
+def test_a_rank_that_is_killed_is_named(tmp_path):
+    """The signal, the rank, and the line where it was; its peer's lost connection is no finding of its own."""
+    ran = run(
+        tmp_path,
+        "--nproc-per-node",
+        "2",
+        script(
+            tmp_path,
+            """
+            import signal
+            model, optimizer = setup()
+            step(model, optimizer)
+            if dist.get_rank() == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            step(model, optimizer)
+            """,
+        ),
+    )
+    assert ran.code == 1
+    assert ran.document["verdict"] == "failed"
+    assert ran.found == ["rank-failure"]
+    assert ran.document["findings"][0]["ranks"] == [1]
+    assert "SIGKILL" in ran.document["findings"][0]["message"]
+    assert {r["rank"]: r["signal"] for r in ran.document["ranks"]}[1] in (9, "SIGKILL")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_an_interrupt_ends_the_ranks_and_tells_what_is_known(tmp_path, number):
+    """The report comes all the same, and no process stays."""
+    path = script(
+        tmp_path,
+        """
+        model, optimizer = setup()
+        step(model, optimizer)
+        open(f"rank{dist.get_rank()}", "w").write(str(os.getpid()))
+        while True:
+            step(model, optimizer)
+            time.sleep(0.05)
+        """,
+    )
+    target = tmp_path / "verdict.json"
+    process = begin(tmp_path, "--json", target, "--nproc-per-node", "2", path)
+    files = [tmp_path / "rank0", tmp_path / "rank1"]
+    while not all(f.exists() and f.read_text() for f in files):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    pids = [int(f.read_text()) for f in files]
+    os.kill(process.pid, number)
+    ran = finish(process, target)
+    assert ran.document is not None, ran.err
+    assert "interrupted" in ran.err
+    assert ran.code == 1
+    assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+
+
+def test_nothing_outlives_a_command_that_is_killed(tmp_path):
+    """SIGKILL of ddpcheck itself takes the agent and its ranks along."""
+    path = script(
+        tmp_path,
+        """
+        model, optimizer = setup()
+        open(f"rank{dist.get_rank()}", "w").write(str(os.getpid()))
+        while True:
+            step(model, optimizer)
+            time.sleep(0.05)
+        """,
+    )
+    process = begin(tmp_path, "--nproc-per-node", "2", path)
+    files = [tmp_path / "rank0", tmp_path / "rank1"]
+    while not all(f.exists() and f.read_text() for f in files):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    pids = [int(f.read_text()) for f in files]
+    process.kill()
+    process.communicate()
+    gone, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], timeout=20)
+    assert alive == []
+
+
+def test_a_full_disk_in_the_evidence_folder_is_told(tmp_path):
+    """The training goes on, what was known is judged, and the report says what is missing."""
+    path = script(
+        tmp_path,
+        """
+        import resource
+        model, optimizer = setup()
+        for number in range(3):
+            step(model, optimizer)
+        if dist.get_rank() == 1:  # no file may grow any more: what a full disk feels like
+            import signal
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+        for number in range(3):
+            step(model, optimizer)
+        dist.destroy_process_group()
+        print("trained", dist.is_initialized())
+        """,
+    )
+    ran = run(tmp_path, "--nproc-per-node", "2", path)
+    assert ran.out.count("trained False") == 2
+    assert ran.document["verdict"] == "held", ran.err
+    assert ran.document["checks"]["gradient-sync"]["exercised"] == 3
+    assert any("rank 1" in note.lower() for note in ran.document["notes"])
+
+
+def test_evidence_is_kept_below_its_limit(tmp_path):
+    """A long run writes no more than --evidence-limit, and is compared to its end, here and there."""
+    path = script(
+        tmp_path,
+        """
+        model, optimizer = setup()
+        for number in range(6000):
+            step(model, optimizer)
+        step(model, optimizer, model.module)
+        dist.destroy_process_group()
+        """,
+    )
+    folder = tmp_path / "evidence"
+    ran = run(tmp_path, "--evidence", folder, "--evidence-limit", "1", "--nproc-per-node", "2", path)
+    assert ran.document["verdict"] in ("held", "violated")
+    sizes = [f.stat().st_size for f in folder.iterdir()]
+    assert sizes
+    assert max(sizes) <= 1 << 20
+    assert ran.document["checks"]["gradient-sync"]["exercised"] > 20
+
+
+def test_leaving_by_os_exit_is_an_ending(tmp_path):
+    """os._exit(0) after the last step is no failure, and what was seen counts."""
+    ran = run(
+        tmp_path,
+        "--nproc-per-node",
+        "2",
+        script(
+            tmp_path,
+            """
+            model, optimizer = setup()
+            for number in range(2):
+                step(model, optimizer)
+            dist.destroy_process_group()
+            os._exit(0)
+            """,
+        ),
+    )
+    assert ran.code == 0, ran.err
+    assert ran.document["checks"]["gradient-sync"]["exercised"] == 2
+
+
+def test_the_sites_own_startup_module_still_runs(tmp_path):
+    """A sitecustomize of the environment is not lost."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import os\nos.environ['SITES_OWN'] = 'yes'\n")
+    path = script(tmp_path, CORRECT_WITH_SITE)
+    ran = run(tmp_path, "--nproc-per-node", "2", path, env={"PYTHONPATH": str(tmp_path / "site")})
+    assert ran.out.count("site's own: yes") == 2
+    assert ran.code == 0
+
+
+CORRECT_WITH_SITE = """
+print("site's own:", os.environ.get("SITES_OWN"))
+model, optimizer = setup()
+step(model, optimizer)
+dist.destroy_process_group()
+"""
+
+
+def test_an_environment_without_ddpcheck_is_left_alone(tmp_path):
+    """An interpreter that cannot import ddpcheck starts as ever."""
+    from ddpcheck.observe import startup
+
+    code = "import sys; print('ddpcheck' in sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", "import sys; sys.path.insert(0, sys.argv[1]); import sitecustomize;" + code,
+         os.path.dirname(startup.__file__)],
+        env={**os.environ, "DDPCHECK_EVIDENCE": str(tmp_path)}, cwd=tmp_path,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == "False"
