@@ -116,6 +116,8 @@ class Started(Record, frozen=True, kw_only=True):
     name: str
     pid: int | None
     site: int
+    library: bool = False
+    """An installed library did it, on behalf of the user's line."""
 
 
 class Lingering(Record, frozen=True, kw_only=True):

@@ -169,8 +169,8 @@ def _lost(world: World, ended: Stop) -> Finding:
     first = ended.lost[0]
     rank = ranks[first.rank]
     call = next((c for c in reversed(rank.of(ev.Call)) if c.at <= first.at and c.of is None), None)
-    others = [one for one in world if one.rank != first.rank and not _came(one, call, first.at)]
-    busy = [one for one in others if not _gone_before(one, first.at)]
+    others = [one for one in world if one.rank != first.rank]
+    busy = [one for one in others if not _came(one, call, first.at) and not _gone_before(one, first.at)]
     if known.is_timeout(first.raised) and busy:
         return _late(world, ended, call, busy)
     gone = [one.rank for one in others if _gone_before(one, first.at)]
@@ -238,7 +238,7 @@ def _came(rank: Rank, call: ev.Call | None, at: float) -> bool:
 
 def _gone_before(rank: Rank, at: float) -> bool:
     """Whether a rank had left, or ended, at a moment; without a record of its end, if it has one now."""
-    ends = [*rank.of(ev.Left), *rank.of(ev.Ended)]
+    ends: list[ev.Record] = [*rank.of(ev.Left), *rank.of(ev.Raised), *rank.of(ev.Ended)]
     return any(end.at < at for end in ends) or (not ends and is_gone(rank))
 
 

@@ -85,21 +85,35 @@ def _running(ended: list[Rank]) -> Iterator[Finding]:
         )
 
 
-def _left(rank: Rank, noun: str) -> list[str]:
+def _left(rank: Rank, noun: str, of_libraries: bool = False) -> list[str]:
+    """What was left, by name; libraries that the script uses may well tidy up after themselves."""
     last = rank.last(ev.Lingering) or rank.last(ev.Ended)
     if last is None:
         return []
+    starts = rank.of(ev.Started)
     if noun == "process":
-        return last.children
-    return [name for name in last.threads if not name.startswith(_POOLS)]
+        known = {s.pid: s for s in starts if s.kind == "process"}
+        found = [(name, known.get(_pid(name))) for name in last.children]
+        return [
+            f"{start.name} (pid {start.pid})" if start is not None else name
+            for name, start in found
+            if of_libraries or start is None or not start.library
+        ]
+    others = set() if of_libraries else {s.name for s in starts if s.kind == "thread" and s.library}
+    return [name for name in last.threads if not name.startswith(_POOLS) and name not in others]
+
+
+def _pid(name: str) -> int | None:
+    pid = name.partition(":")[0]
+    return int(pid) if pid.isdigit() else None
 
 
 def _started(rank: Rank, left: list[str]) -> CallSite | None:
     """The line that has started one of these."""
-    pids = {int(pid) for name in left if (pid := name.partition(":")[0]).isdigit()}
-    for started in rank.of(ev.Started):
-        if started.pid in pids if started.kind == "process" else started.name in left:
-            return rank.where(started.site)
+    for start in rank.of(ev.Started):
+        name = f"{start.name} (pid {start.pid})" if start.kind == "process" else start.name
+        if name in left:
+            return rank.where(start.site)
     return None
 
 
@@ -110,7 +124,7 @@ def _never_left(world: World) -> Iterator[Finding]:
     for rank in world:
         if not _was_killed(rank) or rank.of(ev.Raised):
             continue
-        left = [*_left(rank, "process"), *_left(rank, "thread")]
+        left = [*_left(rank, "process", True), *_left(rank, "thread", True)]
         last, pulse = rank.last(ev.Ended), rank.last(ev.Pulse)
         over = rank.last(ev.Lingering) is not None or (last is not None and last.how == "exit")
         if over and left:

@@ -20,6 +20,8 @@ PAIRWISE = SENDS | RECEIVES
 """Between two ranks: counted by partner, and not with the collectives of the group."""
 WAIT = "wait"
 """``Work.wait()`` of an asynchronous call."""
+NEW_GROUP = "new_group"
+"""All ranks make a group alike, and need not wait for each other."""
 UNFINISHED = "ddp-unfinished"
 """A backward is over, and DDP has not reduced everything: other ranks' reduction of this number still lacks one."""
 
@@ -130,7 +132,7 @@ class Order:
         calls = rank.of(ev.Call)
         waits = {call.of: float(call.n) for call in reversed(calls) if call.op == WAIT}
         for call in calls:
-            if call.op in (WAIT, UNFINISHED) or call.joined or call.group == "?":
+            if call.op in (WAIT, UNFINISHED, NEW_GROUP) or call.joined or call.group == "?":
                 continue
             past = float(call.n) if call.waits else waits.get(call.n, math.inf)
             if call.op not in PAIRWISE:

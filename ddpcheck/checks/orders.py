@@ -147,7 +147,10 @@ def _dataset_shuffles(passes: Sequence[Pass]) -> bool:
         for sample in one.samples:
             if sample.place is None or sample.print_ is None:
                 continue
-            before = known.setdefault(sample.place, (sample.print_, sample.label))
+            before = known.get(sample.place)
+            if before is None:
+                known[sample.place] = (sample.print_, sample.label)
+                continue
             same = before[0] == sample.print_ or (before[1] is not None and before[1] == sample.label)
             equal += same
             changed += not same

@@ -19,6 +19,9 @@ WIDTH = 8
 
 ABSENT = bytes(WIDTH)
 
+MOST = 100_000
+"""The samples of a pass that are compared with those of other ranks."""
+
 
 class Sample(NamedTuple):
     """One sample: its index, and the fingerprints of its content and of its label, as far as they are known."""
@@ -39,6 +42,8 @@ class Pass:
         self.batches: list[ev.Batch] = []
         self.collectives = 0
         """Calls between its batches."""
+        self.every = 1
+        """Of a long pass, one sample in so many is looked at: the same ones on all ranks."""
 
     @property
     def where(self) -> CallSite | None:
@@ -78,13 +83,20 @@ class Pass:
             for place in range(number):
                 print_ = prints[place] if len(prints) == number else None
                 label = labels[place] if len(labels) == number else None
-                found.append(Sample(indices[place] if len(indices) == number else None, print_, label))
+                index = indices[place] if len(indices) == number else None
+                if self.every == 1 or _chosen(index, print_, self.every):
+                    found.append(Sample(index, print_, label))
         return found
 
     @property
     def whole(self) -> bool:
         """Every sample is known by its index or content."""
         return self.exhausted and self.ended is not None and len(self.samples) == self.ended.samples
+
+
+def _chosen(index: int | None, print_: bytes | None, every: int) -> bool:
+    number = index if index is not None else int.from_bytes(print_ or b"", "little")
+    return number % every == 0
 
 
 def _cut(prints: bytes) -> list[bytes | None]:
@@ -99,11 +111,15 @@ class Line:
     through them, and the order of their first use there.
     """
 
-    def __init__(self, passes: dict[int, list[Pass]], training: bool) -> None:
+    def __init__(self, passes: dict[int, list[Pass]]) -> None:
         self.passes = passes
         """By rank."""
-        self.training = training
+        self.training = _trained([one for ones in passes.values() for one in ones])
         """There were backward() calls between the batches."""
+        longest = max((sum(b.samples for b in one.batches) for ps in passes.values() for one in ps), default=0)
+        for ones in passes.values():
+            for one in ones:
+                one.every = 1 << (longest // MOST).bit_length()
 
     @property
     def ranks(self) -> list[int]:
@@ -149,32 +165,21 @@ def passes_of(rank: Rank) -> list[Pass]:
 
 def lines(world: World, every: Sequence[Sequence[Pass]]) -> list[Line]:
     """All loops over loaders that at least one rank has gone through; ``every`` holds the passes of each rank."""
-    by_key: dict[tuple[str, str, bool, int], dict[int, list[Pass]]] = defaultdict(dict)
+    by_key: dict[tuple[str, str, int], dict[int, list[Pass]]] = defaultdict(dict)
     for rank, passes in zip(world, every, strict=True):
-        order: dict[tuple[str, str, bool], dict[int, int]] = defaultdict(dict)
-        trained = _trained(passes)
+        order: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
         for one in passes:
             made = rank.where(one.loader.site) if one.loader is not None else None
-            key = (str(made), str(one.where), (one.begun.loader, one.begun.site) in trained)
+            key = (str(made), str(one.where))
             place = order[key].setdefault(one.begun.loader, len(order[key]))
-            by_key[key[0], key[1], key[2], place].setdefault(rank.rank, []).append(one)
-    return [Line(passes, key[2]) for key, passes in by_key.items()]
+            by_key[key[0], key[1], place].setdefault(rank.rank, []).append(one)
+    return [Line(passes) for passes in by_key.values()]
 
 
-def _trained(passes: Sequence[Pass]) -> set[tuple[int, int]]:
-    """The loaders, and lines that go through them, whose batches are trained with.
-
-    A pass of which too little is known counts by whether gradients were enabled.
-    """
-    told = defaultdict(list)
-    for one in passes:
-        told[one.begun.loader, one.begun.site].append(one)
-    return {
-        key
-        for key, ones in told.items()
-        if any(one.backwards for one in ones)
-        or (all(one.ended is None and one.taken <= 1 for one in ones) and any(one.begun.grad for one in ones))
-    }
+def _trained(passes: Sequence[Pass]) -> bool:
+    """Whether a model is trained with these batches; where too little is known, by whether gradients were enabled."""
+    known = any(one.ended is not None and one.taken or one.taken > 1 for one in passes)
+    return any(one.backwards for one in passes) or (not known and any(one.begun.grad for one in passes))
 
 
 def data_groups(world: World) -> tuple[list[list[int]], bool]:

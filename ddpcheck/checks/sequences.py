@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.order import PAIRWISE, UNFINISHED, WAIT, members
+from ddpcheck.checks.order import PAIRWISE, TO_ONE, UNFINISHED, WAIT, members
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.model import CallSite, Struct
 from ddpcheck.wording import count
@@ -190,13 +190,18 @@ def visits(rank: Rank, where: CallSite | None, before: float) -> int:
 # --- told
 
 
+def _way(call: ev.Call) -> str:
+    return "to" if call.op in TO_ONE else "from"
+
+
 def told(world: World, parting: Parting) -> str:
     """What each rank does at the parting, in words."""
     parts = []
     for rank in world:
         call = parting.calls.get(rank.rank)
         if call is not None:
-            parts.append(f"rank {rank.rank} calls {name(call)}{place(rank, call)}")
+            way = f" {_way(call)} rank {call.peer}" if parting.kind == "peer" and call.peer is not None else ""
+            parts.append(f"rank {rank.rank} calls {name(call)}{way}{place(rank, call)}")
         elif rank.rank in parting.odd:
             parts.append(f"rank {rank.rank} makes no further call")
     return "; ".join(parts)

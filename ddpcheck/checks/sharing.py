@@ -18,6 +18,8 @@ CHECK = "shard-partition"
 SOME = 0.12
 """The part of the samples that may come twice where no sampler of torch's says how it evens the ranks out."""
 NEARLY_ALL = 0.9
+ROUNDS = 8
+"""How many passes that every rank has been through are compared."""
 AT_LEAST = 4
 """Samples; fewer that are equal may be so by chance."""
 
@@ -46,11 +48,14 @@ def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) ->
     there = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
     if len(there) < 2:
         return 0, []
-    identity = identity_of([one for passes in there.values() for one in passes])
+    looked = [[one for one in passes if one.samples][:ROUNDS] for passes in there.values()]
+    identity = identity_of([one for passes in looked for one in passes])
     exercised = 0
     overlaps: list[Overlap] = []
     gap: Finding | None = None
     for number, passes in line.rounds():
+        if exercised == ROUNDS:
+            break
         shared = {rank: one for rank, one in passes.items() if rank in there and one.samples}
         if len(shared) < 2:
             continue
@@ -74,7 +79,7 @@ def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) ->
 
 
 def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Overlap | None:
-    by_index = identity.same and all(s.place is not None for one in passes.values() for s in one.samples)
+    by_index = _by_index(passes, identity)
     stands: Callable[[Sample], Hashable | None] = (lambda s: s.place) if by_index else (lambda s: s.print_)
     draw: Draw = {
         rank: [key for s in one.samples if (key := stands(s)) is not None] for rank, one in sorted(passes.items())
@@ -103,6 +108,16 @@ def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Ove
     if not wrong:
         return None
     return _told(number, passes, epoch, {key for key, n in seen.items() if n > 1}, surplus, padding or 0, by_index)
+
+
+def _by_index(passes: Mapping[int, Pass], identity: Identity) -> bool:
+    """Whether indices stand for samples: the datasets are seen to be one, or are taken for one by their samplers."""
+    if not all(s.place is not None for one in passes.values() for s in one.samples):
+        return False
+    if identity.same or identity.different:
+        return identity.same
+    blind = identity.random or not any(s.print_ for one in passes.values() for s in one.samples)
+    return blind and all(one.loader is not None and one.loader.distributed for one in passes.values())
 
 
 def _told(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.order import FROM_ONE, PAIRWISE, RECEIVES, TO_ONE, UNFINISHED, WAIT, members, source
+from ddpcheck.checks.order import FROM_ONE, NEW_GROUP, PAIRWISE, RECEIVES, TO_ONE, UNFINISHED, WAIT, members, source
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.model import Struct
 
@@ -46,16 +46,17 @@ class Stuck(Struct, frozen=True, kw_only=True):
 def waiting(rank: Rank, now: float | None = None) -> Wait | None:
     """The call in which a rank waits, by the last that is known of it; with a clock, only if it has for a while."""
     pulse: ev.Pulse | None = None
+    latest = 0
     for record in reversed(rank.process.records):
         if isinstance(record, ev.Pulse):
-            pulse = pulse or record
-            if pulse.pending is None:
-                return None
-        elif pulse is not None and record.n <= (pulse.pending or 0):
+            pulse = record
             break
-        elif not _beside(record):
-            return None
-    if pulse is None or pulse.pending is None or not rank.start <= pulse.pending < rank.end:
+        if not _beside(record):
+            latest = max(latest, record.n)
+    # A call may be written down late: what is newer is told by its number, and not by its place.
+    if pulse is None or pulse.pending is None or latest > pulse.pending:
+        return None
+    if not rank.start <= pulse.pending < rank.end:
         return None
     if now is not None and 0 <= now - pulse.at < SETTLED:
         return None
@@ -87,7 +88,7 @@ def lacking(world: World, ranks: dict[int, Rank], wait: Wait) -> Wait:
         others = [call.peer] if call.peer is not None else [r for r in range(world.world_size) if r != wait.rank]
         lacks = [r for r in others if r not in ranks or not _answered(ranks[r], wait.rank, call)]
         return _with(wait, lacks, call.peer is not None)
-    present = [r for r in members(call.group, world.world_size) if r != wait.rank]
+    present = [r for r in _taking_part(world, call) if r != wait.rank]
     lacks = [r for r in present if r not in ranks or not _came(ranks[r], call)]
     one = source(call, members(call.group, world.world_size))
     if one != wait.rank and (call.op in FROM_ONE or call.op in TO_ONE):
@@ -96,6 +97,12 @@ def lacking(world: World, ranks: dict[int, Rank], wait: Wait) -> Wait:
     if call.op in FROM_ONE:
         return _with(wait, lacks, False)
     return _with(wait, lacks, True)
+
+
+def _taking_part(world: World, call: ev.Call) -> Sequence[int]:
+    """The ranks that a call takes; making a group takes those that are to be in it."""
+    ranks = call.detail.removeprefix("ranks ").split(",") if call.op == NEW_GROUP else [""]
+    return [int(r) for r in ranks] if all(r.isdigit() for r in ranks) else members(call.group, world.world_size)
 
 
 def _with(wait: Wait, lacks: Iterable[int], every: bool) -> Wait:

@@ -83,8 +83,8 @@ class Ledger:
                 last.append(self._tail.popleft())
             except IndexError:  # the other thread was quicker
                 break
-        left = int((self._room - self._used) / 100)
-        for call in last[-min(most, max(left, 1)) :]:
+        room = min(most, int((self._room - self._used) / 100))
+        for call in last[max(0, len(last) - room) :] if room > 0 else ():
             self._write(call)
 
 

@@ -20,7 +20,7 @@ ABSENT = bytes(8)
 """The fingerprint of a sample that was not looked at."""
 GRACE = 0.1
 """Seconds that fingerprints may cost in any case, and once more each time that their number has been halved."""
-SHARE = 0.01
+SHARE = 0.005
 """The part of the time that they may cost beyond that."""
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import psutil
 
 from ddpcheck.evidence import NO_SITE, Lingering, Started
-from ddpcheck.observe import paths, recorder, sites
+from ddpcheck.observe import paths, recorder
 from ddpcheck.observe.patching import around
 
 MOST = 500
@@ -34,19 +34,21 @@ def watch() -> None:
     around(subprocess.Popen, "__init__", _around_popen)
 
 
-def _note(kind: Literal["thread", "process"], name: str, pid: int | None, site: int) -> None:
+def _note(kind: Literal["thread", "process"], name: str, pid: int | None) -> int:
+    """Write a start down; the line that it comes from."""
     global _told
     writer = recorder.current()
+    site, library = paths.users_line_through()
     if writer is not None and site != NO_SITE and _told < MOST:
         _told += 1
-        writer.write(Started(**writer.next(), kind=kind, name=name[:80], pid=pid, site=site))
+        writer.write(Started(**writer.next(), kind=kind, name=name[:80], pid=pid, site=site, library=library))
+    return site
 
 
 def _around_thread(original: Any) -> Any:
     def start(self: Any) -> Any:
         if recorder.current() is not None and not self.daemon:
-            self._ddpcheck_started_at = site = paths.users_line()
-            _note("thread", self.name, None, site)
+            self._ddpcheck_started_at = _note("thread", self.name, None)
         return original(self)
 
     return start
@@ -55,7 +57,8 @@ def _around_thread(original: Any) -> Any:
 def _around_process(original: Any) -> Any:
     def start(self: Any) -> Any:
         result = original(self)
-        _note("process", self.name, self.pid, paths.users_line())
+        if not self.daemon:
+            _note("process", self.name, self.pid)
         return result
 
     return start
@@ -64,8 +67,8 @@ def _around_process(original: Any) -> Any:
 def _around_popen(original: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        name = args[0] if args else kwargs.get("args", "")
-        _note("process", name if isinstance(name, str) else str(list(name))[:80], self.pid, sites.here())
+        command = args[0] if args else kwargs.get("args", "")
+        _note("process", command if isinstance(command, str) else " ".join(map(str, command)), self.pid)
 
     return __init__
 

@@ -71,7 +71,7 @@ def test_a_child_and_a_thread():
     ]
     thread, process = ask(records, [ended()]).findings
     assert (thread.severity, thread.ranks, thread.where, thread.subject) == ("warning", (0,), at(14), "logger")
-    assert (process.severity, process.where, process.subject) == ("warning", at(12), "77: python train.py")
+    assert (process.severity, process.where, process.subject) == ("warning", at(12), "Process-1 (pid 77)")
 
 
 def lingering(*threads, children=()):
@@ -83,6 +83,9 @@ def test_what_was_waited_for():
     records = [started("process", "Process-1", 12, pid=77), lingering(children=["77: python train.py"]), ended()]
     (finding,) = ask(records, [lingering(), ended()]).findings
     assert (finding.severity, finding.ranks, finding.where) == ("warning", (0,), at(12))
+    # A library tidies up by itself.
+    records = [(start, fields | {"library": True}) for start, fields in records[:1]] + records[1:]
+    assert ask(records, []).findings == ()
     # A daemon is no leftover.
     assert ask([lingering(), ended(children=["78: python worker.py"])], []).findings == ()
 
@@ -91,7 +94,11 @@ def test_what_was_waited_for():
     ("records", "where", "subject"),
     [
         ([started("thread", "logger", 14), LEFT, lingering("logger")], at(14), "logger"),
-        ([started("process", "Process-1", 12, pid=77), LEFT, ended(children=["77: python"])], at(12), "77: python"),
+        (
+            [started("process", "Process-1", 12, pid=77), LEFT, ended(children=["77: python"])],
+            at(12),
+            "Process-1 (pid 77)",
+        ),
         ([LEFT, pulse("_shutdown")], None, "a thread or a process of its own"),
     ],
 )

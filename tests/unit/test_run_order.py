@@ -30,7 +30,7 @@ def two(ours, theirs):
 
 
 @pytest.mark.parametrize(
-    "op", ["barrier", "all_reduce", "all_gather_object", "reduce_scatter", "all_to_all", "ddp-gradients", "new_group"]
+    "op", ["barrier", "all_reduce", "all_gather_object", "reduce_scatter", "all_to_all", "ddp-gradients", "join"]
 )
 def test_calls_in_which_all_wait_order_both_ways(op):
     """What is before such a call on any rank is before what is behind it on every other."""
@@ -87,6 +87,11 @@ def test_an_asynchronous_call_that_nobody_waits_for_is_only_sent():
 def test_calls_within_join_order_nothing():
     """There a rank need not do what the others do."""
     assert not two(call(1, 5, joined=True), call(1, 5, joined=True)).enforced(0, 2, 1, 4)
+
+
+def test_making_a_group_orders_nothing():
+    """torch lets a rank go on before the others have come."""
+    assert not two(call(1, 5, "new_group"), call(1, 5, "new_group")).enforced(0, 2, 1, 4)
 
 
 def test_calls_of_unknown_groups_order_nothing():

@@ -1,0 +1,190 @@
+"""The judge of rng-independence, over random states written by hand."""
+
+from __future__ import annotations
+
+import math
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.streams import judge
+from ddpcheck.checks.world import Process
+from tests.unit.loaded import STREAM, drawn, loader, through
+from tests.unit.written import ended, rank, world, wrapped
+
+SEEDED = {"seeded": 7, "seed": "42"}
+
+
+def judged(*ranks, lines=None):
+    (found,) = judge(world(*[[wrapped(5), *own, ended()] for own in ranks], lines=lines))
+    return found
+
+
+def found(*ranks, lines=None):
+    (finding,) = judged(*ranks, lines=lines).findings
+    return finding
+
+
+def forwards(*states, **more):
+    return [drawn(state, number=number, **more) for number, state in enumerate(states)]
+
+
+# --- forwards
+
+
+def test_streams_that_differ_hold():
+    """Each forward that several ranks drew in counts."""
+    verdict = judged(forwards("a", "b"), forwards("c", "d"))
+    assert (verdict.exercised, verdict.findings) == (2, ())
+
+
+def test_nothing_random_is_not_exercised():
+    """A net without dropout draws nothing."""
+    assert judged([], []).skipped_because == "nothing random was drawn in a forward, or while samples were fetched"
+
+
+def test_the_same_dropout_on_all_ranks():
+    """It is told at the forward where no line is known to have seeded."""
+    finding = found(forwards("a", "b"), forwards("a", "b"))
+    assert (finding.severity, finding.ranks, finding.where.line) == ("error", (0, 1), 30)
+    assert finding.found == (
+        "the same state of torch's random numbers on ranks 0 and 1 at the start of 2 of the 2 forwards compared that "
+        "drew from it: what dropout leaves out is the same on them"
+    )
+    assert finding.links == ("wrapper 0",)
+
+
+def test_the_line_that_seeded_is_told():
+    """All ranks have the same seed from one line."""
+    finding = found(forwards("a", "b", **SEEDED), forwards("a", "b", **SEEDED))
+    assert (finding.where.line, finding.proof[0][1].line) == (7, 30)
+    assert finding.cause == "the seed that is set at train.py:7 does not depend on the rank"
+
+
+def test_a_line_that_seeded_apart_is_not_told():
+    """Streams were seeded with the rank, and brought together by other means."""
+    mine, yours = {"seeded": 7, "seed": "1"}, {"seeded": 7, "seed": "2"}
+    finding = found(forwards("a", "b", **mine), forwards("a", "b", **yours))
+    assert finding.where.line == 30
+    assert finding.cause == "their generators were synchronised, or never seeded apart"
+
+
+def test_a_state_that_is_restored():
+    """One rank's state on all of them, from a checkpoint."""
+    lines = {7: "torch.set_rng_state(state)"}
+    finding = found(*[forwards(r, f"{r}b", "c", "d", **SEEDED) for r in range(2)], lines=lines)
+    assert finding.cause == "the random state of one rank was restored on all of them"
+    assert finding.advice == "Save the random state of every rank, and let each restore its own."
+
+
+def test_once_is_a_rehearsal():
+    """One forward of several that is alike may be one before the seeds."""
+    assert judged(forwards("a", "b", "c"), forwards("a", "x", "y")).findings == ()
+
+
+def test_groups_of_ranks_that_are_alike():
+    """Two of four are wrong already, and all such groups are told."""
+    finding = found(*[forwards(*states) for states in ("ab", "ab", "cd", "cd")])
+    assert "on ranks 0 and 1 and on ranks 2 and 3 at the start of 2 of the 2 forwards" in finding.found
+
+
+def test_ranks_of_one_model_may_draw_alike():
+    """Ranks outside of each other's DDP group hold parts of one model."""
+    ranks = [[wrapped(5, group=f"{r % 2},{r % 2 + 2}#1"), *forwards(*"ab" if r < 2 else "cd")] for r in range(4)]
+    (verdict,) = judge(world(*ranks))
+    assert (verdict.exercised, verdict.findings) == (4, ())
+
+
+# --- fetches
+
+
+def fetched(states, number=0, **more):
+    return [drawn(state, "fetch", place, pass_=number, **more) for place, state in enumerate(states)]
+
+
+def epochs(*states, base_seeds=(None, None, None), **more):
+    """Training passes, with the states that their fetches drew from."""
+    return [
+        made
+        for number, drew in enumerate(states)
+        for made in [*through(range(8), number, base_seed=base_seeds[number]), *fetched(drew, number, **more)]
+    ]
+
+
+def test_augmentation_that_differs_holds():
+    """On each rank, and in each epoch."""
+    assert judged([loader(), *epochs("ab", "cd")], [loader(), *epochs("ef", "gh")]).findings == ()
+
+
+def test_the_same_augmentation_on_all_ranks():
+    """It is told at the line that makes the loader where no line is known to have seeded."""
+    finding = found([loader(), *epochs("ab")], [loader(), *epochs("ab")])
+    assert (finding.where.line, finding.links) == (10, ("loader 0",))
+    assert "where samples were fetched: the same augmentation" in finding.found
+
+
+def test_the_same_augmentation_in_every_epoch():
+    """Workers that are seeded anew with the same number."""
+    own = {"seeded": 8, "seed": "5", "worker": 0}
+    finding = found([loader(), *epochs("ab", "ab", **own)], [loader(), *epochs("cd", "cd", **own)])
+    assert finding.expected == "random numbers that are others in every epoch"
+    assert finding.where.line == 8
+    assert "initial_seed" in finding.advice
+
+
+def test_alike_on_ranks_and_in_epochs_is_one_finding():
+    """A worker's seed that is its number alone."""
+    own = {"seeded": 8, "seed": "0", "worker": 0}
+    finding = found(*[[loader(), *epochs("ab", "ab", **own)]] * 2)
+    assert finding.found.endswith("by the loader's workers, and again in every epoch: the same augmentation on them")
+
+
+def test_dropout_and_augmentation_of_one_seed_are_one_finding():
+    """The line that seeds both is told once."""
+    own = [loader(), *epochs("ab", **SEEDED), *forwards("x", "y", **SEEDED)]
+    finding = found(own, own)
+    assert (finding.where.line, finding.links) == (7, ("wrapper 0", "loader 0"))
+
+
+def test_several_seeds_of_a_worker_are_told_at_the_loader():
+    """One function seeds torch, numpy and random, each at its line."""
+    own = [
+        loader(),
+        *epochs("ab", seeded=8, seed="5", worker=0),
+        *fetched("cd", kind="numpy", seeded=9, seed="6", worker=0),
+    ]
+    finding = found(own, own)
+    assert (finding.where.line, [site.line for _, site in finding.proof]) == (10, [9, 8])
+    assert finding.subject == "numpy's and torch's random state"
+
+
+def test_evaluation_may_be_alike():
+    """Only what is trained with has to differ."""
+    own = [loader(), *through(range(8), trained=False, grad=False), *fetched("ab")]
+    assert judged(own, own).findings == ()
+
+
+def test_a_stream_may_draw_its_order():
+    """Before its first sample, a stream may shuffle its files, and all ranks have to do so alike."""
+    own = [loader(**STREAM), *through(None, contents=range(8)), *fetched("a")]
+    assert (judged(own, own).exercised, judged(own, own).findings) == (0, ())
+
+
+def test_workers_write_for_their_rank():
+    """A worker that was started afresh is known by its base seed; the line that seeded the rank is told."""
+    ranks = []
+    for number in range(2):
+        own = [wrapped(5), loader(), *through(range(8), base_seed=77, seeded=7, seed="3"), ended()]
+        made = rank(number, own)
+        worker = Process("w")
+        worker.add([
+            kind(n=n, at=0.0, **{**fields, "loader": None, "worker": 0, "base_seed": 77, "site": 0})
+            for n, (kind, fields) in enumerate(fetched("ab"))
+        ])  # fmt: skip
+        made.workers.append(worker)
+        ranks.append(made)
+    over = world([], [])
+    over.ranks = tuple(ranks)
+    (verdict,) = judge(over)
+    (finding,) = verdict.findings
+    assert finding.where.line == 7
+    assert math.isfinite(verdict.exercised)
+    assert isinstance(worker.of(ev.Stream)[0], ev.Stream)
