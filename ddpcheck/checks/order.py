@@ -132,7 +132,7 @@ class Order:
         calls = rank.of(ev.Call)
         waits = {call.of: float(call.n) for call in reversed(calls) if call.op == WAIT}
         for call in calls:
-            if call.op in (WAIT, UNFINISHED, NEW_GROUP) or call.joined or call.group == "?":
+            if call.op in (WAIT, UNFINISHED) or call.joined or call.group == "?":
                 continue
             past = float(call.n) if call.waits else waits.get(call.n, math.inf)
             if call.op not in PAIRWISE:
@@ -156,6 +156,8 @@ class Order:
         for number in sorted(set().union(*(ranks[r].calls for r in present))):
             here = [r for r in present if number in ranks[r].calls]
             calls = {r: ranks[r].calls[number] for r in here}
+            if any(call.op == NEW_GROUP for call in calls.values()):
+                continue
             past = {r: ranks[r].past[number] for r in here}
             first = calls[here[0]]
             if first.op in FROM_ONE or first.op in TO_ONE:

@@ -178,7 +178,7 @@ def lines(world: World, every: Sequence[Sequence[Pass]]) -> list[Line]:
 
 def _trained(passes: Sequence[Pass]) -> bool:
     """Whether a model is trained with these batches; where too little is known, by whether gradients were enabled."""
-    known = any(one.ended is not None and one.taken or one.taken > 1 for one in passes)
+    known = any((one.ended is not None and one.taken) or one.taken > 1 for one in passes)
     return any(one.backwards for one in passes) or (not known and any(one.begun.grad for one in passes))
 
 

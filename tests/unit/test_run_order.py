@@ -90,8 +90,10 @@ def test_calls_within_join_order_nothing():
 
 
 def test_making_a_group_orders_nothing():
-    """torch lets a rank go on before the others have come."""
-    assert not two(call(1, 5, "new_group"), call(1, 5, "new_group")).enforced(0, 2, 1, 4)
+    """torch lets a rank go on before the others have come; its number is no gap."""
+    own = [call(1, 5), something(), call(2, 5, "new_group"), something(), call(3, 5)]
+    assert not order(own, own).enforced(0, 3, 1, 5)
+    assert order(own, own).enforced(0, 3, 1, 7)
 
 
 def test_calls_of_unknown_groups_order_nothing():
