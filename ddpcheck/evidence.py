@@ -196,6 +196,8 @@ class Call(Record, frozen=True, kw_only=True):
     """Inside of ``with model.join():``; such calls have no number of their own."""
     of: int | None = None
     """Of a ``wait``: the ``n`` of the asynchronous call that it waits for."""
+    thread: str = ""
+    """The thread, where it was not the main one."""
 
 
 class Groups(Record, frozen=True, kw_only=True):

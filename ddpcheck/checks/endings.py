@@ -195,7 +195,7 @@ def _late(world: World, ended: Stop, call: ev.Call | None, busy: Sequence[Rank])
     rank = next(rank for rank in world if rank.rank == first.rank)
     at = {one.rank: _place_at(one, first.at) for one in busy}
     told = "; ".join(
-        f"rank {r} was then at {where.file}:{where.line}, in {doing}()" if where else f"rank {r} was at work elsewhere"
+        f"rank {r} was then at {where.file}:{where.line}, in {doing}" if where else f"rank {r} was at work elsewhere"
         for r, (where, doing) in at.items()
     )
     given = rank.joined.timeout
@@ -247,4 +247,5 @@ def _place_at(rank: Rank, at: float) -> tuple[CallSite | None, str]:
     before = [pulse for pulse in rank.of(ev.Pulse) if pulse.at <= at]
     if not before:
         return None, ""
-    return rank.where(before[-1].site), before[-1].doing
+    doing = before[-1].doing
+    return rank.where(before[-1].site), doing if doing.startswith("<") else f"{doing}()"

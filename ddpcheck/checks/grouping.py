@@ -15,7 +15,7 @@ FOLLOWS: dict[str, tuple[str, ...]] = {
     "device-placement": STOPPED,
     "checkpoint-load-complete": (*STATE, *STOPPED),
     "checkpoint-single-writer": ("checkpoint-read-after-write", "checkpoint-atomic-save", *STOPPED),
-    "checkpoint-read-after-write": ("checkpoint-single-writer", *STOPPED),
+    "checkpoint-read-after-write": ("checkpoint-single-writer", "checkpoint-load-complete", *STATE, *STOPPED),
     "process-hygiene": (*STATE, *STOPPED),
     "shard-partition": ("batch-count", "epoch-reshuffle", *STOPPED),
     "batch-count": ("collective-order", *STATE, *STOPPED),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.identity import Identity, identity_of
 from ddpcheck.checks.passes import Line, Pass, Sample
-from ddpcheck.checks.sharing_told import Loaders, advice, cause, loops, place, sampler_cause, subject
+from ddpcheck.checks.sharing_told import UNAWARE, Loaders, advice, cause, loops, place, sampler_cause, subject
 from ddpcheck.checks.world import World
 from ddpcheck.model import Finding, Struct
 from ddpcheck.wording import count, ranks_text
@@ -102,9 +102,9 @@ def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Ove
         wrong = surplus > padding + chance and (by_index or surplus >= AT_LEAST)
     else:
         read = sum(map(len, epoch.values()))
-        batch = max((b.samples for one in passes.values() for b in one.batches), default=0)
-        allowed = max((len(epoch) - 1) * batch, SOME * read) + _evening(read, loaders, batch)
-        wrong = surplus >= AT_LEAST and (surplus > allowed + chance or surplus >= max(NEARLY_ALL * possible, chance))
+        allowed = _allowed(passes, read, by_index)
+        nearly_all = surplus >= max(NEARLY_ALL * possible, chance) and possible >= max(2 * AT_LEAST, read / 4)
+        wrong = surplus >= AT_LEAST and (surplus > allowed + chance or nearly_all)
     if not wrong:
         return None
     return _told(number, passes, epoch, {key for key, n in seen.items() if n > 1}, surplus, padding or 0, by_index)
@@ -182,6 +182,16 @@ def _padding(passes: Mapping[int, Pass]) -> int | None:
     ):
         return None
     return 0 if first.sampler_drops or first.size is None else -first.size % len(loaders)
+
+
+def _allowed(passes: Mapping[int, Pass], read: int, by_index: bool) -> float:
+    """How many samples may come twice where no sampler of torch's says how it evens the ranks out."""
+    loaders = [one.loader for one in passes.values()]
+    if by_index and all(one is not None and one.sampler in UNAWARE for one in loaders):
+        return SOME / 3 * read  # torch's own, that know of no ranks, even nothing out
+    batch = max((b.samples for one in passes.values() for b in one.batches), default=0)
+    part = SOME if all(one.exhausted for one in passes.values()) and None not in loaders else 2 * SOME
+    return max((len(passes) - 1) * batch, part * read) + _evening(read, loaders, batch)
 
 
 def _evening(read: int, loaders: Sequence[ev.Loader | None], batch: int) -> float:

@@ -13,6 +13,9 @@ from ddpcheck.wording import listing
 
 NEARLY_ALL = 0.9
 
+UNAWARE = ("RandomSampler", "SequentialSampler")
+"""Samplers of torch's that know nothing of ranks."""
+
 Loaders = Mapping[int, ev.Loader | None]
 """By rank."""
 
@@ -72,7 +75,7 @@ def _wrong_shards(world: World, loaders: Mapping[int, ev.Loader]) -> str:
 def _covers(passes: Mapping[int, Pass], loaders: Mapping[int, ev.Loader]) -> bool:
     """Whether each rank goes through all of its dataset."""
     return any(
-        loader.sampler in ("RandomSampler", "SequentialSampler")
+        loader.sampler in UNAWARE
         or (loader.size and len({s.place for s in passes[rank].samples}) >= NEARLY_ALL * loader.size)
         for rank, loader in loaders.items()
         if rank in passes

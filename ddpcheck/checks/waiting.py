@@ -19,7 +19,9 @@ def certain(world: World, now: float) -> Stuck | None:
     waits = all_waits(world, now)
     if not waits:
         return None
-    return stuck(world, waits, [rank.rank for rank in world if at_its_end(rank, live=True)])
+    found = stuck(world, waits, [rank.rank for rank in world if at_its_end(rank, live=True)])
+    # What the main thread waits for, another thread may bring.
+    return None if found is None or any(call.thread for rank in world for call in rank.process.of(ev.Call)) else found
 
 
 def judge(world: World) -> Iterable[Judged]:
@@ -53,8 +55,7 @@ def _finding(world: World, ended: Stop) -> Finding:
         found += f". Here their calls part, {sequences.before(parting)}"
     elif parting is not None:
         found += f". The ranks' calls part {sequences.before(parting)}: {sequences.told(world, parting)}"
-    elif (last := _last_common(world, waits)) is not None:
-        found += f". The last that all have made is {last}"
+    found += _before(ranks, waits.values())
     subject, links = _subject(parting, waits)
     return Finding(
         check="no-hang",
@@ -86,7 +87,7 @@ def _subject(parting: Parting | None, waits: dict[int, Wait]) -> tuple[str, tupl
 
 
 def _waits(ranks: dict[int, Rank], waits: Iterable[Wait]) -> list[str]:
-    """What each rank waits in, at which line, for whom, and what it did before; ranks that do the same together."""
+    """What each rank waits in, at which line, and whom for; ranks that do the same together."""
     texts: dict[str, list[int]] = {}
     for wait in waits:
         rank = ranks[wait.rank]
@@ -94,9 +95,18 @@ def _waits(ranks: dict[int, Rank], waits: Iterable[Wait]) -> list[str]:
         text = f"in {name(wait.call)}" + (f" at {where.file}:{where.line}" if where else "")
         if wait.lacking:
             text += f" for {ranks_text(wait.lacking)}"
-        previous = _previous(rank, wait.call)
-        texts.setdefault(f"{text} (before it: {previous})" if previous else text, []).append(wait.rank)
+        texts.setdefault(text, []).append(wait.rank)
     return [f"{ranks_text(who)} {'waits' if len(who) == 1 else 'wait'} {text}" for text, who in texts.items()]
+
+
+def _before(ranks: dict[int, Rank], waits: Iterable[Wait]) -> str:
+    """The calls that the waiting ranks have made last."""
+    texts: dict[str, list[int]] = {}
+    for wait in waits:
+        if previous := _previous(ranks[wait.rank], wait.call):
+            texts.setdefault(previous, []).append(wait.rank)
+    told = [f"{ranks_text(who)} made {text}" for text, who in texts.items()]
+    return f". Before that, {'; '.join(told)}" if told else ""
 
 
 def _previous(rank: Rank, call: ev.Call) -> str:
@@ -117,7 +127,8 @@ def _else(rank: Rank) -> str:
     where = rank.where(pulse.site) if pulse is not None else None
     if pulse is None or where is None:
         return f"rank {rank.rank} is at work elsewhere"
-    return f"rank {rank.rank} is at {where.file}:{where.line}, in {pulse.doing}()"
+    inside = f", in {pulse.doing}()" if pulse.doing and not pulse.doing.startswith("<") else ""
+    return f"rank {rank.rank} is at {where.file}:{where.line}{inside}"
 
 
 def _where(ranks: dict[int, Rank], ended: Stop, odd: tuple[int, ...], others: list[Rank]) -> CallSite | None:
@@ -148,14 +159,6 @@ def _proof(world: World, ended: Stop, why: causes.Why | None) -> tuple[tuple[int
     if ended.parting is not None:
         found.update(dict.fromkeys(sequences.proof(world, ended.parting)))
     return tuple(found)
-
-
-def _last_common(world: World, waits: dict[int, Wait]) -> str | None:
-    for wait in waits.values():
-        rank = next(r for r in world if r.rank == wait.rank)
-        text = _previous(rank, wait.call)
-        return text or None
-    return None
 
 
 def _cause(ranks: dict[int, Rank], waits: dict[int, Wait], others: list[Rank]) -> str:

@@ -69,7 +69,7 @@ def waiting(rank: Rank, now: float | None = None) -> Wait | None:
 
 def _beside(record: ev.Record) -> bool:
     """Whether the main thread may be waiting while this is written."""
-    return isinstance(record, ev.Site) or (isinstance(record, ev.File) and bool(record.thread))
+    return isinstance(record, ev.Site) or (isinstance(record, (ev.File, ev.Call)) and bool(record.thread))
 
 
 def _call(rank: Rank, n: int) -> ev.Call | None:

@@ -89,6 +89,7 @@ class call:
             peer=self._peer,
             waits=self._waits,
             joined=joined,
+            thread=_thread(),
         )
         _begin(book, self.made)
         self._recorded = True
@@ -133,6 +134,7 @@ class wait:
             peer=made.peer,
             joined=made.joined,
             of=made.n,
+            thread=_thread(),
         )
         _begin(ledger.ledger(writer), waiting)
 
@@ -144,6 +146,10 @@ class wait:
     ) -> None:
         if self._recorded:
             _went_on()
+
+
+def _thread() -> str:
+    return "" if ledger.on_main_thread() else threading.current_thread().name
 
 
 def _begin(book: ledger.Ledger, made: Call) -> None:

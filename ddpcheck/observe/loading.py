@@ -308,7 +308,7 @@ def _around_index(original: Any) -> Any:
 def _around_next(original: Any) -> Any:
     def __next__(self: Any) -> Any:
         slot: list[Passing] | None = self.__dict__.get(_STATE)
-        if slot is None or recorder.current() is None:
+        if slot is None:
             return original(self)
         passing = slot[0]
         passing.count()

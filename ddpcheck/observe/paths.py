@@ -53,7 +53,7 @@ def busy() -> bool:
 
 def is_library(path: str) -> bool:
     """Whether it lies among the installed libraries."""
-    return path.startswith(sites._LIBRARIES)
+    return path.startswith(sites.LIBRARIES)
 
 
 def is_elsewhere(path: str) -> bool:

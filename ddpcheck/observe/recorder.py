@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,7 +96,15 @@ class Recorder:
 
 
 _recorder: Recorder | None = None
-_silent = 0
+
+
+class _Silence(threading.local):
+    """How deep a thread is in what a probe itself does; the other threads go on being heard."""
+
+    depth = 0
+
+
+_silence = _Silence()
 
 
 def begin(folder: Path, limit: int) -> Recorder:
@@ -115,7 +124,7 @@ def stop() -> None:
 
 def current() -> Recorder | None:
     """The recorder of this process; None where nothing is recorded, or where a probe itself is at work."""
-    return None if _silent else _recorder
+    return None if _silence.depth else _recorder
 
 
 def always() -> Recorder | None:
@@ -126,9 +135,8 @@ def always() -> Recorder | None:
 @contextmanager
 def silence() -> Iterator[None]:
     """What happens here is the probe's own, or part of something that is on record already."""
-    global _silent
-    _silent += 1
+    _silence.depth += 1
     try:
         yield
     finally:
-        _silent -= 1
+        _silence.depth -= 1

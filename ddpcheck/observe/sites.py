@@ -24,8 +24,9 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(sorted({os.path.realpath(f) + os.sep for f in found} | {f + os.sep for f in found}))
 
 
-_LIBRARIES = _library_folders()
-_users: dict[CodeType, bool] = {}
+LIBRARIES = _library_folders()
+_users: dict[str, bool] = {}
+"""By file: code objects are equal that say the same, wherever they stand."""
 _ids: dict[tuple[str, int, str], int] = {}
 _numbers = itertools.count(1)
 
@@ -39,11 +40,10 @@ def reset() -> None:
 
 def is_users(code: CodeType) -> bool:
     """Whether a function is neither torch's, nor a library's, nor ddpcheck's."""
-    known = _users.get(code)
+    name = code.co_filename
+    known = _users.get(name)
     if known is None:
-        name = code.co_filename
-        known = not (name.startswith("<") or name.startswith(_OWN) or name.startswith(_LIBRARIES))
-        _users[code] = known
+        known = _users[name] = not name.startswith(("<", _OWN, *LIBRARIES))
     return known
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -244,6 +245,21 @@ def test_a_call_that_raises_is_over(evidence):
     with calling.call("barrier"):
         pass
     assert [c.number for c in evidence()] == [1, 2]
+
+
+def test_a_call_of_another_thread_says_so(evidence):
+    """The pulses tell of the main thread alone; a call there is no part of one here."""
+
+    def elsewhere():
+        with calling.call("broadcast"):
+            assert pulses._pending[0] == outer.made.n
+
+    with calling.call("barrier") as outer:
+        thread = threading.Thread(target=elsewhere, name="saver")
+        thread.start()
+        thread.join()
+        assert pulses._pending[0] == outer.made.n
+    assert [(c.op, c.thread) for c in evidence()] == [("barrier", ""), ("broadcast", "saver")]
 
 
 def test_calls_of_the_users_own_are_counted(evidence):

@@ -195,6 +195,12 @@ def test_calls_within_join_are_never_certain():
     assert stuck(waits(joined=True), [left()]) is None
 
 
+def test_calls_of_other_threads_make_nothing_certain():
+    """A rank whose main thread waits may still come to a call in another one."""
+    beside = call(1, 7, group="0,1#1", thread="saver")
+    assert stuck([*waits(), beside], waits("all_reduce")) is None
+
+
 def test_groups_that_nobody_knows_are_never_certain():
     """Without its members a call says nothing."""
     assert stuck(waits(group="?"), [left()]) is None
@@ -232,9 +238,9 @@ def test_a_hang_names_both_lines():
     before = call(1, 3, "all_reduce")
     finding = hang([before, call(2, 5), pulse(3, 5)], [before, call(2, 6, "ddp-gradients"), pulse(3, 6)])
     assert finding.found == (
-        "a deadlock: rank 0 waits in barrier() at train.py:5 for rank 1 (before it: all_reduce() at train.py:3); "
-        "rank 1 waits in DDP's reduction of gradients in a backward at train.py:6 for rank 0 "
-        "(before it: all_reduce() at train.py:3). Here their calls part, after 1 equal call on the default group"
+        "a deadlock: rank 0 waits in barrier() at train.py:5 for rank 1; rank 1 waits in DDP's reduction of gradients "
+        "in a backward at train.py:6 for rank 0. Here their calls part, after 1 equal call on the default group. "
+        "Before that, ranks 0 and 1 made all_reduce() at train.py:3"
     )
     assert finding.subject == "call 2 on the default group"
     assert finding.where == CallSite(file="train.py", line=5, function="main")
