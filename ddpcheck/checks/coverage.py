@@ -251,7 +251,7 @@ def _round_the_wrapper(usage: ev.Usage, inner: bool) -> tuple[str, str, int]:
     if usage.forwards:
         return (
             "require_backward_grad_sync was False in the forward",
-            "Use `with model.no_sync():` around the micro-steps that are not to be reduced, and nothing around the last.",
+            "Use `with model.no_sync():` around the micro-steps that are not reduced, and nothing around the last.",
             usage.forward_site,
         )
     if usage.bare_site:

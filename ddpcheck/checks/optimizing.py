@@ -97,7 +97,7 @@ def _schedulers(world: World) -> list[Finding]:
                         found=f"{count(one.times, 'step')} in a row, with no optimizer step between, again and again",
                         cause=f"it is stepped once for each of {world.world_size} ranks, by each of them",
                         advice=(
-                            "Step it once on every rank, unless its schedule counts the samples of all ranks on purpose."
+                            "Step it once on every rank, unless its schedule counts all ranks' samples on purpose."
                         ),
                         where=rank.where(one.site),
                         count=one.bursts,

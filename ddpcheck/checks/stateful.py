@@ -24,7 +24,8 @@ def judge(world: World) -> Iterable[Judged]:
         times, found = _wrapper(world, number, wrapped)
         exercised += times
         findings += found
-    evaluated, parameters = 0, []
+    evaluated = 0
+    parameters: list[Finding] = []
     for records in _evaluations(world):
         evaluated += 1
         finding = _evaluation(world, records, bool(findings))
@@ -151,7 +152,7 @@ def _evaluation(world: World, records: list[tuple[Rank, ev.Evaluated]], known: b
             expected="all ranks to hold the same parameters of a model that all of them evaluate",
             found=f"{len(names)} of {count(len(first.parameters.names), 'parameter')} to differ: {listing(names)}",
             cause="it was built or updated on each rank by itself, and no wrapper has brought the ranks together",
-            advice="Wrap the model (or broadcast its state) before its first use, and update copies from wrapped models.",
+            advice="Wrap the model (or broadcast its state) before its first use; update copies from wrapped models.",
             where=next((r.where(one.site) for r, one in records if r.rank in odd), None),
             links=("evaluated",),
         )
@@ -213,7 +214,7 @@ def _attributes(world: World) -> list[Finding]:
                     subject=f"{wrapped.kind}.{names[0]}",
                     expected="the plain attributes of the model to be the same on all ranks",
                     found=f"{names[0]} to differ: {values}",
-                    cause="it was computed from each rank's own data; DDP broadcasts parameters and buffers, nothing else",
+                    cause="it was computed from each rank's own data; DDP broadcasts parameters and buffers alone",
                     advice="Compute it on one rank and broadcast it, or all-reduce what it is computed from.",
                     where=world.ranks[0].where(last.site),
                     links=(f"wrapper {number}", "attributes"),

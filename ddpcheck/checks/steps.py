@@ -226,7 +226,7 @@ def _why(world: World, step: Sequence[ev.Step], places: Sequence[int], absent: b
         )
     return (
         "the reduction did not take place for them",
-        "Compute the loss from the output of the wrapper itself, and leave no_sync() before the last forward of a step.",
+        "Compute the loss from the output of the wrapper itself; leave no_sync() before the last forward of a step.",
     )
 
 

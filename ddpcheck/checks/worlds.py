@@ -29,7 +29,7 @@ def worlds(processes: Iterable[Process], finished: bool = True) -> list[World]:
     exits: Mapping[tuple[str, int], Exit] = exits_told(processes)
     groups: dict[str, list[Rank]] = defaultdict(list)
     for process in processes:
-        if process.began is None or process.began.worker_of is not None and not process.of(ev.Joined):
+        if process.began is None or (process.began.worker_of is not None and not process.of(ev.Joined)):
             continue
         code, signal = exits.get((process.began.host, process.pid), (None, None))
         for stretch in _stretches(process):

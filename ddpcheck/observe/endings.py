@@ -13,8 +13,8 @@ import traceback
 from typing import Any
 
 import psutil
-import torch.multiprocessing.spawn
 from torch.distributed import distributed_c10d as c10d
+from torch.multiprocessing import spawn as mp_spawn  # type: ignore[attr-defined,unused-ignore]
 
 from ddpcheck.evidence import NO_SITE, ChildEnded, Ended, Raised
 from ddpcheck.observe import recorder, sites
@@ -45,7 +45,7 @@ def watch() -> None:
     around(os, "_exit", _around_exit)
     around(multiprocessing.process.BaseProcess, "_bootstrap", _around_bootstrap)
     around(multiprocessing.process.BaseProcess, "run", _around_run)
-    around(torch.multiprocessing.spawn, "_wrap", _around_spawned)
+    around(mp_spawn, "_wrap", _around_spawned)
     around(multiprocessing.popen_fork.Popen, "poll", _around_poll)
     around(subprocess.Popen, "_handle_exitstatus", _around_status)
 

@@ -56,11 +56,15 @@ def watch() -> None:
     """Record every loader and its passes from now on."""
     around(DataLoader, "__init__", _around_loader)
     around(DistributedSampler, "__init__", _around_sampler)
-    around(dataloader._BaseDataLoaderIter, "__init__", _around_iter)
-    around(dataloader._BaseDataLoaderIter, "_next_index", _around_index)
-    around(dataloader._BaseDataLoaderIter, "__next__", _around_next)
-    around(dataloader._MultiProcessingDataLoaderIter, "__init__", _around_workers)
-    around(dataloader._MultiProcessingDataLoaderIter, "_reset", _around_reset)
+    for owner, name, make in (
+        ("_BaseDataLoaderIter", "__init__", _around_iter),
+        ("_BaseDataLoaderIter", "_next_index", _around_index),
+        ("_BaseDataLoaderIter", "__next__", _around_next),
+        ("_MultiProcessingDataLoaderIter", "__init__", _around_workers),
+        ("_MultiProcessingDataLoaderIter", "_reset", _around_reset),
+    ):
+        if hasattr(dataloader, owner):  # torch's own business, that may have another name one day
+            around(getattr(dataloader, owner), name, make)
 
 
 def note_backward() -> None:

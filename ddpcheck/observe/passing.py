@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 import xxhash
 
 from ddpcheck.evidence import Batch, PassEnded
@@ -18,7 +17,9 @@ from ddpcheck.observe.rows import fingerprints, length
 
 ABSENT = bytes(8)
 """The fingerprint of a sample that was not looked at."""
-GRACE = 0.1
+ENOUGH = 64
+"""Fingerprints for one batch; of a larger one, every second, fourth … index is looked at."""
+GRACE = 0.05
 """Seconds that fingerprints may cost in any case, and once more each time that their number has been halved."""
 SHARE = 0.005
 """The part of the time that they may cost beyond that."""
@@ -140,6 +141,8 @@ class Passing:
         """The number of samples, and the fingerprints of those at these places."""
         samples = len(indices) if indices is not None else _samples(batch)
         thinned = max(stride, 1 << _budget.level)
+        if indices is not None:
+            thinned = max(thinned, 1 << ((samples - 1) // ENOUGH).bit_length() if samples else 1)
         if not self.told or (indices is None and number % thinned):
             return samples, b"", b""
         looked = places if places is not None else range(samples) if indices is not None else None
@@ -150,8 +153,7 @@ class Passing:
             return samples, b"", b""
         began = time.perf_counter()
         try:
-            with torch.no_grad():
-                rows = fingerprints(batch, samples or None, hashed)
+            rows = fingerprints(batch, samples or None, hashed)
         except Exception:  # a batch of a kind of its own, whose parts cannot be read like this
             rows = None
         _budget.charge(began, time.perf_counter())

@@ -106,7 +106,7 @@ def defect(error: Exception) -> None:
 
 
 def shielded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of ours that torch calls by itself (a hook): its failure is written down, and kept from the program."""
+    """A hook of ours that torch calls by itself: its failure is written down, and kept from the program."""
 
     @functools.wraps(function)
     def safe(*args: Any, **kwargs: Any) -> Any:

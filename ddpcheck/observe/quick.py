@@ -76,7 +76,7 @@ def _fetched(tensors: Sequence[torch.Tensor | None], turn: int | None) -> list[t
         for places in by_device.values():
             sizes = [int(pieces[p].numel()) for p in places]  # type: ignore[union-attr]
             whole = torch.cat([pieces[p] for p in places]).cpu()  # type: ignore[misc]
-            for place, piece in zip(places, whole.split(sizes), strict=True):
+            for place, piece in zip(places, torch.split(whole, sizes), strict=True):
                 pieces[place] = piece
     return pieces
 

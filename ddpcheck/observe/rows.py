@@ -15,6 +15,8 @@ HEAD = 16 * 1024
 """The bytes of a long row that are looked at."""
 _PIECE = HEAD // 8
 _ZEROS = bytes(4096)
+_AT_ONCE = 1 << 20
+"""A batch up to this size is read in one go."""
 _LABELS = ("labels", "label", "targets", "target", "y")
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -33,11 +35,17 @@ def fingerprints(batch: Any, samples: int | None = None, places: Sequence[int] |
     None for a batch that cannot be taken apart into so many samples. Zeros at
     the end of a row do not count: a sample is padded to the longest of its batch.
     """
-    found = length(batch)
+    if type(batch) in (list, tuple) and len(batch) > 1 and all(type(part) is torch.Tensor for part in batch):
+        # What most loaders give, without a closer look.
+        found, parts, label = _common_length(batch), batch, len(batch) - 1
+    else:
+        found = None
+    if found is None:
+        found = length(batch)
+        parts, label = _parts(batch)
     if not found or (samples is not None and found != samples):
         return None
     wanted = range(found) if places is None else places
-    parts, label = _parts(batch)
     columns = [_column(part, found, wanted) for part in parts]
     column = _together(columns)
     if column is None:
@@ -48,13 +56,18 @@ def fingerprints(batch: Any, samples: int | None = None, places: Sequence[int] |
 
 def head(tensor: torch.Tensor, size: int) -> bytes:
     """A digest of a tensor's first bytes."""
-    plain = tensor.detach()
-    if plain.device.type != "cpu" or not plain.is_contiguous():
-        plain = plain.flatten()[: size // plain.element_size()].cpu()
-    return xxhash.xxh3_64_digest(_memory(plain, min(size, plain.numel() * plain.element_size())))
+    if not tensor.is_cpu or not tensor.is_contiguous():
+        tensor = tensor.detach().flatten()[: size // tensor.element_size()].cpu()
+    size = min(size, tensor.numel() * tensor.element_size())
+    return xxhash.xxh3_64_digest(ctypes.string_at(_address(tensor), size) if size else b"")
 
 
 # --- parts
+
+
+def _common_length(parts: Sequence[torch.Tensor]) -> int | None:
+    lengths = {part.size(0) for part in parts if part.dim()}
+    return lengths.pop() if len(lengths) == 1 else None
 
 
 def length(batch: Any, depth: int = 0) -> int | None:
@@ -118,24 +131,30 @@ def _together(columns: list[list[bytes] | None]) -> list[bytes] | None:
 
 
 def _of_tensor(tensor: torch.Tensor, samples: int, places: Sequence[int]) -> list[bytes] | None:
-    if tensor.dim() == 0 or tensor.shape[0] != samples:
+    if not tensor.dim() or tensor.size(0) != samples or not tensor.is_cpu or tensor.layout is not torch.strided:
         return None
-    plain = tensor.detach()
-    if plain.device.type != "cpu" or plain.layout is not torch.strided:
-        return None
-    elements = plain.numel() // samples
-    if not _rows_are_dense(plain, elements):
-        plain = plain.contiguous()
-    width = elements * plain.element_size()
-    step = plain.stride(0) * plain.element_size()
-    memory = _memory(plain, step * (samples - 1) + width)
-    return _of_memory(memory, step, width, places, whole=plain.dim() < 4)
+    if not tensor.is_contiguous() and not _rows_are_dense(tensor, tensor.numel() // samples):
+        tensor = tensor.detach().contiguous()
+    size = tensor.element_size()
+    width, step = tensor.numel() // samples * size, tensor.stride(0) * size
+    if not width:
+        return [xxhash.xxh3_64_digest(b"")] * len(places)
+    start = _address(tensor)
+    digest, at = xxhash.xxh3_64_digest, ctypes.string_at
+    if width > HEAD and tensor.dim() > 3:
+        # Pictures and films: their edges may all be white.
+        parts = [start + (width - _PIECE) * part // 3 for part in range(4)]
+        return [digest(b"".join([at(part + place * step, _PIECE) for part in parts])) for place in places]
+    if width > HEAD:
+        return [digest(_without_padding(at(start + place * step, HEAD))) for place in places]
+    if step * samples > _AT_ONCE:
+        return [digest(_without_padding(at(start + place * step, width))) for place in places]
+    memory = at(start, step * (samples - 1) + width)
+    return [digest(_without_padding(memory[place * step : place * step + width])) for place in places]
 
 
 def _rows_are_dense(tensor: torch.Tensor, elements: int) -> bool:
     """Whether each row fills a stretch of memory of its own, in whatever order: channels may come last."""
-    if tensor.is_contiguous():
-        return True
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape[1:], tensor.stride()[1:], strict=True))
     return reach + 1 == elements and tensor.stride(0) >= elements
 
@@ -143,25 +162,7 @@ def _rows_are_dense(tensor: torch.Tensor, elements: int) -> bool:
 def _of_array(array: Any, samples: int, places: Sequence[int]) -> list[bytes] | None:
     if not len(array.shape) or array.shape[0] != samples or getattr(array.dtype, "hasobject", False):
         return None
-    memory = memoryview(array.tobytes())
-    width = len(memory) // samples if samples else 0
-    return _of_memory(memory, width, width, places, whole=len(array.shape) < 4)
-
-
-def _of_memory(memory: memoryview, step: int, width: int, places: Sequence[int], whole: bool) -> list[bytes]:
-    if width <= HEAD or whole:
-        width = min(width, HEAD)
-        digest, padded = xxhash.xxh3_64_digest, _without_padding
-        return [digest(padded(bytes(memory[place * step : place * step + width]))) for place in places]
-    # Pictures and films: their edges may all be white.
-    found = []
-    for place in places:
-        hasher = xxhash.xxh3_64()
-        for part in range(4):
-            start = place * step + (width - _PIECE) * part // 3
-            hasher.update(memory[start : start + _PIECE])
-        found.append(hasher.digest())
-    return found
+    return [xxhash.xxh3_64_digest(_without_padding(array[place].tobytes()[:HEAD])) for place in places]
 
 
 def _without_padding(row: bytes) -> bytes:
@@ -176,10 +177,9 @@ def _without_padding(row: bytes) -> bytes:
     return row[:size].rstrip(b"\0")
 
 
-def _memory(tensor: torch.Tensor, size: int) -> memoryview:
-    """The first bytes of a tensor on the CPU, as they lie in memory; valid as long as the tensor is there."""
-    if size <= 0:
-        return memoryview(b"")
-    buffer = (ctypes.c_char * size).from_address(tensor.data_ptr())
-    buffer._tensor = tensor  # type: ignore[attr-defined]  # it owns the memory
-    return memoryview(buffer).cast("B")
+def _address(tensor: torch.Tensor) -> int:
+    """Where a tensor on the CPU lies; to be read as long as the tensor is there."""
+    address = tensor.data_ptr()
+    if not address:
+        raise ValueError("a tensor without memory")
+    return address

@@ -56,8 +56,9 @@ _forked_here = False
 def watch() -> None:
     """Record random states from now on."""
     seeding.watch()
-    around(_utils.fetch._MapDatasetFetcher, "fetch", _around_fetch)
-    around(_utils.fetch._IterableDatasetFetcher, "fetch", _around_fetch)
+    for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+        if hasattr(_utils.fetch, name):
+            around(getattr(_utils.fetch, name), "fetch", _around_fetch)
     os.register_at_fork(after_in_child=_forked)
 
 

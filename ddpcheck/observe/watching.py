@@ -19,6 +19,7 @@ PROBES = (
     "collectives",
     "names",
     "wrappers",
+    "synchronising",
     "optimizers",
     "forwards",
     "loading",

@@ -15,9 +15,9 @@ from torch.nn.parallel import distributed as ddp_module
 from ddpcheck.evidence import NO_SITE, Attributes, Moved, Replaced, Synced, Tensors, Wrapped
 from ddpcheck.observe import collectives, loading, quick, recorder, sites, streams
 from ddpcheck.observe.membership import group_key
-from ddpcheck.observe.patching import around, shielded
 from ddpcheck.observe.pace import is_due
-from ddpcheck.observe.usage import REGION, WRAPPERS, Wrapper
+from ddpcheck.observe.patching import around, shielded
+from ddpcheck.observe.usage import WRAPPERS, Wrapper
 
 _inside = 0
 """Forwards through wrappers that are under way: an optimizer that steps in there is one of the model's own."""
@@ -34,14 +34,10 @@ def watch() -> None:
     around(DistributedDataParallel, "__init__", _around_init)
     around(DistributedDataParallel, "_pre_forward", _around_pre_forward)
     around(DistributedDataParallel, "_post_forward", _around_post_forward)
-    around(DistributedDataParallel, "no_sync", _around_no_sync)
     around(torch.autograd, "backward", _around_backward)
     around(torch.nn.Module, "_apply", _around_apply)
-    around(torch.nn.Module, "zero_grad", _around_zero_grad)
-    around(torch.optim.Optimizer, "zero_grad", _around_zero_grad)
-    DistributedDataParallel.module = property(_module)  # type: ignore[assignment]
+    DistributedDataParallel.module = property(_module)
     nn_module.register_module_parameter_registration_hook(shielded(_registered))
-    _watch_join()
 
 
 def bare_wrapper(module: Any) -> Wrapper | None:
@@ -231,7 +227,7 @@ def _armed(ddp: Any, wrapper: Wrapper, output: Any) -> None:
 
     hook = shielded(reached)
     for tensor in found:
-        tensor.register_hook(hook)
+        tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
 def note_buffers(writer: recorder.Recorder, wrapper: Wrapper, moment: Any) -> None:
@@ -331,32 +327,6 @@ def _module(self: Any) -> Any:
     return modules["module"]
 
 
-def _around_no_sync(original: Any) -> Any:
-    class NoSync:
-        """DDP's own block, counted."""
-
-        def __init__(self, ddp: Any) -> None:
-            self._wrapper = WRAPPERS.all.get(ddp)
-            self._own = original(ddp)
-
-        def __enter__(self) -> Any:
-            if self._wrapper is not None and recorder.current() is not None:
-                self._wrapper.counts["no_sync"] += 1
-                self._wrapper.no_sync_site = sites.here()
-                self._wrapper.depth += 1
-            return self._own.__enter__()
-
-        def __exit__(self, *error: Any) -> Any:
-            if self._wrapper is not None:
-                self._wrapper.depth = max(0, self._wrapper.depth - 1)
-            return self._own.__exit__(*error)
-
-    def no_sync(self: Any) -> Any:
-        return NoSync(self)
-
-    return no_sync
-
-
 def _around_apply(original: Any) -> Any:
     def _apply(self: Any, *args: Any, **kwargs: Any) -> Any:
         wrapper = _roots.get(self) if _roots else None
@@ -374,41 +344,3 @@ def _registered(module: Any, name: str, parameter: Any) -> None:
         writer = recorder.current()
         if writer is not None:
             writer.write(Replaced(**writer.next(), name=f"{type(module).__name__}.{name}", site=sites.here()))
-
-
-def _around_zero_grad(original: Any) -> Any:
-    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for wrapper in list(WRAPPERS.all.values()):
-            wrapper.lines.clear()  # what follows is no accumulation of what was before
-        return original(self, *args, **kwargs)
-
-    return zero_grad
-
-
-def _join(entered: bool) -> None:
-    REGION.number += 1
-    loading.set_joined(entered)
-    collectives.set_joined(entered)
-
-
-def _watch_join() -> None:
-    from torch.distributed.algorithms.join import Join
-
-    def entering(original: Any) -> Any:
-        def __enter__(self: Any) -> Any:
-            _join(True)
-            return original(self)
-
-        return __enter__
-
-    def leaving(original: Any) -> Any:
-        def __exit__(self: Any, *error: Any) -> Any:
-            with recorder.silence():
-                result = original(self, *error)
-            _join(False)
-            return result
-
-        return __exit__
-
-    around(Join, "__enter__", entering)
-    around(Join, "__exit__", leaving)

@@ -18,7 +18,6 @@ from ddpcheck.run.options import Options, WrongUsage
 from ddpcheck.run.supervise import Run, Supervisor, evidence_folder
 from ddpcheck.verdict import Exit, RankResult, Verdict, conclude
 
-
 OTHER_NODES = 60.0
 """Seconds to wait for what other nodes have to say at the end."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import time
 
@@ -44,7 +45,7 @@ def model_of(name: str) -> tuple[nn.Module, torch.Tensor, int]:
     if name == "convolutions-2M":
         layers: list[nn.Module] = []
         widths = [3, 64, 64, 128, 128, 256, 256]
-        for place, (a, b) in enumerate(zip(widths[:-1], widths[1:], strict=True)):
+        for place, (a, b) in enumerate(itertools.pairwise(widths)):
             layers += [nn.Conv2d(a, b, 3, stride=1 + place % 2, padding=1), nn.BatchNorm2d(b), nn.ReLU()]
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 3 * 32 * 32)]
         return nn.Sequential(*layers), torch.randn(512, 3, 32, 32, generator=generator), 8

@@ -163,7 +163,7 @@ def test_nothing_outlives_a_command_that_is_killed(tmp_path):
     pids = [int(f.read_text()) for f in files]
     process.kill()
     process.communicate()
-    gone, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], timeout=20)
+    _, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], timeout=20)
     assert alive == []
 
 

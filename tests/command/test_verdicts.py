@@ -189,7 +189,8 @@ def work(rank, size, store, fault):
 if __name__ == "__main__":
     fault = "--fault" in sys.argv
     if "fork" in sys.argv:
-        ranks = [mp.get_context("fork").Process(target=work, args=(r, 2, os.path.abspath("store"), fault)) for r in (0, 1)]
+        store = os.path.abspath("store")
+        ranks = [mp.get_context("fork").Process(target=work, args=(r, 2, store, fault)) for r in (0, 1)]
         for rank in ranks:
             rank.start()
         for rank in ranks:

@@ -28,14 +28,14 @@ import_torch()
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
 
-from ddpcheck.checks.grouping import grouped
-from ddpcheck.checks.judging import judge_world
-from ddpcheck.checks.waiting import certain
-from ddpcheck.checks.world import Judged, Process, World
-from ddpcheck.checks.worlds import worlds
-from ddpcheck.evidence import Began, ChildEnded, Defect
-from ddpcheck.observe import recorder, watching
-from ddpcheck.run.folder import Folder
+from ddpcheck.checks.grouping import grouped  # noqa: E402
+from ddpcheck.checks.judging import judge_world  # noqa: E402
+from ddpcheck.checks.waiting import certain  # noqa: E402
+from ddpcheck.checks.world import Judged, Process, World  # noqa: E402
+from ddpcheck.checks.worlds import worlds  # noqa: E402
+from ddpcheck.evidence import Began, ChildEnded, Defect  # noqa: E402
+from ddpcheck.observe import recorder, watching  # noqa: E402
+from ddpcheck.run.folder import Folder  # noqa: E402
 
 PATIENCE = 30.0
 AFTER_FAILURE = 1.5
@@ -166,11 +166,20 @@ def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port
         os.dup2(out, 2)
         sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-        os.environ.update(dict(
-            RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
-            GROUP_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True",
-            TORCHELASTIC_RESTART_COUNT="0", SCRATCH=str(base / "scratch"), OMP_NUM_THREADS="1",
-        ) | env)  # fmt: skip
+        given = {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": ranks,
+            "LOCAL_WORLD_SIZE": ranks,
+            "GROUP_RANK": 0,
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RESTART_COUNT": 0,
+            "SCRATCH": base / "scratch",
+            "OMP_NUM_THREADS": 1,
+        }
+        os.environ.update({name: str(value) for name, value in {**given, **env}.items()})
         torch.set_num_threads(1)
         sys.argv = [str(script), *args]
         sys.path.insert(0, str(script.parent))
@@ -240,7 +249,7 @@ def main() -> None:
                 print(f"  {check.check:28} exercised {check.exercised}")
             for f in check.findings:
                 print(
-                    f"    {f.severity} ranks {f.ranks} step {f.step} at {f.where}: {f.subject}: {f.message} | {f.advice}"
+                    f"    {f.severity} ranks {f.ranks} step {f.step} at {f.where}: {f.subject}: {f.message} {f.advice}"
                 )
 
 

@@ -17,6 +17,7 @@ from programs import Program, read
 from ddpcheck.model import CallSite, Finding
 
 LIMIT = 120.0
+COMMAND = [sys.executable, "-m", "ddpcheck.cli", "run"]
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -93,9 +94,13 @@ def _command(program: Program, *arguments: str) -> tuple[str, list[Finding], int
         env = {**os.environ, **program.env, "SCRATCH": str(base), "OMP_NUM_THREADS": "1"}
         env.pop("PYTHONHASHSEED", None)
         ran = subprocess.run(
-            [sys.executable, "-m", "ddpcheck.cli", "run", *options, "--json", base / "verdict.json", program.path, *arguments],
-            env=env, capture_output=True, text=True, timeout=LIMIT, check=False,
-        )  # fmt: skip
+            [*COMMAND, *options, "--json", base / "verdict.json", program.path, *arguments],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            check=False,
+        )
         if not (base / "verdict.json").exists():
             raise AssertionError(f"the command wrote no verdict:\n{ran.stdout}\n{ran.stderr}")
         document = json.loads((base / "verdict.json").read_text())

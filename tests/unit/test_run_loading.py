@@ -264,6 +264,16 @@ def test_fingerprints_that_cost_too_much_are_thinned(watched, monkeypatch):
     assert second.prints == b"" or passing.ABSENT in second.prints
 
 
+def test_large_batches_are_looked_at_in_part(watched):
+    """All indices, and the fingerprints of every second, fourth … of them."""
+    data = TensorDataset(torch.randn(200, 2))
+    list(DataLoader(data, batch_size=200))
+    (batch,) = watched(ev.Batch)
+    prints = [batch.prints[start : start + 8] for start in range(0, 1600, 8)]
+    assert indices(batch) == list(range(200))
+    assert [place for place, one in enumerate(prints) if one != passing.ABSENT] == list(range(0, 200, 4))
+
+
 def test_a_loader_without_a_recorder_is_left_alone(watched, tmp_path):
     """Nothing is put down, and nothing changes."""
     recorder.stop()

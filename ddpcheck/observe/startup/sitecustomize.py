@@ -10,7 +10,7 @@ def _begin() -> None:
     # The environment's own module of this name runs as it would have.
     mine = sys.modules.pop("sitecustomize", None)
     try:
-        import sitecustomize  # noqa: F401
+        import sitecustomize  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
     except ImportError:
         if mine is not None:
             sys.modules["sitecustomize"] = mine

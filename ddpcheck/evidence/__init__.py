@@ -1,0 +1,64 @@
+"""What a watched process writes down while a script runs: facts, one record after the other.
+
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Stream
+from ddpcheck.evidence.files import File, StateLoaded
+from ddpcheck.evidence.framing import FULL, GOING, HEADER, OVER, RECORDS, Reader, frame
+from ddpcheck.evidence.groups import Call, Groups, Joined, Joining, JudgedBy, Left
+from ddpcheck.evidence.optimizers import Optimizer, Parameter, Scheduled, Step
+from ddpcheck.evidence.processes import Began, ChildEnded, Defect, Ended, Lingering, Pulse, Raised, Site, Started
+from ddpcheck.evidence.record import NO_SITE, Record, now
+from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Replaced, Synced, Tensors, Usage, Wrapped
+
+__all__ = [
+    "FULL",
+    "GOING",
+    "HEADER",
+    "NO_SITE",
+    "OVER",
+    "RECORDS",
+    "Attributes",
+    "Batch",
+    "Began",
+    "Call",
+    "ChildEnded",
+    "Defect",
+    "Ended",
+    "Evaluated",
+    "File",
+    "Groups",
+    "Inputs",
+    "Joined",
+    "Joining",
+    "JudgedBy",
+    "Left",
+    "Lingering",
+    "Loader",
+    "Moved",
+    "Optimizer",
+    "Parameter",
+    "Pass",
+    "PassEnded",
+    "Placed",
+    "Pulse",
+    "Raised",
+    "Reader",
+    "Record",
+    "Replaced",
+    "Scheduled",
+    "Site",
+    "Started",
+    "StateLoaded",
+    "Step",
+    "Stream",
+    "Synced",
+    "Tensors",
+    "Usage",
+    "Wrapped",
+    "frame",
+    "now",
+]

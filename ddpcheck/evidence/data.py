@@ -1,0 +1,123 @@
+"""Loaders, their passes and batches, and random states."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ddpcheck.evidence.record import NO_SITE, Record
+
+
+class Loader(Record, frozen=True, kw_only=True):
+    """A DataLoader, at its construction."""
+
+    loader: int
+    site: int
+    dataset: str
+    size: int | None
+    stream: bool
+    sampler: str
+    """The class of the sampler that decides what this rank gets."""
+    distributed: bool
+    """It knows a rank and a number of replicas."""
+    rank: int | None
+    replicas: int | None
+    shuffle: bool | None
+    seed: int | None
+    sampler_drops: bool
+    batch_size: int | None
+    """None where a batch sampler of the user's own decides."""
+    drop_last: bool
+    workers: int
+    dataset_id: int
+    """The same for loaders of one dataset object."""
+    sampler_site: int = NO_SITE
+    repeats: bool = False
+    """The sampler gives a sample more than once on purpose: it draws with replacement."""
+    dataset_rank: int | None = None
+    """What the dataset takes for its rank (or shard), if it has an attribute that says so."""
+    dataset_replicas: int | None = None
+    batch_sampler: str = ""
+    """The class of a batch sampler of the user's own."""
+
+
+class Pass(Record, frozen=True, kw_only=True):
+    """An iteration over a loader begins."""
+
+    loader: int
+    number: int
+    site: int
+    epoch: int | None
+    """What set_epoch has said, of a sampler that has an epoch."""
+    base_seed: int | None
+    """What the workers' random states are made from."""
+    grad: bool
+    joined: bool = False
+    seeded: int = NO_SITE
+    """Where the stream that the base seed was drawn from was last seeded."""
+    seed: str = ""
+    """What with."""
+
+
+class Batch(Record, frozen=True, kw_only=True):
+    """A batch was handed to the script."""
+
+    loader: int
+    pass_: int
+    number: int
+    indices: bytes
+    """int64 each; empty where the places are no indices."""
+    prints: bytes
+    """A fingerprint of each sample, eight bytes each."""
+    labels: bytes
+    """A fingerprint of each sample's last part; empty where a sample has one part."""
+    backwards: int = 0
+    """backward() calls since the first batch of the pass."""
+    samples: int = 0
+    """How many there are; fewer are told of, the same ones on all ranks, where evidence or time was short."""
+
+
+class PassEnded(Record, frozen=True, kw_only=True):
+    """An iteration over a loader is over."""
+
+    loader: int
+    number: int
+    batches: int
+    samples: int
+    exhausted: bool
+    order: str
+    """A digest of the indices in their order; empty where there are none."""
+    backwards: int
+    """backward() calls between its batches."""
+
+
+class Inputs(Record, frozen=True, kw_only=True):
+    """What went into a wrapper's forward in training."""
+
+    wrapper: int
+    number: int
+    digest: bytes
+    site: int
+
+
+class Stream(Record, frozen=True, kw_only=True):
+    """A random state at a moment where it was consumed (or might have been)."""
+
+    kind: Literal["torch", "numpy", "python", "cuda"]
+    where: Literal["forward", "fetch"]
+    number: int
+    """Which forward, or which fetch of the pass."""
+    state: bytes
+    """A digest of the state before."""
+    consumed: bool
+    site: int
+    loader: int | None = None
+    pass_: int | None = None
+    worker: int | None = None
+    wrapper: int | None = None
+    """Of a forward."""
+    base_seed: int | None = None
+    """What the loader has made the worker's states from."""
+    seeded: int = NO_SITE
+    """The line that last set this state, if it was not torch's own."""
+    seed: str = ""
+    """What to."""

@@ -1,0 +1,60 @@
+"""Files that are written, read, renamed and removed, and state that is loaded."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ddpcheck.evidence.record import Record
+
+
+class File(Record, frozen=True, kw_only=True):
+    """A file was written, read, renamed, removed or asked for."""
+
+    op: Literal["write", "read", "rename", "remove", "query", "join"]
+    """``join``: the main thread has waited for ``thread``, or (``*``) for one that is not known."""
+    how: str
+    """``torch.save``, ``open``, ``os.replace``, ``os.path.exists`` …"""
+    path: str
+    """Absolute and resolved."""
+    target: str
+    """Where it was renamed to."""
+    site: int
+    ended: int
+    """The ``n`` when it was done."""
+    existed: bool
+    """Before a write: the path was there; of a query: its answer."""
+    thread: str
+    """The thread, where it was not the main one."""
+    device: str = ""
+    """Of a load: ``map_location`` as given, empty for none."""
+    devices: list[str] = msgspec.field(default_factory=list)
+    """Where the loaded tensors lie (saved tensors, of a save)."""
+    keys: list[str] = msgspec.field(default_factory=list)
+    """Top-level keys of what was saved or loaded."""
+    identity: str = ""
+    """Device and inode, to know a file under two names."""
+    locked: bool = False
+    """The process held a lock on some file (flock, lockf)."""
+    library: bool = False
+    """An installed library did it, on behalf of the user's line."""
+    optimizers: list[str] = msgspec.field(default_factory=list)
+    """Of what was saved or loaded: the keys under which there is the state of an optimizer, and not an empty one."""
+
+
+class StateLoaded(Record, frozen=True, kw_only=True):
+    """load_state_dict of a module, an optimizer or a scheduler."""
+
+    owner: Literal["module", "optimizer", "scheduler", "scaler"]
+    kind: str
+    missing: list[str]
+    unexpected: list[str]
+    total: int
+    strict: bool
+    site: int
+    digest: bytes = b""
+    wrapped: bool = False
+    """It went into a module that a DDP wrapper holds already."""
+    wrapper: int | None = None
+    """That wrapper."""

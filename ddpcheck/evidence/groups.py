@@ -1,0 +1,73 @@
+"""Joining and leaving process groups, and the calls of collectives."""
+
+from __future__ import annotations
+
+from ddpcheck.evidence.record import Record
+
+
+class Joined(Record, frozen=True, kw_only=True):
+    """The process has become a rank: init_process_group has returned."""
+
+    rank: int
+    world_size: int
+    token: str
+    """The same for all ranks of one default group, and for no other."""
+    backend: str
+    local_rank: int | None
+    local_world_size: int | None
+    site: int
+    init_method: str = ""
+    timeout: float | None = None
+
+
+class JudgedBy(Record, frozen=True, kw_only=True):
+    """Rank 0 is on another node: its ddpcheck takes this node's evidence, at this address."""
+
+    address: str
+    """Host, port and key."""
+
+
+class Joining(Record, frozen=True, kw_only=True):
+    """init_process_group was called, and has not returned yet."""
+
+    rank: int | None
+    world_size: int | None
+    site: int
+
+
+class Left(Record, frozen=True, kw_only=True):
+    """destroy_process_group of the default group."""
+
+    site: int
+
+
+class Call(Record, frozen=True, kw_only=True):
+    """A collective (or a step of DDP that communicates) was called; it is done when the rank goes on."""
+
+    op: str
+    """``all_reduce``, ``barrier``, ``send`` …; ``ddp-construct``, ``ddp-buffers``, ``ddp-gradients``."""
+    group: str
+    """``world``, or the ranks and a number: ``0,2#1``."""
+    number: int
+    """The calls of this process on this group so far."""
+    detail: str
+    """What has to be equal on all ranks: dtype and shape, the reduction, the source; the wrapper for ``ddp-…``."""
+    site: int
+    peer: int | None = None
+    """The source or destination, as a global rank: of broadcast, reduce, scatter, gather, send, recv."""
+    waits: bool = True
+    """False for async_op=True."""
+    joined: bool = False
+    """Inside of ``with model.join():``; such calls have no number of their own."""
+    of: int | None = None
+    """Of a ``wait``: the ``n`` of the asynchronous call that it waits for."""
+    thread: str = ""
+    """The thread, where it was not the main one."""
+
+
+class Groups(Record, frozen=True, kw_only=True):
+    """A further group of this process."""
+
+    group: str
+    ranks: list[int]
+    site: int

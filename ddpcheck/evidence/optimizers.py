@@ -1,0 +1,81 @@
+"""Optimizers, their steps, and schedulers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ddpcheck.evidence.record import Record
+from ddpcheck.evidence.wrappers import Usage
+
+
+class Parameter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """One parameter that an optimizer updates."""
+
+    name: str
+    kind: str
+    wrapper: int | None
+    """The wrapper that holds it."""
+    reduced: bool
+    """The wrapper's reducer knows this very object."""
+    ignored: bool = False
+    shared: bool = False
+    in_module: bool = True
+    """Some module still has it as a parameter."""
+
+
+class Optimizer(Record, frozen=True, kw_only=True):
+    """An optimizer at its first step, or when its parameters have changed since."""
+
+    optimizer: int
+    kind: str
+    site: int
+    parameters: list[Parameter]
+    sharded: bool
+    """ZeroRedundancyOptimizer: its state differs between ranks on purpose."""
+    values: bytes
+    """Digests of the parameters on entry to this step."""
+    inner: bool = False
+    """It was stepped inside of a module's forward."""
+
+
+class Step(Record, frozen=True, kw_only=True):
+    """One step of an optimizer."""
+
+    optimizer: int
+    number: int
+    """Steps of this optimizer, from 0."""
+    site: int
+    gradients: bytes
+    """On entry; empty where this step was not looked at."""
+    parameters: bytes
+    """On exit."""
+    whole: bool
+    """The digests are of all elements, and not of a part of each tensor."""
+    state: str
+    """A digest of the optimizer's state; empty where it was not looked at."""
+    rates: list[float]
+    """Learning rates, group by group."""
+    scale: float | None
+    """The gradient scaler's factor."""
+    usage: list[Usage]
+    backwards: int
+    """backward() calls since the last step of any optimizer."""
+    backward_site: int
+    nonfinite: list[int]
+    """Gradients that are not finite, by place; looked at only with whole digests."""
+    collectives: int
+    """Collectives of the user's own since the last step."""
+    region: int = 0
+    """How often ``with model.join():`` was entered or left before: with uneven inputs, steps are counted from there."""
+    place: int = 0
+    """Steps of this optimizer since then."""
+
+
+class Scheduled(Record, frozen=True, kw_only=True):
+    """A learning-rate scheduler was stepped several times in a row, with no step of its optimizer between."""
+
+    kind: str
+    times: int
+    site: int
+    bursts: int
+    """How many rows of this length there were."""

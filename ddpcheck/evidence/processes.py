@@ -1,0 +1,112 @@
+"""What a process says of itself: how it began, where it is, what it raised, how it ended."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ddpcheck.evidence.record import Record
+
+
+class Began(Record, frozen=True, kw_only=True):
+    """An interpreter in which torch was imported."""
+
+    pid: int
+    parent: int
+    host: str
+    node: int
+    """GROUP_RANK of torchrun; 0 without it."""
+    argv: list[str]
+    folder: str
+    """Its working directory."""
+    wall: float
+    """Seconds since the epoch at ``at``, to put the clocks of several hosts beside each other."""
+    rank: int | None = None
+    """RANK of the environment, which a launcher sets; a rank is who joins, and this is for those who never did."""
+    worker_of: int | None = None
+    """The pid whose DataLoader started this process to load samples."""
+
+
+class Site(Record, frozen=True, kw_only=True):
+    """A line of the user's code; other records name it by its number, 1 and up."""
+
+    id: int
+    file: str
+    """Relative to the working directory if it lies below it."""
+    line: int
+    function: str
+    text: str
+    """The line itself."""
+
+
+class Raised(Record, frozen=True, kw_only=True):
+    """An exception that ended the program (or the function given to a child process)."""
+
+    kind: str
+    message: str
+    text: str
+    """The whole traceback."""
+    site: int
+    """The innermost line of the user's."""
+    lost_peer: bool
+    """It only tells that another rank was gone or did not come."""
+    code: int = 1
+
+
+class Defect(Record, frozen=True, kw_only=True):
+    """ddpcheck itself has failed in this process; the program went on without that look."""
+
+    text: str
+
+
+class Pulse(Record, frozen=True, kw_only=True):
+    """Where the main thread is: written every half second while it is elsewhere than before, or waits."""
+
+    site: int
+    doing: str
+    """The innermost function, a library's included."""
+    pending: int | None
+    """The ``n`` of the Call in which it waits."""
+    since: float | None = None
+    """The monotonic clock when it began to wait."""
+
+
+class Ended(Record, frozen=True, kw_only=True):
+    """The last word of a process that came to its end by itself."""
+
+    how: Literal["exit", "os._exit", "exception"]
+    code: int | None
+    site: int
+    groups: int
+    """Process groups that were not destroyed."""
+    threads: list[str]
+    """Non-daemon threads that were still running."""
+    children: list[str]
+    """Child processes that were still running (DataLoader workers not among them)."""
+
+
+class Started(Record, frozen=True, kw_only=True):
+    """A thread that is not a daemon, or a child process, was started."""
+
+    kind: Literal["thread", "process"]
+    name: str
+    pid: int | None
+    site: int
+    library: bool = False
+    """An installed library did it, on behalf of the user's line."""
+
+
+class Lingering(Record, frozen=True, kw_only=True):
+    """The script's own code is over in the main thread: what still runs then, and will be waited for."""
+
+    threads: list[str]
+    """Those that are no daemons."""
+    children: list[str]
+    """Processes that nobody ends by himself: ``pid: command``."""
+
+
+class ChildEnded(Record, frozen=True, kw_only=True):
+    """A process saw its child end: who, and how."""
+
+    pid: int
+    code: int | None
+    signal: int | None

@@ -1,0 +1,22 @@
+"""What every record has, and the clock that it is told by."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+NO_SITE = 0
+"""The site of what no line of the user's code has called."""
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):
+    """A fact of one process. ``n`` counts the process's records, written or not; ``at`` is its monotonic clock."""
+
+    n: int
+    at: float
+
+
+def now() -> float:
+    """The clock of ``at``: the same for all processes of a machine."""
+    return time.monotonic()
