@@ -35,14 +35,13 @@ def fingerprints(batch: Any, samples: int | None = None, places: Sequence[int] |
     None for a batch that cannot be taken apart into so many samples. Zeros at
     the end of a row do not count: a sample is padded to the longest of its batch.
     """
+    found: int | None = None
+    label: int | None
     if type(batch) in (list, tuple) and len(batch) > 1 and all(type(part) is torch.Tensor for part in batch):
         # What most loaders give, without a closer look.
-        found, parts, label = _common_length(batch), batch, len(batch) - 1
-    else:
-        found = None
+        found, parts, label = _common_length(batch), list(batch), len(batch) - 1
     if found is None:
-        found = length(batch)
-        parts, label = _parts(batch)
+        found, (parts, label) = length(batch), _parts(batch)
     if not found or (samples is not None and found != samples):
         return None
     wanted = range(found) if places is None else places
