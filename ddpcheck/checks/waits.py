@@ -45,16 +45,17 @@ class Stuck(Struct, frozen=True, kw_only=True):
 
 def waiting(rank: Rank, now: float | None = None) -> Wait | None:
     """The call in which a rank waits, by the last that is known of it; with a clock, only if it has for a while."""
-    pulse: ev.Pulse | None = None
+    pulse = rank.process.last(ev.Pulse)
+    if pulse is None or pulse.pending is None:
+        return None  # this is asked several times a second: the records of a long run are not gone through
     latest = 0
     for record in reversed(rank.process.records):
-        if isinstance(record, ev.Pulse):
-            pulse = record
+        if record is pulse:
             break
         if not _beside(record):
             latest = max(latest, record.n)
     # A call may be written down late: what is newer is told by its number, and not by its place.
-    if pulse is None or pulse.pending is None or latest > pulse.pending:
+    if latest > pulse.pending:
         return None
     if not rank.start <= pulse.pending < rank.end:
         return None

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from typing import Any
 
@@ -20,6 +21,13 @@ from ddpcheck.evidence import NO_SITE, ChildEnded, Ended, Raised
 from ddpcheck.observe import recorder, sites
 from ddpcheck.observe.patching import around
 from ddpcheck.ranks.reaction import is_reaction
+
+GLOO_REST = 0.3
+"""Seconds that gloo's threads get to end in, after the group: torch 2.13 aborts the process, in a few of ten correct
+programs, if the interpreter's teardown is over before that, and the launcher would then end the other ranks."""
+
+gloo_joined = False
+"""This process has been in a group of gloo's."""
 
 data_workers: set[int] = set()
 """Processes of DataLoaders: they end with their loader, and are nobody's leftover."""
@@ -124,6 +132,8 @@ def _at_exit() -> None:
     if last is not None:
         _note_raised(last)
     ended("exception" if _raised else "exit", None)
+    if gloo_joined and recorder.always() is not None:
+        time.sleep(GLOO_REST)
 
 
 def ended(how: Any, code: int | None) -> None:

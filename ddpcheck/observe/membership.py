@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from ddpcheck.evidence import NO_SITE, Groups, Joined, Joining, JudgedBy, Left
-from ddpcheck.observe import pulses, recorder, sites
+from ddpcheck.observe import endings, pulses, recorder, sites
 from ddpcheck.observe.following import COLLECTOR
 from ddpcheck.observe.patching import around
 
@@ -70,6 +70,7 @@ def _joined(writer: recorder.Recorder, site: int, kwargs: dict[str, Any]) -> Non
     global _joins
     _joins += 1
     _same.clear()
+    endings.gloo_joined |= "gloo" in str(dist.get_backend())
     timeout = kwargs.get("timeout")
     writer.write(
         Joined(

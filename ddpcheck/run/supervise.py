@@ -27,9 +27,6 @@ PERIOD = 0.25
 PATIENCE = 5.0
 """Seconds that processes have to end in, once they are asked to."""
 
-LAST_WORDS = 35.0
-"""Seconds for torchrun to end its ranks by itself after a Ctrl-C: it waits 30 for them."""
-
 
 class Run(Struct, frozen=True, kw_only=True):
     """What was seen of a run from outside."""

@@ -266,3 +266,27 @@ def test_an_environment_without_ddpcheck_is_left_alone(tmp_path):
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip() == "False"
+
+
+def test_an_abort_while_the_interpreter_shuts_down_is_no_failure_of_the_script(tmp_path):
+    """gloo aborts there at times, in correct programs: the script had ended, and the report says what came after."""
+    path = script(
+        tmp_path,
+        """
+        import ctypes
+        model, optimizer = setup()
+        for _ in range(2):
+            step(model, optimizer)
+        dist.destroy_process_group()
+        if os.environ["RANK"] == "1":
+            time.sleep(1)  # the other rank has ended by then
+            libc = ctypes.CDLL(None)
+            getattr(libc, "__cxa_atexit")(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+        """,
+    )
+    ran = run(tmp_path, "--nproc-per-node", "2", path)
+    assert ran.found == [], ran.err
+    assert ran.document["verdict"] == "held"
+    assert ran.code == 0
+    assert {r["rank"]: r["signal"] for r in ran.document["ranks"]}[1] in (6, "SIGABRT")
+    assert any("rank 1" in note for note in ran.document["notes"])

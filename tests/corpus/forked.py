@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import runpy
 import shutil
@@ -212,26 +211,23 @@ def _interpret(script: Path) -> int:
     return code
 
 
+def told(ran: Ran) -> dict[str, object]:
+    """What came of a run, as plain data."""
+    return {
+        "exits": ran.exits,
+        "findings": [(f.check, f.severity, f.message) for f in grouped(ran.findings)],
+        "exercised": {check: one.exercised for world in ran.judged for check, one in world.items()},
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("script", type=Path)
     parser.add_argument("-n", type=int, default=2)
-    parser.add_argument("--json", action="store_true", help="what came of it, as one line")
     parser.add_argument("--records", action="store_true", help="show the evidence itself")
     given, rest = parser.parse_known_args()
     watching.patch()
     ran = run(given.script.resolve(), *rest, ranks=given.n)
-    if given.json:
-        print(
-            json.dumps(
-                {
-                    "exits": ran.exits,
-                    "findings": [(f.check, f.severity, f.message) for f in grouped(ran.findings)],
-                    "exercised": {check: one.exercised for world in ran.judged for check, one in world.items()},
-                }
-            )
-        )
-        return
     print(ran.output)
     print(f"{ran.seconds:.2f} s, exits {ran.exits}, hung {ran.hung}, certain {ran.certain}")
     for world in ran.worlds if given.records else ():

@@ -125,14 +125,24 @@ def _command(program: Program, *arguments: str) -> tuple[str, list[Finding], int
 
 
 def serve() -> None:
-    """Answer each path on standard input with its row, as a line of JSON: one process forks the ranks of all."""
+    """Answer each request on standard input with a line of JSON: one process forks the ranks of all.
+
+    A request names a ``path`` and its ``arguments``; with ``both`` it is a
+    program of the corpus, to be run with its fault and without.
+    """
     import forked
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     forked.watching.patch()
     for line in sys.stdin:
-        answers.write(msgspec.json.encode(by_forks(read(Path(line.strip())))).decode() + "\n")
+        request = json.loads(line)
+        path = Path(request["path"])
+        if request["both"]:
+            answer = msgspec.json.encode(by_forks(read(path))).decode()
+        else:
+            answer = json.dumps(forked.told(forked.run(path, *request["arguments"])))
+        answers.write(answer + "\n")
         answers.flush()
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -19,34 +16,11 @@ HERE = Path(__file__).parent
 DOCUMENT = (HERE.parents[1] / "docs" / "corpus.md").read_text()
 
 
-@pytest.fixture(scope="module")
-def runner():
-    """One process, which forks the ranks of all programs from itself."""
-    process = subprocess.Popen(
-        [sys.executable, HERE / "rows.py"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=HERE.parents[1],
-        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
-    )
-
-    def run(program):
-        if not program.forkable:
-            return by_command(program)
-        process.stdin.write(f"{program.path}\n")
-        process.stdin.flush()
-        return msgspec.json.decode(process.stdout.readline(), type=Row)
-
-    yield run
-    process.stdin.close()
-    process.wait(timeout=30)
-
-
 @pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
-def test_a_program(program, runner):
+def test_a_program(program, ask):
     """The fault under a fitting check and at a fitting line, in one finding or little more; no error on the twin."""
-    row = runner(program)
+    forked = program.forkable
+    row = msgspec.json.decode(ask(program.path, both=True), type=Row) if forked else by_command(program)
     assert row.notes == []
     assert [f.message for f in row.alarms if f.severity == "error"] == []
     if program.faulty:

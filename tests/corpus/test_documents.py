@@ -26,18 +26,9 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "expected"), EXPECTED, ids=lambda value: str(value))
-def test_a_program(name, arguments, expected):
+def test_a_program(name, arguments, expected, ask):
     """Its ranks end well, and the errors are the ones that it plants."""
-    ran = subprocess.run(
-        [sys.executable, ROOT / "tests" / "corpus" / "forked.py", "--json", f"fixtures/{name}.py", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    said = json.loads(ran.stdout.splitlines()[-1])
+    said = json.loads(ask(ROOT / "fixtures" / f"{name}.py", *arguments))
     assert said["exits"] == {"0": 0, "1": 0}
     assert [check for check, severity, _ in said["findings"] if severity == "error"] == expected
     assert said["exercised"]["gradient-sync"]
