@@ -188,7 +188,9 @@ def _stopped_unseen(
     if not (failed or lost):
         return None
     found = outside.failure(processes, numbers, endings)
-    return None if excused and found.where is None and not found.ranks else found
+    # Of an abort that is excused, mp.spawn tells the program with an exception of its own.
+    told_by = found.where is None or found.subject == "ProcessExitedException"
+    return None if excused and told_by and not found.ranks else found
 
 
 # --- the verdict, and each check's

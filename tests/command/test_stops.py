@@ -290,3 +290,31 @@ def test_an_abort_while_the_interpreter_shuts_down_is_no_failure_of_the_script(t
     assert ran.code == 0
     assert {r["rank"]: r["signal"] for r in ran.document["ranks"]}[1] in (6, "SIGABRT")
     assert any("rank 1" in note for note in ran.document["notes"])
+
+
+def test_an_abort_in_a_spawned_rank_is_excused_as_well(tmp_path):
+    """mp.spawn raises in the parent for a rank that aborted after its work was done."""
+    path = script(
+        tmp_path,
+        """
+        import ctypes
+        import torch.multiprocessing as mp
+
+        def work(rank, store):
+            dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+            model = DistributedDataParallel(nn.Linear(4, 1))
+            step(model, torch.optim.SGD(model.parameters(), lr=0.1))
+            dist.destroy_process_group()
+            if rank == 1:
+                time.sleep(1)  # the other rank has ended by then
+                libc = ctypes.CDLL(None)
+                getattr(libc, "__cxa_atexit")(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+
+        if __name__ == "__main__":
+            mp.spawn(work, (os.path.abspath("store"),), nprocs=2)
+        """,
+    )
+    ran = run(tmp_path, path)
+    assert ran.found == [], ran.err
+    assert ran.document["verdict"] == "held"
+    assert ran.code == 0
