@@ -62,6 +62,12 @@ def _averaged_by_hand(looked: Steps, places: Sequence[int]) -> bool:
     )
 
 
+def _differ(looked: Steps, places: Sequence[int]) -> bool:
+    """The ranks' gradients of these are not the same in some step."""
+    wanted = set(places)
+    return any(wanted.intersection(aligned.differing([s.gradients for s in step])) for _, step in looked)
+
+
 def _unreduced(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
     """Parameters of a wrapped module that its reducer has never heard of."""
     described = optimizer.described[0].parameters
@@ -139,8 +145,8 @@ def _outside(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
     described = optimizer.described[0].parameters
     used = _with_gradient(optimizer, looked)
     places = [p for p, one in enumerate(described) if one.wrapper is None and not one.ignored and p in used]
-    if not places or _averaged_by_hand(looked, places) or _ranks_apart(world, optimizer):
-        return None
+    if not places or _ranks_apart(world, optimizer) or not _differ(looked, places):
+        return None  # the same on all ranks: averaged by hand, or trained by each of them on the same data
     apart = set(aligned.differing([d.values for d in optimizer.described]))
     own = all(s.collectives for _, step in looked for s in step)
     if own and all(p in apart for p in places):

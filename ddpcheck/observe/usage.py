@@ -70,13 +70,16 @@ class Wrappers:
     """All wrappers of this process."""
 
     def __init__(self) -> None:
+        self.made = 0
+        """Those that have been built: their numbers must not depend on when one is collected."""
         self.all: weakref.WeakKeyDictionary[Any, Wrapper] = weakref.WeakKeyDictionary()
         self._owners: dict[int, tuple[weakref.ref[torch.Tensor], str, Wrapper]] = {}
         self._reduced: set[int] = set()
 
     def add(self, ddp: Any) -> Wrapper:
         """Take up a wrapper that has just been built."""
-        wrapper = Wrapper(len(self.all) if not self.all else 1 + max(w.number for w in self.all.values()), ddp)
+        wrapper = Wrapper(self.made, ddp)
+        self.made += 1
         self.all[ddp] = wrapper
         for name, parameter in ddp.module.named_parameters():
             self._own(parameter, name, wrapper)

@@ -64,7 +64,7 @@ def _around_init(original: Any) -> Any:
             original(self, module, *args, **kwargs)
             return
         site = sites.here()
-        number = len(WRAPPERS.all)
+        number = WRAPPERS.made
         with collectives.call("ddp-construct", group_key(kwargs.get("process_group")), f"wrapper {number}"):
             original(self, module, *args, **kwargs)
         wrapper = WRAPPERS.add(self)
@@ -162,7 +162,9 @@ def _around_pre_forward(original: Any) -> Any:
             return original(self, *inputs, **kwargs)
         training = torch.is_grad_enabled()
         syncs = bool(self.will_sync_module_buffers())
-        with _call("ddp-buffers", wrapper) if syncs else nullcontext():
+        # After the first backward DDP lays out its buckets anew, as rank 0 has found them best.
+        rebuilds = training and wrapper.counts["backwards"] > 0 and not self._has_rebuilt_buckets
+        with _call("ddp-buffers", wrapper) if syncs or rebuilds else nullcontext():
             result = original(self, *inputs, **kwargs)
         if syncs:
             note_buffers(writer, wrapper, "broadcast")
