@@ -17,6 +17,7 @@ def judge(world: World) -> Iterable[Judged]:
     groups, wrapped = data_groups(world)
     found = lines(world, every)
     training = [line for line in found if line.training]
+    communicate = any(rank.of(ev.Call) for rank in world)
     shares, counted = 0, 0
     sharing_found: list[Finding] = []
     counts_found: list[Finding] = []
@@ -26,6 +27,8 @@ def judge(world: World) -> Iterable[Judged]:
             counted += n
             counts_found += findings
         for line in training:
+            if wrapped and communicate and line.alone:
+                continue
             n, findings = sharing.judge_line(world, line, group, wrapped)
             shares += n
             sharing_found += findings

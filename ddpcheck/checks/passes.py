@@ -122,6 +122,15 @@ class Line:
                 one.every = 1 << (longest // MOST).bit_length()
 
     @property
+    def alone(self) -> bool:
+        """Every rank trains by itself: a reference, perhaps, for which all of them take the same data.
+
+        Judged by the first pass, of which no call is ever left out of the record.
+        """
+        first = [ones[0] for ones in self.passes.values()]
+        return all(one.ended is not None and one.taken > 1 and not one.collectives for one in first)
+
+    @property
     def ranks(self) -> list[int]:
         return sorted(self.passes)
 
