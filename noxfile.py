@@ -80,14 +80,21 @@ def coverage(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def bench(session: nox.Session) -> None:
     """The figures, side by side with torch's own test cases, as ratios."""
-    session.install("-e", ".[dev]", "expecttest", "rich")
+    session.install("-e", ".[dev]", "expecttest")
     session.run("python", "tests/bench/bench.py", *session.posargs)
+
+
+@nox.session(python="3.11")
+def corpus(session: nox.Session) -> None:
+    """Every program of the corpus under ``ddpcheck run`` itself, in interpreters; a quarter of an hour and more."""
+    session.install("-e", ".[dev]")
+    session.run("python", "tests/corpus/table.py", "--command", *session.posargs)
 
 
 @nox.session(python="3.11")
 def soak(session: nox.Session) -> None:
     """Two thousand tests with every kind of ending among them, and sessions that are interrupted."""
-    session.install("-e", ".[dev]", "rich")
+    session.install("-e", ".[dev]")
     session.run("python", "tests/soak/soak.py", *session.posargs)
     session.run("python", "tests/soak/interrupt.py")
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import torch
+
 from ddpcheck.evidence import Defect
 from ddpcheck.observe import recorder
 
@@ -70,6 +72,8 @@ def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]],
     probe = make(functools.wraps(original)(own))
 
     def replacement(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():  # torch.compile traces what it calls: it gets the function itself
+            return original(*args, **kwargs)
         call = _Call()
         calls.open.append(call)
         try:
