@@ -11,6 +11,11 @@ from ddpcheck.model import Plan
 
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
+_kept: list[object] = []
+"""The groups of this rank, to its end: a test may destroy its group, and then let its model go, which is the last to
+hold it. torch 2.13 waits for gloo's threads there, with the interpreter locked, while such a thread may need the
+interpreter, to let go of the context in which a backward pass has asked for an all-reduce: both wait for ever."""
+
 
 def environment(rank: int, world_size: int) -> dict[str, str]:
     """What a launcher would have put into the environment, and where sockets may listen.
@@ -55,6 +60,7 @@ def join(plan: Plan, rank: int, run_dir: str) -> None:
         world_size=plan.world_size,
         timeout=timedelta(seconds=plan.timeout + 120),
     )
+    _kept.append(dist.group.WORLD)
 
 
 def leave(plan: Plan) -> None:

@@ -33,7 +33,7 @@ from ddpcheck.checks.waiting import certain  # noqa: E402
 from ddpcheck.checks.world import Judged, Process, World  # noqa: E402
 from ddpcheck.checks.worlds import worlds  # noqa: E402
 from ddpcheck.evidence import Began, ChildEnded, Defect  # noqa: E402
-from ddpcheck.observe import recorder, watching  # noqa: E402
+from ddpcheck.observe import endings, recorder, watching  # noqa: E402
 from ddpcheck.run.folder import Folder  # noqa: E402
 
 PATIENCE = 30.0
@@ -183,6 +183,12 @@ def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port
         sys.argv = [str(script), *args]
         sys.path.insert(0, str(script.parent))
         watching.start(base / "evidence", limit)
+        # A rank leaves without C++ destructors (below). Its groups are kept, or a script that lets go of the last one
+        # might wait for ever: torch 2.13 joins gloo's threads with the interpreter locked, and they may need it.
+        endings.GLOO_REST = 0.0
+        groups = torch.distributed.distributed_c10d._world.pg_map
+        kept: list[object] = []
+        torch.distributed.destroy_process_group = _keeping(torch.distributed.destroy_process_group, groups, kept)
         code = _interpret(script)
     finally:
         sys.stdout.flush()
@@ -190,6 +196,14 @@ def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port
         # Left as an interpreter would, except for C++ destructors.
         getattr(os._exit, "__wrapped__", os._exit)(code)
     return 0
+
+
+def _keeping(destroy, groups, kept):
+    def destroy_process_group(*args, **kwargs):
+        kept.extend(groups)
+        return destroy(*args, **kwargs)
+
+    return destroy_process_group
 
 
 def _interpret(script: Path) -> int:
