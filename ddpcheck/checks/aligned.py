@@ -1,7 +1,8 @@
-"""The same wrapper, optimizer and step on every rank: what steps are compared by."""
+"""The same wrapper, optimizer and step on every rank of a group: what steps are compared by."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,10 +15,26 @@ WIDTH = 8
 ABSENT = bytes(WIDTH)
 
 
-class Aligned(NamedTuple):
-    """One optimizer on all ranks."""
+class Replicas(NamedTuple):
+    """One wrapper on all ranks of its group."""
 
     number: int
+    """On the first of them."""
+    ranks: list[Rank]
+    wrapped: list[ev.Wrapped]
+    """Rank by rank."""
+
+    def of(self, rank: Rank) -> int:
+        """Its number on one of the ranks."""
+        return self.wrapped[self.ranks.index(rank)].wrapper
+
+
+class Aligned(NamedTuple):
+    """One optimizer on all ranks that train with it."""
+
+    number: int
+    """On the first of them."""
+    ranks: list[Rank]
     described: list[ev.Optimizer]
     """Rank by rank, as it was at its first step."""
     steps: list[dict[tuple[int, int], ev.Step]]
@@ -40,41 +57,78 @@ class Aligned(NamedTuple):
 
 
 def optimizers(world: World) -> list[Aligned]:
-    """The optimizers that stepped on every rank of the world, matched by the order of their construction."""
-    if len(world) < 2:
-        return []
-    described: list[dict[int, ev.Optimizer]] = []
+    """The optimizers that stepped on every rank of a group, matched by the order of their construction.
+
+    The group is the smallest that one of its wrappers reduces over. What a rank
+    optimizes for itself, again and again within its training, is left out.
+    """
+    by_group: dict[tuple[int, ...], dict[int, list[ev.Optimizer]]] = defaultdict(lambda: defaultdict(list))
+    steps: dict[int, dict[int, dict[tuple[int, int], ev.Step]]] = {}
     for rank in world:
-        first: dict[int, ev.Optimizer] = {}
-        for one in rank.of(ev.Optimizer):
-            first.setdefault(one.optimizer, one)
-        described.append(first)
-    steps: list[dict[int, dict[tuple[int, int], ev.Step]]] = []
-    for rank in world:
-        by_place: dict[int, dict[tuple[int, int], ev.Step]] = {}
+        mine: dict[int, dict[tuple[int, int], ev.Step]] = defaultdict(dict)
+        steps[rank.rank] = mine
         for step in rank.of(ev.Step):
-            by_place.setdefault(step.optimizer, {})[step.region, step.place] = step
-        steps.append(by_place)
-    return [
-        Aligned(number, [d[number] for d in described], [s.get(number, {}) for s in steps])
-        for number in sorted(set(described[0]).intersection(*described[1:]))
-        if len({len(d[number].parameters) for d in described}) == 1
-    ]
+            mine[step.optimizer][step.region, step.place] = step
+        groups = {w.wrapper: members(world, w.group) for w in rank.of(ev.Wrapped)}
+        for one in _lasting(rank, mine):
+            found = [groups[p.wrapper] for p in one.parameters if p.wrapper in groups]
+            smallest = min(found, key=len, default=list(world))
+            by_group[tuple(r.rank for r in smallest)][rank.rank].append(one)
+    aligned = []
+    for numbers, by_rank in by_group.items():
+        ranks = [rank for rank in world if rank.rank in numbers]
+        if len(ranks) < 2:
+            continue
+        for described in zip(*(by_rank[rank.rank] for rank in ranks), strict=False):
+            if len({len(d.parameters) for d in described}) == 1:
+                of = [steps[rank.rank].get(d.optimizer, {}) for rank, d in zip(ranks, described, strict=True)]
+                aligned.append(Aligned(described[0].optimizer, ranks, list(described), of))
+    return sorted(aligned, key=lambda one: (one.ranks[0].rank, one.number))
 
 
-def wrappers(world: World) -> list[tuple[int, list[ev.Wrapped]]]:
-    """The wrappers that every rank has built, by number."""
-    if not len(world):
-        return []
-    each = [{w.wrapper: w for w in rank.of(ev.Wrapped)} for rank in world]
-    return [(n, [e[n] for e in each]) for n in sorted(set(each[0]).intersection(*each[1:]))]
+def _lasting(rank: Rank, steps: dict[int, dict[tuple[int, int], ev.Step]]) -> list[ev.Optimizer]:
+    """The optimizers of a rank, without those that one line makes anew between the steps of another one.
+
+    Perturbations of inputs and copies of a model that adapt to a task are optimized like this: by each rank alone.
+    """
+    first: dict[int, ev.Optimizer] = {}
+    for one in rank.of(ev.Optimizer):
+        first.setdefault(one.optimizer, one)
+    by_line: dict[int, list[ev.Optimizer]] = defaultdict(list)
+    for one in first.values():
+        if not any(p.wrapper is not None for p in one.parameters):
+            by_line[one.site].append(one)
+    spans = {number: (min(s.n for s in of.values()), max(s.n for s in of.values())) for number, of in steps.items()}
+    passing: set[int] = set()
+    for again in by_line.values():
+        numbers = {one.optimizer for one in again}
+        around = [span for number, span in spans.items() if number not in numbers]
+        between = [n for n in numbers if any(n in spans and a < spans[n][0] and spans[n][1] < b for a, b in around)]
+        if len(again) > 1 and between:
+            passing |= numbers
+    return [one for number, one in sorted(first.items()) if number not in passing]
+
+
+def wrappers(world: World) -> list[Replicas]:
+    """The wrappers that every rank of their group has built, matched by the order of their construction."""
+    by_group: dict[str, dict[int, list[ev.Wrapped]]] = defaultdict(lambda: defaultdict(list))
+    for rank in world:
+        for wrapped in rank.of(ev.Wrapped):
+            by_group[wrapped.group][rank.rank].append(wrapped)
+    found = []
+    for group, by_rank in by_group.items():
+        ranks = members(world, group)
+        each = zip(*(by_rank[rank.rank] for rank in ranks), strict=False)
+        found += [Replicas(wrapped[0].wrapper, ranks, list(wrapped)) for wrapped in each]
+    return sorted(found, key=lambda one: (one.ranks[0].rank, one.number))
 
 
 def members(world: World, group: str) -> list[Rank]:
-    """The ranks of a group."""
-    if group == "world":
+    """The ranks of a group, by its name."""
+    names = group.partition("#")[0].split(",")
+    if not all(name.isdigit() for name in names):
         return list(world)
-    wanted = {int(r) for r in group.partition("#")[0].split(",") if r.isdigit()}
+    wanted = {int(name) for name in names}
     return [rank for rank in world if rank.rank in wanted]
 
 

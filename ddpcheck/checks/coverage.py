@@ -28,15 +28,15 @@ def judge(world: World) -> Iterable[Judged]:
         exercised += len(steps)
         looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
         finding = (
-            _unreduced(world, optimizer, looked)
-            or _orphaned(world, optimizer, looked)
-            or _outside(world, optimizer, looked)
-            or _unarmed(world, optimizer, looked)
+            _unreduced(optimizer, looked)
+            or _orphaned(optimizer, looked)
+            or _outside(optimizer, looked)
+            or _unarmed(optimizer, looked)
         )
         if finding is not None:
             findings.append(finding)
         else:
-            findings += _wasted(world, optimizer, steps)
+            findings += _wasted(optimizer, steps)
     yield Judged(check=CHECK, exercised=exercised, findings=tuple(findings))
 
 
@@ -62,13 +62,12 @@ def _averaged_by_hand(looked: Steps, places: Sequence[int]) -> bool:
     )
 
 
-def _differ(looked: Steps, places: Sequence[int]) -> bool:
-    """The ranks' gradients of these are not the same in some step."""
-    wanted = set(places)
-    return any(wanted.intersection(aligned.differing([s.gradients for s in step])) for _, step in looked)
+def _differing(looked: Steps) -> set[int]:
+    """The places of gradients that are not the same on all ranks in some step."""
+    return {place for _, step in looked for place in aligned.differing([s.gradients for s in step])}
 
 
-def _unreduced(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
+def _unreduced(optimizer: Aligned, looked: Steps) -> Finding | None:
     """Parameters of a wrapped module that its reducer has never heard of."""
     described = optimizer.described[0].parameters
     used = _with_gradient(optimizer, looked)
@@ -81,7 +80,12 @@ def _unreduced(world: World, optimizer: Aligned, looked: Steps) -> Finding | Non
         return None
     names = [described[p].name for p in places]
     replaced = next(
-        ((rank, r) for rank in world for r in rank.of(ev.Replaced) if r.name.split(".")[-1] == names[0].split(".")[-1]),
+        (
+            (rank, r)
+            for rank in optimizer.ranks
+            for r in rank.of(ev.Replaced)
+            if r.name.split(".")[-1] == names[0].split(".")[-1]
+        ),
         None,
     )
     if replaced is not None:
@@ -89,13 +93,13 @@ def _unreduced(world: World, optimizer: Aligned, looked: Steps) -> Finding | Non
         cause = "the module got a new parameter after it had been wrapped; the reducer's hooks stay on what was there"
         advice = "Change the module first, and wrap it then (or wrap it anew)."
     else:
-        where = _wrapped_at(world, described[places[0]].wrapper)
+        where = _wrapped_at(optimizer.ranks, described[places[0]].wrapper)
         cause = "they did not require gradients when the module was wrapped, and do now"
         advice = "Wrap the module anew after unfreezing its layers, or freeze them after the wrap."
     return Finding(
         check=CHECK,
         severity="error",
-        ranks=tuple(r.rank for r in world),
+        ranks=tuple(r.rank for r in optimizer.ranks),
         subject=names[0],
         expected="DDP to reduce every parameter that the optimizer updates",
         found=f"{count(len(names), 'parameter')} of the wrapped module unknown to its reducer: {listing(names)}",
@@ -106,15 +110,15 @@ def _unreduced(world: World, optimizer: Aligned, looked: Steps) -> Finding | Non
     )
 
 
-def _wrapped_at(world: World, number: int | None) -> CallSite | None:
-    for rank in world:
+def _wrapped_at(ranks: Sequence[Rank], number: int | None) -> CallSite | None:
+    for rank in ranks:
         for wrapped in rank.of(ev.Wrapped):
             if wrapped.wrapper == number:
                 return rank.where(wrapped.site)
     return None
 
 
-def _orphaned(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
+def _orphaned(optimizer: Aligned, looked: Steps) -> Finding | None:
     """An optimizer whose parameters no module has any more."""
     described = optimizer.described[0].parameters
     used = _with_gradient(optimizer, looked)
@@ -122,12 +126,12 @@ def _orphaned(world: World, optimizer: Aligned, looked: Steps) -> Finding | None
     if not lost or not looked or not any(s.backwards for _, step in looked for s in step):
         return None
     names = [described[p].name for p in lost]
-    built = world.ranks[0].where(optimizer.described[0].site)
-    replaced = next((rank.where(r.site) for rank in world for r in rank.of(ev.Replaced)), None)
+    built = optimizer.ranks[0].where(optimizer.described[0].site)
+    replaced = next((rank.where(r.site) for rank in optimizer.ranks for r in rank.of(ev.Replaced)), None)
     return Finding(
         check=CHECK,
         severity="error",
-        ranks=tuple(r.rank for r in world),
+        ranks=tuple(r.rank for r in optimizer.ranks),
         subject=f"the {optimizer.kind}",
         expected="the optimizer to update the parameters of the model",
         found=f"{len(lost)} of its {count(len(described), 'parameter')} in no module, and never with a gradient: "
@@ -136,39 +140,40 @@ def _orphaned(world: World, optimizer: Aligned, looked: Steps) -> Finding | None
         advice="Build the optimizer from the parameters of the finished (wrapped) model.",
         where=built,
         links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
-        proof=tuple((world.ranks[0].rank, site) for site in [replaced] if site is not None),
+        proof=tuple((optimizer.ranks[0].rank, site) for site in [replaced] if site is not None),
     )
 
 
-def _outside(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
+def _outside(optimizer: Aligned, looked: Steps) -> Finding | None:
     """Parameters that are updated and lie in no wrapper."""
     described = optimizer.described[0].parameters
     used = _with_gradient(optimizer, looked)
     places = [p for p, one in enumerate(described) if one.wrapper is None and not one.ignored and p in used]
-    if not places or _ranks_apart(world, optimizer) or not _differ(looked, places):
+    apart = _differing(looked)
+    if _ranks_apart(optimizer) or not apart.intersection(places):
         return None  # the same on all ranks: averaged by hand, or trained by each of them on the same data
-    apart = set(aligned.differing([d.values for d in optimizer.described]))
+    different = set(aligned.differing([d.values for d in optimizer.described]))
     own = all(s.collectives for _, step in looked for s in step)
-    if own and all(p in apart for p in places):
+    if own and different.issuperset(places):
         return None  # parted between the ranks on purpose, as classes or experts are: the program reduces by itself
-    names = [described[p].name for p in places]
-    where = world.ranks[0].where(optimizer.described[0].site)
+    names = [described[p].name for p in places if p in apart]
+    where = optimizer.ranks[0].where(optimizer.described[0].site)
     return Finding(
         check=CHECK,
         severity="error",
-        ranks=tuple(r.rank for r in world),
+        ranks=tuple(r.rank for r in optimizer.ranks),
         subject=names[0],
         expected="DDP to reduce every parameter that the optimizer updates",
         found=f"{len(names)} of {count(len(described), 'parameter')} outside of every wrapper: {listing(names)}",
         cause=f"the {optimizer.kind} holds parameters of a module that was not wrapped",
         advice="Put these parameters into the module before it is wrapped, or wrap their module, too.",
-        where=where or _site_of(world.ranks[0], looked),
+        where=where or _site_of(optimizer.ranks[0], looked),
         links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
-        proof=tuple((world.ranks[0].rank, s) for s in [_site_of(world.ranks[0], looked)] if s is not None),
+        proof=tuple((optimizer.ranks[0].rank, s) for s in [_site_of(optimizer.ranks[0], looked)] if s is not None),
     )
 
 
-def _ranks_apart(world: World, optimizer: Aligned) -> bool:
+def _ranks_apart(optimizer: Aligned) -> bool:
     """The ranks' optimizers hold tensors of different kinds: a model that is spread over ranks."""
     kinds = [[p.kind for p in d.parameters] for d in optimizer.described]
     return any(k != kinds[0] for k in kinds[1:])
@@ -181,7 +186,7 @@ def _site_of(rank: Rank, looked: Steps) -> CallSite | None:
 # --- how each step was armed
 
 
-def _unarmed(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
+def _unarmed(optimizer: Aligned, looked: Steps) -> Finding | None:
     """Steps on gradients of a wrapper that no forward through it has prepared for."""
     described = optimizer.described[0].parameters
     broken: list[tuple[int, int, ev.Step, ev.Usage]] = []
@@ -202,9 +207,9 @@ def _unarmed(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
     if not chosen:
         return None
     number, place, s, usage = chosen[0]
-    rank = world.ranks[place]
+    rank = optimizer.ranks[place]
     if not broken and _equal(looked):
-        return _fragile(world, rank, optimizer, number, s, usage, len({n for n, *_ in chosen}))
+        return _fragile(rank, optimizer, number, s, usage, len({n for n, *_ in chosen}))
     if _averaged_by_hand(looked, [p for p, one in enumerate(described) if one.wrapper == usage.wrapper]):
         return None
     cause, advice, site = _round_the_wrapper(usage, optimizer.described[place].inner)
@@ -212,7 +217,7 @@ def _unarmed(world: World, optimizer: Aligned, looked: Steps) -> Finding | None:
     return Finding(
         check=CHECK,
         severity="error",
-        ranks=tuple(sorted({world.ranks[p].rank for _, p, *_ in chosen})),
+        ranks=tuple(sorted({optimizer.ranks[p].rank for _, p, *_ in chosen})),
         subject=f"the wrapper of {kind}",
         step=number,
         expected="a forward through the wrapper, in synchronising mode, before every optimizer step",
@@ -273,13 +278,11 @@ def _round_the_wrapper(usage: ev.Usage, inner: bool) -> tuple[str, str, int]:
     )
 
 
-def _fragile(
-    world: World, rank: Rank, optimizer: Aligned, number: int, s: ev.Step, usage: ev.Usage, times: int
-) -> Finding:
+def _fragile(rank: Rank, optimizer: Aligned, number: int, s: ev.Step, usage: ev.Usage, times: int) -> Finding:
     return Finding(
         check=CHECK,
         severity="warning",
-        ranks=tuple(r.rank for r in world),
+        ranks=tuple(r.rank for r in optimizer.ranks),
         subject="the wrapper's output",
         step=number,
         expected="the loss to come from the output of the wrapper's forward",
@@ -292,10 +295,10 @@ def _fragile(
     )
 
 
-def _wasted(world: World, optimizer: Aligned, steps: Steps) -> list[Finding]:
+def _wasted(optimizer: Aligned, steps: Steps) -> list[Finding]:
     """Reductions that the script meant to leave out."""
     for number, step in steps:
-        for rank, s in zip(world, step, strict=True):
+        for rank, s in zip(optimizer.ranks, step, strict=True):
             for usage in s.usage:
                 empty = usage.no_sync > 0 and usage.no_sync_forwards == 0 and usage.armed > 1
                 repeated = usage.no_sync == 0 and usage.same_line > 1
@@ -319,7 +322,7 @@ def _wasted(world: World, optimizer: Aligned, steps: Steps) -> list[Finding]:
                     Finding(
                         check=CHECK,
                         severity="warning",
-                        ranks=tuple(r.rank for r in world),
+                        ranks=tuple(r.rank for r in optimizer.ranks),
                         subject="gradient accumulation",
                         step=number,
                         expected="one reduction for each optimizer step",

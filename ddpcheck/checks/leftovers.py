@@ -87,7 +87,7 @@ def _running(ended: list[Rank]) -> Iterator[Finding]:
 
 def _left(rank: Rank, noun: str, of_libraries: bool = False) -> list[str]:
     """What was left, by name; libraries that the script uses may well tidy up after themselves."""
-    last = rank.last(ev.Lingering) or rank.last(ev.Ended)
+    last = rank.last(ev.Lingering)
     if last is None:
         return []
     starts = rank.of(ev.Started)

@@ -24,21 +24,22 @@ def judge(world: World) -> Iterable[Judged]:
             continue
         steps = list(optimizer.common())
         exercised += len(steps)
-        finding = _apart(world, optimizer, steps)
+        finding = _apart(optimizer, steps)
         if finding is not None:
             findings.append(finding)
     findings += _schedulers(world)
     yield Judged(check=CHECK, exercised=exercised, findings=tuple(findings))
 
 
-def _apart(world: World, optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]]) -> Finding | None:
+def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]]) -> Finding | None:
+    ranks = optimizer.ranks
     broken: list[tuple[int, list[ev.Step], str, str, str]] = []
     for number, step in steps:
         if len({tuple(s.rates) for s in step}) > 1:
-            shown = "; ".join(f"{_rates(s)} on rank {r.rank}" for r, s in zip(world, step, strict=True))
+            shown = "; ".join(f"{_rates(s)} on rank {r.rank}" for r, s in zip(ranks, step, strict=True))
             broken.append((number, step, "learning rate", shown, "the learning rate is computed from what differs"))
         elif len({s.scale for s in step}) > 1:
-            shown = "; ".join(f"{s.scale:g} on rank {r.rank}" for r, s in zip(world, step, strict=True) if s.scale)
+            shown = "; ".join(f"{s.scale:g} on rank {r.rank}" for r, s in zip(ranks, step, strict=True) if s.scale)
             broken.append((number, step, "gradient scale", shown, "a scaler saw other gradients than its peers did"))
         elif not optimizer.described[0].sharded and len({s.state for s in step if s.state}) > 1:
             keys = _keys([s.state for s in step if s.state])
@@ -48,7 +49,7 @@ def _apart(world: World, optimizer: Aligned, steps: list[tuple[int, list[ev.Step
     number, step, what, shown, cause = broken[0]
     values = [(tuple(s.rates), s.scale, s.state if what == "state" else "") for s in step]
     usual = max(values, key=lambda v: (values.count(v), -values.index(v)))
-    odd = tuple(r.rank for r, v in zip(world, values, strict=True) if v != usual)
+    odd = tuple(r.rank for r, v in zip(ranks, values, strict=True) if v != usual)
     return Finding(
         check=CHECK,
         severity="error",
@@ -62,7 +63,7 @@ def _apart(world: World, optimizer: Aligned, steps: list[tuple[int, list[ev.Step
             "Compute learning rates and scales from numbers that all ranks share, and load optimizer state on all of "
             "them."
         ),
-        where=next((r.where(s.site) for r, s in zip(world, step, strict=True) if r.rank in odd), None),
+        where=next((r.where(s.site) for r, s in zip(ranks, step, strict=True) if r.rank in odd), None),
         count=len(broken),
         links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
     )

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.aligned import members
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.model import CallSite
 
@@ -200,17 +201,9 @@ def data_groups(world: World) -> tuple[list[list[int]], bool]:
     everyone = tuple(rank.rank for rank in world)
     for rank in world:
         for wrapped in rank.of(ev.Wrapped):
-            groups.add(_members(wrapped.group, everyone))
+            groups.add(tuple(rank.rank for rank in members(world, wrapped.group)))
     largest: list[list[int]] = []
     for group in sorted(groups, key=len, reverse=True):
         if len(group) > 1 and not any(set(group) & set(one) for one in largest):
-            largest.append([rank for rank in group if rank in everyone])
+            largest.append(list(group))
     return (largest, True) if groups else ([list(everyone)], False)
-
-
-def _members(group: str, everyone: tuple[int, ...]) -> tuple[int, ...]:
-    """The ranks that a group's name tells."""
-    names = group.partition("#")[0].split(",")
-    if all(name.strip().isdigit() for name in names):
-        return tuple(sorted(int(name) for name in names))
-    return everyone

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks import aligned
 from ddpcheck.checks.touched import LOADS, SAVES, Files, Touch, done, shown
 from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import CallSite, Finding
@@ -212,21 +213,27 @@ def _on_some_ranks(world: World) -> Iterator[Finding]:
     """State that came into a wrapped module on some ranks only, or not the same on all, and training went on."""
     if not world.complete or len(world) < 2:
         return
-    loads = {rank.rank: [s for s in rank.of(ev.StateLoaded) if s.owner == "module" and s.wrapped] for rank in world}
-    wrappers = {s.wrapper for found in loads.values() for s in found}
-    for wrapper in sorted(wrappers, key=str):
-        mine = {r: [s for s in found if s.wrapper == wrapper] for r, found in loads.items()}
-        having = [rank for rank in world if mine[rank.rank]]
-        most = max(len(found) for found in mine.values())
-        for place in range(most):
-            here = [rank for rank in having if len(mine[rank.rank]) > place]
-            each = {rank.rank: mine[rank.rank][place] for rank in here}
-            if len(here) == len(world) and len({s.digest for s in each.values()}) == 1:
+    for number, numbers in _loaded_into(world):
+        mine = {
+            rank: [
+                s for s in rank.of(ev.StateLoaded) if s.owner == "module" and s.wrapped and s.wrapper == numbers[rank]
+            ]
+            for rank in numbers
+        }
+        for place in range(max(map(len, mine.values()))):
+            each = {rank: found[place] for rank, found in mine.items() if len(found) > place}
+            if len(each) == len(numbers) and len({s.digest for s in each.values()}) == 1:
                 continue
-            if not any(_trains_on(rank, each[rank.rank].n) for rank in here):
-                continue
-            yield _unequal(world, wrapper, here, each)
-            return
+            if any(_trains_on(rank, s.n) for rank, s in each.items()):
+                yield _unequal(number, each, len(each) == len(numbers))
+                return
+
+
+def _loaded_into(world: World) -> Iterator[tuple[int | None, dict[Rank, int | None]]]:
+    """Each wrapper and its number on the ranks of its group; and what was in no wrapper yet, on all."""
+    yield None, dict.fromkeys(world)
+    for replicas in aligned.wrappers(world):
+        yield replicas.number, {rank: replicas.of(rank) for rank in replicas.ranks}
 
 
 def _trains_on(rank: Rank, n: int) -> bool:
@@ -240,20 +247,19 @@ def _trains_on(rank: Rank, n: int) -> bool:
     )
 
 
-def _unequal(world: World, wrapper: int | None, here: list[Rank], each: dict[int, ev.StateLoaded]) -> Finding:
-    first = here[0]
-    everywhere = len(here) == len(world)
-    ranks = tuple(rank.rank for rank in here)
+def _unequal(wrapper: int | None, each: dict[Rank, ev.StateLoaded], everywhere: bool) -> Finding:
+    first, *others = each
+    ranks = tuple(rank.rank for rank in each)
     if everywhere:
         found = "each rank loading another state: " + listing(
             f"rank {rank.rank} from {path or 'elsewhere'}"
-            for rank, path in ((r, _loaded_from(r, each[r.rank].n)) for r in here)
+            for rank, path in ((r, _loaded_from(r, s.n)) for r, s in each.items())
         )
         advice = "Let all ranks load one file: decide for its path on rank 0, and broadcast it."
     else:
         found = f"only {ranks_text(ranks)} loading, after the wrap: DDP does not send it to the others"
         advice = "Load on every rank, or on rank 0 before the module is wrapped: the constructor sends it to all."
-    where = first.where(each[first.rank].site)
+    where = first.where(each[first].site)
     return Finding(
         check=COMPLETE,
         severity="error",
@@ -264,7 +270,7 @@ def _unequal(world: World, wrapper: int | None, here: list[Rank], each: dict[int
         advice=advice,
         where=where,
         links=(f"wrapper {wrapper}",) if wrapper is not None else (),
-        proof=tuple((r.rank, w) for r in here[1:] if (w := r.where(each[r.rank].site)) is not None and w != where),
+        proof=tuple((r.rank, w) for r in others if (w := r.where(each[r].site)) is not None and w != where),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
+from ddpcheck.checks.aligned import Replicas
 from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import Finding
 from ddpcheck.wording import count, listing
@@ -20,8 +21,8 @@ def judge(world: World) -> Iterable[Judged]:
     """Compare buffers when DDP has broadcast them, when a step has been made, and when a model is evaluated."""
     exercised = 0
     findings: list[Finding] = []
-    for number, wrapped in aligned.wrappers(world):
-        times, found = _wrapper(world, number, wrapped)
+    for replicas in aligned.wrappers(world):
+        times, found = _wrapper(replicas)
         exercised += times
         findings += found
     evaluated = 0
@@ -42,21 +43,25 @@ def judge(world: World) -> Iterable[Judged]:
 # --- wrappers
 
 
-def _wrapper(world: World, number: int, wrapped: Sequence[ev.Wrapped]) -> tuple[int, list[Finding]]:
+def _wrapper(replicas: Replicas) -> tuple[int, list[Finding]]:
     exercised = 0
     findings: list[Finding] = []
     for moment in ("broadcast", "evaluation", "step"):
-        each = [{s.number: s for s in r.of(ev.Synced) if s.wrapper == number and s.moment == moment} for r in world]
+        each = [
+            {s.number: s for s in rank.of(ev.Synced) if s.wrapper == replicas.of(rank) and s.moment == moment}
+            for rank in replicas.ranks
+        ]
         for turn in sorted(set(each[0]).intersection(*each[1:])):
             exercised += 1
             synced = [one[turn] for one in each]
-            finding = _moment(world, number, wrapped[0], moment, synced)
+            finding = _moment(replicas, moment, synced)
             if finding is not None and not findings:
                 findings.append(finding)
     return exercised, findings
 
 
-def _moment(world: World, number: int, wrapped: ev.Wrapped, moment: str, synced: Sequence[ev.Synced]) -> Finding | None:
+def _moment(replicas: Replicas, moment: str, synced: Sequence[ev.Synced]) -> Finding | None:
+    wrapped, ranks = replicas.wrapped[0], replicas.ranks
     names = synced[0].names or wrapped.buffers.names
     owners = dict(zip(wrapped.buffers.names, wrapped.buffer_owners, strict=False))
     left_out = {*wrapped.ignored, *wrapped.local_buffers}
@@ -68,12 +73,12 @@ def _moment(world: World, number: int, wrapped: ev.Wrapped, moment: str, synced:
     if not places:
         return None
     shown = listing(names[p] for p in places)
-    odd = aligned.odd_ranks([s.digests for s in synced], places, [r.rank for r in world])
+    odd = aligned.odd_ranks([s.digests for s in synced], places, [r.rank for r in ranks])
     when, cause, advice = _why(moment, wrapped.broadcast_buffers, bool(unknown))
     # What the next forward overwrites with rank 0's is no worse than a batch norm's statistics.
     lost = moment == "step" and wrapped.broadcast_buffers and not unknown
-    rank = next((r for r in world if r.rank in odd), world.ranks[0])
-    record = synced[list(world).index(rank)]
+    rank = next((r for r in ranks if r.rank in odd), ranks[0])
+    record = synced[ranks.index(rank)]
     return Finding(
         check=CHECK,
         severity="warning" if lost else "error",
@@ -84,7 +89,7 @@ def _moment(world: World, number: int, wrapped: ev.Wrapped, moment: str, synced:
         cause=cause,
         advice=advice,
         where=rank.where(record.site),
-        links=(f"wrapper {number}", "buffers"),
+        links=(f"wrapper {replicas.number}", "buffers"),
     )
 
 
@@ -141,12 +146,16 @@ def _evaluation(world: World, records: list[tuple[Rank, ev.Evaluated]], known: b
     first = records[0][1]
     ranks = [rank.rank for rank, _ in records]
     places = aligned.differing([one.parameters.digests for _, one in records])
+    if any(one.stepped for _, one in records):
+        return None  # trained by each rank for itself, or else told of at its steps
     if places and first.wrapper is None:
         odd = aligned.odd_ranks([one.parameters.digests for _, one in records], places, ranks)
         names = [first.parameters.names[p] for p in places]
+        # A module that is wrapped later on was to be the same; any other may well be each rank's own.
+        wrapped = any(w.module == one.module for rank, one in records for w in rank.of(ev.Wrapped))
         return Finding(
             check="parameter-sync",
-            severity="error",
+            severity="error" if wrapped else "warning",
             ranks=odd,
             subject=f"the {first.kind} that is evaluated",
             expected="all ranks to hold the same parameters of a model that all of them evaluate",
@@ -186,14 +195,10 @@ def _evaluation(world: World, records: list[tuple[Rank, ev.Evaluated]], known: b
 
 def _attributes(world: World) -> list[Finding]:
     """Plain numbers in the model that are not the same: DDP sees parameters and buffers alone."""
-    for number, _ in aligned.wrappers(world):
-        each: list[dict[str, str]] = []
-        last = None
-        for rank in world:
-            mine = [a for a in rank.of(ev.Attributes) if a.wrapper == number]
-            each.append(mine[-1].values if mine else {})
-            last = mine[-1] if mine else last
-        if not all(each) or last is None:
+    for replicas in aligned.wrappers(world):
+        noted = [[a for a in rank.of(ev.Attributes) if a.wrapper == replicas.of(rank)] for rank in replicas.ranks]
+        each = [_lasting(of) for of in noted]
+        if not all(each):
             continue
         names = [
             name
@@ -203,21 +208,27 @@ def _attributes(world: World) -> list[Finding]:
         ]
         if names:
             values = "; ".join(
-                f"{one.get(names[0], 'none')} on rank {r.rank}" for r, one in zip(world, each, strict=True)
+                f"{one.get(names[0], 'none')} on rank {r.rank}" for r, one in zip(replicas.ranks, each, strict=True)
             )
-            wrapped = next(w for w in world.ranks[0].of(ev.Wrapped) if w.wrapper == number)
             return [
                 Finding(
                     check=CHECK,
                     severity="warning",
-                    ranks=tuple(r.rank for r in world)[1:],
-                    subject=f"{wrapped.kind}.{names[0]}",
+                    ranks=tuple(r.rank for r in replicas.ranks)[1:],
+                    subject=f"{replicas.wrapped[0].kind}.{names[0]}",
                     expected="the plain attributes of the model to be the same on all ranks",
                     found=f"{names[0]} to differ: {values}",
                     cause="it was computed from each rank's own data; DDP broadcasts parameters and buffers alone",
                     advice="Compute it on one rank and broadcast it, or all-reduce what it is computed from.",
-                    where=world.ranks[0].where(last.site),
-                    links=(f"wrapper {number}", "attributes"),
+                    where=replicas.ranks[0].where(noted[0][0].site),
+                    links=(f"wrapper {replicas.number}", "attributes"),
                 )
             ]
     return []
+
+
+def _lasting(noted: Sequence[ev.Attributes]) -> dict[str, str]:
+    """The attributes that stayed as they were: what changes from step to step is a rank's own log."""
+    if not noted:
+        return {}
+    return {name: value for name, value in noted[0].values.items() if all(a.values.get(name) == value for a in noted)}

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
-from ddpcheck.checks.aligned import Aligned
-from ddpcheck.checks.world import Judged, World
+from ddpcheck.checks.aligned import Aligned, Replicas
+from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.wording import count, listing, ranks_text
 
@@ -25,15 +25,20 @@ def judge(world: World) -> Iterable[Judged]:
         steps = list(optimizer.compared())
         parameters += len(steps)
         gradients += sum(1 for _, s in steps if all(one.gradients for one in s))
-        found = _gradients(world, optimizer, steps, replicated)
+        found = _gradients(optimizer, steps, replicated)
         gradient_findings += found
-        parameter_findings += _parameters(world, optimizer, steps, replicated, bool(found))
+        parameter_findings += _parameters(optimizer, steps, replicated, bool(found))
     yield Judged(check="gradient-sync", exercised=gradients, findings=tuple(gradient_findings))
     yield Judged(check="parameter-sync", exercised=parameters, findings=tuple(parameter_findings))
 
 
 def replicated_places(optimizer: Aligned) -> list[int]:
-    """The parameters that are replicas of each other: in a wrapper, or equal when the first step began."""
+    """The parameters that are replicas of each other: in a wrapper, or equal when the first step began.
+
+    Ranks that step apart on purpose, and average their parameters now and then, have none.
+    """
+    if any(d.apart for d in optimizer.described):
+        return []
     apart = set(aligned.differing([d.values for d in optimizer.described]))
     return [
         place
@@ -50,12 +55,9 @@ def replicated_places(optimizer: Aligned) -> list[int]:
 def _initial(world: World) -> Judged:
     exercised = 0
     findings: list[Finding] = []
-    for number, wrapped in aligned.wrappers(world):
+    for replicas in aligned.wrappers(world):
         exercised += 1
-        group = aligned.members(world, wrapped[0].group)
-        chosen = [w for w, rank in zip(wrapped, world, strict=True) if rank in group]
-        ranks = [rank.rank for rank in group]
-        finding = _constructed(world, number, chosen, ranks)
+        finding = _constructed(replicas)
         if finding is not None:
             findings.append(finding)
     for optimizer in aligned.optimizers(world):
@@ -63,15 +65,14 @@ def _initial(world: World) -> Judged:
             p for p, one in enumerate(optimizer.described[0].parameters) if one.wrapper is not None and not one.ignored
         ]
         exercised += bool(places)
-        finding = _entered(world, optimizer, places)
+        finding = _entered(optimizer, places)
         if finding is not None and not findings:
             findings.append(finding)
     return Judged(check="initial-broadcast", exercised=exercised, findings=tuple(findings))
 
 
-def _constructed(world: World, number: int, wrapped: Sequence[ev.Wrapped], ranks: Sequence[int]) -> Finding | None:
-    if len(wrapped) < 2:
-        return None
+def _constructed(replicas: Replicas) -> Finding | None:
+    wrapped, ranks = replicas.wrapped, [rank.rank for rank in replicas.ranks]
     names: list[str] = []
     odd: set[int] = set()
     for part in ("parameters", "buffers"):
@@ -91,22 +92,22 @@ def _constructed(world: World, number: int, wrapped: Sequence[ev.Wrapped], ranks
         expected="all ranks to hold rank 0's parameters and buffers when DDP's constructor returns",
         found=f"{count(len(names), 'tensor')} to differ: {listing(names)}",
         advice="Let every rank build the same model, and ignore no parameter that must be the same.",
-        where=world.ranks[0].where(wrapped[0].site),
-        links=(f"wrapper {number}",),
+        where=replicas.ranks[0].where(wrapped[0].site),
+        links=(f"wrapper {replicas.number}",),
     )
 
 
-def _entered(world: World, optimizer: Aligned, places: Sequence[int]) -> Finding | None:
+def _entered(optimizer: Aligned, places: Sequence[int]) -> Finding | None:
     """Parameters that were changed on some ranks between the wrap and the first step."""
     digests = [d.values for d in optimizer.described]
     apart = [p for p in aligned.differing(digests) if p in set(places)]
     if not apart:
         return None
     names = [optimizer.described[0].parameters[p].name for p in apart]
-    odd = aligned.odd_ranks(digests, apart, [r.rank for r in world])
+    odd = aligned.odd_ranks(digests, apart, [r.rank for r in optimizer.ranks])
     first = optimizer.described[0]
     inner = first.inner
-    where = _first_step(world, optimizer)
+    where = _first_step(optimizer)
     changed = "changed on some ranks between the wrap and the first step: a load, a reset, or an initialisation there"
     return Finding(
         check="initial-broadcast",
@@ -123,8 +124,8 @@ def _entered(world: World, optimizer: Aligned, places: Sequence[int]) -> Finding
     )
 
 
-def _first_step(world: World, optimizer: Aligned) -> CallSite | None:
-    for rank, steps in zip(world, optimizer.steps, strict=True):
+def _first_step(optimizer: Aligned) -> CallSite | None:
+    for rank, steps in zip(optimizer.ranks, optimizer.steps, strict=True):
         if steps:
             return rank.where(steps[min(steps)].site)
     return None
@@ -141,7 +142,7 @@ def wrapper_links(optimizer: Aligned) -> tuple[str, ...]:
 Compared = Sequence[tuple[int, list[ev.Step]]]
 
 
-def _gradients(world: World, optimizer: Aligned, steps: Compared, replicated: Sequence[int]) -> list[Finding]:
+def _gradients(optimizer: Aligned, steps: Compared, replicated: Sequence[int]) -> list[Finding]:
     wanted = set(replicated)
     broken = [
         (number, step, places)
@@ -154,13 +155,14 @@ def _gradients(world: World, optimizer: Aligned, steps: Compared, replicated: Se
     parameters = optimizer.described[0].parameters
     names = [parameters[p].name for p in places]
     digests = [s.gradients for s in step]
-    odd = aligned.odd_ranks(digests, places, [r.rank for r in world])
+    ranks = optimizer.ranks
+    odd = aligned.odd_ranks(digests, places, [r.rank for r in ranks])
     absent = [p for p in places if any(aligned.at(d, p) == aligned.ABSENT for d in digests)]
-    moved = _moved(world, optimizer, step)
-    cause, advice = _why(world, step, places, bool(absent), moved is not None)
+    moved = _moved(optimizer, step)
+    cause, advice = _why(step, places, bool(absent), moved is not None)
     shown = f"{len(names)} of {count(len(wanted), 'gradient')} to differ on entry to step {number}: {listing(names)}"
     if absent:
-        missing = [r.rank for r, d in zip(world, digests, strict=True) if aligned.at(d, absent[0]) == aligned.ABSENT]
+        missing = [r.rank for r, d in zip(ranks, digests, strict=True) if aligned.at(d, absent[0]) == aligned.ABSENT]
         shown += f"; {parameters[absent[0]].name} has no gradient at all on {ranks_text(missing)}"
     return [
         Finding(
@@ -173,36 +175,36 @@ def _gradients(world: World, optimizer: Aligned, steps: Compared, replicated: Se
             found=shown,
             cause=cause,
             advice=advice,
-            where=moved or _odd_site(world, odd, step),
+            where=moved or _odd_site(ranks, odd, step),
             count=len(broken),
             links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
             proof=tuple(
                 (rank.rank, site)
-                for rank, s in zip(world, step, strict=True)
+                for rank, s in zip(ranks, step, strict=True)
                 if (site := rank.where(s.site)) is not None
             ),
         )
     ]
 
 
-def _odd_site(world: World, odd: Sequence[int], step: Sequence[ev.Step]) -> CallSite | None:
-    for rank, s in zip(world, step, strict=True):
+def _odd_site(ranks: Sequence[Rank], odd: Sequence[int], step: Sequence[ev.Step]) -> CallSite | None:
+    for rank, s in zip(ranks, step, strict=True):
         if rank.rank in odd:
             return rank.where(s.site)
-    return world.ranks[0].where(step[0].site)
+    return ranks[0].where(step[0].site)
 
 
-def _moved(world: World, optimizer: Aligned, step: Sequence[ev.Step]) -> CallSite | None:
+def _moved(optimizer: Aligned, step: Sequence[ev.Step]) -> CallSite | None:
     """The line that converted a wrapped module: its gradients have new accumulators, which DDP does not know."""
     mine = {p.wrapper for p in optimizer.described[0].parameters}
-    for rank, s in zip(world, step, strict=True):
+    for rank, s in zip(optimizer.ranks, step, strict=True):
         for moved in rank.of(ev.Moved):
             if moved.wrapper in mine and moved.n < s.n:
                 return rank.where(moved.site)
     return None
 
 
-def _why(world: World, step: Sequence[ev.Step], places: Sequence[int], absent: bool, moved: bool) -> tuple[str, str]:
+def _why(step: Sequence[ev.Step], places: Sequence[int], absent: bool, moved: bool) -> tuple[str, str]:
     if moved:
         return (
             "the module was converted (to(), cpu(), double() …) after it had been wrapped: DDP's hooks stay on what it "
@@ -233,9 +235,7 @@ def _why(world: World, step: Sequence[ev.Step], places: Sequence[int], absent: b
 # --- parameter-sync
 
 
-def _parameters(
-    world: World, optimizer: Aligned, steps: Compared, replicated: Sequence[int], by_gradients: bool
-) -> list[Finding]:
+def _parameters(optimizer: Aligned, steps: Compared, replicated: Sequence[int], by_gradients: bool) -> list[Finding]:
     wanted = set(replicated)
     broken = [
         (number, step, places)
@@ -247,7 +247,7 @@ def _parameters(
     number, step, places = broken[0]
     names = [optimizer.described[0].parameters[p].name for p in places]
     digests = [s.parameters for s in step]
-    odd = aligned.odd_ranks(digests, places, [r.rank for r in world])
+    odd = aligned.odd_ranks(digests, places, [r.rank for r in optimizer.ranks])
     cause = "their gradients differed" if by_gradients else _without_gradients(optimizer, number, step)
     return [
         Finding(
@@ -262,7 +262,7 @@ def _parameters(
             advice=(
                 "Find what changes parameters on one rank alone: DDP averages gradients, and never repairs parameters."
             ),
-            where=_odd_site(world, odd, step),
+            where=_odd_site(optimizer.ranks, odd, step),
             count=len(broken),
             links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
         )

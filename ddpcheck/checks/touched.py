@@ -116,8 +116,19 @@ class Files:
                 yield listing
 
     def _loads_from(self, listing: Touch) -> bool:
+        """Whether its rank then reads one of them: before its next step, and not to take some of them away."""
+        rank = listing.rank
+        steps = [s.n for s in rank.of(ev.Step) if s.n > listing.start]
+        gone = [
+            t.start
+            for path, removals in self.removals.items()
+            if fnmatch.fnmatchcase(path, listing.path)
+            for t in removals
+            if t.rank is rank and t.start > listing.start
+        ]
+        until = min([*steps[:1], *gone], default=NEVER)
         return any(
-            t.rank is listing.rank and t.start > listing.start
+            t.rank is rank and listing.start < t.start < until
             for path, reads in self.reads.items()
             if fnmatch.fnmatchcase(path, listing.path)
             for t in reads

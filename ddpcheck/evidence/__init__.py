@@ -8,7 +8,7 @@ from __future__ import annotations
 from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Stream
 from ddpcheck.evidence.files import File, StateLoaded
 from ddpcheck.evidence.framing import FULL, GOING, HEADER, OVER, RECORDS, Reader, frame
-from ddpcheck.evidence.groups import Call, Groups, Joined, Joining, JudgedBy, Left
+from ddpcheck.evidence.groups import Call, Joined, Joining, JudgedBy, Left
 from ddpcheck.evidence.optimizers import Optimizer, Parameter, Scheduled, Step
 from ddpcheck.evidence.processes import Began, ChildEnded, Defect, Ended, Lingering, Pulse, Raised, Site, Started
 from ddpcheck.evidence.record import NO_SITE, Record, now
@@ -30,7 +30,6 @@ __all__ = [
     "Ended",
     "Evaluated",
     "File",
-    "Groups",
     "Inputs",
     "Joined",
     "Joining",

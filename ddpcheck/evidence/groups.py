@@ -14,9 +14,7 @@ class Joined(Record, frozen=True, kw_only=True):
     """The same for all ranks of one default group, and for no other."""
     backend: str
     local_rank: int | None
-    local_world_size: int | None
     site: int
-    init_method: str = ""
     timeout: float | None = None
 
 
@@ -63,11 +61,3 @@ class Call(Record, frozen=True, kw_only=True):
     """Of a ``wait``: the ``n`` of the asynchronous call that it waits for."""
     thread: str = ""
     """The thread, where it was not the main one."""
-
-
-class Groups(Record, frozen=True, kw_only=True):
-    """A further group of this process."""
-
-    group: str
-    ranks: list[int]
-    site: int

@@ -34,6 +34,8 @@ class Optimizer(Record, frozen=True, kw_only=True):
     """ZeroRedundancyOptimizer: its state differs between ranks on purpose."""
     values: bytes
     """Digests of the parameters on entry to this step."""
+    apart: bool = False
+    """The ranks step on gradients of their own, and average their parameters now and then (post-local SGD)."""
     inner: bool = False
     """It was stepped inside of a module's forward."""
 
@@ -61,8 +63,6 @@ class Step(Record, frozen=True, kw_only=True):
     backwards: int
     """backward() calls since the last step of any optimizer."""
     backward_site: int
-    nonfinite: list[int]
-    """Gradients that are not finite, by place; looked at only with whole digests."""
     collectives: int
     """Collectives of the user's own since the last step."""
     region: int = 0

@@ -78,10 +78,6 @@ class Ended(Record, frozen=True, kw_only=True):
     site: int
     groups: int
     """Process groups that were not destroyed."""
-    threads: list[str]
-    """Non-daemon threads that were still running."""
-    children: list[str]
-    """Child processes that were still running (DataLoader workers not among them)."""
 
 
 class Started(Record, frozen=True, kw_only=True):

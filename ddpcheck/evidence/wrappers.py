@@ -13,8 +13,6 @@ class Tensors(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Tensors by name, side by side: equal bytes have equal digests, eight bytes each; zeros for one that is absent."""
 
     names: list[str] = msgspec.field(default_factory=list)
-    kinds: list[str] = msgspec.field(default_factory=list)
-    """dtype and shape: ``float32[10, 4]``."""
     digests: bytes = b""
 
 
@@ -37,16 +35,14 @@ class Wrapped(Record, frozen=True, kw_only=True):
     ignored: list[str]
     """Parameters and buffers that the user told DDP to ignore."""
     broadcast_buffers: bool
-    static_graph: bool
-    find_unused: bool
     devices: list[str]
     """Of the module's parameters."""
     device_ids: list[int] | None
     shared: list[str]
     """Parameters in memory that other processes may write to."""
-    attributes: dict[str, str]
-    """Plain numbers and text among the modules' own attributes."""
     group: str = "world"
+    module: int = -1
+    """The number of the module inside."""
 
 
 class Placed(Record, frozen=True, kw_only=True):
@@ -136,3 +132,7 @@ class Evaluated(Record, frozen=True, kw_only=True):
     site: int
     wrapper: int | None = None
     """The wrapper that its parameters belong to, where there is one."""
+    module: int = -1
+    """The modules of this process, counted as they are met."""
+    stepped: bool = False
+    """An optimizer updates parameters of it, which are in no wrapper."""

@@ -8,17 +8,15 @@ import multiprocessing.process
 import os
 import subprocess
 import sys
-import threading
 import time
 import traceback
 from typing import Any
 
-import psutil
 from torch.distributed import distributed_c10d as c10d
 from torch.multiprocessing import spawn as mp_spawn  # type: ignore[attr-defined,unused-ignore]
 
 from ddpcheck.evidence import NO_SITE, ChildEnded, Ended, Raised
-from ddpcheck.observe import recorder, sites
+from ddpcheck.observe import recorder, sites, starting
 from ddpcheck.observe.patching import around
 from ddpcheck.ranks.reaction import is_reaction
 
@@ -29,20 +27,12 @@ programs, if the interpreter's teardown is over before that, and the launcher wo
 gloo_joined = False
 """This process has been in a group of gloo's."""
 
-data_workers: set[int] = set()
-"""Processes of DataLoaders: they end with their loader, and are nobody's leftover."""
-
 _raised = False
-_threads: list[str] = []
-_TOOLS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker")
 
 
 def watch() -> None:
     """Record the end of this process, whichever way it comes."""
     atexit.register(_at_exit)
-    register = getattr(threading, "_register_atexit", None)
-    if register is not None:  # at the real exit, threads have been waited for already
-        register(_note_threads)
     before = sys.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
@@ -121,12 +111,6 @@ def _around_spawned(original: Any) -> Any:
 # --- the end
 
 
-def _note_threads() -> None:
-    _threads[:] = [
-        t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread() and t.is_alive()
-    ]
-
-
 def _at_exit() -> None:
     last = getattr(sys, "last_value", None)
     if last is not None:
@@ -141,8 +125,6 @@ def ended(how: Any, code: int | None) -> None:
     writer = recorder.current()
     if writer is None or not writer.open:
         return
-    if not _threads:
-        _note_threads()
     writer.write(
         Ended(
             **writer.next(),
@@ -150,29 +132,14 @@ def ended(how: Any, code: int | None) -> None:
             code=code,
             site=sites.here() if how == "os._exit" else NO_SITE,
             groups=len(c10d._world.pg_map),
-            threads=list(_threads),
-            children=_children(),
         )
     )
     writer.close()
 
 
-def _children() -> list[str]:
-    try:
-        found = []
-        for child in psutil.Process().children():
-            if child.pid in data_workers or child.status() == psutil.STATUS_ZOMBIE:
-                continue
-            line = " ".join(child.cmdline())
-            if not any(tool in line for tool in _TOOLS):
-                found.append(f"{child.pid}: {line[:120]}")
-        return found
-    except psutil.Error:
-        return []
-
-
 def _around_exit(original: Any) -> Any:
     def _exit(status: int) -> Any:
+        starting.note_left()
         ended("os._exit", status)
         original(status)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from typing import Any
 
 import torch
@@ -10,14 +12,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Evaluated, Tensors
 from ddpcheck.observe import recorder, sites
-from ddpcheck.observe.optimizers import steps_so_far
+from ddpcheck.observe.names import number_of
+from ddpcheck.observe.optimizers import is_stepped, steps_so_far
 from ddpcheck.observe.pace import is_due
 from ddpcheck.observe.patching import defect
 from ddpcheck.observe.usage import WRAPPERS
 from ddpcheck.observe.wrappers import bare_wrapper, tensors
 
-_inside = False
-"""A module's call is under way: what it calls in turn is its own affair."""
+
+class _Inside(threading.local):
+    """Whether a module's call is under way in a thread: what it calls in turn is its own affair."""
+
+    module = False
+
+
+_inside = _Inside()
 
 _seen: dict[int, tuple[int, int]] = {}
 """By line: the optimizer steps made at its last evaluation, and how many evaluations there were."""
@@ -27,17 +36,17 @@ def watch() -> None:
     """See every outermost call of a module from now on."""
     original = torch.nn.Module.__call__
 
+    @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Every module's call comes through here: what it does has to be little.
-        global _inside
-        if _inside or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or _inside.module:
             return original(self, *args, **kwargs)
-        _inside = True
+        _inside.module = True
         try:
             _note(self)
             return original(self, *args, **kwargs)
         finally:
-            _inside = False
+            _inside.module = False
 
     torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]
 
@@ -92,4 +101,6 @@ def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> 
         buffers=tensors(kept) if kept and not module.training else Tensors(),
         site=site,
         wrapper=owner[1].number if owner is not None else None,
+        module=number_of(module),
+        stepped=owner is None and any(map(is_stepped, parameters.values())),
     )

@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck.evidence import NO_SITE, Inputs, Loader, Pass
-from ddpcheck.observe import endings, recorder, seeding, sites
+from ddpcheck.observe import recorder, seeding, sites
 from ddpcheck.observe.data import deciding_sampler
 from ddpcheck.observe.frames import maker
 from ddpcheck.observe.passing import Passing, Tally, is_kept, is_told
@@ -60,7 +60,6 @@ def watch() -> None:
         ("_BaseDataLoaderIter", "__init__", _around_iter),
         ("_BaseDataLoaderIter", "_next_index", _around_index),
         ("_BaseDataLoaderIter", "__next__", _around_next),
-        ("_MultiProcessingDataLoaderIter", "__init__", _around_workers),
         ("_MultiProcessingDataLoaderIter", "_reset", _around_reset),
     ):
         if hasattr(dataloader, owner):  # torch's own business, that may have another name one day
@@ -285,14 +284,6 @@ def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], si
 
 def _let_go(slot: list[Passing]) -> None:
     slot[0].end(exhausted=False)
-
-
-def _around_workers(original: Any) -> Any:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        endings.data_workers.update(worker.pid for worker in getattr(self, "_workers", ()) if worker.pid is not None)
-
-    return __init__
 
 
 # --- batches

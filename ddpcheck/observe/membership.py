@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ddpcheck.evidence import NO_SITE, Groups, Joined, Joining, JudgedBy, Left
+from ddpcheck.evidence import NO_SITE, Joined, Joining, JudgedBy, Left
 from ddpcheck.observe import endings, pulses, recorder, sites
 from ddpcheck.observe.following import COLLECTOR
 from ddpcheck.observe.patching import around
@@ -80,9 +80,7 @@ def _joined(writer: recorder.Recorder, site: int, kwargs: dict[str, Any]) -> Non
             token=_token(),
             backend=dist.get_backend(),
             local_rank=_whole("LOCAL_RANK"),
-            local_world_size=_whole("LOCAL_WORLD_SIZE"),
             site=site,
-            init_method=str(kwargs.get("init_method") or ""),
             timeout=timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else None,
         )
     )
@@ -139,10 +137,8 @@ def _around_destroy(original: Any) -> Any:
 
 def _around_new_group(original: Any) -> Any:
     def new_group(*args: Any, **kwargs: Any) -> Any:
-        writer = recorder.current()
-        if writer is None:
+        if recorder.current() is None:
             return original(*args, **kwargs)
-        site = sites.here()
         with recorder.silence():
             group = original(*args, **kwargs)
         ranks = kwargs.get("ranks", args[0] if args else None)
@@ -150,9 +146,7 @@ def _around_new_group(original: Any) -> Any:
         name = ",".join(map(str, ranks))
         _same[name] += 1
         if group is not getattr(dist.GroupMember, "NON_GROUP_MEMBER", None):
-            key = f"{name}#{_same[name]}"
-            _keys[group] = key
-            writer.write(Groups(**writer.next(), group=key, ranks=ranks, site=site))
+            _keys[group] = f"{name}#{_same[name]}"
         return group
 
     return new_group

@@ -1,7 +1,8 @@
-"""The names of parameters that no wrapper knows: where they were registered."""
+"""The names of parameters that no wrapper knows: where they were registered; and numbers for modules."""
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from typing import Any
 
@@ -11,6 +12,17 @@ from torch.nn.modules import module as nn_module
 from ddpcheck.observe.patching import shielded
 
 _registered: dict[int, tuple[weakref.ref[torch.Tensor], weakref.ref[Any], str]] = {}
+
+_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_given = itertools.count()
+
+
+def number_of(module: Any) -> int:
+    """A number of its own for a module of this process."""
+    number = _numbers.get(module)
+    if number is None:
+        number = _numbers[module] = next(_given)
+    return number
 
 
 def watch() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 import weakref
 from typing import Any
@@ -16,6 +18,9 @@ from ddpcheck.observe.pace import Pace, is_due
 from ddpcheck.observe.patching import around, shielded
 from ddpcheck.observe.usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.observe.wrappers import BACKWARDS, inside_forward, note_attributes, note_buffers
+
+ATTRIBUTES_AT = (0, 2)
+"""Steps at which the modules' plain attributes are written down: what changes between them is a rank's own log."""
 
 
 class Watched:
@@ -35,7 +40,6 @@ class Watched:
         self.scaler: weakref.ref[Any] | None = None
         self.entry: tuple[bytes, bool, list[Usage], float, int] | None = None
         self.collectives = 0
-        self.attributes_told = False
         self.region = 0
         self.region_start = 0
         """The step with which the region began."""
@@ -45,8 +49,27 @@ class Watched:
 _watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
 _made = 0
 _steps = 0
-_stepping: list[int] = []
-"""The optimizers whose step is under way, outermost first: some step others."""
+
+
+class _Stepping(threading.local):
+    """The frame of the step that is under way in a thread: what an optimizer steps in turn is its own."""
+
+    frame: Any = None
+
+    def is_over(self) -> bool:
+        """Whether nothing is under way: a step that has raised is on the stack no more."""
+        frame = sys._getframe(1) if self.frame is not None else None
+        while frame is not None:
+            if frame is self.frame:
+                return False
+            frame = frame.f_back
+        self.frame = None
+        return True
+
+
+_stepping = _Stepping()
+_HOOKED = 2
+"""Frames between a hook of ours and the step that torch calls it from."""
 
 
 def watch() -> None:
@@ -62,7 +85,7 @@ def watch() -> None:
 
 def _around_init(original: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        if recorder.current() is not None and not _stepping:
+        if recorder.current() is not None and _stepping.is_over():
             _take_up(self, sites.here())
         original(self, *args, **kwargs)
 
@@ -81,6 +104,11 @@ def _take_up(optimizer: Any, site: int) -> Watched:
 # --- on entry
 
 
+def is_stepped(parameter: torch.Tensor) -> bool:
+    """Whether some optimizer updates it."""
+    return any(parameter is one for it in _watched.values() for one in it.parameters)
+
+
 def steps_so_far() -> int:
     """Steps of all optimizers of this process."""
     return _steps
@@ -90,11 +118,9 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     writer = recorder.current()
     if writer is None or torch.compiler.is_compiling():
         return
-    if id(optimizer) in _stepping:  # its last step has raised
-        del _stepping[_stepping.index(id(optimizer)) :]
-    _stepping.append(id(optimizer))
-    if len(_stepping) > 1:
+    if not _stepping.is_over():
         return
+    _stepping.frame = sys._getframe(_HOOKED)
     it = _take_up(optimizer, NO_SITE)
     it.entry = None
     began = time.perf_counter()
@@ -105,6 +131,9 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
         it.parameters, it.known = parameters, identities
         with recorder.silence():
             _describe(writer, optimizer, it, site)
+    if it.steps in ATTRIBUTES_AT:
+        for wrapper in it.wrappers:
+            note_attributes(writer, wrapper, site)
     usage = [wrapper.since(it.before.get(wrapper.number, {})) for wrapper in it.wrappers]
     gradients, whole = b"", False
     closure = bool(args and len(args) > 1 and args[1] is not None) or kwargs.get("closure") is not None
@@ -153,12 +182,9 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
             sharded=type(optimizer).__name__ == "ZeroRedundancyOptimizer",
             values=quick.digests(it.parameters),
             inner=it.inner,
+            apart=any(wrapper.apart for wrapper in it.wrappers),
         )
     )
-    if not it.attributes_told:
-        it.attributes_told = True
-        for wrapper in it.wrappers:
-            note_attributes(writer, wrapper, site)
 
 
 # --- on exit
@@ -166,13 +192,12 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
 
 def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _steps
-    if id(optimizer) not in _stepping:
+    if _stepping.frame is not sys._getframe(_HOOKED):
         return
-    outermost = _stepping[0] == id(optimizer)
-    del _stepping[_stepping.index(id(optimizer)) :]
+    _stepping.frame = None
     writer = recorder.current()
     it = _watched.get(optimizer)
-    if not outermost or writer is None or it is None or it.entry is None:
+    if writer is None or it is None or it.entry is None:
         return
     _steps += 1
     began = time.perf_counter()
@@ -186,9 +211,8 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         with recorder.silence():
             parameters = quick.digests(it.parameters, None if whole else number)
             state = _state(optimizer, it) if whole else ""
-            nonfinite = _nonfinite(it.parameters) if whole and number < 4 else []
     else:
-        parameters, state, nonfinite = b"", "", []
+        parameters, state = b"", ""
     if looked or _telling(usage, it) or number % writer.stride("Step") == 0:
         writer.write(
             Step(
@@ -205,7 +229,6 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
                 usage=usage,
                 backwards=BACKWARDS.count,
                 backward_site=BACKWARDS.site,
-                nonfinite=nonfinite,
                 collectives=issued - it.collectives,
                 region=it.region,
                 place=number - it.region_start,
@@ -218,7 +241,6 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         if looked:
             note_buffers(writer, wrapper, "step")
     BACKWARDS.count = 0
-    _steps_of[optimizer] = _steps_of.get(optimizer, 0) + 1
     cost = spent + time.perf_counter() - began
     if whole:
         it.whole_pace.spent(cost, number)
@@ -237,31 +259,15 @@ def _state(optimizer: Any, it: Watched) -> str:
     parts: dict[str, list[torch.Tensor]] = {}
     plain: dict[str, list[str]] = {}
     for parameter in it.parameters:
-        for key, value in optimizer.state.get(parameter, {}).items():
+        for key, value in (optimizer.state.get(parameter) or {}).items():
             if isinstance(value, torch.Tensor):
                 parts.setdefault(str(key), []).append(value)
             elif isinstance(value, (int, float)):
                 plain.setdefault(str(key), []).append(repr(value))
     said = {key: quick.digests(values).hex() for key, values in parts.items()}
-    shown = {key: _short(value) for key, value in said.items()}
-    shown |= {key: _short(" ".join(values)) for key, values in plain.items()}
+    shown = {key: quick.text_digest(value) for key, value in said.items()}
+    shown |= {key: quick.text_digest(" ".join(values)) for key, values in plain.items()}
     return " ".join(f"{key}={value}" for key, value in sorted(shown.items()))
-
-
-def _short(text: str) -> str:
-    return quick.text_digest(text)
-
-
-def _nonfinite(parameters: list[torch.Tensor]) -> list[int]:
-    return [
-        place
-        for place, p in enumerate(parameters)
-        if p.grad is not None and p.grad.device.type == "cpu" and not p.grad.is_sparse and not _finite(p.grad)
-    ]
-
-
-def _finite(tensor: torch.Tensor) -> bool:
-    return bool(torch.isfinite(tensor.detach()).all())
 
 
 # --- scaler and schedulers
@@ -284,9 +290,8 @@ def _scale(it: Watched) -> float | None:
     return None
 
 
-_steps_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _runs: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
-"""By scheduler: its optimizer's steps at the last call, calls since, and the line."""
+"""By scheduler: its optimizer's steps at the last call, the calls in a row, and the line of the second of them."""
 _bursts: dict[tuple[str, int, int], int] = {}
 _depth = 0
 
@@ -317,17 +322,18 @@ def _around_scheduler_step(original: Any) -> Any:
 def _note_scheduled(scheduler: Any) -> None:
     """Count the calls that follow each other with no step of the optimizer between."""
     optimizer = getattr(scheduler, "optimizer", None)
-    steps = _steps_of.get(optimizer, 0) if optimizer is not None else 0
-    if steps == 0:
+    watched = _watched.get(optimizer) if optimizer is not None else None
+    if watched is None or watched.steps == 0:
         return
-    site = sites.here()
+    steps = watched.steps
     run = _runs.get(scheduler)
-    if run is not None and run[0] == steps and run[2] == site:
+    if run is not None and run[0] == steps:
         run[1] += 1
+        run[2] = run[2] or sites.here()
         return
     if run is not None and run[1] > 1:
         _tell(scheduler, run[1], run[2])
-    _runs[scheduler] = [steps, 1, site]
+    _runs[scheduler] = [steps, 1, NO_SITE]
 
 
 def _tell(scheduler: Any, times: int, site: int) -> None:

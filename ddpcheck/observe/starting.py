@@ -27,7 +27,7 @@ def watch() -> None:
     # Before the interpreter waits for threads, and before multiprocessing waits for processes.
     register = getattr(threading, "_register_atexit", None)
     if register is not None:
-        register(_note_left)
+        register(note_left)
     around(multiprocessing.process.BaseProcess, "run", _around_run)
     around(threading.Thread, "start", _around_thread)
     around(multiprocessing.process.BaseProcess, "start", _around_process)
@@ -79,13 +79,14 @@ def _around_popen(original: Any) -> Any:
 def _around_run(original: Any) -> Any:
     def run(self: Any) -> Any:
         result = original(self)
-        _note_left()
+        note_left()
         return result
 
     return run
 
 
-def _note_left() -> None:
+def note_left() -> None:
+    """Write down which threads and processes are still there."""
     writer = recorder.current()
     if writer is not None:
         threads = [

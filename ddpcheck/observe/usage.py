@@ -36,6 +36,8 @@ class Wrapper:
         self.group = "world"
         self.buffers = 0
         """Buffers that it had when it was built."""
+        self.apart = False
+        """A communication hook leaves each rank its own gradients, for parameters that are averaged later."""
         self.last_armed = False
         """The last forward made the next backward reduce."""
 

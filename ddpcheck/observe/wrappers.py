@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel import distributed as ddp_module
 
 from ddpcheck.evidence import NO_SITE, Attributes, Moved, Replaced, Synced, Tensors, Wrapped
-from ddpcheck.observe import collectives, loading, quick, recorder, sites, streams
+from ddpcheck.observe import collectives, loading, names, quick, recorder, sites, streams
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.pace import is_due
 from ddpcheck.observe.patching import around, shielded
@@ -34,6 +34,7 @@ def watch() -> None:
     around(DistributedDataParallel, "__init__", _around_init)
     around(DistributedDataParallel, "_pre_forward", _around_pre_forward)
     around(DistributedDataParallel, "_post_forward", _around_post_forward)
+    around(DistributedDataParallel, "register_comm_hook", _around_comm_hook)
     around(torch.autograd, "backward", _around_backward)
     around(torch.nn.Module, "_apply", _around_apply)
     DistributedDataParallel.module = property(_module)
@@ -84,7 +85,7 @@ def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) 
     parameters = dict(ddp.module.named_parameters())
     buffers = dict(ddp.module.named_buffers())
     owners, local = _owners_of_buffers(ddp.module)
-    names = {id(p): n for n, p in parameters.items()}
+    called = {id(p): n for n, p in parameters.items()}
     ids = ddp.device_ids
     return Wrapped(
         **writer.next(),
@@ -95,24 +96,30 @@ def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) 
         buffers=tensors(buffers),
         buffer_owners=[owners.get(n, "") for n in buffers],
         local_buffers=[n for n in buffers if n in local],
-        order=[names.get(id(p), "?") for p in ddp._module_parameters],
+        order=[called.get(id(p), "?") for p in ddp._module_parameters],
         ignored=sorted(str(n) for n in getattr(ddp, "parameters_to_ignore", ())),
         broadcast_buffers=bool(ddp.broadcast_buffers),
-        static_graph=bool(ddp.static_graph),
-        find_unused=bool(ddp.find_unused_parameters),
         devices=sorted({str(p.device) for p in parameters.values()}),
         device_ids=[int(getattr(d, "index", d) or 0) for d in ids] if ids else None,
         shared=[n for n, p in parameters.items() if p.device.type == "cpu" and p.is_shared()],
-        attributes=attributes(ddp.module),
         group=wrapper.group,
+        module=names.number_of(ddp.module),
     )
 
 
-def tensors(named: dict[str, torch.Tensor], turn: int | None = None) -> Tensors:
-    """Names, kinds and digests."""
-    return Tensors(
-        names=list(named), kinds=[quick.kind(t) for t in named.values()], digests=quick.digests(named.values(), turn)
-    )
+def _around_comm_hook(original: Any) -> Any:
+    def register_comm_hook(self: Any, state: Any, hook: Any) -> Any:
+        wrapper = WRAPPERS.all.get(self)
+        if wrapper is not None and type(state).__name__ == "PostLocalSGDState":
+            wrapper.apart = True
+        return original(self, state, hook)
+
+    return register_comm_hook
+
+
+def tensors(named: dict[str, torch.Tensor]) -> Tensors:
+    """Names and digests."""
+    return Tensors(names=list(named), digests=quick.digests(named.values()))
 
 
 def _owners_of_buffers(module: Any) -> tuple[dict[str, str], set[str]]:
@@ -126,7 +133,7 @@ def _owners_of_buffers(module: Any) -> tuple[dict[str, str], set[str]]:
     return owners, local
 
 
-def attributes(module: Any) -> dict[str, str]:
+def _attributes(module: Any) -> dict[str, str]:
     """The plain numbers and text that a user's own modules keep, by their path."""
     found = {}
     for prefix, part in module.named_modules():
@@ -145,7 +152,7 @@ def note_attributes(writer: recorder.Recorder, wrapper: Wrapper, site: int) -> N
     """Write down the attributes as they are at the first step."""
     ddp = wrapper.ddp()
     if ddp is not None:
-        writer.write(Attributes(**writer.next(), wrapper=wrapper.number, values=attributes(ddp.module), site=site))
+        writer.write(Attributes(**writer.next(), wrapper=wrapper.number, values=_attributes(ddp.module), site=site))
 
 
 # --- forward

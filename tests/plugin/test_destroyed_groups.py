@@ -11,7 +11,7 @@ from torch import nn
 @pytest.mark.ddp(world_size=2, timeout=20.0)
 @pytest.mark.parametrize("again", range(12))
 def test_the_model_goes_after_the_group(ddp, again):
-    """Right after a backward pass, gloo's threads still hold its last all-reduce: one in four such tests used to hang."""
+    """Right after a backward pass, gloo's threads still hold its last all-reduce: one in four such tests would hang."""
     model = ddp.wrap(nn.Linear(4, 4))
     model(torch.randn(3, 4)).sum().backward()
     dist.destroy_process_group()

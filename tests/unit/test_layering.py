@@ -43,7 +43,8 @@ LAYERS = [
     ["ddpcheck.checks"],
     # A script's run: its ranks side by side, how their evidence fits together, the families' judges, and all of them.
     ["ddpcheck.checks.world"],
-    [f"ddpcheck.checks.{name}" for name in ("aligned", "known", "order", "passes", "touched", "worlds")],
+    [f"ddpcheck.checks.{name}" for name in ("aligned", "known", "order", "touched", "worlds")],
+    ["ddpcheck.checks.passes"],
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
     [f"ddpcheck.checks.{name}" for name in ("counts", "identity", "orders", "races", "replaced", "resumes", "writers")],
     [f"ddpcheck.checks.{name}" for name in ("causes", "sharing_told", "stateful", "steps", "stops", "standstill")],
@@ -63,13 +64,11 @@ LAYERS = [
     # What a watched process writes down: the pen, the eyes, and the probes.
     [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "quick", "recorder", "rows")],
     [f"ddpcheck.observe.{name}" for name in ("patching", "sites", "usage")],
-    ["ddpcheck.observe.passing", "ddpcheck.observe.watching"],
-    [
-        f"ddpcheck.observe.{name}"
-        for name in ("background", "endings", "following", "loads", "names", "paths", "pulses")
-    ],
-    [f"ddpcheck.observe.{name}" for name in ("ledger", "membership", "placing", "seeding", "starting", "touching")],
-    [f"ddpcheck.observe.{name}" for name in ("calling", "loading", "saving", "startup.sitecustomize")],
+    ["ddpcheck.observe.passing", "ddpcheck.observe.paths", "ddpcheck.observe.watching"],
+    [f"ddpcheck.observe.{name}" for name in ("background", "following", "loads", "names", "pulses", "starting")],
+    [f"ddpcheck.observe.{name}" for name in ("endings", "ledger", "placing", "seeding", "touching")],
+    [f"ddpcheck.observe.{name}" for name in ("loading", "membership", "saving", "startup.sitecustomize")],
+    ["ddpcheck.observe.calling"],
     [f"ddpcheck.observe.{name}" for name in ("files", "reduction", "streams")],
     ["ddpcheck.observe.collectives"],
     ["ddpcheck.observe.synchronising", "ddpcheck.observe.wrappers"],

@@ -67,7 +67,8 @@ def test_a_child_and_a_thread():
     records = [
         started("process", "Process-1", 12, pid=77),
         started("thread", "logger", 14),
-        ended(children=["77: python train.py"], threads=["logger", "ThreadPoolExecutor-0_0"]),
+        lingering("logger", "ThreadPoolExecutor-0_0", children=["77: python train.py"]),
+        ended(),
     ]
     thread, process = ask(records, [ended()]).findings
     assert (thread.severity, thread.ranks, thread.where, thread.subject) == ("warning", (0,), at(14), "logger")
@@ -87,7 +88,7 @@ def test_what_was_waited_for():
     records = [(start, fields | {"library": True}) for start, fields in records[:1]] + records[1:]
     assert ask(records, []).findings == ()
     # A daemon is no leftover.
-    assert ask([lingering(), ended(children=["78: python worker.py"])], []).findings == ()
+    assert ask([lingering(), ended()], []).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_what_was_waited_for():
     [
         ([started("thread", "logger", 14), LEFT, lingering("logger")], at(14), "logger"),
         (
-            [started("process", "Process-1", 12, pid=77), LEFT, ended(children=["77: python"])],
+            [started("process", "Process-1", 12, pid=77), LEFT, lingering(children=["77: python"]), ended()],
             at(12),
             "Process-1 (pid 77)",
         ),

@@ -154,7 +154,7 @@ HELD = {"wrapped": True, "wrapper": 0, "digest": b"a"}
 
 def test_one_rank_loads_after_the_wrap():
     """DDP does not send it to the others."""
-    (finding,) = ask(COMPLETE, [loaded("module", 6, **HELD), step(9)], [step(9)]).findings
+    (finding,) = ask(COMPLETE, [wrapped(2), loaded("module", 6, **HELD), step(9)], [wrapped(2), step(9)]).findings
     assert (finding.ranks, finding.where, finding.links) == ((0,), at(6), ("wrapper 0",))
     assert finding.found.startswith("only rank 0 loading, after the wrap")
 
@@ -162,7 +162,8 @@ def test_one_rank_loads_after_the_wrap():
 def test_each_rank_loads_another_file():
     """Ranks that do not agree on the best checkpoint."""
     ranks = [
-        [load(f"/job/best-{r}.pt", 5), loaded("module", 6, **HELD | {"digest": b"%d" % r}), step(9)] for r in range(2)
+        [wrapped(2), load(f"/job/best-{r}.pt", 5), loaded("module", 6, **HELD | {"digest": b"%d" % r}), step(9)]
+        for r in range(2)
     ]
     (finding,) = ask(COMPLETE, *ranks).findings
     assert finding.found == "each rank loading another state: rank 0 from best-0.pt, rank 1 from best-1.pt"
@@ -180,19 +181,35 @@ def test_each_rank_loads_another_file():
 )
 def test_loads_that_leave_the_ranks_equal(first, second):
     """On all ranks, before the wrap, after the training, or sent to the others by hand."""
-    assert ask(COMPLETE, first, second).findings == ()
+    assert ask(COMPLETE, [wrapped(2), *first], [wrapped(2), *second]).findings == ()
+
+
+def test_groups_of_ranks_load_for_themselves():
+    """Each group trains a model of its own; within a group, the ranks load alike."""
+
+    def ranks(*digests):
+        groups = ["0,1#1", "0,1#1", "2,3#1", "2,3#1"]
+        return [
+            [wrapped(2, group=group), loaded("module", 6, **HELD | {"digest": digest}), step(9)]
+            for group, digest in zip(groups, digests, strict=True)
+        ]
+
+    assert ask(COMPLETE, *ranks(b"a", b"a", b"b", b"b")).findings == ()
+    (finding,) = ask(COMPLETE, *ranks(b"a", b"a", b"b", b"c")).findings
+    assert finding.ranks == (2, 3)
 
 
 def test_a_race_explains_what_the_ranks_have_loaded():
     """A rank that did not find the file has loaded nothing: that is told of as the race that it is."""
     first = [
+        wrapped(2),
         save("/job/a.pt", 3),
         query("/job/a.pt", 5, True),
         load("/job/a.pt", 6),
         loaded("module", 6, **HELD),
         step(9),
     ]
-    findings = [f for j in judge(world(first, [query("/job/a.pt", 5, False), step(9)])) for f in j.findings]
+    findings = [f for j in judge(world(first, [wrapped(2), query("/job/a.pt", 5, False), step(9)])) for f in j.findings]
     assert [(f.check, "wrapper 0" in f.links) for f in findings] == [("checkpoint-read-after-write", True)]
 
 

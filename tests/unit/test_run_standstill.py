@@ -17,7 +17,7 @@ def site(line):
 def rank(number, *records, exit_code=None, signal=None):
     """A rank with records that are numbered in their order, ten a second; site 4 is line 4."""
     process = Process(f"p{number}")
-    joining = {"world_size": 3, "token": "t", "backend": "gloo", "local_rank": number, "local_world_size": 3}
+    joining = {"world_size": 3, "token": "t", "backend": "gloo", "local_rank": number}
     joined = ev.Joined(n=1, at=0.1, rank=number, site=0, **joining)
     sites = [ev.Site(n=0, at=0.0, **site(line)) for line in range(1, 10)]
     made = [kind(**{"n": n, "at": n / 10, **fields}) for n, (kind, fields) in enumerate(records, 2)]
@@ -34,7 +34,7 @@ def pulse(pending, site=4, since=0.0):
 
 
 def ended(code=None, how="exit"):
-    return ev.Ended, {"how": how, "code": code, "site": 0, "groups": 0, "threads": [], "children": []}
+    return ev.Ended, {"how": how, "code": code, "site": 0, "groups": 0}
 
 
 def stand(*records, **more):

@@ -41,7 +41,7 @@ def process(pid, *records, rank=None, size=2, node=0, worker_of=None):
     numbered = [ev.Began(n=0, at=1.0, pid=pid, node=node, worker_of=worker_of, **began)]
     numbered.append(ev.Site(n=1, at=1.0, id=1, file="train.py", line=5, function="train", text="loss.backward()"))
     if rank is not None:
-        joining = {"backend": "gloo", "local_rank": rank, "local_world_size": size, "site": 1}
+        joining = {"backend": "gloo", "local_rank": rank, "site": 1}
         numbered.append(ev.Joined(n=2, at=1.0, rank=rank, world_size=size, token="t", **joining))
     for n, (kind, fields) in enumerate(records, 3):
         numbered.append(kind(n=n, at=1.0 + n / 10, **fields))
@@ -54,7 +54,7 @@ def raised(kind="ValueError", message="no such file\nat all", lost_peer=False):
 
 
 def ended(how="exit", code=None):
-    return ev.Ended, {"how": how, "code": code, "site": 0, "groups": 0, "threads": [], "children": []}
+    return ev.Ended, {"how": how, "code": code, "site": 0, "groups": 0}
 
 
 def child(pid, code=None, number=None):
@@ -65,7 +65,7 @@ def step(number, whole=True, looked=True):
     digest = b"d" if looked else b""
     return ev.Step, {
         "optimizer": 0, "number": number, "site": 1, "gradients": digest, "parameters": digest, "whole": whole,
-        "state": "", "rates": [], "scale": None, "usage": [], "backwards": 1, "backward_site": 1, "nonfinite": [],
+        "state": "", "rates": [], "scale": None, "usage": [], "backwards": 1, "backward_site": 1,
         "collectives": 0,
     }  # fmt: skip
 

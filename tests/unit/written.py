@@ -14,14 +14,14 @@ LOADED = {"kind": "Net", "missing": [], "unexpected": [], "total": 4, "strict": 
 TENSORS = ev.Tensors()
 WRAPPED = {
     "kind": "Net", "parameters": TENSORS, "buffers": TENSORS, "buffer_owners": [], "local_buffers": [], "order": [],
-    "ignored": [], "broadcast_buffers": True, "static_graph": False, "find_unused": False, "devices": ["cpu"],
-    "device_ids": None, "shared": [], "attributes": {},
+    "ignored": [], "broadcast_buffers": True, "devices": ["cpu"],
+    "device_ids": None, "shared": [],
 }  # fmt: skip
 STEP = {
     "optimizer": 0, "number": 0, "gradients": b"", "parameters": b"", "whole": True, "state": "", "rates": [],
-    "scale": None, "usage": [], "backwards": 1, "backward_site": 0, "nonfinite": [], "collectives": 0,
+    "scale": None, "usage": [], "backwards": 1, "backward_site": 0, "collectives": 0,
 }  # fmt: skip
-ENDED = {"how": "exit", "code": None, "groups": 0, "threads": [], "children": []}
+ENDED = {"how": "exit", "code": None, "groups": 0}
 RAISED = {"kind": "RuntimeError", "text": "", "lost_peer": False}
 
 
@@ -104,7 +104,7 @@ def rank(
         process.add([ev.Site(**at, id=line, file="train.py", line=line, function="main", text=text)])
     joined = ev.Joined(
         n=1, at=0.1, rank=number, world_size=size, token="t", backend="gloo", local_rank=local,
-        local_world_size=size, site=1,
+        site=1,
     )  # fmt: skip
     process.add([joined])
     for n, (kind, fields) in enumerate(records, 2):
