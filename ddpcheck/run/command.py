@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -52,7 +54,8 @@ def run(arguments: Sequence[str]) -> int:
 @contextlib.contextmanager
 def _folder(options: Options) -> Iterator[Path]:
     if options.evidence is not None:
-        yield options.evidence
+        # Nodes may share this folder; each judges what is in its own.
+        yield options.evidence if options.nodes == 1 else options.evidence / f"{socket.gethostname()}-{os.getpid()}"
         return
     with tempfile.TemporaryDirectory(prefix="ddpcheck-", ignore_cleanup_errors=True) as name:
         yield Path(name)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import difflib
-import importlib.util
 import math
 import os
 import sys
+import tempfile
 import tokenize
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,7 +46,7 @@ class Options(Struct, frozen=True, kw_only=True):
     strict: bool = False
     stall_timeout: float = STALL_TIMEOUT
     evidence: Path | None = None
-    """Where the evidence is to be kept; None for a folder that goes when the report is written."""
+    """Where the evidence is to be kept, node by node if there are several; None for a folder that goes at the end."""
     limit: int = EVIDENCE_LIMIT * 1024 * 1024
 
     @property
@@ -73,7 +76,9 @@ def parse(arguments: list[str]) -> Options:
             except Unwritable as error:
                 raise WrongUsage(str(error)) from None
     explicit = _explicit(arguments)
-    return Options(
+    if explicit:
+        _see_numbers(given)
+    options = Options(
         torchrun=given,
         launched=bool(explicit),
         script=given.training_script,
@@ -87,6 +92,9 @@ def parse(arguments: list[str]) -> Options:
         evidence=given.evidence,
         limit=given.evidence_limit * 1024 * 1024,
     )
+    if options.evidence is not None:
+        _see_folder(options.evidence, options.nodes == 1)
+    return options
 
 
 class _OneSentence(argparse.ArgumentParser):
@@ -126,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     ours.add_argument("--strict", action="store_true", help="count warnings as errors")
     ours.add_argument(
         "--stall-timeout",
-        type=_seconds,
+        type=_number("seconds", float),
         default=STALL_TIMEOUT,
         metavar="SECONDS",
         help="end a run in which a rank has waited so long for the others (%(default)s); a certain deadlock is ended "
@@ -135,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     ours.add_argument("--evidence", type=Path, metavar="FOLDER", help="keep what the ranks have recorded here")
     ours.add_argument(
         "--evidence-limit",
-        type=_megabytes,
+        type=_number("megabytes", int),
         default=EVIDENCE_LIMIT,
         metavar="MB",
         help="the most that each rank writes down (%(default)s)",
@@ -147,18 +155,54 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value) or value <= 0:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
-    return value
+def _number(unit: str, kind: type[float]) -> Callable[[str], float]:
+    """A reader of numbers above 0."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = kind(0)
+        if not math.isfinite(value) or value <= 0:
+            whole = "whole " if kind is int else ""
+            raise argparse.ArgumentTypeError(f"{text} is no {whole}number of {unit} above 0")
+        return value
+
+    return read
 
 
-def _megabytes(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no number of megabytes above 0")
-    return value
+def _see_numbers(torchruns: argparse.Namespace) -> None:
+    """Ask torchrun itself what it makes of the numbers of nodes and ranks, before it starts anything."""
+    from torch.distributed.run import determine_local_world_size, parse_min_max_nnodes
+
+    try:
+        least, most = parse_min_max_nnodes(str(torchruns.nnodes))
+    except (ValueError, RuntimeError):
+        least, most = 0, 0
+    if not 1 <= least <= most:
+        raise WrongUsage(
+            f"--nnodes {torchruns.nnodes} is neither a number of nodes nor MIN:MAX, with MAX not below MIN"
+        )
+    try:
+        ranks = determine_local_world_size(str(torchruns.nproc_per_node))
+    except ValueError as error:
+        why = str(error).rstrip(".")
+        raise WrongUsage(f"--nproc-per-node {torchruns.nproc_per_node} does not work here: {why}") from None
+    if ranks < 1:
+        raise WrongUsage(f"--nproc-per-node {torchruns.nproc_per_node} starts no rank; give 1 or more")
+
+
+def _see_folder(path: Path, alone: bool) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if alone and any(path.iterdir()):
+            raise WrongUsage(f"--evidence {path} is not empty, and two runs would be mixed; name a new folder")
+        tempfile.TemporaryFile(dir=path).close()
+    except FileExistsError:
+        raise WrongUsage(f"--evidence {path} is a file, not a folder") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise WrongUsage(f"--evidence {path} cannot be written to: {reason}") from None
 
 
 def _explicit(arguments: list[str]) -> set[str]:
@@ -196,15 +240,33 @@ def _ids(text: str, option: str) -> list[str]:
     return ids
 
 
+def _see_module(name: str) -> None:
+    """Look for a module without importing anything: its packages are for the ranks to import."""
+    path: Sequence[str] | None = None
+    known = ""
+    for part in name.split("."):
+        known += part
+        found = _find(known, path)
+        if found is None:
+            raise WrongUsage(f"there is no module {known}" + (f", and so no {name}" if known != name else ""))
+        path = found.submodule_search_locations if found.submodule_search_locations is not None else ()
+        known += "."
+    if path and _find(f"{name}.__main__", path) is None:
+        raise WrongUsage(f"{name} is a package without a __main__, which cannot be run; name a module in it")
+
+
+def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """The first finder's answer, with the working directory among the places to look, as in a rank."""
+    for finder in sys.meta_path:
+        with contextlib.suppress(ImportError, ValueError, AttributeError):
+            if (found := finder.find_spec(name, path)) is not None:
+                return found
+    return PathFinder.find_spec(name, [os.getcwd()]) if path is None else None
+
+
 def _see_script(script: str, module: bool) -> None:
     if module:
-        try:
-            found = importlib.util.find_spec(script) if script in sys.modules or "." not in script else True
-        except (ImportError, ValueError):
-            found = None
-        local = Path(*script.split("."))
-        if not found and not local.with_suffix(".py").exists() and not local.is_dir():
-            raise WrongUsage(f"there is no module {script}")
+        _see_module(script)
         return
     path = Path(script)
     if path.is_dir() and (path / "__main__.py").exists():
