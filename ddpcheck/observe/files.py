@@ -49,6 +49,9 @@ def _asked_by(owner: Any, name: str, how: str) -> None:
     setattr(owner, name, query)
     if isinstance(owner, type):
         return
+    home = sys.modules[original.__module__]  # where pickle looks for it: a pool's workers may be asked to ask
+    if getattr(home, name, None) is original:
+        setattr(home, name, query)
     for module in list(sys.modules.values()):  # a script may have imported it by its name before torch
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and not paths.is_library(file) and vars(module).get(name) is original:

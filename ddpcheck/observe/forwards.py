@@ -15,7 +15,7 @@ from ddpcheck.observe import recorder, sites
 from ddpcheck.observe.names import number_of
 from ddpcheck.observe.optimizers import is_stepped, steps_so_far
 from ddpcheck.observe.pace import is_due
-from ddpcheck.observe.patching import defect
+from ddpcheck.observe.patching import defect, named
 from ddpcheck.observe.usage import WRAPPERS
 from ddpcheck.observe.wrappers import bare_wrapper, tensors
 
@@ -48,7 +48,7 @@ def watch() -> None:
         finally:
             _inside.module = False
 
-    torch.nn.Module.__call__ = __call__  # type: ignore[method-assign]
+    torch.nn.Module.__call__ = named(__call__, torch.nn.Module, "__call__")  # type: ignore[method-assign]
 
 
 def _note(module: Any) -> None:

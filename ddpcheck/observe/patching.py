@@ -27,7 +27,7 @@ def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[
     if original is None:
         return False
     bound = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
-    replacement = functools.wraps(bound)(_shielded(bound, make))
+    replacement = named(functools.wraps(bound)(_shielded(bound, make)), owner, name)
     if isinstance(original, staticmethod):
         setattr(owner, name, staticmethod(replacement))
     else:
@@ -37,6 +37,13 @@ def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[
             if module_name.startswith("torch.") and getattr(module, "__dict__", {}).get(name) is original:
                 setattr(module, name, replacement)
     return True
+
+
+def named(replacement: Callable[..., Any], owner: Any, name: str) -> Callable[..., Any]:
+    """The same, known by the name that it is found under: pickle sends functions to other processes by that."""
+    replacement.__module__ = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
+    replacement.__qualname__ = name if isinstance(owner, ModuleType) else f"{owner.__qualname__}.{name}"
+    return replacement
 
 
 class _Calls(threading.local):

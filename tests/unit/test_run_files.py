@@ -28,7 +28,7 @@ STARTS = """
 """
 
 SCRIPT = """
-    import concurrent.futures, fcntl, glob, io, json, os, pathlib, shutil, threading
+    import concurrent.futures, fcntl, glob, io, json, os, pathlib, pickle, shutil, threading
     from os.path import exists
 
     import numpy as np
@@ -99,7 +99,12 @@ SCRIPT = """
         torch.optim.lr_scheduler.LambdaLR(adam, lambda step: 1.0).load_state_dict({"lr_lambdas": [None]})
         torch.amp.GradScaler("cpu", enabled=False).load_state_dict({})
 
-    for part in (save_and_load, write_and_remove, ask, read_a_lot, in_threads, under_a_lock, load_state):
+    def send_to_workers():
+        for function in (os.path.exists, os.path.isfile, os.path.isdir, pathlib.Path.exists, torch.save, torch.load):
+            assert pickle.loads(pickle.dumps(function)) is function
+
+    parts = (save_and_load, write_and_remove, ask, read_a_lot, in_threads, under_a_lock, load_state, send_to_workers)
+    for part in parts:
         part()
 """
 
