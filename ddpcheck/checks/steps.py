@@ -159,7 +159,7 @@ def _gradients(optimizer: Aligned, steps: Compared, replicated: Sequence[int]) -
     odd = aligned.odd_ranks(digests, places, [r.rank for r in ranks])
     absent = [p for p in places if any(aligned.at(d, p) == aligned.ABSENT for d in digests)]
     moved = _moved(optimizer, step)
-    cause, advice = _why(step, places, bool(absent), moved is not None)
+    cause, advice = _why(ranks, step, places, bool(absent), moved is not None)
     shown = f"{len(names)} of {count(len(wanted), 'gradient')} to differ on entry to step {number}: {listing(names)}"
     if absent:
         missing = [r.rank for r, d in zip(ranks, digests, strict=True) if aligned.at(d, absent[0]) == aligned.ABSENT]
@@ -204,12 +204,22 @@ def _moved(optimizer: Aligned, step: Sequence[ev.Step]) -> CallSite | None:
     return None
 
 
-def _why(step: Sequence[ev.Step], places: Sequence[int], absent: bool, moved: bool) -> tuple[str, str]:
+def _why(
+    ranks: Sequence[Rank], step: Sequence[ev.Step], places: Sequence[int], absent: bool, moved: bool
+) -> tuple[str, str]:
     if moved:
         return (
             "the module was converted (to(), cpu(), double() …) after it had been wrapped: DDP's hooks stay on what it "
             "had before",
             "Convert the module first, and wrap it then.",
+        )
+    least, most = min(s.backwards for s in step), max(s.backwards for s in step)
+    ahead = [rank.rank for rank, s in zip(ranks, step, strict=True) if s.backwards == most]
+    if 0 < least < most:
+        return (
+            f"{ranks_text(ahead)} made {most} backward() calls for this step, and the others {least}: a step was left "
+            "out there, so that each rank's gradients are of another batch",
+            "Let all ranks step, or none: agree on it by an all-reduce of the condition.",
         )
     usages = [{u.wrapper: u for u in s.usage} for s in step]
     after = [u.after for usage in usages for u in usage.values()]

@@ -1,0 +1,93 @@
+"""Steps are compared between ranks that train together, and a difference is explained."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks import aligned, coverage, optimizing, steps
+from tests.unit.written import step, world, wrapped
+
+
+def digests(text):
+    """One tensor for each letter."""
+    return b"".join(letter.encode() * aligned.WIDTH for letter in text)
+
+
+def optimizer(number, line, values="ab", wrapper=0, **more):
+    """An optimizer of one parameter for each value."""
+    parameters = [
+        ev.Parameter(name=f"w{place}", kind="float32[1]", wrapper=wrapper, reduced=True) for place in range(len(values))
+    ]
+    fields = {"optimizer": number, "kind": "SGD", "site": line, "parameters": parameters, "sharded": False}
+    return ev.Optimizer, {**fields, "values": digests(values), **more}
+
+
+def stepped(line, gradients, parameters="cd", number=0, of=0, **more):
+    looked = {"gradients": digests(gradients), "parameters": digests(parameters)}
+    return step(line, optimizer=of, number=number, place=number, **looked, **more)
+
+
+def found(*ranks):
+    """Each finding's check, ranks and cause."""
+    judges = (steps.judge, coverage.judge, optimizing.judge)
+    judged = [j for judge in judges for j in judge(world(*ranks))]
+    return [(f.check, f.ranks, f.cause) for j in judged for f in j.findings]
+
+
+def test_equal_steps_hold():
+    """The same gradients and parameters on both ranks."""
+    rank = [wrapped(3), optimizer(0, 4), stepped(9, "gh")]
+    assert found(rank, rank) == []
+
+
+def test_a_step_that_one_rank_left_out():
+    """It is told by the number of its backward() calls."""
+    ours = [wrapped(3), optimizer(0, 4), stepped(9, "gh"), stepped(9, "ij", "ef", 1)]
+    other = [wrapped(3), optimizer(0, 4), stepped(9, "gh"), stepped(9, "kl", "mn", 1, backwards=2)]
+    (check, ranks, cause), (consequence, _, _) = found(ours, other)
+    assert (check, ranks, consequence) == ("gradient-sync", (1,), "parameter-sync")
+    assert cause.startswith("rank 1 made 2 backward() calls for this step, and the others 1: a step was left out")
+
+
+GROUPS = ["0,1#1", "0,1#1", "2,3#1", "2,3#1"]
+
+
+@pytest.mark.parametrize(("third", "expected"), [("gh", []), ("xh", [("gradient-sync", (3,))])])
+def test_each_group_of_ranks_is_compared_by_itself(third, expected):
+    """Two models of other sizes, at other rates, on two ranks each."""
+    ranks = [
+        [wrapped(3, group=group), optimizer(0, 4, "ab"), stepped(9, "gh", rates=[0.1])]
+        if number < 2
+        else [wrapped(3, group=group), optimizer(0, 4, "xyz"), stepped(9, "ghi", "uvw", rates=[0.2])]
+        for number, group in enumerate(GROUPS)
+    ]
+    ranks[3] = [wrapped(3, group=GROUPS[3]), optimizer(0, 4, "xyz"), stepped(9, third + "i", "uvw", rates=[0.2])]
+    assert [(check, who) for check, who, _ in found(*ranks)] == expected
+
+
+def training(inner, again):
+    """Steps of one optimizer, and between them others, of parameters in no wrapper, made anew at one line."""
+    records = [wrapped(3), optimizer(0, 4), stepped(9, "gh")]
+    for turn in range(1, again + 1):
+        records += [optimizer(turn, 6, "a", wrapper=None), stepped(7, inner, "c", of=turn)]
+        records += [stepped(9, "gh", number=turn)]
+    return records
+
+
+def test_what_a_rank_optimizes_for_itself_is_its_own():
+    """Optimizers that one line makes anew, between steps of another one, have nothing to agree on."""
+    assert found(training("p", 2), training("q", 2)) == []
+    # One that is made once is a part of the training.
+    assert [check for check, _, _ in found(training("p", 1), training("q", 1))] == [
+        "gradient-sync",
+        "reducer-coverage",
+    ]
+
+
+def test_ranks_that_step_apart_on_purpose():
+    """Post-local SGD averages parameters now and then; until then they differ."""
+    ranks = [[wrapped(3), optimizer(0, 4, apart=True), stepped(9, letters, letters)] for letters in ("gh", "ij")]
+    assert [check for check, _, _ in found(*ranks)] == []
+    ranks = [[wrapped(3), optimizer(0, 4), stepped(9, letters, letters)] for letters in ("gh", "ij")]
+    assert [check for check, _, _ in found(*ranks)] == ["gradient-sync", "parameter-sync"]
