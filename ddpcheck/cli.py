@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(USAGE)
         return 0
     if command == "--version":
-        from ddpcheck.verdict import installed
+        from ddpcheck.versions import installed
 
         print(f"ddpcheck {installed()['ddpcheck']}")
         return 0

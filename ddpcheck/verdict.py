@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
-from importlib import metadata
 from typing import Literal
 
 import msgspec
@@ -18,6 +16,7 @@ from ddpcheck.checks.standstill import Standstill, standstill
 from ddpcheck.checks.world import Judged, Process, World
 from ddpcheck.evidence import Site
 from ddpcheck.model import Finding, Status, Struct
+from ddpcheck.versions import installed
 
 Word = Literal["held", "violated", "failed", "hung", "nothing-checked"]
 
@@ -142,17 +141,6 @@ def conclude(
         folder=next((p.began.folder for p in processes if p.began is not None and p.began.folder), ""),
         lines=_lines(processes, findings),
     )
-
-
-def installed() -> dict[str, str | None]:
-    """The versions that a report names, without importing the packages."""
-    found: dict[str, str | None] = {}
-    for package in ("ddpcheck", "torch"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
-    return {**found, "python": platform.python_version()}
 
 
 # --- findings

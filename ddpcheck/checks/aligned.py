@@ -7,12 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks import order
 from ddpcheck.checks.world import Rank, World
-
-WIDTH = 8
-"""Bytes of one tensor's digest."""
-
-ABSENT = bytes(WIDTH)
+from ddpcheck.evidence import WIDTH
 
 
 class Replicas(NamedTuple):
@@ -124,12 +121,9 @@ def wrappers(world: World) -> list[Replicas]:
 
 
 def members(world: World, group: str) -> list[Rank]:
-    """The ranks of a group, by its name."""
-    names = group.partition("#")[0].split(",")
-    if not all(name.isdigit() for name in names):
-        return list(world)
-    wanted = {int(name) for name in names}
-    return [rank for rank in world if rank.rank in wanted]
+    """The ranks of a group, by its name; all of them for one that nobody saw being made."""
+    wanted = order.members(group, world.world_size)
+    return [rank for rank in world if not wanted or rank.rank in wanted]
 
 
 def differing(digests: Sequence[bytes]) -> list[int]:

@@ -49,7 +49,7 @@ def _with_gradient(optimizer: Aligned, looked: Steps) -> set[int]:
     total = len(optimizer.described[0].parameters)
     for _, step in looked:
         for s in step:
-            places.update(p for p in range(total) if aligned.at(s.gradients, p) != aligned.ABSENT)
+            places.update(p for p in range(total) if aligned.at(s.gradients, p) != ev.ABSENT)
     return places
 
 
@@ -196,7 +196,7 @@ def _unarmed(optimizer: Aligned, looked: Steps) -> Finding | None:
         for place, s in enumerate(step):
             for usage in s.usage:
                 mine = [p for p, one in enumerate(described) if one.wrapper == usage.wrapper and not one.ignored]
-                if all(aligned.at(s.gradients, p) == aligned.ABSENT for p in mine):
+                if all(aligned.at(s.gradients, p) == ev.ABSENT for p in mine):
                     continue
                 wrong = usage.armed == 0 or not usage.last_armed or bool(usage.sync_flag_site)
                 if wrong and apart.intersection(mine):

@@ -87,7 +87,7 @@ def _what(rank: Rank, failure: Failure) -> str:
 
 def _cause(rank: Rank, failure: Failure) -> str:
     if failure.signal == signal.SIGKILL:
-        return "perhaps the machine was out of memory: its kernel ends the largest process by SIGKILL"
+        return "the machine was out of memory, and its kernel ended the largest process (by SIGKILL)"
     if failure.signal in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE):
         return "native code failed: an extension, or memory that is too small (/dev/shm, for SIGBUS)"
     if failure.signal == signal.SIGABRT:

@@ -9,15 +9,12 @@ from collections.abc import Iterator, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.world import Rank, World
+from ddpcheck.evidence import PAIRWISE, RECEIVES
 
 FROM_ONE = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list", "ddp-buffers"})
 """The past of the source comes before the future of the others."""
 TO_ONE = frozenset({"reduce", "gather", "gather_object"})
 """The past of all comes before the future of the destination."""
-SENDS = frozenset({"send", "isend", "send_object_list"})
-RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
-PAIRWISE = SENDS | RECEIVES
-"""Between two ranks: counted by partner, and not with the collectives of the group."""
 WAIT = "wait"
 """``Work.wait()`` of an asynchronous call."""
 NEW_GROUP = "new_group"

@@ -13,12 +13,8 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.checks.aligned import members
 from ddpcheck.checks.world import Rank, World
+from ddpcheck.evidence import ABSENT, WIDTH
 from ddpcheck.model import CallSite
-
-WIDTH = 8
-"""Bytes of an index, and of a fingerprint."""
-
-ABSENT = bytes(WIDTH)
 
 MOST = 100_000
 """The samples of a pass that are compared with those of other ranks."""

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.order import PAIRWISE, TO_ONE, UNFINISHED, WAIT, members
+from ddpcheck.checks.order import TO_ONE, UNFINISHED, WAIT, members
 from ddpcheck.checks.world import Rank, World
+from ddpcheck.evidence import PAIRWISE
 from ddpcheck.model import CallSite, Struct
 from ddpcheck.wording import count
 

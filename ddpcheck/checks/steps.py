@@ -157,12 +157,12 @@ def _gradients(optimizer: Aligned, steps: Compared, replicated: Sequence[int]) -
     digests = [s.gradients for s in step]
     ranks = optimizer.ranks
     odd = aligned.odd_ranks(digests, places, [r.rank for r in ranks])
-    absent = [p for p in places if any(aligned.at(d, p) == aligned.ABSENT for d in digests)]
+    absent = [p for p in places if any(aligned.at(d, p) == ev.ABSENT for d in digests)]
     moved = _moved(optimizer, step)
     cause, advice = _why(ranks, step, places, bool(absent), moved is not None)
     shown = f"{len(names)} of {count(len(wanted), 'gradient')} to differ on entry to step {number}: {listing(names)}"
     if absent:
-        missing = [r.rank for r, d in zip(ranks, digests, strict=True) if aligned.at(d, absent[0]) == aligned.ABSENT]
+        missing = [r.rank for r, d in zip(ranks, digests, strict=True) if aligned.at(d, absent[0]) == ev.ABSENT]
         shown += f"; {parameters[absent[0]].name} has no gradient at all on {ranks_text(missing)}"
     return [
         Finding(

@@ -6,8 +6,9 @@ import signal
 from collections.abc import Iterable, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.order import FROM_ONE, NEW_GROUP, PAIRWISE, RECEIVES, TO_ONE, UNFINISHED, WAIT, members, source
+from ddpcheck.checks.order import FROM_ONE, NEW_GROUP, TO_ONE, UNFINISHED, WAIT, members, source
 from ddpcheck.checks.world import Rank, World
+from ddpcheck.evidence import PAIRWISE, RECEIVES
 from ddpcheck.model import Struct
 
 SETTLED = 1.0

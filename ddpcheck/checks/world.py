@@ -136,7 +136,3 @@ class World:
     def complete(self) -> bool:
         """Every rank has left evidence."""
         return len(self.ranks) == self.world_size
-
-    def each(self, kind: type[R]) -> list[list[R]]:
-        """The records of one kind, rank by rank."""
-        return [rank.of(kind) for rank in self.ranks]

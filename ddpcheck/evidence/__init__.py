@@ -8,19 +8,24 @@ from __future__ import annotations
 from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Stream
 from ddpcheck.evidence.files import File, StateLoaded
 from ddpcheck.evidence.framing import FULL, GOING, HEADER, OVER, RECORDS, Reader, frame
-from ddpcheck.evidence.groups import Call, Joined, Joining, JudgedBy, Left
+from ddpcheck.evidence.groups import PAIRWISE, RECEIVES, SENDS, Call, Joined, Joining, JudgedBy, Left
 from ddpcheck.evidence.optimizers import Optimizer, Parameter, Scheduled, Step
 from ddpcheck.evidence.processes import Began, ChildEnded, Defect, Ended, Lingering, Pulse, Raised, Site, Started
-from ddpcheck.evidence.record import NO_SITE, Record, now
+from ddpcheck.evidence.record import ABSENT, NO_SITE, WIDTH, Record, now
 from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Replaced, Synced, Tensors, Usage, Wrapped
 
 __all__ = [
+    "ABSENT",
     "FULL",
     "GOING",
     "HEADER",
     "NO_SITE",
     "OVER",
+    "PAIRWISE",
+    "RECEIVES",
     "RECORDS",
+    "SENDS",
+    "WIDTH",
     "Attributes",
     "Batch",
     "Began",

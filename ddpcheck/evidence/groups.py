@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from ddpcheck.evidence.record import Record
 
+SENDS = frozenset({"send", "isend", "send_object_list"})
+RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
+PAIRWISE = SENDS | RECEIVES
+"""Calls between two ranks."""
+
 
 class Joined(Record, frozen=True, kw_only=True):
     """The process has become a rank: init_process_group has returned."""

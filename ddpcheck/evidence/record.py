@@ -10,6 +10,13 @@ NO_SITE = 0
 """The site of what no line of the user's code has called."""
 
 
+WIDTH = 8
+"""Bytes of one digest."""
+
+ABSENT = bytes(WIDTH)
+"""In the place of a digest: there is nothing to have one."""
+
+
 class Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):
     """A fact of one process. ``n`` counts the process's records, written or not; ``at`` is its monotonic clock."""
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import queue
-import sys
 import threading
-from types import CodeType
 from typing import Any
 
 from ddpcheck.evidence import File
 from ddpcheck.observe import recorder, sites
+from ddpcheck.observe.frames import caller
 from ddpcheck.observe.patching import around
-
-_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 EVERY = "*"
 """Some thread has been waited for: which one is not known, so that all may have been."""
@@ -72,14 +68,6 @@ def _waited_for(thread: str) -> None:
     writer.write(File(**begun, op="join", site=sites.here(), ended=begun["n"], thread=thread))
 
 
-def _caller() -> CodeType:
-    """Who has called the function that a probe of this file stands around."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
-        frame = frame.f_back
-    return frame.f_code
-
-
 def _around_join(original: Any) -> Any:
     def join(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
@@ -94,7 +82,7 @@ def _around_wait(original: Any) -> Any:
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
         # To start a thread is to wait until it runs, and not for what it does.
-        if _busy and result and _caller().co_filename != threading.__file__:
+        if _busy and result and caller().f_code.co_filename != threading.__file__:
             _waited_for(EVERY)
         return result
 
@@ -115,7 +103,7 @@ def _around_get(original: Any) -> Any:
     def get(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         # A script's own queue may carry a word that a file is there; a loader's carries samples.
-        if _busy and sites.is_users(_caller()):
+        if _busy and sites.is_users(caller().f_code):
             _waited_for(EVERY)
         return result
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from ddpcheck.evidence import Call
-from ddpcheck.observe import ledger, pulses, recorder, sites
+from ddpcheck.observe import background, ledger, pulses, recorder, sites
 from ddpcheck.observe.membership import group_key
 
 _works: weakref.WeakKeyDictionary[Any, Call] = weakref.WeakKeyDictionary()
@@ -89,7 +89,7 @@ class call:
             peer=self._peer,
             waits=self._waits,
             joined=joined,
-            thread=_thread(),
+            thread=background.name(),
         )
         _begin(book, self.made)
         self._recorded = True
@@ -134,7 +134,7 @@ class wait:
             peer=made.peer,
             joined=made.joined,
             of=made.n,
-            thread=_thread(),
+            thread=background.name(),
         )
         _begin(ledger.ledger(writer), waiting)
 
@@ -146,10 +146,6 @@ class wait:
     ) -> None:
         if self._recorded:
             _went_on()
-
-
-def _thread() -> str:
-    return "" if ledger.on_main_thread() else threading.current_thread().name
 
 
 def _begin(book: ledger.Ledger, made: Call) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.join import Join
 
+from ddpcheck.evidence import PAIRWISE
 from ddpcheck.observe import endings, ledger, operands, pulses, reduction
 from ddpcheck.observe.calling import call, issued, remember, set_joined, unwatched, wait
 from ddpcheck.observe.membership import group_key
@@ -26,7 +27,7 @@ def watch() -> None:
     """Record every collective from now on."""
     for name in operands.COLLECTIVES:
         around(c10d, name, partial(_around, op=name, describe=operands.of_collective))
-    for name in operands.PAIRWISE:
+    for name in PAIRWISE:
         around(c10d, name, partial(_around, op=name, describe=operands.of_pair))
     around(c10d, "new_group", _around_new_group)
     around(c10d, "init_process_group", _around_init)

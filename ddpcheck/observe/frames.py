@@ -19,7 +19,11 @@ _OWN = (
 
 def caller() -> FrameType:
     """The frame of the function that has called the probe which asks."""
-    frame = sys._getframe(1)
+    return outside(sys._getframe(1))
+
+
+def outside(frame: FrameType) -> FrameType:
+    """This frame, or the innermost one around it that is not ddpcheck's own."""
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
     return frame

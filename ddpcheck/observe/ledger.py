@@ -7,15 +7,13 @@ import time
 from collections import Counter, deque
 from typing import Any
 
-from ddpcheck.evidence import Call
+from ddpcheck.evidence import PAIRWISE, RECEIVES, Call
 from ddpcheck.observe import pulses, recorder
 
 FILLING, NEARLY_FULL = 0.6, 0.9
 """The parts of the room from which on lines that call very often are not written, and no call is."""
 OFTEN = 1000
 """Calls of one line: those of an epoch's end, which order the ranks' files, stay below it for long."""
-PAIRWISE = frozenset({"send", "isend", "send_object_list", "recv", "irecv", "recv_object_list"})
-RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
 TAIL = 512
 AROUND_A_WAIT = 32
 """Calls up to one that waits which are written after all."""

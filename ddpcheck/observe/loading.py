@@ -145,7 +145,7 @@ def _register(writer: recorder.Recorder, loader: DataLoader[Any], site: int) -> 
 
 def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, site: int) -> Loader:
     sampler = deciding_sampler(loader)
-    rank, replicas = _whole(sampler, "rank"), _whole(sampler, "num_replicas")
+    rank, replicas = _whole(getattr(sampler, "rank", None)), _whole(getattr(sampler, "num_replicas", None))
     distributed = rank is not None and replicas is not None and not known.stream
     batches = loader.batch_sampler
     plain = type(batches) is BatchSampler and not known.stream
@@ -162,7 +162,7 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
         rank=rank if distributed else None,
         replicas=replicas if distributed else None,
         shuffle=_shuffle(sampler),
-        seed=_whole(sampler, "seed"),
+        seed=_whole(getattr(sampler, "seed", None)),
         sampler_drops=distributed and bool(getattr(sampler, "drop_last", False)),
         batch_size=batches.batch_size if plain and isinstance(batches, BatchSampler) else loader.batch_size,
         drop_last=bool(loader.drop_last) or bool(getattr(batches, "drop_last", False)),
@@ -170,10 +170,10 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
         dataset_id=known.dataset,
         sampler_site=_sampler_sites.get(id(sampler), NO_SITE),
         repeats=getattr(sampler, "replacement", False) is True
-        or any((_whole(sampler, name) or 0) > 1 for name in ("num_repeats", "repeats")),
+        or any((_whole(getattr(sampler, name, None)) or 0) > 1 for name in ("num_repeats", "repeats")),
         batch_sampler=type(batches).__name__ if batches is not None and type(batches) is not BatchSampler else "",
-        dataset_rank=next((v for name in _RANKS if (v := _plain(attributes, name)) is not None), None),
-        dataset_replicas=next((v for name in _REPLICAS if (v := _plain(attributes, name)) is not None), None),
+        dataset_rank=next((v for name in _RANKS if (v := _whole(attributes.get(name))) is not None), None),
+        dataset_replicas=next((v for name in _REPLICAS if (v := _whole(attributes.get(name))) is not None), None),
     )
 
 
@@ -207,13 +207,7 @@ def _shuffle(sampler: Any) -> bool | None:
     return shuffle if isinstance(shuffle, bool) else None
 
 
-def _whole(owner: Any, name: str) -> int | None:
-    value = getattr(owner, name, None)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _plain(attributes: dict[str, Any], name: str) -> int | None:
-    value = attributes.get(name)
+def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
@@ -272,7 +266,7 @@ def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], si
                 loader=known.number,
                 number=number,
                 site=site,
-                epoch=_whole(deciding_sampler(loader), "epoch"),
+                epoch=_whole(getattr(deciding_sampler(loader), "epoch", None)),
                 base_seed=base_seed if isinstance(base_seed, int) else None,
                 grad=torch.is_grad_enabled(),
                 joined=_joined,

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.distributed import distributed_c10d as c10d
 
+from ddpcheck.evidence import SENDS
+
 COLLECTIVES = {
     "all_reduce": ("tensor", "op", ""),
     "all_reduce_coalesced": ("tensors", "op", ""),
@@ -35,16 +37,6 @@ COLLECTIVES = {
     "scatter_object_list": ("", "", "src"),
 }
 """The arguments by which the ranks' calls are compared: the tensor, the reduction, the source or destination."""
-
-PAIRWISE = {
-    "send": "dst",
-    "isend": "dst",
-    "send_object_list": "dst",
-    "recv": "src",
-    "irecv": "src",
-    "recv_object_list": "src",
-}
-"""Between two ranks: the argument that names the other one."""
 
 FUNCTIONAL = {
     "all_reduce": "reduceOp",
@@ -107,7 +99,7 @@ def of_collective(op: str, given: Arguments) -> Described:
 
 def of_pair(op: str, given: Arguments) -> Described:
     """The tag and the partner; None for a receiver that takes what comes."""
-    name = PAIRWISE[op]
+    name = "dst" if op in SENDS else "src"
     tag = given.get("tag")
     told = given.get(name) is not None or given.get(f"group_{name}") is not None
     return f"tag {tag}" if tag else "", _peer(given, name) if told else None

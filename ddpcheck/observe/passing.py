@@ -11,12 +11,10 @@ from typing import Any
 
 import xxhash
 
-from ddpcheck.evidence import Batch, PassEnded
+from ddpcheck.evidence import ABSENT, Batch, PassEnded
 from ddpcheck.observe import recorder
 from ddpcheck.observe.rows import fingerprints, length
 
-ABSENT = bytes(8)
-"""The fingerprint of a sample that was not looked at."""
 ENOUGH = 64
 """Fingerprints for one batch; of a larger one, every second, fourth … index is looked at."""
 GRACE = 0.05

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from ddpcheck.evidence import Pulse
-from ddpcheck.observe import recorder, sites
+from ddpcheck.observe import frames, recorder, sites
 
 PERIOD = 0.25
 """Seconds between two looks."""
@@ -54,6 +54,7 @@ def _look_again_and_again() -> None:
         for task in _also:
             task()
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        frame = frames.outside(frame) if frame is not None else None
         pending = _pending
         # A call is only told of once it has lasted: a rank at work passes many between two looks.
         number = pending[0] if pending is not None and time.monotonic() - pending[1] > PERIOD else None

@@ -8,13 +8,11 @@ from collections.abc import Iterable, Sequence
 import torch
 import xxhash
 
+from ddpcheck.evidence import ABSENT
 from ddpcheck.observe.digest import tensor_bytes
 
 WINDOW = 16 * 1024
 """Bytes of a tensor that are looked at where not all of them are: another part of it at each turn."""
-
-ABSENT = bytes(8)
-"""In the place of a digest: there is no tensor."""
 
 _EMPTY = xxhash.xxh3_64_digest(b"")
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import platform
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ddpcheck.catalogue import CHECKS
+from ddpcheck.versions import installed
 from ddpcheck.wording import count
 
 
@@ -74,17 +73,5 @@ class SessionReport:
             "schema": 1,
             "tests": self.tests,
             "checks": self.checks(),
-            "versions": {
-                "ddpcheck": _version("ddpcheck"),
-                "torch": _version("torch"),
-                "python": platform.python_version(),
-            },
+            "versions": installed(),
         }
-
-
-def _version(package: str) -> str | None:
-    """The installed version, without importing the package."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -28,6 +28,7 @@ LAYERS = [
         "ddpcheck.marks",
         "ddpcheck.model",
         "ddpcheck.portable",
+        "ddpcheck.versions",
         "ddpcheck.ranks.reaction",
         "ddpcheck.report.console",
         "ddpcheck.report.places",
@@ -43,7 +44,8 @@ LAYERS = [
     ["ddpcheck.checks"],
     # A script's run: its ranks side by side, how their evidence fits together, the families' judges, and all of them.
     ["ddpcheck.checks.world"],
-    [f"ddpcheck.checks.{name}" for name in ("aligned", "known", "order", "touched", "worlds")],
+    [f"ddpcheck.checks.{name}" for name in ("known", "order", "touched", "worlds")],
+    ["ddpcheck.checks.aligned"],
     ["ddpcheck.checks.passes"],
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
     [f"ddpcheck.checks.{name}" for name in ("counts", "identity", "orders", "races", "replaced", "resumes", "writers")],

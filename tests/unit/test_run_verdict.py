@@ -13,7 +13,8 @@ from ddpcheck.catalogue import CHECKS, ORACLES
 from ddpcheck.checks.world import Judged, Process
 from ddpcheck.checks.worlds import worlds
 from ddpcheck.model import CallSite, Finding
-from ddpcheck.verdict import NOT_ASKED, Exit, RankResult, conclude, installed
+from ddpcheck.verdict import NOT_ASKED, Exit, RankResult, conclude
+from ddpcheck.versions import installed
 
 HERE = CallSite(file="train.py", line=5, function="train")
 
