@@ -26,16 +26,22 @@ class Replicas(NamedTuple):
         return self.wrapped[self.ranks.index(rank)].wrapper
 
 
+Steps = dict[tuple[int, int], ev.Step]
+"""By region and place."""
+
+
 class Aligned(NamedTuple):
-    """One optimizer on all ranks that train with it."""
+    """One optimizer on all ranks that train with it, as long as it has the same parameters."""
 
     number: int
     """On the first of them."""
     ranks: list[Rank]
     described: list[ev.Optimizer]
-    """Rank by rank, as it was at its first step."""
-    steps: list[dict[tuple[int, int], ev.Step]]
-    """Rank by rank: the steps on record, by region and place."""
+    """Rank by rank, as it was at the first of these steps."""
+    steps: list[Steps]
+    """Rank by rank: the steps on record."""
+    first: bool = True
+    """They begin with its first step."""
 
     def common(self) -> Iterator[tuple[int, list[ev.Step]]]:
         """The steps that every rank has on record, in order, each with its number on the first rank."""
@@ -59,51 +65,64 @@ def optimizers(world: World) -> list[Aligned]:
     The group is the smallest that one of its wrappers reduces over. What a rank
     optimizes for itself, again and again within its training, is left out.
     """
-    by_group: dict[tuple[int, ...], dict[int, list[ev.Optimizer]]] = defaultdict(lambda: defaultdict(list))
-    steps: dict[int, dict[int, dict[tuple[int, int], ev.Step]]] = {}
+    by_group: dict[tuple[int, ...], dict[int, list[_Phases]]] = defaultdict(lambda: defaultdict(list))
     for rank in world:
-        mine: dict[int, dict[tuple[int, int], ev.Step]] = defaultdict(dict)
-        steps[rank.rank] = mine
-        for step in rank.of(ev.Step):
-            mine[step.optimizer][step.region, step.place] = step
         groups = {w.wrapper: members(world, w.group) for w in rank.of(ev.Wrapped)}
-        for one in _lasting(rank, mine):
-            found = [groups[p.wrapper] for p in one.parameters if p.wrapper in groups]
+        for phases in _lasting(_optimizers(rank)):
+            found = [groups[p.wrapper] for p in phases[0][0].parameters if p.wrapper in groups]
             smallest = min(found, key=len, default=list(world))
-            by_group[tuple(r.rank for r in smallest)][rank.rank].append(one)
+            by_group[tuple(r.rank for r in smallest)][rank.rank].append(phases)
     aligned = []
     for numbers, by_rank in by_group.items():
         ranks = [rank for rank in world if rank.rank in numbers]
         if len(ranks) < 2:
             continue
-        for described in zip(*(by_rank[rank.rank] for rank in ranks), strict=False):
-            if len({len(d.parameters) for d in described}) == 1:
-                of = [steps[rank.rank].get(d.optimizer, {}) for rank, d in zip(ranks, described, strict=True)]
-                aligned.append(Aligned(described[0].optimizer, ranks, list(described), of))
+        for everywhere in zip(*(by_rank[rank.rank] for rank in ranks), strict=False):
+            number = everywhere[0][0][0].optimizer
+            for place, same in enumerate(zip(*everywhere, strict=False)):
+                described, steps = [d for d, _ in same], [s for _, s in same]
+                if len({len(d.parameters) for d in described}) == 1:
+                    aligned.append(Aligned(number, ranks, described, steps, place == 0))
     return sorted(aligned, key=lambda one: (one.ranks[0].rank, one.number))
 
 
-def _lasting(rank: Rank, steps: dict[int, dict[tuple[int, int], ev.Step]]) -> list[ev.Optimizer]:
-    """The optimizers of a rank, without those that one line makes anew between the steps of another one.
+_Phases = list[tuple[ev.Optimizer, Steps]]
+"""An optimizer of one rank: each time that its parameters have changed, and the steps from there on."""
+
+
+def _optimizers(rank: Rank) -> list[_Phases]:
+    """The optimizers of a rank, in the order of their construction."""
+    found: dict[int, _Phases] = defaultdict(list)
+    for one in rank.of(ev.Optimizer):
+        found[one.optimizer].append((one, {}))
+    for step in rank.of(ev.Step):
+        phases = found.get(step.optimizer, ())
+        of = next((steps for described, steps in reversed(phases) if described.n < step.n), None)
+        if of is not None:
+            of[step.region, step.place] = step
+    return [found[number] for number in sorted(found)]
+
+
+def _lasting(optimizers: Sequence[_Phases]) -> list[_Phases]:
+    """Those without the ones that a line makes anew between the steps of another one.
 
     Perturbations of inputs and copies of a model that adapt to a task are optimized like this: by each rank alone.
     """
-    first: dict[int, ev.Optimizer] = {}
-    for one in rank.of(ev.Optimizer):
-        first.setdefault(one.optimizer, one)
-    by_line: dict[int, list[ev.Optimizer]] = defaultdict(list)
-    for one in first.values():
-        if not any(p.wrapper is not None for p in one.parameters):
-            by_line[one.site].append(one)
-    spans = {number: (min(s.n for s in of.values()), max(s.n for s in of.values())) for number, of in steps.items()}
+    by_line: dict[int, list[int]] = defaultdict(list)
+    spans: dict[int, tuple[int, int]] = {}
+    for place, phases in enumerate(optimizers):
+        numbers = [s.n for _, steps in phases for s in steps.values()]
+        if numbers:
+            spans[place] = min(numbers), max(numbers)
+        if not any(p.wrapper is not None for described, _ in phases for p in described.parameters):
+            by_line[phases[0][0].site].append(place)
     passing: set[int] = set()
     for again in by_line.values():
-        numbers = {one.optimizer for one in again}
-        around = [span for number, span in spans.items() if number not in numbers]
-        between = [n for n in numbers if any(n in spans and a < spans[n][0] and spans[n][1] < b for a, b in around)]
-        if len(again) > 1 and between:
-            passing |= numbers
-    return [one for number, one in sorted(first.items()) if number not in passing]
+        around = [span for place, span in spans.items() if place not in again]
+        mine = [spans[place] for place in again if place in spans]
+        if len(again) > 1 and any(a < first and last < b for first, last in mine for a, b in around):
+            passing.update(again)
+    return [phases for place, phases in enumerate(optimizers) if place not in passing]
 
 
 def wrappers(world: World) -> list[Replicas]:

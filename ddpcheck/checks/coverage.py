@@ -92,6 +92,10 @@ def _unreduced(optimizer: Aligned, looked: Steps) -> Finding | None:
         where = replaced[0].where(replaced[1].site)
         cause = "the module got a new parameter after it had been wrapped; the reducer's hooks stay on what was there"
         advice = "Change the module first, and wrap it then (or wrap it anew)."
+    elif described[places[0]].late:
+        where = _wrapped_at(optimizer.ranks, described[places[0]].wrapper)
+        cause = "they came into the module after it had been wrapped; the reducer knows what was there then"
+        advice = "Finish the module first, and wrap it then (or wrap it anew)."
     else:
         where = _wrapped_at(optimizer.ranks, described[places[0]].wrapper)
         cause = "they did not require gradients when the module was wrapped, and do now"

@@ -113,11 +113,26 @@ class Order:
         for (_, sender, receiver, _, _), ends in pairs.items():
             if ends[0] is not None and ends[1] is not None:
                 edges[sender, receiver].append((ends[0][0], ends[1][1]))
+        self._by_store(edges)
         for (here, there), found in edges.items():
             found.sort()
             for place in range(len(found) - 2, -1, -1):  # the earliest of all that come later here
                 found[place] = (found[place][0], min(found[place][1], found[place + 1][1]))
             self._edges[here][there] = found
+
+    def _by_store(self, edges: dict[tuple[int, int], list[tuple[float, float]]]) -> None:
+        """Who waits for a key comes after the rank that sets it, if one rank alone does: after its first time."""
+        sets: dict[str, dict[int, int]] = defaultdict(dict)
+        for r, rank in self._ranks.items():
+            for stored in rank.of(ev.Stored):
+                if stored.sets:
+                    sets[stored.key].setdefault(r, stored.n)
+        for r, rank in self._ranks.items():
+            for stored in rank.of(ev.Stored):
+                by = sets.get(stored.key, {})
+                if not stored.sets and len(by) == 1 and r not in by:
+                    ((one, n),) = by.items()
+                    edges[one, r].append((float(n), float(stored.n)))
 
     def _sort_out(
         self,

@@ -64,8 +64,8 @@ def _initial(world: World) -> Judged:
         places = [
             p for p, one in enumerate(optimizer.described[0].parameters) if one.wrapper is not None and not one.ignored
         ]
-        exercised += bool(places)
-        finding = _entered(optimizer, places)
+        exercised += bool(places) and optimizer.first
+        finding = _entered(optimizer, places) if optimizer.first else None
         if finding is not None and not findings:
             findings.append(finding)
     return Judged(check="initial-broadcast", exercised=exercised, findings=tuple(findings))

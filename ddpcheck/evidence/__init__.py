@@ -8,7 +8,7 @@ from __future__ import annotations
 from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Stream
 from ddpcheck.evidence.files import File, StateLoaded
 from ddpcheck.evidence.framing import FULL, GOING, HEADER, OVER, RECORDS, Reader, frame
-from ddpcheck.evidence.groups import PAIRWISE, RECEIVES, SENDS, Call, Joined, Joining, JudgedBy, Left
+from ddpcheck.evidence.groups import PAIRWISE, RECEIVES, SENDS, Call, Joined, Joining, JudgedBy, Left, Stored
 from ddpcheck.evidence.optimizers import Optimizer, Parameter, Scheduled, Step
 from ddpcheck.evidence.processes import Began, ChildEnded, Defect, Ended, Lingering, Pulse, Raised, Site, Started
 from ddpcheck.evidence.record import ABSENT, NO_SITE, WIDTH, Record, now
@@ -58,6 +58,7 @@ __all__ = [
     "Started",
     "StateLoaded",
     "Step",
+    "Stored",
     "Stream",
     "Synced",
     "Tensors",

@@ -14,7 +14,7 @@ import msgspec
 
 from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Stream
 from ddpcheck.evidence.files import File, StateLoaded
-from ddpcheck.evidence.groups import Call, Joined, Joining, JudgedBy, Left
+from ddpcheck.evidence.groups import Call, Joined, Joining, JudgedBy, Left, Stored
 from ddpcheck.evidence.optimizers import Optimizer, Scheduled, Step
 from ddpcheck.evidence.processes import Began, ChildEnded, Defect, Ended, Lingering, Pulse, Raised, Site, Started
 from ddpcheck.evidence.record import Record
@@ -27,7 +27,7 @@ GOING, FULL, OVER = b".", b"F", b"O"
 
 RECORDS = (
     Began | Defect | Site | Raised | Pulse | Ended | Started | Lingering | ChildEnded | Joined | JudgedBy | Joining
-    | Left | Call | Wrapped | Placed | Moved | Attributes | Replaced | Synced | Evaluated | Optimizer | Step
+    | Left | Stored | Call | Wrapped | Placed | Moved | Attributes | Replaced | Synced | Evaluated | Optimizer | Step
     | Scheduled | Loader | Pass | Batch | PassEnded | Inputs | Stream | File | StateLoaded
 )  # fmt: skip
 

@@ -44,6 +44,13 @@ class Left(Record, frozen=True, kw_only=True):
     site: int
 
 
+class Stored(Record, frozen=True, kw_only=True):
+    """A key of a store was set; or a wait for it, or its reading, is over."""
+
+    key: str
+    sets: bool
+
+
 class Call(Record, frozen=True, kw_only=True):
     """A collective (or a step of DDP that communicates) was called; it is done when the rank goes on."""
 

@@ -19,6 +19,8 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The wrapper's reducer knows this very object."""
     ignored: bool = False
     shared: bool = False
+    late: bool = False
+    """It came into the wrapped module after the wrap."""
     in_module: bool = True
     """Some module still has it as a parameter."""
 

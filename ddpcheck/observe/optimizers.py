@@ -166,6 +166,7 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
                 wrapper=owner[1].number if owner is not None else None,
                 reduced=WRAPPERS.is_reduced(parameter),
                 ignored=ignored,
+                late=WRAPPERS.is_late(parameter),
                 shared=parameter.device.type == "cpu" and parameter.is_shared(),  # type: ignore[no-untyped-call]
                 in_module=in_module,
             )

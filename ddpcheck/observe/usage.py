@@ -77,6 +77,7 @@ class Wrappers:
         self.all: weakref.WeakKeyDictionary[Any, Wrapper] = weakref.WeakKeyDictionary()
         self._owners: dict[int, tuple[weakref.ref[torch.Tensor], str, Wrapper]] = {}
         self._reduced: set[int] = set()
+        self._late: set[int] = set()
 
     def add(self, ddp: Any) -> Wrapper:
         """Take up a wrapper that has just been built."""
@@ -106,6 +107,12 @@ class Wrappers:
             for name, parameter in ddp.module.named_parameters():
                 if self.owner(parameter) is None:
                     self._own(parameter, name, wrapper)
+                    self._late.add(id(parameter))
+                    weakref.finalize(parameter, self._late.discard, id(parameter)).atexit = False
+
+    def is_late(self, parameter: torch.Tensor) -> bool:
+        """Whether it came into a wrapped module after the wrap."""
+        return id(parameter) in self._late
 
     def is_reduced(self, parameter: torch.Tensor) -> bool:
         """Whether some wrapper's reducer knows this very tensor."""

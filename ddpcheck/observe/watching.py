@@ -17,6 +17,7 @@ PROBES = (
     "endings",
     "membership",
     "collectives",
+    "stores",
     "names",
     "wrappers",
     "synchronising",

@@ -286,6 +286,8 @@ def _around_backward(original: Any) -> Any:
             if wrapper.armed_now and flag:
                 armed.append(wrapper)
         BACKWARDS.note(site)
+        for wrapper in WRAPPERS.all.values():
+            wrapper.after = b""  # this backward may add to the gradients of any
         if not armed:
             return original(*args, **kwargs)
         # Reductions overlap with the backward itself: together they are one event.

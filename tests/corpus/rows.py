@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -90,19 +91,21 @@ def by_command(program: Program) -> Row:
 def _command(program: Program, *arguments: str) -> tuple[str, list[Finding], int]:
     base = Path(tempfile.mkdtemp(prefix="ddpcheck-corpus-"))
     try:
-        options = [] if program.launch == "spawn" else ["--nproc-per-node", str(program.nproc)]
         env = {**os.environ, **program.env, "SCRATCH": str(base), "OMP_NUM_THREADS": "1"}
         env.pop("PYTHONHASHSEED", None)
-        ran = subprocess.run(
-            [*COMMAND, *options, "--json", base / "verdict.json", program.path, *arguments],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-            check=False,
-        )
+        nodes = [
+            subprocess.Popen(
+                [*COMMAND, *options, "--json", base / name, program.path, *arguments],
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for name, options in _nodes(program)
+        ]
+        output = [node.communicate(timeout=LIMIT)[0] for node in nodes]
         if not (base / "verdict.json").exists():
-            raise AssertionError(f"the command wrote no verdict:\n{ran.stdout}\n{ran.stderr}")
+            raise AssertionError(f"the command wrote no verdict:\n{output}")
         document = json.loads((base / "verdict.json").read_text())
     finally:
         shutil.rmtree(base, ignore_errors=True)
@@ -121,7 +124,24 @@ def _command(program: Program, *arguments: str) -> tuple[str, list[Finding], int
         )
         for f in document["findings"]
     ]
-    return document["verdict"], findings, ran.returncode
+    return document["verdict"], findings, nodes[0].returncode
+
+
+def _nodes(program: Program) -> list[tuple[str, list[str]]]:
+    """The name of the verdict and the options of each node: one node, but where a program is about LOCAL_RANK."""
+    if program.launch == "spawn":
+        return [("verdict.json", [])]
+    if "LOCAL_RANK" not in program.env:
+        return [("verdict.json", ["--nproc-per-node", str(program.nproc)])]
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        port = found.getsockname()[1]
+    meeting = ["--nnodes", str(program.nproc), "--nproc-per-node", "1", "--master-addr", "localhost"]
+    return [
+        ("verdict.json" if node == 0 else f"verdict{node}.json",
+         [*meeting, "--master-port", str(port), "--node-rank", str(node)])
+        for node in range(program.nproc)
+    ]  # fmt: skip
 
 
 def serve() -> None:

@@ -68,7 +68,7 @@ LAYERS = [
     [f"ddpcheck.observe.{name}" for name in ("patching", "sites", "usage")],
     ["ddpcheck.observe.passing", "ddpcheck.observe.paths", "ddpcheck.observe.watching"],
     [f"ddpcheck.observe.{name}" for name in ("background", "following", "loads", "names", "pulses", "starting")],
-    [f"ddpcheck.observe.{name}" for name in ("endings", "ledger", "placing", "seeding", "touching")],
+    [f"ddpcheck.observe.{name}" for name in ("endings", "ledger", "placing", "seeding", "stores", "touching")],
     [f"ddpcheck.observe.{name}" for name in ("loading", "membership", "saving", "startup.sitecustomize")],
     ["ddpcheck.observe.calling"],
     [f"ddpcheck.observe.{name}" for name in ("files", "reduction", "streams")],

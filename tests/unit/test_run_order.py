@@ -50,6 +50,24 @@ def test_a_broadcast_orders_away_from_its_source(op):
     assert not it.enforced(1, 2, 0, 4)
 
 
+def stored(key, sets):
+    return ev.Stored, {"key": key, "sets": sets}
+
+
+def test_a_key_of_a_store_orders_who_waits_for_it():
+    """What is before the set comes before what is behind the wait; nothing else does."""
+    it = two(stored("saved", True), stored("saved", False))
+    assert it.enforced(0, 2, 1, 4)
+    assert not it.enforced(0, 4, 1, 4)
+    assert not it.enforced(1, 2, 0, 4)
+    assert not two(stored("saved", True), stored("other", False)).enforced(0, 2, 1, 4)
+    # Of a key that is set twice, or by several, the first to come may have ended the wait.
+    again = order([stored("saved", True), something(), stored("saved", True)], [stored("saved", False), something()])
+    assert not again.enforced(0, 3, 1, 3)
+    both = order([something(), stored("a", True)], [stored("a", True)], [stored("a", False), something()])
+    assert not both.enforced(0, 2, 2, 3)
+
+
 @pytest.mark.parametrize("op", ["reduce", "gather", "gather_object"])
 def test_a_reduction_to_one_orders_towards_it(op):
     """Only the destination waits for the others."""

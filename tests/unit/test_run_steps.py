@@ -85,6 +85,23 @@ def test_what_a_rank_optimizes_for_itself_is_its_own():
     ]
 
 
+def test_parameters_that_an_optimizer_gets_later():
+    """Each stretch of steps is compared by the parameters that there are in it."""
+
+    def rank(last):
+        start = [wrapped(3), optimizer(0, 4, "a"), stepped(9, "g", "c")]
+        return [*start, optimizer(0, 4, "ab"), stepped(9, "h" + last, "d" + last, number=1)]
+
+    assert found(rank("i"), rank("i")) == []
+    assert [(check, ranks) for check, ranks, _ in found(rank("i"), rank("j"))] == [
+        ("gradient-sync", (1,)),
+        ("parameter-sync", (1,)),
+    ]
+    # What comes later may have come from anywhere: who reduces it is what counts.
+    other = [wrapped(3), optimizer(0, 4, "a"), stepped(9, "g", "c"), optimizer(0, 4, "xy"), stepped(9, "hi", "di", 1)]
+    assert found(rank("i"), other) == []
+
+
 def test_ranks_that_step_apart_on_purpose():
     """Post-local SGD averages parameters now and then; until then they differ."""
     ranks = [[wrapped(3), optimizer(0, 4, apart=True), stepped(9, letters, letters)] for letters in ("gh", "ij")]
