@@ -66,6 +66,9 @@ def script(folder: Path, body: str, name: str = "train.py", head: str = TRAINING
 
 def begin(folder: Path, *arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
     """Start the command in a folder, in a process group of its own."""
+    meeting = ("--standalone", "--nnodes", "--rdzv", "--master")
+    if "--nproc-per-node" in arguments and not any(str(a).startswith(meeting) for a in arguments):
+        arguments = ("--standalone", *arguments)  # without it, torchrun of an older torch takes a port that is fixed
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
     environment.pop("PYTEST_CURRENT_TEST", None)
     return subprocess.Popen(

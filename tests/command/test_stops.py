@@ -183,7 +183,7 @@ def test_a_full_disk_in_the_evidence_folder_is_told(tmp_path):
         for number in range(3):
             step(model, optimizer)
         dist.destroy_process_group()
-        print("trained", dist.is_initialized())
+        sys.stdout.write(f"trained {dist.is_initialized()}\\n")
         """,
     )
     ran = run(tmp_path, "--nproc-per-node", "2", path)
@@ -246,7 +246,7 @@ def test_the_sites_own_startup_module_still_runs(tmp_path):
 
 
 CORRECT_WITH_SITE = """
-print("site's own:", os.environ.get("SITES_OWN"))
+sys.stdout.write(f"site's own: {os.environ.get('SITES_OWN')}\\n")
 model, optimizer = setup()
 step(model, optimizer)
 dist.destroy_process_group()

@@ -11,8 +11,8 @@ CORRECT = """
 model, optimizer = setup()
 for _ in range(3):
     step(model, optimizer)
-print("arguments", sys.argv[1:])
-print("to stderr", file=sys.stderr)
+sys.stdout.write(f"arguments {sys.argv[1:]}\\n")  # in one piece: both ranks write to the same pipe
+sys.stderr.write("to stderr\\n")
 dist.destroy_process_group()
 """
 

@@ -132,7 +132,7 @@ def _nodes(program: Program) -> list[tuple[str, list[str]]]:
     if program.launch == "spawn":
         return [("verdict.json", [])]
     if "LOCAL_RANK" not in program.env:
-        return [("verdict.json", ["--nproc-per-node", str(program.nproc)])]
+        return [("verdict.json", ["--standalone", "--nproc-per-node", str(program.nproc)])]
     with socket.socket() as found:
         found.bind(("localhost", 0))
         port = found.getsockname()[1]

@@ -44,7 +44,7 @@ x = torch.ones(4, requires_grad=True)
 nn_functional.all_reduce(x).sum().backward()
 import torch.distributed._functional_collectives
 group = dist.new_group([0, 1]); alone = dist.new_group([0])
-dist.barrier(group); dist.broadcast(t, group_src=1, group=group)
+dist.barrier(group); dist.broadcast(t, 1, group=group)
 dist.barrier(alone)
 model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.BatchNorm1d(2)))
 model(torch.randn(3, 4)).sum().backward()
