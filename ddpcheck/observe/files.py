@@ -12,7 +12,7 @@ from typing import Any
 
 from ddpcheck.evidence import NO_SITE
 from ddpcheck.observe import background, loads, paths, placing, recorder, saving, sites, starting, touching
-from ddpcheck.observe.patching import defect
+from ddpcheck.observe.patching import defect, named
 
 _WRITING = os.O_WRONLY | os.O_RDWR
 
@@ -46,12 +46,9 @@ def _asked_by(owner: Any, name: str, how: str) -> None:
             _note_query(how, args[0], bool(answer), frame)
         return answer
 
-    setattr(owner, name, query)
+    setattr(owner, name, named(query, owner, name))
     if isinstance(owner, type):
         return
-    home = sys.modules[original.__module__]  # where pickle looks for it: a pool's workers may be asked to ask
-    if getattr(home, name, None) is original:
-        setattr(home, name, query)
     for module in list(sys.modules.values()):  # a script may have imported it by its name before torch
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and not paths.is_library(file) and vars(module).get(name) is original:
