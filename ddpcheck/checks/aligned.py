@@ -40,7 +40,7 @@ class Aligned(NamedTuple):
     """Rank by rank, as it was at the first of these steps."""
     steps: list[Steps]
     """Rank by rank: the steps on record."""
-    first: bool = True
+    first: bool
     """They begin with its first step."""
 
     def common(self) -> Iterator[tuple[int, list[ev.Step]]]:

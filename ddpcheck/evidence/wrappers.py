@@ -64,7 +64,7 @@ class Moved(Record, frozen=True, kw_only=True):
 
 
 class Attributes(Record, frozen=True, kw_only=True):
-    """Plain numbers and text among a wrapped module's attributes, at the first step of an optimizer with it."""
+    """Plain numbers and text among a wrapped module's attributes, at one of an optimizer's first steps with it."""
 
     wrapper: int
     values: dict[str, str]

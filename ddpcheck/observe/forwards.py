@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpcheck.evidence import Evaluated, Tensors
 from ddpcheck.observe import recorder, sites
 from ddpcheck.observe.names import number_of
-from ddpcheck.observe.optimizers import is_stepped, steps_so_far
+from ddpcheck.observe.optimizers import are_stepped, steps_so_far
 from ddpcheck.observe.pace import is_due
 from ddpcheck.observe.patching import defect, named
 from ddpcheck.observe.usage import WRAPPERS
@@ -102,5 +102,5 @@ def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> 
         site=site,
         wrapper=owner[1].number if owner is not None else None,
         module=number_of(module),
-        stepped=owner is None and any(map(is_stepped, parameters.values())),
+        stepped=owner is None and are_stepped(parameters.values()),
     )

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -104,9 +105,10 @@ def _take_up(optimizer: Any, site: int) -> Watched:
 # --- on entry
 
 
-def is_stepped(parameter: torch.Tensor) -> bool:
-    """Whether some optimizer updates it."""
-    return any(parameter is one for it in _watched.values() for one in it.parameters)
+def are_stepped(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether some optimizer updates any of these."""
+    updated = {id(one) for it in _watched.values() for one in it.parameters}
+    return any(id(parameter) in updated for parameter in parameters)
 
 
 def steps_so_far() -> int:
@@ -152,9 +154,9 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
     for place, parameter in enumerate(it.parameters):
         owner = WRAPPERS.owner(parameter)
         name, in_module = names.name_of(parameter)
-        ignored = False
+        ignored = late = False
         if owner is not None:
-            name, wrapper = owner
+            name, wrapper, late = owner
             in_module = True
             wrappers[wrapper.number] = wrapper
             ddp = wrapper.ddp()
@@ -166,7 +168,7 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
                 wrapper=owner[1].number if owner is not None else None,
                 reduced=WRAPPERS.is_reduced(parameter),
                 ignored=ignored,
-                late=WRAPPERS.is_late(parameter),
+                late=late,
                 shared=parameter.device.type == "cpu" and parameter.is_shared(),  # type: ignore[no-untyped-call]
                 in_module=in_module,
             )

@@ -75,9 +75,8 @@ class Wrappers:
         self.made = 0
         """Those that have been built: their numbers must not depend on when one is collected."""
         self.all: weakref.WeakKeyDictionary[Any, Wrapper] = weakref.WeakKeyDictionary()
-        self._owners: dict[int, tuple[weakref.ref[torch.Tensor], str, Wrapper]] = {}
+        self._owners: dict[int, tuple[weakref.ref[torch.Tensor], str, Wrapper, bool]] = {}
         self._reduced: set[int] = set()
-        self._late: set[int] = set()
 
     def add(self, ddp: Any) -> Wrapper:
         """Take up a wrapper that has just been built."""
@@ -85,7 +84,7 @@ class Wrappers:
         self.made += 1
         self.all[ddp] = wrapper
         for name, parameter in ddp.module.named_parameters():
-            self._own(parameter, name, wrapper)
+            self._own(parameter, name, wrapper, late=False)
         for parameter in ddp._module_parameters:
             if not parameter.requires_grad:  # frozen: the reducer leaves it out, for good
                 continue
@@ -93,26 +92,20 @@ class Wrappers:
             weakref.finalize(parameter, self._reduced.discard, id(parameter)).atexit = False
         return wrapper
 
-    def _own(self, parameter: torch.Tensor, name: str, wrapper: Wrapper) -> None:
-        self._owners[id(parameter)] = (weakref.ref(parameter), name, wrapper)
+    def _own(self, parameter: torch.Tensor, name: str, wrapper: Wrapper, late: bool) -> None:
+        self._owners[id(parameter)] = (weakref.ref(parameter), name, wrapper, late)
 
-    def owner(self, parameter: torch.Tensor) -> tuple[str, Wrapper] | None:
-        """The name of a parameter in its wrapped module, and the wrapper."""
+    def owner(self, parameter: torch.Tensor) -> tuple[str, Wrapper, bool] | None:
+        """The name of a parameter in its wrapped module, the wrapper, and whether it came there after the wrap."""
         found = self._owners.get(id(parameter))
-        return (found[1], found[2]) if found is not None and found[0]() is parameter else None
+        return found[1:] if found is not None and found[0]() is parameter else None
 
     def look_again(self) -> None:
         """Learn of parameters that wrapped modules have got since."""
         for ddp, wrapper in list(self.all.items()):
             for name, parameter in ddp.module.named_parameters():
                 if self.owner(parameter) is None:
-                    self._own(parameter, name, wrapper)
-                    self._late.add(id(parameter))
-                    weakref.finalize(parameter, self._late.discard, id(parameter)).atexit = False
-
-    def is_late(self, parameter: torch.Tensor) -> bool:
-        """Whether it came into a wrapped module after the wrap."""
-        return id(parameter) in self._late
+                    self._own(parameter, name, wrapper, late=True)
 
     def is_reduced(self, parameter: torch.Tensor) -> bool:
         """Whether some wrapper's reducer knows this very tensor."""

@@ -149,7 +149,7 @@ def _attributes(module: Any) -> dict[str, str]:
 
 
 def note_attributes(writer: recorder.Recorder, wrapper: Wrapper, site: int) -> None:
-    """Write down the attributes as they are at the first step."""
+    """Write down the attributes as they are now."""
     ddp = wrapper.ddp()
     if ddp is not None:
         writer.write(Attributes(**writer.next(), wrapper=wrapper.number, values=_attributes(ddp.module), site=site))
@@ -280,14 +280,13 @@ def _around_backward(original: Any) -> Any:
         armed = []
         for ddp, wrapper in list(WRAPPERS.all.items()):
             wrapper.backward_site = site
+            wrapper.after = b""  # this backward may add to its gradients
             flag = bool(ddp.require_backward_grad_sync)
             if wrapper.unarmed_flag is not None and flag != wrapper.unarmed_flag:
                 wrapper.sync_flag_site = site
             if wrapper.armed_now and flag:
                 armed.append(wrapper)
         BACKWARDS.note(site)
-        for wrapper in WRAPPERS.all.values():
-            wrapper.after = b""  # this backward may add to the gradients of any
         if not armed:
             return original(*args, **kwargs)
         # Reductions overlap with the backward itself: together they are one event.

@@ -20,7 +20,7 @@ def check_writable(path: Path) -> None:
     except FileNotFoundError:
         mode = None
     except OSError as error:
-        raise Unwritable(f"cannot write {path}: {_reason(error)}") from None
+        raise Unwritable(f"cannot write {path}: {reason(error)}") from None
     if mode is not None and stat.S_ISDIR(mode):
         raise Unwritable(f"cannot write {path}: it is a folder")
     if mode is not None and not os.access(path, os.W_OK):
@@ -36,7 +36,7 @@ def check_writable(path: Path) -> None:
         os.close(descriptor)
         os.unlink(name)
     except OSError as error:
-        raise Unwritable(f"cannot write {path}: {_reason(error)}") from None
+        raise Unwritable(f"cannot write {path}: {reason(error)}") from None
 
 
 def write(path: Path, text: str) -> None:
@@ -48,7 +48,7 @@ def write(path: Path, text: str) -> None:
             return
         _replace(Path(os.path.realpath(path)), data)
     except OSError as error:
-        raise Unwritable(f"cannot write {path}: {_reason(error)}") from None
+        raise Unwritable(f"cannot write {path}: {reason(error)}") from None
 
 
 def _replace(target: Path, data: bytes) -> None:
@@ -67,5 +67,6 @@ def _replace(target: Path, data: bytes) -> None:
         raise
 
 
-def _reason(error: OSError) -> str:
+def reason(error: OSError) -> str:
+    """What the system says of a failure, as a clause."""
     return (error.strerror or str(error)).lower()

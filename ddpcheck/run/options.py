@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from ddpcheck.catalogue import CHECKS, ORACLES
 from ddpcheck.model import Struct
-from ddpcheck.report.places import Unwritable, check_writable
+from ddpcheck.report.places import Unwritable, check_writable, reason
 
 STALL_TIMEOUT = 300.0
 EVIDENCE_LIMIT = 256
@@ -57,7 +57,9 @@ class Options(Struct, frozen=True, kw_only=True):
     @property
     def nodes(self) -> int:
         """The most nodes that may take part."""
-        return int(str(self.torchrun.nnodes).partition(":")[2] or str(self.torchrun.nnodes)) if self.launched else 1
+        from torch.distributed.run import parse_min_max_nnodes
+
+        return int(parse_min_max_nnodes(str(self.torchrun.nnodes))[1]) if self.launched else 1
 
 
 def parse(arguments: list[str]) -> Options:
@@ -201,8 +203,7 @@ def _see_folder(path: Path, alone: bool) -> None:
     except FileExistsError:
         raise WrongUsage(f"--evidence {path} is a file, not a folder") from None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise WrongUsage(f"--evidence {path} cannot be written to: {reason}") from None
+        raise WrongUsage(f"--evidence {path} cannot be written to: {reason(error)}") from None
 
 
 def _explicit(arguments: list[str]) -> set[str]:

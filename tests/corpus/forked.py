@@ -186,9 +186,7 @@ def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port
         # A rank leaves without C++ destructors (below). Its groups are kept, or a script that lets go of the last one
         # might wait for ever: torch 2.13 joins gloo's threads with the interpreter locked, and they may need it.
         endings.GLOO_REST = 0.0
-        groups = torch.distributed.distributed_c10d._world.pg_map
-        kept: list[object] = []
-        torch.distributed.destroy_process_group = _keeping(torch.distributed.destroy_process_group, groups, kept)
+        torch.distributed.destroy_process_group = _keeping(torch.distributed.destroy_process_group)
         code = _interpret(script)
     finally:
         sys.stdout.flush()
@@ -198,9 +196,11 @@ def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port
     return 0
 
 
-def _keeping(destroy, groups, kept):
+def _keeping(destroy):
+    kept = []
+
     def destroy_process_group(*args, **kwargs):
-        kept.extend(groups)
+        kept.extend(torch.distributed.distributed_c10d._world.pg_map)
         return destroy(*args, **kwargs)
 
     return destroy_process_group

@@ -103,7 +103,11 @@ def _command(program: Program, *arguments: str) -> tuple[str, list[Finding], int
             )
             for name, options in _nodes(program)
         ]
-        output = [node.communicate(timeout=LIMIT)[0] for node in nodes]
+        try:
+            output = [node.communicate(timeout=LIMIT)[0] for node in nodes]
+        finally:
+            for node in nodes:
+                node.kill()  # nothing, to one that has ended
         if not (base / "verdict.json").exists():
             raise AssertionError(f"the command wrote no verdict:\n{output}")
         document = json.loads((base / "verdict.json").read_text())

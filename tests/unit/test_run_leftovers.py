@@ -87,8 +87,6 @@ def test_what_was_waited_for():
     # A library tidies up by itself.
     records = [(start, fields | {"library": True}) for start, fields in records[:1]] + records[1:]
     assert ask(records, []).findings == ()
-    # A daemon is no leftover.
-    assert ask([lingering(), ended()], []).findings == ()
 
 
 @pytest.mark.parametrize(
