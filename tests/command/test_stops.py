@@ -11,7 +11,7 @@ import time
 
 import psutil
 import pytest
-from running import begin, finish, run, script
+from running import TRAINING, begin, finish, run, script
 
 DEADLOCK = """
 model, optimizer = setup()
@@ -268,21 +268,36 @@ def test_an_environment_without_ddpcheck_is_left_alone(tmp_path):
     assert ran.stdout.strip() == "False"
 
 
+ABORT = """
+import ctypes
+import psutil
+
+def abort_at_exit(rank):
+    # Rank 1 aborts in its teardown, and not before rank 0 has ended: the launcher would end that one for it.
+    if rank == 0:
+        with open("first.new", "w") as file:
+            file.write(str(os.getpid()))
+        os.replace("first.new", "first")
+        return
+    while not os.path.exists("first") or psutil.pid_exists(int(open("first").read())):
+        time.sleep(0.05)
+    libc = ctypes.CDLL(None)
+    getattr(libc, "__cxa_atexit")(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+"""
+
+
 def test_an_abort_while_the_interpreter_shuts_down_is_no_failure_of_the_script(tmp_path):
     """gloo aborts there at times, in correct programs: the script had ended, and the report says what came after."""
     path = script(
         tmp_path,
         """
-        import ctypes
         model, optimizer = setup()
         for _ in range(2):
             step(model, optimizer)
         dist.destroy_process_group()
-        if os.environ["RANK"] == "1":
-            time.sleep(1)  # the other rank has ended by then
-            libc = ctypes.CDLL(None)
-            getattr(libc, "__cxa_atexit")(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+        abort_at_exit(int(os.environ["RANK"]))
         """,
+        head=TRAINING + ABORT,
     )
     ran = run(tmp_path, "--nproc-per-node", "2", path)
     assert ran.found == [], ran.err
@@ -297,7 +312,6 @@ def test_an_abort_in_a_spawned_rank_is_excused_as_well(tmp_path):
     path = script(
         tmp_path,
         """
-        import ctypes
         import torch.multiprocessing as mp
 
         def work(rank, store):
@@ -305,14 +319,12 @@ def test_an_abort_in_a_spawned_rank_is_excused_as_well(tmp_path):
             model = DistributedDataParallel(nn.Linear(4, 1))
             step(model, torch.optim.SGD(model.parameters(), lr=0.1))
             dist.destroy_process_group()
-            if rank == 1:
-                time.sleep(1)  # the other rank has ended by then
-                libc = ctypes.CDLL(None)
-                getattr(libc, "__cxa_atexit")(ctypes.cast(libc.abort, ctypes.c_void_p), None, None)
+            abort_at_exit(rank)
 
         if __name__ == "__main__":
             mp.spawn(work, (os.path.abspath("store"),), nprocs=2)
         """,
+        head=TRAINING + ABORT,
     )
     ran = run(tmp_path, path)
     assert ran.found == [], ran.err
