@@ -18,20 +18,52 @@ if TYPE_CHECKING:
         assert_replicas_identical,
         assert_shards_partition,
     )
+    from ddpcheck.checkpoints.assertions import (
+        assert_atomic_save,
+        assert_checkpoint_resumable,
+        assert_load_complete,
+        assert_map_location,
+        assert_read_after_write,
+        assert_resume_equivalent,
+        assert_single_writer,
+    )
+    from ddpcheck.placement import assert_device_placement
     from ddpcheck.ranks.current import OutsideRank, Violation
 
 __all__ = [
     "AtRisk",
     "OutsideRank",
     "Violation",
+    "assert_atomic_save",
     "assert_batch_count",
+    "assert_checkpoint_resumable",
+    "assert_device_placement",
     "assert_epochs_reshuffled",
     "assert_gradients_identical",
     "assert_initial_broadcast",
+    "assert_load_complete",
+    "assert_map_location",
     "assert_parameters_identical",
+    "assert_read_after_write",
     "assert_replicas_identical",
+    "assert_resume_equivalent",
     "assert_shards_partition",
+    "assert_single_writer",
 ]
+
+_HOMES = {
+    "OutsideRank": "ddpcheck.ranks.current",
+    "Violation": "ddpcheck.ranks.current",
+    "assert_atomic_save": "ddpcheck.checkpoints.assertions",
+    "assert_checkpoint_resumable": "ddpcheck.checkpoints.assertions",
+    "assert_device_placement": "ddpcheck.placement",
+    "assert_load_complete": "ddpcheck.checkpoints.assertions",
+    "assert_map_location": "ddpcheck.checkpoints.assertions",
+    "assert_read_after_write": "ddpcheck.checkpoints.assertions",
+    "assert_resume_equivalent": "ddpcheck.checkpoints.assertions",
+    "assert_single_writer": "ddpcheck.checkpoints.assertions",
+}
+"""Where a name comes from that is not one of the assertions' file."""
 
 
 def __getattr__(name: str) -> Any:
@@ -39,8 +71,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'ddpcheck' has no attribute {name!r}")
     from importlib import import_module
 
-    home = "ddpcheck.ranks.current" if name in ("OutsideRank", "Violation") else "ddpcheck.assertions"
-    return getattr(import_module(home), name)
+    return getattr(import_module(_HOMES.get(name, "ddpcheck.assertions")), name)
 
 
 def __dir__() -> list[str]:

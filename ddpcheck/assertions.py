@@ -100,7 +100,7 @@ def assert_shards_partition(data: Any, *, dataset: Any = None) -> None:
 
     epoch = Epoch(data, dataset)
     answers = {"occurrences": epoch.occurrences}
-    _assert("shard-partition", "assert_shards_partition", epoch.shards(), answers)
+    assert_judged("shard-partition", "assert_shards_partition", epoch.shards(), answers)
 
 
 def assert_batch_count(data: Any, *, consumed: int | None = None) -> None:
@@ -113,7 +113,7 @@ def assert_batch_count(data: Any, *, consumed: int | None = None) -> None:
     __tracebackhide__ = True
     from ddpcheck.observe.data import Epoch
 
-    _assert("batch-count", "assert_batch_count", Epoch(data).batches(consumed))
+    assert_judged("batch-count", "assert_batch_count", Epoch(data).batches(consumed))
 
 
 def assert_epochs_reshuffled(data: Any) -> None:
@@ -127,7 +127,7 @@ def assert_epochs_reshuffled(data: Any) -> None:
     from ddpcheck.observe import ordering
     from ddpcheck.observe.data import deciding_sampler
 
-    _assert("epoch-reshuffle", "assert_epochs_reshuffled", ordering.epochs(deciding_sampler(data)))
+    assert_judged("epoch-reshuffle", "assert_epochs_reshuffled", ordering.epochs(deciding_sampler(data)))
 
 
 def _assert_state(
@@ -138,12 +138,22 @@ def _assert_state(
 
     rank = current(f"ddpcheck.{title}")
     facts = state.facts(module, tensors, rtol, atol)
-    _assert(check, title, facts, state.answers(tensors, rank._evidence_dir, rank.rank))
+    assert_judged(check, title, facts, state.answers(tensors, rank._evidence_dir, rank.rank))
 
 
-def _assert(check: str, title: str, facts: Any, answers: Mapping[str, Callable[[Any], Any]] | None = None) -> None:
+def assert_judged(
+    check: str,
+    title: str,
+    facts: Any,
+    answers: Mapping[str, Callable[[Any], Any]] | None = None,
+    stuck: bool = False,
+) -> None:
+    """Have all ranks' facts judged, warn of what is at risk, and raise the Violation that all ranks share.
+
+    ``stuck``: this rank cannot go on, and is not to wait for those who cannot come.
+    """
     __tracebackhide__ = True
-    verdict = current(f"ddpcheck.{title}")._judge(check, title, msgspec.to_builtins(facts), answers)
+    verdict = current(f"ddpcheck.{title}")._judge(check, title, msgspec.to_builtins(facts), answers, stuck)
     errors = tuple(f for f in verdict.findings if f.severity == "error")
     for finding in verdict.findings:
         if finding.severity == "warning":

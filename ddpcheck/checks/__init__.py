@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddpcheck.checks import batches, epochs, replicas, shards
+from ddpcheck.checks import batches, epochs, kills, own_devices, recorded, replicas, resuming, shards
 from ddpcheck.model import Finding, Question
 
 JUDGES: dict[str, Callable[[str, Sequence[Any], Sequence[Sequence[Any]]], tuple[Finding, ...] | Question]] = {
@@ -15,6 +15,13 @@ JUDGES: dict[str, Callable[[str, Sequence[Any], Sequence[Sequence[Any]]], tuple[
     "shard-partition": shards.judge,
     "epoch-reshuffle": epochs.judge,
     "batch-count": batches.judge,
+    "device-placement": own_devices.judge,
+    "checkpoint-single-writer": recorded.judge,
+    "checkpoint-atomic-save": kills.judge,
+    "checkpoint-read-after-write": recorded.judge,
+    "checkpoint-map-location": recorded.judge,
+    "checkpoint-load-complete": resuming.judge,
+    "resume-equivalence": resuming.judge,
 }
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 import torch
 import xxhash
+
+from ddpcheck.observe import device_digest
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
@@ -23,8 +26,21 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """A 128-bit digest (xxh3) of the elements; dtype and shape are not part of it."""
-    return xxhash.xxh3_128_hexdigest(tensor_bytes(tensor))
+    """A 128-bit digest of the elements; dtype and shape are not part of it."""
+    return digest_each([tensor])[0]
+
+
+def digest_each(tensors: Sequence[torch.Tensor]) -> list[str]:
+    """The digests of many tensors: xxh3 on the CPU, and for those on GPUs one computed there, all at once.
+
+    So the same elements have one digest on the CPU and another one on GPUs.
+    """
+    on_gpus = [place for place, tensor in enumerate(tensors) if tensor.device.type == "cuda"]
+    told = dict(zip(on_gpus, device_digest.digests([tensors[place] for place in on_gpus]), strict=True))
+    return [
+        told[place].hex() if place in told else xxhash.xxh3_128_hexdigest(tensor_bytes(tensor))
+        for place, tensor in enumerate(tensors)
+    ]
 
 
 def digest_of_parts(parts: list[bytes]) -> str:

@@ -37,9 +37,18 @@ def group_key(group: Any) -> str:
     if group is None or group is getattr(getattr(c10d, "GroupMember", None), "WORLD", None):
         return "world"
     try:
-        return _keys.get(group, "world" if group is c10d._get_default_group() else "?")
+        known = _keys.get(group)
+        if known is None:
+            known = "world" if group is c10d._get_default_group() else _made_before(group)
+        return known
     except (TypeError, ValueError, RuntimeError):
         return "?"
+
+
+def _made_before(group: Any) -> str:
+    """The key of a group that was made before anything was recorded: by its ranks, and the name that they share."""
+    ranks = ",".join(map(str, sorted(dist.get_process_group_ranks(group))))
+    return f"{ranks}#{group.group_name}"
 
 
 def _around_init(original: Any) -> Any:

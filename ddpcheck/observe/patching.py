@@ -33,10 +33,37 @@ def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[
     else:
         setattr(owner, name, replacement)
     if isinstance(owner, ModuleType):
-        for module_name, module in list(sys.modules.items()):
-            if module_name.startswith("torch.") and getattr(module, "__dict__", {}).get(name) is original:
+        _replaced[id(original)] = (original, replacement)
+        for module in _torchs_modules():
+            if getattr(module, "__dict__", {}).get(name) is original:
                 setattr(module, name, replacement)
     return True
+
+
+_found: tuple[int, list[ModuleType]] = (0, [])
+
+
+def _torchs_modules() -> list[ModuleType]:
+    """The modules of torch; looked for again when there are more modules than before."""
+    global _found
+    if _found[0] != len(sys.modules):
+        _found = (len(sys.modules), [m for name, m in list(sys.modules.items()) if name.startswith("torch.")])
+    return _found[1]
+
+
+_replaced: dict[int, tuple[Any, Any]] = {}
+"""Functions of modules, by identity, and what stands in their place."""
+
+
+def rebind(is_users: Callable[[str], bool]) -> None:
+    """Replace functions that a user's module has imported by their names before the probes were there."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and is_users(file):
+            for name, value in list(vars(module).items()):
+                original, replacement = _replaced.get(id(value), (None, None))
+                if original is not None and value is original:
+                    setattr(module, name, replacement)
 
 
 def named(replacement: Callable[..., Any], owner: Any, name: str) -> Callable[..., Any]:

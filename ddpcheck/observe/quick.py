@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import torch
 import xxhash
 
 from ddpcheck.evidence import ABSENT
+from ddpcheck.observe import device_digest
 from ddpcheck.observe.digest import tensor_bytes
 
 WINDOW = 16 * 1024
@@ -23,60 +24,38 @@ def digests(tensors: Iterable[torch.Tensor | None], turn: int | None = None) -> 
     The window of a turn lies at the same place on all ranks.
     """
     listed = list(tensors)
-    if any(t is not None and t.device.type != "cpu" for t in listed):
-        listed = _fetched(listed, turn)
-        turn = None
-    return b"".join([_digest(t, turn) for t in listed])
+    if not any(t is not None and t.device.type != "cpu" for t in listed):
+        return b"".join([_digest(t, turn) for t in listed])
+    on_gpus = [t for t in listed if t is not None and t.device.type == "cuda"]
+    told = iter(device_digest.digests(on_gpus, None if turn is None else (WINDOW, turn)))
+    return b"".join(
+        [
+            next(told)[: len(ABSENT)]
+            if t is not None and t.device.type == "cuda"
+            else _digest(None if t is None or t.is_meta else t, turn)
+            for t in listed
+        ]
+    )
 
 
 def _digest(tensor: torch.Tensor | None, turn: int | None) -> bytes:
     if tensor is None:
         return ABSENT
-    if tensor.layout is not torch.strided or not tensor.is_contiguous() or tensor.is_neg() or tensor.is_conj():
+    plain = tensor.layout is torch.strided and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
+    if not plain or tensor.device.type != "cpu":
         return _slowly(tensor)
     size = tensor.numel() * tensor.element_size()
     if size == 0:
         return _EMPTY
     start = tensor.data_ptr()
     if turn is not None and size > WINDOW:
-        start += _offset(size, turn)
+        start += device_digest.place_of_turn(size, WINDOW, turn)
         size = WINDOW
     return xxhash.xxh3_64_digest((ctypes.c_char * size).from_address(start))
 
 
 def _slowly(tensor: torch.Tensor) -> bytes:
     return xxhash.xxh3_64_digest(tensor_bytes(tensor))
-
-
-def _offset(size: int, turn: int) -> int:
-    """Where the window of a turn begins: windows lie side by side, and go round."""
-    windows = -(-size // WINDOW)
-    return min((turn % windows) * WINDOW, size - WINDOW)
-
-
-def _fetched(tensors: Sequence[torch.Tensor | None], turn: int | None) -> list[torch.Tensor | None]:
-    """The tensors' bytes (or their windows) on the CPU, by one transfer for each device."""
-    pieces: list[torch.Tensor | None] = []
-    with torch.no_grad():
-        for t in tensors:
-            if t is None or t.device.type == "cpu" or t.is_meta or t.layout is not torch.strided:
-                pieces.append(None if t is None or t.is_meta else t.detach())
-                continue
-            flat = t.detach().contiguous().view(-1).view(torch.uint8) if t.numel() else t.detach().view(torch.uint8)
-            if turn is not None and flat.numel() > WINDOW:
-                start = _offset(flat.numel(), turn)
-                flat = flat[start : start + WINDOW]
-            pieces.append(flat)
-        by_device: dict[torch.device, list[int]] = {}
-        for place, piece in enumerate(pieces):
-            if piece is not None and piece.device.type != "cpu" and piece.layout is torch.strided:
-                by_device.setdefault(piece.device, []).append(place)
-        for places in by_device.values():
-            sizes = [int(pieces[p].numel()) for p in places]  # type: ignore[union-attr]
-            whole = torch.cat([pieces[p] for p in places]).cpu()  # type: ignore[misc]
-            for place, piece in zip(places, torch.split(whole, sizes), strict=True):
-                pieces[place] = piece
-    return pieces
 
 
 def text_digest(text: str) -> str:

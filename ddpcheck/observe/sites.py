@@ -40,7 +40,11 @@ def reset() -> None:
 
 def is_users(code: CodeType) -> bool:
     """Whether a function is neither torch's, nor a library's, nor ddpcheck's."""
-    name = code.co_filename
+    return is_users_file(code.co_filename)
+
+
+def is_users_file(name: str) -> bool:
+    """Whether a file's code is neither torch's, nor a library's, nor ddpcheck's."""
     known = _users.get(name)
     if known is None:
         known = _users[name] = not name.startswith(("<", _OWN, *LIBRARIES))

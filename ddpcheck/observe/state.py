@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpcheck.checks.replicas import ModelFacts, TensorFacts, WorstDifference
 from ddpcheck.observe import stepping
 from ddpcheck.observe.arming import armed_forwards
-from ddpcheck.observe.digest import digest, tensor_bytes
+from ddpcheck.observe.digest import digest_each, tensor_bytes
 
 Named = Iterable[tuple[str, "torch.Tensor | None"]]
 
@@ -40,10 +40,9 @@ def facts(module: torch.nn.Module, tensors: Named, rtol: float = 0.0, atol: floa
     wrapped = isinstance(module, DistributedDataParallel)
     reduced = {id(p) for p in module._module_parameters} if isinstance(module, DistributedDataParallel) else set()
     owners = dict(bare(module).named_parameters())
-    described = {
-        name: _describe(tensor, name in owners and (not wrapped or id(owners[name]) in reduced))
-        for name, tensor in tensors
-    }
+    described = _described(
+        [(name, t, name in owners and (not wrapped or id(owners[name]) in reduced)) for name, t in tensors]
+    )
     return ModelFacts(
         tensors=described,
         wrapped=wrapped,
@@ -55,19 +54,39 @@ def facts(module: torch.nn.Module, tensors: Named, rtol: float = 0.0, atol: floa
     )
 
 
-def _describe(tensor: torch.Tensor | None, reduced: bool) -> TensorFacts:
-    if tensor is None:
-        return TensorFacts(present=False, reduced=reduced)
-    if tensor.is_meta:
+def _described(tensors: Sequence[tuple[str, torch.Tensor | None, bool]]) -> dict[str, TensorFacts]:
+    """Each tensor by its name; what is on a GPU is digested there, all of it before anybody waits for a result."""
+    present = [tensor for _, tensor, _ in tensors if tensor is not None]
+    if any(tensor.is_meta for tensor in present):
         raise ValueError("a tensor on the meta device has no elements to compare; materialise the model first")
-    return TensorFacts(
-        digest=digest(tensor),
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        shape=tuple(tensor.shape),
-        reduced=reduced,
-        shared=tensor.device.type == "cpu" and tensor.is_shared(),  # type: ignore[no-untyped-call]
-        nonfinite=bool(tensor.is_floating_point() and not torch.isfinite(tensor).all()),
-    )
+    digests, finite = iter(digest_each(present)), iter(_finite(present))
+    return {
+        name: TensorFacts(
+            digest=next(digests),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            shape=tuple(tensor.shape),
+            reduced=reduced,
+            shared=tensor.device.type == "cpu" and tensor.is_shared(),  # type: ignore[no-untyped-call]
+            nonfinite=not next(finite),
+        )
+        if tensor is not None
+        else TensorFacts(present=False, reduced=reduced)
+        for name, tensor, reduced in tensors
+    }
+
+
+def _finite(tensors: Sequence[torch.Tensor]) -> list[bool]:
+    """Whether each tensor's elements are all finite, asked of each device once."""
+    found = [True] * len(tensors)
+    asked: dict[torch.device, list[tuple[int, torch.Tensor]]] = {}
+    for place, tensor in enumerate(tensors):
+        if tensor.is_floating_point():
+            asked.setdefault(tensor.device, []).append((place, torch.isfinite(tensor.detach()).all()))
+    for answers in asked.values():
+        flags = torch.stack([flag for _, flag in answers]).tolist()
+        for (place, _), flag in zip(answers, flags, strict=True):
+            found[place] = flag
+    return found
 
 
 # --- the elements, where digests differ

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from ddpcheck.evidence import Began
@@ -29,7 +30,7 @@ PROBES = (
 )
 """The modules of which each puts its own probes in place."""
 
-_patched = False
+_patched: set[str] = set()
 
 
 def start(folder: Path, limit: int) -> None:
@@ -38,18 +39,18 @@ def start(folder: Path, limit: int) -> None:
     patch()
 
 
-def patch() -> None:
+def patch(probes: Iterable[str] = PROBES) -> None:
     """Put every probe in its place, once; without a recorder they do nothing."""
-    global _patched
-    if _patched:
-        return
-    _patched = True
-    for name in PROBES:
+    if not _patched:
+        os.register_at_fork(after_in_child=_forked)
+    for name in probes:
+        if name in _patched:
+            continue
+        _patched.add(name)
         try:
             importlib.import_module(f"ddpcheck.observe.{name}").watch()
         except Exception as error:  # another torch than we know: the program must run all the same
             defect(error)
-    os.register_at_fork(after_in_child=_forked)
 
 
 def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:

@@ -52,10 +52,16 @@ class CurrentRank:
 
     @property
     def device(self) -> torch.device:
-        """The device of this rank: ``cpu``, or the GPU with its local rank."""
+        """The device of this rank: ``cpu``, or its GPU.
+
+        That is the GPU with its local rank; where there are several for each
+        rank, the first of its own; where ranks share, ``local_rank % gpus``.
+        """
         import torch
 
-        return torch.device("cuda", self.local_rank) if self._plan.device == "cuda" else torch.device("cpu")
+        if self._plan.device != "cuda":
+            return torch.device("cpu")
+        return torch.device("cuda", self._plan.gpu_of(self.local_rank))
 
     def wrap(self, module: torch.nn.Module, **ddp_kwargs: Any) -> DistributedDataParallel:
         """Move ``module`` to this rank's device and wrap it in DistributedDataParallel.
@@ -65,7 +71,7 @@ class CurrentRank:
         from torch.nn.parallel import DistributedDataParallel
 
         if self._plan.device == "cuda":
-            ddp_kwargs.setdefault("device_ids", [self.local_rank])
+            ddp_kwargs.setdefault("device_ids", [self.device.index])
         return DistributedDataParallel(module.to(self.device), **ddp_kwargs)
 
     # --- for ddpcheck's own assertions
@@ -80,9 +86,13 @@ class CurrentRank:
         title: str,
         facts: Any,
         answers: Mapping[str, Callable[[Any], Any]] | None = None,
+        stuck: bool = False,
     ) -> wire.Verdict:
-        """Hand in this rank's evidence and wait for the verdict that all ranks get."""
-        self._channel.send(wire.Evidence(check=check, title=title, where=call_site(), facts=facts))
+        """Hand in this rank's evidence and wait for the verdict that all ranks get.
+
+        ``stuck``: this rank cannot go on, and what it says is judged also if the others do not come.
+        """
+        self._channel.send(wire.Evidence(check=check, title=title, where=call_site(), facts=facts, stuck=stuck))
         while True:
             match self._channel.receive():
                 case wire.Verdict() as verdict:

@@ -16,6 +16,10 @@ Judge = Callable[[str, Sequence[Any], Sequence[Sequence[Any]]], "tuple[Finding, 
 """Called with a check id, each rank's facts, and each rank's answers, round by round."""
 
 
+STUCK_PATIENCE = 1.0
+"""Seconds for the other ranks to come, once one that cannot go on has: they may sit in a collective, waiting for it."""
+
+
 class Exchange:
     """The assertion that the ranks of one test are in, if any.
 
@@ -34,9 +38,13 @@ class Exchange:
         self._rounds: list[list[Any]] = []
         self._answers: dict[int, Any] = {}
         self._asked = False
+        self.until: float | None = None
+        """When (by the monotonic clock) it is judged without those who have not come."""
 
     def arrive(self, rank: int, evidence: wire.Evidence) -> None:
         self.waiting[rank] = evidence
+        if evidence.stuck and self.until is None:
+            self.until = time.monotonic() + STUCK_PATIENCE
 
     def answer(self, rank: int, facts: Any) -> None:
         self._answers[rank] = facts
@@ -44,6 +52,8 @@ class Exchange:
     def step(self, gone: set[int]) -> dict[int, wire.Message]:
         """Return a message for each rank that can go on, given the ranks whose body is over."""
         absent = gone - self.waiting.keys()
+        if self.until is not None and len(self.waiting) < self.world_size:
+            return self._judge_who_came() if absent or time.monotonic() >= self.until else {}
         if not self.waiting or len(self.waiting) + len(absent) < self.world_size:
             return {}
         if absent or len({(e.check, e.title) for e in self.waiting.values()}) > 1:
@@ -59,6 +69,14 @@ class Exchange:
             self._asked = True
             return {rank: wire.Ask(question=result) for rank in self.waiting}
         return self._close(tuple(f if f.where else replace(f, where=self.waiting[0].where) for f in result))
+
+    def _judge_who_came(self) -> dict[int, wire.Message]:
+        """The verdict where a rank cannot go on: by its evidence, and that of those who came; None for the others."""
+        first = next(e for _, e in sorted(self.waiting.items()) if e.stuck)
+        facts = [e.facts if (e := self.waiting.get(r)) and e.check == first.check else None for r in range(self.world_size)]
+        result = self.judge(first.check, facts, ())
+        assert not isinstance(result, Question), "a judge asks nothing of ranks that cannot go on"
+        return self._close(tuple(f if f.where else replace(f, where=first.where) for f in result))
 
     def _close(self, findings: tuple[Finding, ...]) -> dict[int, wire.Message]:
         """Give everyone who waits the same verdict, and be ready for the next assertion."""

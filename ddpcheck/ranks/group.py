@@ -7,6 +7,8 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+from ddpcheck.gpus import leases, visible
+from ddpcheck.gpus.allotment import SHARING_VARIABLE
 from ddpcheck.model import Plan
 
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
@@ -17,19 +19,26 @@ hold it. torch 2.13 waits for gloo's threads there, with the interpreter locked,
 interpreter, to let go of the context in which a backward pass has asked for an all-reduce: both wait for ever."""
 
 
-def environment(rank: int, world_size: int) -> dict[str, str]:
-    """What a launcher would have put into the environment, and where sockets may listen.
+def environment(plan: Plan, rank: int, run_dir: str) -> dict[str, str]:
+    """What a launcher would have put into the environment, where sockets may listen, and which GPUs are seen.
 
     No address and no port: the group exists before the test begins.
     """
-    return {
+    found = {
         "RANK": str(rank),
-        "WORLD_SIZE": str(world_size),
+        "WORLD_SIZE": str(plan.world_size),
         "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(plan.world_size),
         "GLOO_SOCKET_IFNAME": LOOPBACK,
         "NCCL_SOCKET_IFNAME": LOOPBACK,
     }
+    if plan.gpus and not plan.simulated:
+        found[visible.VARIABLE] = ",".join(gpu.token for gpu in plan.gpus)
+        # Whatever the test starts has its GPUs, and leases them from nobody else.
+        found[leases.FOLDER_VARIABLE] = os.fspath(Path(run_dir) / "leases")
+    if plan.nccl_shares_gpu:
+        found[SHARING_VARIABLE] = "1"
+    return found
 
 
 def join(plan: Plan, rank: int, run_dir: str) -> None:
@@ -49,7 +58,7 @@ def join(plan: Plan, rank: int, run_dir: str) -> None:
             "so let the module make none"
         )
     if plan.device == "cuda":
-        torch.cuda.set_device(rank)
+        torch.cuda.set_device(plan.gpu_of(rank))
     path = os.fspath(Path(run_dir) / "store")
     # NCCL's threads ask their store at any time, and must not wait for the interpreter's lock.
     make_store = PromptFileStore if plan.backend == "gloo" else dist.FileStore  # type: ignore[attr-defined]
@@ -72,6 +81,6 @@ def leave(plan: Plan) -> None:
     import torch
     import torch.distributed as dist
 
-    on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    on_gpu = not plan.simulated and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     if dist.is_initialized() and (on_gpu or plan.backend != "gloo"):
         dist.destroy_process_group()

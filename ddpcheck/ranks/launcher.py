@@ -15,9 +15,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ddpcheck.model import Plan, RunRecord, never_started
+from ddpcheck.gpus import visible
+from ddpcheck.model import Machine, Plan, RunRecord, never_started
 from ddpcheck.ranks import wire
-from ddpcheck.ranks.preload import single_threaded
+from ddpcheck.ranks.preload import single_threaded, without_cuda
 from ddpcheck.ranks.processes import RUN_VARIABLE, sweep
 from ddpcheck.ranks.starting import launch
 from ddpcheck.wording import signal_name
@@ -48,6 +49,8 @@ class Launcher:
         self._fresh_paths: dict[str, str] = {}
         self.on_fresh: Callable[[str, str], None] = lambda path, reason: None
         """Called with a path and a reason when the ranks of its tests cannot be forked."""
+        self.on_wait: Callable[[str], None] = lambda text: None
+        """Called with a sentence when a test waits long for GPUs."""
 
     # --- the zygote's life
 
@@ -57,7 +60,7 @@ class Launcher:
             return
         self._runtime_dir = tempfile.mkdtemp(prefix="ddpcheck-")  # mode 0700
         ours, theirs = socket.socketpair()
-        environment = single_threaded(dict(os.environ)) | {RUN_VARIABLE: self._runtime_dir}
+        environment = without_cuda(single_threaded(visible.as_called(os.environ))) | {RUN_VARIABLE: self._runtime_dir}
         with theirs, self._log_file() as log:
             self._process = launch(
                 "ddpcheck.ranks.zygote",
@@ -132,13 +135,13 @@ class Launcher:
             with contextlib.suppress(wire.Closed):
                 self._channel.send(wire.Collect(path=path))
 
-    def gpus(self) -> int:
-        """The number of GPUs that ranks would see, asked of a process that has torch."""
+    def machine(self) -> Machine:
+        """The GPUs that ranks would see, and the NCCL that they would use, asked of a process that has torch."""
         self.start()
         try:
-            return self._await_ready().gpus
+            return self._await_ready().machine
         except wire.Closed:
-            return 0
+            return Machine(trouble="the process that was to ask for them has ended")
 
     def run(self, plan: Plan) -> RunRecord:
         """Run one test in its ranks and return what happened; raises InternalError if ddpcheck failed."""
@@ -186,7 +189,9 @@ class Launcher:
         assert self._channel is not None
         self._channel.send(message)
         try:
-            return self._channel.receive()
+            while isinstance(answer := self._channel.receive(), wire.Waiting):
+                self.on_wait(answer.text)
+            return answer
         except KeyboardInterrupt:
             # The ranks first: nothing of them may be left when pytest says that it was interrupted.
             assert self._process is not None

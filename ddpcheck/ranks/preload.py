@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 
+from ddpcheck.gpus.machine import children_lack_cuda
 from ddpcheck.ranks.processes import native_threads
 
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -28,7 +29,18 @@ _LAZY = (
     "torch.profiler._cupti_monitor",
 )
 
-_OURS = ("ddpcheck.observe.probes", "ddpcheck.assertions", "ddpcheck.ranks.rendezvous")
+_OURS = (
+    "ddpcheck.observe.probes",
+    "ddpcheck.assertions",
+    "ddpcheck.ranks.rendezvous",
+    # A tenth of a second here; in a rank pytest would have to parse each of them, in vain, for assertions to rewrite.
+    "ddpcheck.checkpoints.assertions",
+    "ddpcheck.checkpoints.trial",
+    "ddpcheck.observe.membership",
+    "ddpcheck.observe.collectives",
+    "ddpcheck.observe.stores",
+    "ddpcheck.observe.files",
+)
 
 # Those whose lines stand in the stack of a test's body.
 _IN_STACKS = (
@@ -79,6 +91,25 @@ def restore_thread_settings() -> None:
         torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
+_NVML_CHECK = "PYTORCH_NVML_BASED_CUDA_CHECK"
+
+
+def without_cuda(environment: dict[str, str]) -> dict[str, str]:
+    """The environment of a zygote: a module that asks for GPUs when it is imported gets its answer without CUDA.
+
+    The other way to answer initialises the driver, and then nothing can be forked that is to use it.
+    """
+    if _NVML_CHECK in environment:
+        return environment
+    return environment | {_NVML_CHECK: "1", _KEPT + _NVML_CHECK: ""}
+
+
+def restore_cuda_check() -> None:
+    """Let a rank ask for GPUs as the user's processes do."""
+    if os.environ.pop(_KEPT + _NVML_CHECK, None) is not None:
+        os.environ.pop(_NVML_CHECK, None)
+
+
 def import_torch() -> None:
     """Import torch and what DistributedDataParallel would import later, without running any of it."""
     importlib.import_module("torch")
@@ -113,6 +144,8 @@ class ForkSafety:
     def __init__(self) -> None:
         self._baseline = native_threads()
         self._python = {thread.ident for thread in threading.enumerate()}
+        self.has_gpus = False
+        """Whether a rank could use CUDA at all; if not, it is no matter what this process has done to it."""
 
     def lost(self) -> str:
         """Return what makes forking unsafe, as the end of a sentence; empty if nothing does."""
@@ -127,6 +160,8 @@ class ForkSafety:
 
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return "it initialised CUDA"
+        if self.has_gpus and _in_child(children_lack_cuda) != 0:
+            return "it had CUDA count the devices, as torch.cuda.is_available() does"
         if torch.distributed.is_initialized():
             return "it made a process group"
         if _autograd_ran():
@@ -153,16 +188,6 @@ def _autograd_ran() -> bool:
         return 0
 
     return _in_child(backward) != 0
-
-
-def count_gpus() -> int:
-    """The number of GPUs that a rank would see; asked in a child, since asking may initialise the driver."""
-    import torch
-
-    if torch.version.cuda is None and getattr(torch.version, "hip", None) is None:
-        return 0
-    number = _in_child(torch.cuda.device_count)
-    return 0 if number == _FAILED else number
 
 
 _FAILED = 255

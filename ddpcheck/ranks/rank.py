@@ -19,7 +19,7 @@ from ddpcheck.observe.probes import watch_training
 from ddpcheck.ranks import group, stacks, wire
 from ddpcheck.ranks.current import CurrentRank, set_current
 from ddpcheck.ranks.host import CannotCollect, Host, RankReporter, capture_anew, give_own_folders
-from ddpcheck.ranks.preload import restore_thread_settings
+from ddpcheck.ranks.preload import restore_cuda_check, restore_thread_settings
 from ddpcheck.ranks.processes import adopt_orphans, children, describe, die_with_parent, is_childless
 from ddpcheck.ranks.reaction import is_reaction
 
@@ -36,6 +36,8 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
             give_own_folders(config, plan, rank)
             item = host.item(plan)
             capture_anew(config, plan.capture)
+            if plan.simulated:
+                _simulate(len(plan.gpus))
             group.join(plan, rank, run_dir)
             watch_training()
             set_current(CurrentRank(plan, rank, run_dir, channel))
@@ -82,11 +84,19 @@ def _become(rank: int, plan: Plan, run_dir: str, parent: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     stacks.arm(run_dir, rank)
     restore_thread_settings()
-    os.environ.update(group.environment(rank, plan.world_size))
+    restore_cuda_check()
+    os.environ.update(group.environment(plan, rank, run_dir))
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         # Interpreters of their own would have seeds of their own; a fork copies its parent's.
         numpy.random.seed()
+
+
+def _simulate(gpus: int) -> None:
+    """Have this many simulated devices, to the end of this process."""
+    import ddpcheck
+
+    ddpcheck.simulated_devices(gpus).__enter__()
 
 
 def _out_of_reach(channel: wire.Channel) -> wire.Channel:

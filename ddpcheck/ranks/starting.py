@@ -13,7 +13,7 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from ddpcheck.model import Plan
-from ddpcheck.ranks import wire
+from ddpcheck.ranks import group, wire
 from ddpcheck.ranks.processes import ExitWatch
 from ddpcheck.ranks.supervisor import StartedRank
 
@@ -46,7 +46,9 @@ def start_interpreters(plan: Plan, hello: wire.Hello, run_dir: str) -> list[Star
     for rank in range(plan.world_size):
         ours, theirs = socket.socketpair()
         with theirs:
-            process = launch("ddpcheck.ranks.fresh", theirs.fileno(), hello.sys_path, dict(os.environ))
+            # Before anything is imported: a module may ask CUDA for its devices, which it then keeps to.
+            environment = dict(os.environ) | group.environment(plan, rank, run_dir)
+            process = launch("ddpcheck.ranks.fresh", theirs.fileno(), hello.sys_path, environment)
         channel = wire.Channel(ours)
         channel.send(replace(hello, plan=plan, rank=rank, runtime_dir=run_dir))
         started.append(StartedRank(rank, ExitWatch(process.pid), channel))

@@ -314,7 +314,7 @@ class Supervision:
     def _until_next_timer(self) -> float:
         now = time.monotonic()
         if self.first_failure is None:
-            timer = self.deadline
+            timer = min(self.deadline, self.exchange.until or self.deadline)
         else:
             grace = self._grace_end(self.first_failure)
             timer = grace if now < grace else self.first_failure + TEARDOWN_GRACE

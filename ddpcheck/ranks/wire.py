@@ -17,6 +17,7 @@ from ddpcheck.model import (
     CallSite,
     Finding,
     Leftover,
+    Machine,
     PhaseReport,
     Plan,
     Question,
@@ -76,7 +77,7 @@ class Ready(Message, frozen=True, kw_only=True):
 
     cannot_fork: str = ""
     """Why ranks of this session must start as fresh interpreters; empty if they may be forked."""
-    gpus: int = 0
+    machine: Machine = Machine()
 
 
 class Spoiled(Message, frozen=True, kw_only=True):
@@ -84,6 +85,12 @@ class Spoiled(Message, frozen=True, kw_only=True):
 
     path: str
     reason: str
+
+
+class Waiting(Message, frozen=True, kw_only=True):
+    """The test that is to run waits for GPUs; what for, as a sentence without its end."""
+
+    text: str
 
 
 class Ran(Message, frozen=True, kw_only=True):
@@ -116,6 +123,8 @@ class Evidence(Message, frozen=True, kw_only=True):
     """The assertion's name, as the user wrote it."""
     where: CallSite
     facts: Any
+    stuck: bool = False
+    """The rank cannot go on; others may be waiting for it in a collective, and then never come here."""
 
 
 class Answer(Message, frozen=True, kw_only=True):
@@ -182,6 +191,7 @@ AnyMessage = (
     | Stop
     | Ready
     | Spoiled
+    | Waiting
     | Ran
     | Broken
     | Joined

@@ -7,23 +7,30 @@ as a new interpreter, and starts in milliseconds.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import shutil
 import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
+from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from ddpcheck.checks import judge
-from ddpcheck.model import Plan, never_started
+from ddpcheck.gpus.leases import PATIENCE, PAUSE, Lease, folder
+from ddpcheck.gpus.machine import look
+from ddpcheck.model import Gpu, Plan, never_started
 from ddpcheck.ranks import wire
 from ddpcheck.ranks.host import CannotCollect, Host
 from ddpcheck.ranks.hugepages import Folding
-from ddpcheck.ranks.preload import ForkSafety, count_gpus, import_torch
+from ddpcheck.ranks.preload import ForkSafety, import_torch
 from ddpcheck.ranks.processes import Family, adopt_orphans, die_with_parent, kill_descendants, tied_to_parent
 from ddpcheck.ranks.rank import be_rank, save_coverage
 from ddpcheck.ranks.starting import fork_ranks, start_interpreters
@@ -44,9 +51,11 @@ class Zygote:
         """Answer until told to stop; leave at once, with nothing left, when the pytest process is gone."""
         with tied_to_parent(self.parent):
             import_torch()
+            machine = look()
+            self.safety.has_gpus = bool(machine.gpus)
             self.cannot_fork = self.safety.lost()
         self.safety.settle()
-        self.control.send(wire.Ready(cannot_fork=self.cannot_fork, gpus=count_gpus()))
+        self.control.send(wire.Ready(cannot_fork=self.cannot_fork, machine=machine))
         try:
             while self._answer(host, self.control.receive()):
                 pass
@@ -82,6 +91,38 @@ class Zygote:
         self.safety.settle()
 
     def _run(self, host: Host, plan: Plan) -> wire.Message:
+        """Run a test on the GPUs that it needs, if any; waiting for them is no part of its time."""
+        try:
+            with self._lease(plan) as gpus:
+                return self._run_on(host, replace(plan, gpus=gpus))
+        except Interrupted:
+            return wire.Ran(record=never_started(plan, "the session was interrupted"))
+        except wire.Closed:
+            raise
+        except OSError as error:
+            return wire.Ran(record=never_started(plan, f"its GPUs could not be leased: {error}"))
+
+    @contextlib.contextmanager
+    def _lease(self, plan: Plan) -> Iterator[tuple[Gpu, ...]]:
+        """Hold GPUs for a test, once there are enough that nobody else holds; raises Interrupted."""
+        if plan.simulated or not plan.gpus_wanted:
+            yield plan.gpus
+            return
+        lease = Lease(plan.gpus, plan.gpus_wanted, folder(), plan.nodeid)
+        begun, told = time.monotonic(), False
+        try:
+            while not lease.take():
+                if select.select([self.control], [], [], PAUSE)[0]:
+                    self.control.receive_ready()
+                    raise Interrupted  # nobody speaks to us now but to end it
+                if not told and time.monotonic() > begun + PATIENCE:
+                    told = True
+                    self.control.send(wire.Waiting(text=lease.told()))
+            yield lease.gpus
+        finally:
+            lease.release()
+
+    def _run_on(self, host: Host, plan: Plan) -> wire.Message:
         family = Family()
         run_dir = tempfile.mkdtemp(dir=self.hello.runtime_dir)
         try:
@@ -96,9 +137,7 @@ class Zygote:
             return wire.Ran(record=Supervision(plan, started, self.control, run_dir, judge, family).watch())
         except CannotCollect as error:
             return wire.Ran(record=never_started(plan, str(error)))
-        except Interrupted:
-            return wire.Ran(record=never_started(plan, "the session was interrupted"))
-        except wire.Closed:
+        except (Interrupted, wire.Closed):
             raise
         except Exception:
             family.end_strangers()

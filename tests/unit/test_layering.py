@@ -20,7 +20,16 @@ ROOT = Path(ddpcheck.__file__).parent
 # From low to high. The modules of one layer do not import each other; a new module needs a place here.
 LAYERS = [
     # The public names, lazily, and packages that are only a name: they import nothing.
-    ["ddpcheck", "ddpcheck.observe", "ddpcheck.observe.startup", "ddpcheck.ranks", "ddpcheck.report", "ddpcheck.run"],
+    [
+        "ddpcheck",
+        "ddpcheck.gpus",
+        "ddpcheck.observe",
+        "ddpcheck.observe.startup",
+        "ddpcheck.ranks",
+        "ddpcheck.report",
+        "ddpcheck.run",
+    ],
+    ["ddpcheck.doctor"],
     # The nouns, the words, and what stands alone.
     [
         "ddpcheck.catalogue",
@@ -34,14 +43,19 @@ LAYERS = [
         "ddpcheck.report.places",
         "ddpcheck.wording",
     ],
+    # The GPUs of a test: what a mark says, what there is, and who has them.
+    ["ddpcheck.gpus.leases", "ddpcheck.gpus.mark", "ddpcheck.gpus.visible"],
+    ["ddpcheck.gpus.allotment", "ddpcheck.gpus.machine"],
+    ["ddpcheck.gpus.plain"],
     # What processes write down, subject by subject, and all together.
     [f"ddpcheck.evidence.{name}" for name in ("data", "files", "groups", "processes", "wrappers")],
     ["ddpcheck.evidence.optimizers"],
     ["ddpcheck.evidence.framing"],
     ["ddpcheck.evidence"],
     # Judges of an assertion's facts, family by family, and all together.
-    [f"ddpcheck.checks.{name}" for name in ("batches", "epochs", "grouping", "replicas", "shards")],
-    ["ddpcheck.checks"],
+    ["ddpcheck.checks.holding", "ddpcheck.checks.whereabouts"],
+    ["ddpcheck.checks.misplaced"],
+    [f"ddpcheck.checks.{name}" for name in ("batches", "epochs", "grouping", "own_devices", "replicas", "shards")],
     # A script's run: its ranks side by side, how their evidence fits together, the families' judges, and all of them.
     ["ddpcheck.checks.world"],
     [f"ddpcheck.checks.{name}" for name in ("known", "order", "touched", "worlds")],
@@ -49,6 +63,10 @@ LAYERS = [
     ["ddpcheck.checks.passes"],
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
     [f"ddpcheck.checks.{name}" for name in ("counts", "identity", "orders", "races", "replaced", "resumes", "writers")],
+    # Judges of what a test has saved and loaded, and all judges of an assertion's facts.
+    ["ddpcheck.checks.failures"],
+    [f"ddpcheck.checks.{name}" for name in ("kills", "recorded", "resuming")],
+    ["ddpcheck.checks"],
     [f"ddpcheck.checks.{name}" for name in ("causes", "sharing_told", "stateful", "steps", "stops", "standstill")],
     [f"ddpcheck.checks.{name}" for name in ("calls", "checkpoints", "coverage", "endings", "gaps", "optimizing")],
     [f"ddpcheck.checks.{name}" for name in ("outside", "sharing", "waiting")],
@@ -60,8 +78,14 @@ LAYERS = [
     ["ddpcheck.report.document", "ddpcheck.report.items", "ddpcheck.report.session", "ddpcheck.report.standing"],
     ["ddpcheck.report.junit", "ddpcheck.report.terminal"],
     # What a rank records for assertions, in facts that the judges define.
+    ["ddpcheck.observe.device_digest"],
     ["ddpcheck.observe.arming", "ddpcheck.observe.digest", "ddpcheck.observe.ordering", "ddpcheck.observe.stepping"],
-    ["ddpcheck.observe.fingerprint", "ddpcheck.observe.probes", "ddpcheck.observe.state"],
+    [
+        "ddpcheck.observe.fingerprint",
+        "ddpcheck.observe.probes",
+        "ddpcheck.observe.state",
+        "ddpcheck.observe.whereabouts",
+    ],
     ["ddpcheck.observe.data"],
     # What a watched process writes down: the pen, the eyes, and the probes.
     [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "quick", "recorder", "rows")],
@@ -76,12 +100,12 @@ LAYERS = [
     ["ddpcheck.observe.synchronising", "ddpcheck.observe.wrappers"],
     ["ddpcheck.observe.optimizers"],
     ["ddpcheck.observe.forwards"],
+    ["ddpcheck.observe.holdings", "ddpcheck.observe.randomness", "ddpcheck.observe.section"],
     # A script in torchrun's hands.
     ["ddpcheck.run.folder", "ddpcheck.run.options"],
     ["ddpcheck.run.agent", "ddpcheck.run.mirror"],
     ["ddpcheck.run.supervise"],
     ["ddpcheck.run.command"],
-    ["ddpcheck.cli"],
     # Processes of tests, and what they say to each other.
     ["ddpcheck.ranks.hugepages", "ddpcheck.ranks.rendezvous"],
     [
@@ -93,9 +117,22 @@ LAYERS = [
     ],
     ["ddpcheck.ranks.current", "ddpcheck.ranks.exchange", "ddpcheck.ranks.preload"],
     ["ddpcheck.assertions", "ddpcheck.ranks.host", "ddpcheck.ranks.supervisor"],
-    ["ddpcheck.ranks.rank", "ddpcheck.ranks.starting"],
+    ["ddpcheck.placement", "ddpcheck.ranks.rank", "ddpcheck.ranks.starting"],
+    # Trials of the user's own save and load.
+    ["ddpcheck.checkpoints", "ddpcheck.checkpoints.alone", "ddpcheck.checkpoints.files", "ddpcheck.checkpoints.noise"],
+    ["ddpcheck.checkpoints.reduction"],
+    ["ddpcheck.checkpoints.copies", "ddpcheck.checkpoints.trying"],
+    ["ddpcheck.checkpoints.kills", "ddpcheck.checkpoints.training"],
+    ["ddpcheck.checkpoints.trial"],
+    ["ddpcheck.checkpoints.assertions"],
     # The ends of the runtime: what ranks come from, what they are, and who asks for them.
     ["ddpcheck.ranks.fresh", "ddpcheck.ranks.launcher", "ddpcheck.ranks.zygote"],
+    # The machine and its stack, examined.
+    ["ddpcheck.doctor.advice", "ddpcheck.doctor.bodies", "ddpcheck.doctor.facts", "ddpcheck.doctor.relay"],
+    [f"ddpcheck.doctor.{name}" for name in ("machine", "report", "stuck", "torch_build")],
+    ["ddpcheck.doctor.selftest"],
+    ["ddpcheck.doctor.command"],
+    ["ddpcheck.cli"],
     # pytest.
     ["ddpcheck.session"],
     ["ddpcheck.pytest_plugin"],

@@ -1,0 +1,33 @@
+"""What a checkpoint's file looks like from outside: why a load of it has failed."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+
+_ZIP = b"PK\x03\x04"
+
+
+def state_of(path: str, message: str) -> str:
+    """``not there``, ``empty``, ``cut off``, ``newer`` or ``not a checkpoint``; empty for a file that looks whole.
+
+    ``message`` is what the load has said of it.
+    """
+    if not os.path.exists(path):
+        return "not there"
+    if os.path.isdir(path):
+        return ""
+    if os.path.getsize(path) == 0:
+        return "empty"
+    with open(path, "rb") as file:
+        first = file.read(4)
+    if first == _ZIP:
+        if not zipfile.is_zipfile(path):
+            return "cut off"
+        return "newer" if "version" in message and "maximum supported" in message else ""
+    if "pickle data was truncated" in message or "Ran out of input" in message:
+        return "cut off"
+    unknown = ("invalid load key", "unpickling stack underflow", "Invalid magic number", "could not find MARK")
+    if any(words in message for words in unknown) or not first.startswith(b"\x80"):
+        return "not a checkpoint"
+    return ""

@@ -1,0 +1,135 @@
+"""The trainings of one assertion: built as new, stepped, saved, loaded; and what each held at every turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ddpcheck.checkpoints.reduction import reduce_in_order
+from ddpcheck.checkpoints.trying import attempt
+from ddpcheck.checks.holding import Holdings
+from ddpcheck.observe import holdings, randomness
+from ddpcheck.observe.digest import digest, digest_of_parts
+from ddpcheck.observe.section import Section
+from ddpcheck.ranks.current import CurrentRank
+
+Wrap = Callable[[torch.nn.Module], torch.nn.Module]
+
+
+class Trainings:
+    """Builds and moves trainings with the user's functions.
+
+    ``build(wrap)`` gives a training; ``step(training)`` is one optimizer step;
+    ``save(training, path)`` and ``load(training, path)`` are called on every
+    rank, and ``load`` may return another training to go on with.
+    """
+
+    def __init__(
+        self,
+        rank: CurrentRank,
+        build: Callable[[Wrap], Any],
+        step: Callable[[Any], object],
+        save: Callable[[Any, Path], object],
+        load: Callable[[Any, Path], Any],
+    ) -> None:
+        self.rank = rank
+        self._build, self._step, self._save, self._load = build, step, save, load
+        self._built = 0
+        self.section: Section | None = None
+
+    def new(self, wrap: Wrap | None = None) -> Any:
+        """A training as another process would build it, with random streams that nobody has seen; in DDP by default."""
+        if self._built:
+            randomness.scramble(7919 * self._built + self.rank.rank)
+        self._built += 1
+        training = attempt("build", lambda: self._build(wrap or self.rank.wrap))
+        reduce_in_order(holdings.modules(training).values())
+        return training
+
+    def bare(self) -> Any:
+        """A training whose modules are not in DDP."""
+        return self.new(lambda module: module.to(self.rank.device))
+
+    def steps(self, training: Any, number: int) -> list[str]:
+        """Go some steps; a digest, for each, of what the modules were given."""
+        given: list[str] = []
+        for _ in range(number):
+            with inputs_of(holdings.modules(training).values()) as seen:
+                attempt("step", lambda: self._step(training))
+            given.append(digest_of_parts([text.encode() for text in seen]))
+        return given
+
+    def save(self, training: Any, path: Path) -> None:
+        attempt("save", lambda: self._save(training, path), self._evidence)
+
+    def load(self, training: Any, path: Path) -> Any:
+        """Load into a training; the one to go on with."""
+        loaded = attempt("load", lambda: self._load(training, path), self._evidence)
+        if loaded is None or not holdings.modules(loaded):
+            return training  # a number of epochs, or what was read
+        reduce_in_order(holdings.modules(loaded).values())
+        return loaded
+
+    def _evidence(self) -> bytes:
+        return self.section.so_far() if self.section is not None else b""
+
+
+@contextmanager
+def inputs_of(modules: Iterable[torch.nn.Module]) -> Iterator[list[str]]:
+    """Digests of the tensors that these modules are given, one after the other."""
+    seen: list[str] = []
+
+    def look(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        for tensor in _tensors((args, kwargs)):
+            seen.append(digest(tensor))
+
+    handles = [module.register_forward_pre_hook(look, with_kwargs=True) for module in modules]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tensors(one: Any) -> Iterator[torch.Tensor]:
+    if isinstance(one, torch.Tensor):
+        yield one
+    elif isinstance(one, dict):
+        for value in one.values():
+            yield from _tensors(value)
+    elif isinstance(one, (list, tuple)):
+        for value in one:
+            yield from _tensors(value)
+
+
+def idle(*held: Holdings) -> frozenset[str]:
+    """Streams and counters that are the same in all of these: no step has moved them."""
+    first = held[0]
+    return frozenset(
+        name
+        for name, value in first.items()
+        if value.kind in ("random", "counter") and all(value.equals(one.get(name)) for one in held[1:])
+    )
+
+
+def moved(before: Holdings, after: Holdings) -> dict[str, tuple[str, str]]:
+    """What lies on another device than before."""
+    return {
+        name: (value.device, after[name].device)
+        for name, value in before.items()
+        if value.device and name in after and after[name].device != value.device
+    }
+
+
+def own_devices(held: Holdings) -> tuple[str, ...]:
+    """The devices that a training's modules are on."""
+    return tuple(sorted({v.device for v in held.values() if v.kind in ("parameter", "buffer")}))
+
+
+def modules_only(held: Holdings) -> Holdings:
+    """What the modules' own state_dict holds, of everything."""
+    return {name: value for name, value in held.items() if value.kind in ("parameter", "buffer")}

@@ -1,0 +1,230 @@
+"""One trial of a pair of save and load: the way from a new training to the last planted kill, phase by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ddpcheck.assertions import assert_judged
+from ddpcheck.checkpoints import copies, kills
+from ddpcheck.checkpoints.training import Trainings, Wrap, idle, modules_only, moved, own_devices
+from ddpcheck.checkpoints.trying import Failed
+from ddpcheck.checks.holding import Failure, Holdings
+from ddpcheck.checks.kills import Kill, Killed
+from ddpcheck.checks.recorded import Recorded
+from ddpcheck.checks.resuming import Loaded, Resumed
+from ddpcheck.observe import holdings, randomness
+from ddpcheck.observe.section import Section
+from ddpcheck.ranks.current import CurrentRank
+
+NAME = "checkpoint.pt"
+
+
+class Trial:
+    """Each phase ends in a verdict that all ranks share; one that is violated ends the trial."""
+
+    def __init__(
+        self,
+        title: str,
+        rank: CurrentRank,
+        folder: Path,
+        build: Callable[[Wrap], Any],
+        step: Callable[[Any], object],
+        save: Callable[[Any, Path], object],
+        load: Callable[[Any, Path], Any],
+    ) -> None:
+        self.title, self.rank, self.folder = title, rank, folder
+        self.trainings = Trainings(rank, build, step, save, load)
+        self._random = randomness.put_back()
+        self.section = self.trainings.section = Section(rank._evidence_dir)
+        self.path = self._place("saved")
+
+    def __enter__(self) -> Trial:
+        self._random.__enter__()
+        self.section.begin()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.section.end()
+        self._random.__exit__(None, None, None)
+
+    def _place(self, name: str) -> Path:
+        """The path of a checkpoint, in a folder of its own."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        return folder / NAME
+
+    # --- save
+
+    def begin(self, steps: int) -> None:
+        """Train, save on record, and judge who has written."""
+        __tracebackhide__ = True
+        failed = None
+        self.saved: Holdings = {}
+        try:
+            self.training = self.trainings.new()
+            self.trainings.steps(self.training, steps)
+            with self.section.heard():
+                self.trainings.save(self.training, self.path)
+            self.saved = holdings.values(self.training)
+        except Failed as error:
+            failed = error
+        self._judge("checkpoint-single-writer", Recorded(evidence=self.section.so_far(), failure=_told(failed)), failed)
+
+    # --- go on, and resume
+
+    def go_on(self, steps: int) -> None:
+        """Train on as if nothing had been saved."""
+        self.went_on: Holdings = {}
+        self.batches: list[str] = []
+        self.failed: Failed | None = None
+        try:
+            self.batches = self.trainings.steps(self.training, steps)
+            self.went_on = holdings.values(self.training)
+        except Failed as error:
+            self.failed = error
+
+    def resume(self) -> None:
+        """Build anew, load on record, and judge when that was read, where it went, and whether it was all."""
+        __tracebackhide__ = True
+        failed = self.failed
+        before: Holdings = {}
+        self.loaded: Holdings = {}
+        if failed is None:
+            try:
+                other = self.trainings.new()
+                before = holdings.values(other)
+                with self.section.heard():
+                    self.other = self.trainings.load(other, self.path)
+                self.loaded = holdings.values(self.other)
+            except Failed as error:
+                failed = error
+        recorded = Recorded(
+            evidence=self.section.so_far(),
+            failure=_told(failed),
+            own=own_devices(before) or (str(self.rank.device),),
+            moved=moved(before, self.loaded),
+        )
+        self._judge("checkpoint-read-after-write", recorded, failed)
+        self._judge("checkpoint-map-location", recorded)
+        self._judge("checkpoint-load-complete", Loaded(saved=self.saved, before=before, after=self.loaded))
+
+    def compare(self, steps: int, ignore: Collection[str]) -> None:
+        """Train on from what was loaded, and hold it against the training that never stopped."""
+        __tracebackhide__ = True
+        failed = None
+        resumed: Holdings = {}
+        batches: list[str] = []
+        try:
+            batches = self.trainings.steps(self.other, steps)
+            resumed = holdings.values(self.other)
+        except Failed as error:
+            failed = error
+        facts = Resumed(
+            steps=steps,
+            saved=self.saved,
+            loaded=self.loaded,
+            went_on=self.went_on,
+            resumed=resumed,
+            batches_went_on=tuple(self.batches),
+            batches_resumed=tuple(batches),
+            idle=idle(self.saved, self.went_on),
+            ignored=frozenset(ignore),
+            failure=_told(failed),
+        )
+        self._judge("resume-equivalence", facts, failed)
+
+    # --- into bare modules, and from them
+
+    def cross(self) -> None:
+        """Load what DDP has saved into bare modules, and what these save into DDP."""
+        __tracebackhide__ = True
+        bare = self._into(self.path, self.trainings.bare, self.saved, "saved in DDP, loaded into bare modules")
+        path = self._place("bare")
+        failed = None
+        saved: Holdings = {}
+        try:
+            self.trainings.save(bare, path)
+            saved = holdings.values(bare)
+        except Failed as error:
+            failed = error
+        self._judge("checkpoint-load-complete", Loaded(failure=_told(failed)), failed)
+        self._into(path, self.trainings.new, saved, "saved as bare modules, loaded into DDP")
+
+    def _into(self, path: Path, build: Callable[[], Any], saved: Holdings, how: str) -> Any:
+        __tracebackhide__ = True
+        failed = None
+        training = None
+        before: Holdings = {}
+        after: Holdings = {}
+        try:
+            training = build()
+            before = holdings.values(training)
+            training = self.trainings.load(training, path)
+            after = holdings.values(training)
+        except Failed as error:
+            failed = error
+        facts = Loaded(saved=modules_only(saved), before=before, after=after, failure=_told(failed), how=how)
+        self._judge("checkpoint-load-complete", facts, failed)
+        return training
+
+    # --- kills
+
+    def kill(self, wanted: int) -> None:
+        """Kill copies of this rank in the midst of saving, and load what they leave."""
+        __tracebackhide__ = True
+        failed = None
+        tried: list[Kill] = []
+        why_not = copies.why_not()
+        if not why_not:
+            try:
+                self.trainings.steps(self.training, 1)  # so that old and new can be told apart
+                target = self.trainings.new()
+                # In a copy that makes the others: what they all need is done there once.
+                ending = copies.in_copy(lambda: msgspec.to_builtins(self._kills(target, wanted)), patience=None)
+                tried, why_not = msgspec.convert(ending.said or [[], ending.error], tuple[list[Kill], str])
+            except Failed as error:
+                failed = error
+        facts = Killed(kills=tuple(tried), not_tried=why_not, failure=_told(failed))
+        self._judge("checkpoint-atomic-save", facts, failed)
+
+    def _kills(self, target: Any, wanted: int) -> tuple[list[Kill], str]:
+        before = self.path.parent
+        path = self._place(f"killed-{self.rank.rank}")
+
+        def save(at: Path = path) -> None:
+            self.trainings.save(self.training, at)
+
+        def load() -> dict[str, str]:
+            loaded = holdings.values(self.trainings.load(target, path))
+            return {n: f"{v.form} {v.digest} {v.shown}" for n, v in loaded.items() if v.kind not in ("random", "counter")}
+
+        kills.restore(path.parent, before)
+        old = copies.in_copy(load)
+        events, error = kills.events_of(save)
+        if not events:
+            return [], error
+        new = copies.in_copy(load)
+        for one, which in ((old, "the checkpoint before"), (new, "the new checkpoint")):
+            if one.said is None:
+                return [], f"a copy of the rank cannot load {which}: {one.error or f'it was ended by signal {one.signal}'}"
+        tried = []
+        for moment in kills.moments(events, wanted):
+            if kills.plant(save, path, before, moment):
+                left = copies.in_copy(load)
+                error = "" if left.said is not None else left.error or f"a death by signal {left.signal}"
+                tried.append(kills.verdict(moment, left.said, error, old.said, new.said))
+        return tried, ""
+
+    # --- the end of a phase
+
+    def _judge(self, check: str, facts: Any, failed: Failed | None = None) -> None:
+        __tracebackhide__ = True
+        assert_judged(check, self.title, facts, stuck=failed is not None)
+
+
+def _told(failed: Failed | None) -> Failure | None:
+    return failed.failure if failed is not None else None

@@ -1,0 +1,140 @@
+"""What was put on record while a test saved and loaded, judged as a script's run is: who wrote, and who read when.
+
+Judges of checkpoint-single-writer, checkpoint-read-after-write and
+checkpoint-map-location, as assertions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks import failures, races, resumes, writers
+from ddpcheck.checks.holding import Failure
+from ddpcheck.checks.touched import LOADS, Files, shown
+from ddpcheck.checks.world import Process, Rank, Stretch, World
+from ddpcheck.model import Finding, Struct
+from ddpcheck.wording import count, listing, ranks_text
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """What one rank has done with files, and whether a call of it failed."""
+
+    evidence: bytes
+    """The frames of its records."""
+    failure: Failure | None = None
+    own: tuple[str, ...] = ()
+    """The devices that the rank's modules were on before the load."""
+    moved: dict[str, tuple[str, str]] = {}
+    """What lay on another device after the load: its device before, and after."""
+
+
+def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()) -> tuple[Finding, ...]:
+    """The findings on one of these checks; a call that raised is told before anything else."""
+    said = [None if fact is None else msgspec.convert(fact, Recorded) for fact in facts]
+    files = Files(world_of([one.evidence if one is not None else None for one in said]))
+    single, several = writers.single_writer(files)
+    if check == "checkpoint-single-writer":
+        found = single
+    elif check == "checkpoint-read-after-write":
+        found = races.judge(files, several)[0]
+    else:
+        elsewhere = [] if any(one is None for one in said) else [*_elsewhere(files, said), *_moved(said)]
+        risky = [f for f in resumes.map_location(files).findings if f.severity == "warning"]
+        return tuple(elsewhere or risky)
+    raised = failures.judge([one.failure if one is not None else None for one in said])
+    if check == "checkpoint-read-after-write" and found.findings:
+        return found.findings  # that a load failed may well come of it
+    if raised:
+        return raised
+    if check == "checkpoint-single-writer" and not single.exercised:
+        return (_nothing_written(len(facts)),)
+    return found.findings
+
+
+def world_of(evidence: Sequence[bytes | None]) -> World:
+    """The ranks' records side by side; a rank that did not come is missing."""
+    ranks = []
+    for data in evidence:
+        if data is not None:
+            process = Process()
+            process.add(ev.Reader().feed(data))
+            joined = process.last(ev.Joined)
+            assert joined is not None
+            ranks.append(Rank(Stretch(process, joined, 0, math.inf)))
+    return World(ranks, len(evidence))
+
+
+def _nothing_written(world_size: int) -> Finding:
+    return Finding(
+        check="checkpoint-single-writer",
+        severity="error",
+        ranks=tuple(range(world_size)),
+        subject="save()",
+        expected="save() to write a file",
+        found="no rank writing one",
+        advice="Give a function that saves: called on every rank, as the training does, and writing on one of them.",
+    )
+
+
+# --- devices
+
+
+def _elsewhere(files: Files, said: Sequence[Recorded | None]) -> list[Finding]:
+    """Loads that have put tensors on a GPU which is not this rank's."""
+    wrong = []
+    for reads in files.reads.values():
+        for touch in reads:
+            own = said[touch.number]
+            assert own is not None
+            strange = [d for d in touch.record.devices if d.startswith("cuda") and d not in own.own]
+            if touch.record.how in LOADS and strange:
+                wrong.append((touch, strange, own.own))
+    if not wrong:
+        return []
+    wrong.sort(key=lambda one: (one[0].number, one[0].start))
+    touch, strange, own_devices = wrong[0]
+    given = f"map_location={touch.record.device}" if touch.record.device else "no map_location"
+    return [
+        Finding(
+            check="checkpoint-map-location",
+            severity="error",
+            ranks=tuple(sorted({t.number for t, _, _ in wrong})),
+            subject=f"file {shown(touch)}",
+            expected=f"what rank {touch.number} loads to land on its own device, {listing(own_devices)}, or on the CPU",
+            found=f"tensors on {listing(strange)} after {touch.record.how} with {given}",
+            cause=""
+            if touch.record.device
+            else "without map_location a tensor goes back to the device that it was saved from",
+            advice='Load with map_location="cpu", or with the device of this rank.',
+            where=touch.where,
+            count=len(wrong),
+        )
+    ]
+
+
+def _moved(said: Sequence[Recorded | None]) -> list[Finding]:
+    """Tensors of the training that the load has put elsewhere."""
+    ranks = {rank: one.moved for rank, one in enumerate(said) if one is not None and one.moved}
+    if not ranks:
+        return []
+    first = min(ranks)
+    name, (before, after) = next(iter(ranks[first].items()))
+    return [
+        Finding(
+            check="checkpoint-map-location",
+            severity="error",
+            ranks=tuple(sorted(ranks)),
+            subject=name,
+            expected=f"every tensor to be on its rank's own device after the load: {name} on {before}",
+            found=f"{name} on {after} on rank {first}, and {count(sum(map(len, ranks.values())), 'such tensor')} in all, "
+            f"on {ranks_text(ranks)}",
+            cause="the load has put other tensors in the place of the training's own",
+            advice="Load with map_location set to the device of this rank, and into the tensors that are there.",
+        )
+    ]
+

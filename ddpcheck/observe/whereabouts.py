@@ -1,0 +1,209 @@
+"""Where this rank's tensors are, and which devices are its own: looked up when an assertion asks."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import os
+import socket
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpcheck.checks.whereabouts import BATCH, StateTensor, Whereabouts, is_gpu
+
+Devices = Iterable[Any] | Callable[[int], Any] | None
+"""What may be said of a rank's devices: the devices, or a function from the local rank to them."""
+
+
+def facts(
+    module: Any,
+    *,
+    given: torch.device,
+    local_rank: int,
+    batch: Mapping[str, Any],
+    optimizer: Any = None,
+    devices_per_rank: Any = None,
+    devices: Devices = None,
+    sharing: bool = False,
+) -> Whereabouts:
+    """All that this rank can say; what it cannot make out is told as such, and never raised on one rank alone."""
+    try:
+        own, stated = _own(given, local_rank, devices_per_rank, devices)
+        tensors = _tensors_of(module)
+        arguments = {kind: dict(_within(batch[kind], kind)) for kind in BATCH if batch.get(kind) is not None}
+        for kind, found in arguments.items():
+            if not found:
+                raise Unusable(f"{kind} that hold no tensor ({type(batch[kind]).__name__})")
+        state = list(_state(module, optimizer))
+    except Unusable as error:
+        return Whereabouts(local_rank=local_rank, own=[], wrong=str(error))
+    known = [*tensors.values(), *(t for found in arguments.values() for t in found.values())]
+    model = {name: str(tensor.device) for name, tensor in tensors.items()}
+    in_use = {d for d in (*own, *(str(t.device) for t in known), str(given)) if d.startswith("cuda")}
+    return Whereabouts(
+        local_rank=local_rank,
+        own=own,
+        stated=stated,
+        host=socket.gethostname(),
+        given=_indexed(given),
+        sharing=bool(sharing),
+        visible=torch.cuda.device_count() if in_use else None,
+        hardware={device: name for device in sorted(in_use) if (name := _hardware(device))},
+        current=_current() if in_use else "",
+        model=model,
+        wrapped=isinstance(module, DistributedDataParallel),
+        device_ids=module.device_ids if isinstance(module, DistributedDataParallel) else None,
+        output_device=module.output_device if isinstance(module, DistributedDataParallel) else None,
+        batch={kind: {name: str(t.device) for name, t in found.items()} for kind, found in arguments.items()},
+        state=[entry for entry, _ in state],
+        left=_left(own, [*known, *(t for _, t in state), *_gradients(tensors)]) if in_use else {},
+    )
+
+
+class Unusable(ValueError):
+    """An argument that says nothing about places; the text is the end of "found …"."""
+
+
+# --- the devices that a rank has
+
+
+def _own(given: torch.device, local_rank: int, per_rank: Any, devices: Devices) -> tuple[list[str], str]:
+    if per_rank is not None and devices is not None:
+        raise Unusable("devices_per_rank and devices both given, which say the same thing")
+    if per_rank is not None:
+        if isinstance(per_rank, bool) or not isinstance(per_rank, int) or per_rank < 1:
+            raise Unusable(f"devices_per_rank={per_rank!r}, which is no whole number of devices above 0")
+        return [f"cuda:{per_rank * local_rank + i}" for i in range(per_rank)], f"devices_per_rank={per_rank}"
+    if devices is None:
+        return [_indexed(given)], ""
+    said: Any = devices
+    if callable(devices):
+        try:
+            said = devices(local_rank)
+        except Exception as error:
+            raise Unusable(f"devices({local_rank}) that raised {type(error).__name__}: {error}") from error
+    listed = list(said) if isinstance(said, Iterable) and not isinstance(said, str) else [said]
+    if not listed:
+        raise Unusable("devices that name none")
+    try:
+        return [_indexed(torch.device(device)) for device in listed], "`devices`"
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise Unusable(f"devices={listed!r}: {str(error).splitlines()[0]}") from error
+
+
+def _indexed(device: torch.device) -> str:
+    """A device as its tensors name it: with an index, unless it is the CPU."""
+    if device.type in ("cpu", "meta") or device.index is not None:
+        return "cpu" if device.type == "cpu" else str(device)
+    return (_current() or "cuda:0") if device.type == "cuda" else f"{device.type}:0"
+
+
+def _current() -> str:
+    try:
+        return f"cuda:{torch.cuda.current_device()}"
+    except Exception:  # no driver, no GPU, or a build without CUDA: each says so in its own class of error
+        return ""
+
+
+def _hardware(device: str) -> str:
+    """What names the GPU itself; by its number in CUDA_VISIBLE_DEVICES where torch does not know; or empty."""
+    try:
+        uuid = str(getattr(torch.cuda.get_device_properties(torch.device(device)), "uuid", ""))
+    except Exception:
+        uuid = ""
+    if uuid:
+        return uuid
+    visible = [token.strip() for token in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    index = torch.device(device).index or 0
+    if index < len(visible) and visible[index]:
+        token = visible[index]
+        return f"cuda:{token}" if token.isdigit() else token
+    return ""
+
+
+# --- the tensors
+
+
+def _tensors_of(module: Any) -> dict[str, torch.Tensor]:
+    if not isinstance(module, torch.nn.Module):
+        raise Unusable(f"{type(module).__name__} in the place of a torch.nn.Module")
+    bare = module.module if isinstance(module, DistributedDataParallel) else module
+    return {**dict(bare.named_parameters()), **{f"{name} (buffer)": b for name, b in bare.named_buffers()}}
+
+
+def _within(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in a nest of containers, by the way to each."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _within(one, f"{name}[{key!r}]")
+    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        for number, one in enumerate(value):
+            yield from _within(one, f"{name}[{number}]")
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from _within(getattr(value, field.name, None), f"{name}.{field.name}")
+
+
+def _gradients(tensors: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+    return [t.grad for t in tensors.values() if t.is_leaf and t.grad is not None]
+
+
+def _state(module: Any, optimizer: Any) -> Iterator[tuple[StateTensor, torch.Tensor]]:
+    """The tensors of the optimizer's state, with the device of the parameter of each."""
+    if optimizer is None:
+        return
+    state = getattr(optimizer, "state", None)
+    if not isinstance(state, Mapping):
+        raise Unusable(f"{type(optimizer).__name__} in the place of a torch.optim.Optimizer")
+    names = {id(p): name for name, p in _tensors_of(module).items()}
+    for parameter, entries in state.items():
+        if not isinstance(parameter, torch.Tensor) or not isinstance(entries, Mapping):
+            continue
+        for key, value in entries.items():
+            if isinstance(value, torch.Tensor) and not (value.dim() == 0 and value.device.type == "cpu"):
+                # A count of steps is kept on the CPU on purpose.
+                name = f"{key} of {names.get(id(parameter), 'a parameter outside of the model')}"
+                entry = StateTensor(name=name, device=str(value.device), wanted=str(parameter.device))
+                yield entry, value
+
+
+# --- what else there is
+
+
+def _left(own: Sequence[str], known: Iterable[torch.Tensor]) -> dict[str, str]:
+    """Tensors on GPUs that are not this rank's own, beside those that are told by name; and memory."""
+    named = {id(tensor) for tensor in known}
+    found: dict[str, list[str]] = defaultdict(list)
+    for thing in gc.get_objects():
+        # By its type: to ask isinstance of anything at all may run what it has in the place of a class.
+        if issubclass(type(thing), torch.Tensor) and id(thing) not in named:
+            try:
+                device = str(thing.device)
+                if is_gpu(device) and device not in own:
+                    found[device].append(f"{str(thing.dtype).removeprefix('torch.')}{list(thing.shape)}")
+            except Exception:
+                continue
+    told = {
+        d: f"{len(t)} tensor{'s' if len(t) > 1 else ''} ({t[0]}{', …' if len(t) > 1 else ''})" for d, t in found.items()
+    }
+    for device, amount in _allocated().items():
+        if device not in own and device not in told:
+            told[device] = f"{amount:,} bytes of memory"
+    return told
+
+
+def _allocated() -> dict[str, int]:
+    """The bytes that torch's allocator holds for tensors of this process, by GPU."""
+    try:
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            return {}
+        amounts = {f"cuda:{i}": int(torch.cuda.memory_allocated(i)) for i in range(torch.cuda.device_count())}
+    except Exception:  # simulated devices have no memory
+        return {}
+    return {device: amount for device, amount in amounts.items() if amount}
