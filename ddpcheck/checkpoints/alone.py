@@ -42,13 +42,12 @@ def be_alone() -> None:
         return
     _alone_already = True
     for name in COLLECTIVES:
-        patching.around(c10d, name, lambda original, name=name: _alone(name, original))  # type: ignore[misc]
+        if hasattr(c10d, name):
+            patching.replace(c10d, name, _alone(name, getattr(c10d, name)))
     for name in PAIRWISE:
-        patching.around(c10d, name, lambda original: _refused)
-    patching.around(c10d, "new_group", lambda original: lambda *args, **kwargs: c10d.GroupMember.WORLD)
-    for name in dir(c10d):
-        if getattr(torch.distributed, name, None) is not None:
-            setattr(torch.distributed, name, getattr(c10d, name))
+        if hasattr(c10d, name):
+            patching.replace(c10d, name, _refused)
+    patching.replace(c10d, "new_group", lambda *args, **kwargs: c10d.GroupMember.WORLD)
     # DistributedDataParallel's constructor: what it has to find equal, and what it sends.
     for name in ("_verify_param_shape_across_processes", "_sync_module_states"):
         if hasattr(ddp, name):

@@ -256,6 +256,7 @@ def _record(
     from ddpcheck.checkpoints.trying import Failed, attempt
     from ddpcheck.checks.recorded import Recorded
     from ddpcheck.observe import holdings
+    from ddpcheck.observe.patching import probed
 
     rank = current(f"ddpcheck.{title}")
     section = _section(rank)
@@ -264,9 +265,9 @@ def _record(
     try:
         with section.heard():
             if save is not None:
-                attempt("save", save)
+                attempt("save", probed(save))
             if load is not None:
-                attempt("load", load, section.so_far)
+                attempt("load", probed(load), section.so_far)
     except Failed as error:
         failed = error
     evidence = section.so_far()

@@ -91,7 +91,8 @@ def _be_copy(function: Callable[[], Any], parent: int, fd: int) -> None:
         try:
             answer: tuple[Any, str] = (function(), "")
         except BaseException as error:
-            answer = (None, "".join(traceback.format_exception_only(type(error), error)).strip())
+            first = error.__cause__ or error  # what the user's function has raised
+            answer = (None, "".join(traceback.format_exception_only(type(first), first)).strip())
         data = memoryview(msgspec.msgpack.encode(answer))
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         while data:

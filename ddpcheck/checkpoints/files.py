@@ -11,7 +11,7 @@ _ZIP = b"PK\x03\x04"
 def state_of(path: str, message: str) -> str:
     """``not there``, ``empty``, ``cut off``, ``newer`` or ``not a checkpoint``; empty for a file that looks whole.
 
-    ``message`` is what the load has said of it.
+    ``message`` is what the load has raised, with its class before it.
     """
     if not os.path.exists(path):
         return "not there"
@@ -25,7 +25,7 @@ def state_of(path: str, message: str) -> str:
         if not zipfile.is_zipfile(path):
             return "cut off"
         return "newer" if "version" in message and "maximum supported" in message else ""
-    if "pickle data was truncated" in message or "Ran out of input" in message:
+    if "EOFError" in message or "pickle data was truncated" in message:
         return "cut off"
     unknown = ("invalid load key", "unpickling stack underflow", "Invalid magic number", "could not find MARK")
     if any(words in message for words in unknown) or not first.startswith(b"\x80"):

@@ -42,10 +42,13 @@ class Trainings:
         self.section: Section | None = None
 
     def new(self, wrap: Wrap | None = None) -> Any:
-        """A training as another process would build it, with random streams that nobody has seen; in DDP by default."""
-        if self._built:
-            randomness.scramble(7919 * self._built + self.rank.rank)
+        """A training as another process would build it, in DDP by default.
+
+        Its random streams are new, and another on each rank: whoever restores
+        none, or one rank's on all, shall not be right by luck.
+        """
         self._built += 1
+        randomness.scramble(7919 * self._built + self.rank.rank)
         training = attempt("build", lambda: self._build(wrap or self.rank.wrap))
         reduce_in_order(holdings.modules(training).values())
         return training
@@ -84,8 +87,7 @@ def inputs_of(modules: Iterable[torch.nn.Module]) -> Iterator[list[str]]:
     seen: list[str] = []
 
     def look(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        for tensor in _tensors((args, kwargs)):
-            seen.append(digest(tensor))
+        seen.extend(digest(tensor) for tensor in _tensors((args, kwargs)))
 
     handles = [module.register_forward_pre_hook(look, with_kwargs=True) for module in modules]
     try:

@@ -200,7 +200,9 @@ class Trial:
 
         def load() -> dict[str, str]:
             loaded = holdings.values(self.trainings.load(target, path))
-            return {n: f"{v.form} {v.digest} {v.shown}" for n, v in loaded.items() if v.kind not in ("random", "counter")}
+            return {
+                n: f"{v.form} {v.digest} {v.shown}" for n, v in loaded.items() if v.kind not in ("random", "counter")
+            }
 
         kills.restore(path.parent, before)
         old = copies.in_copy(load)
@@ -210,7 +212,10 @@ class Trial:
         new = copies.in_copy(load)
         for one, which in ((old, "the checkpoint before"), (new, "the new checkpoint")):
             if one.said is None:
-                return [], f"a copy of the rank cannot load {which}: {one.error or f'it was ended by signal {one.signal}'}"
+                return (
+                    [],
+                    f"a copy of the rank cannot load {which}: {one.error or f'it was ended by signal {one.signal}'}",
+                )
         tried = []
         for moment in kills.moments(events, wanted):
             if kills.plant(save, path, before, moment):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ddpcheck import evidence as ev
 from ddpcheck.checkpoints.files import state_of
@@ -42,7 +42,7 @@ def attempt(doing: str, function: Callable[[], T], evidence: Callable[[], bytes]
 def _told(doing: str, error: Exception, evidence: bytes) -> Failure:
     message = str(error)
     path = _being_loaded(evidence, error) if doing == "load" else ""
-    state = state_of(path, message) if path else ""
+    state = state_of(path, f"{type(error).__name__}: {message}") if path else ""
     return Failure(
         doing=doing,
         kind=type(error).__name__,

@@ -1,4 +1,4 @@
-"""What a training holds and what became of a call of the user's, as ranks tell of it: the nouns of checkpoint assertions."""
+"""What a training holds, and what became of a call of the user's: the nouns of checkpoint assertions."""
 
 from __future__ import annotations
 

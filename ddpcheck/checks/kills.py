@@ -55,7 +55,7 @@ def _lost(lost: dict[int, list[Kill]], tried: int) -> Finding:
     first = next((k for k in kills if k.left == "raised"), kills[0])
     how = {
         "raised": f"the load then fails with {first.detail}",
-        "other": f"the load then finds neither the old state nor the new one{': ' + first.detail if first.detail else ''}",
+        "other": f"the load then finds neither the old state nor the new one: {first.detail}",
     }[first.left]
     return Finding(
         check="checkpoint-atomic-save",

@@ -20,7 +20,7 @@ _BY_LOCAL_RANK = (
 def elsewhere(facts: Sequence[Whereabouts], strays: Strays) -> Finding:
     """The finding about all of them."""
     names = list(dict.fromkeys(name for found in strays.values() for name in found))
-    devices = {rank: listing(dict.fromkeys(found.values())) for rank, found in strays.items()}
+    devices = {rank: " and ".join(dict.fromkeys(found.values())) for rank, found in strays.items()}
     own = {rank: " and ".join(facts[rank].own) for rank in strays}
     total = len(facts[min(strays)].model)
     cause, advice = _cause(facts, strays)
@@ -67,8 +67,8 @@ def _left_on_cpu(facts: Sequence[Whereabouts], strays: Strays) -> tuple[str, str
     if all(name.endswith("(buffer)") for name in names):
         return "buffers that were registered or replaced after the model had been moved", advice
     part = _common(names)
-    which = part or "these"
-    return f"{which} was added or replaced after the model had been moved, or left out of the move", advice
+    which = f"the module {part} was" if part else "these were"
+    return f"{which} added or replaced after the model had been moved, or left out of the move", advice
 
 
 def _common(names: Sequence[str]) -> str:

@@ -34,8 +34,9 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
         # What else is elsewhere, or shared, where the model is, follows from that.
         found += [f for f in (_shared(facts), _state(facts), _left(facts)) if f is not None]
         found += [f for kind in BATCH if (f := _batch(facts, kind)) is not None]
-    current = _current(facts)
-    return (*found, current) if current is not None else tuple(found)
+    if not found and (current := _current(facts)) is not None:  # where more is wrong, it is one mistake with that
+        found.append(current)
+    return tuple(found)
 
 
 def _finding(ranks: Mapping[int, Any] | Sequence[int], subject: str, severity: Any = "error", **parts: str) -> Finding:

@@ -38,10 +38,10 @@ ADVICE: dict[str, str] = {
 class Loaded(Struct, frozen=True, kw_only=True):
     """What one rank held when it saved, before it loaded, and afterwards."""
 
-    saved: Holdings = {}
+    saved: Holdings = msgspec.field(default_factory=dict)
     """Empty where that is not known: then all has to be another than before."""
-    before: Holdings = {}
-    after: Holdings = {}
+    before: Holdings = msgspec.field(default_factory=dict)
+    after: Holdings = msgspec.field(default_factory=dict)
     failure: Failure | None = None
     how: str = ""
     """Into what it was loaded, where that is not what was saved: ``saved from …, loaded into …``."""
@@ -51,10 +51,10 @@ class Resumed(Struct, frozen=True, kw_only=True):
     """What one rank has come to without stopping, and after a save and a load."""
 
     steps: int
-    saved: Holdings = {}
-    loaded: Holdings = {}
-    went_on: Holdings = {}
-    resumed: Holdings = {}
+    saved: Holdings = msgspec.field(default_factory=dict)
+    loaded: Holdings = msgspec.field(default_factory=dict)
+    went_on: Holdings = msgspec.field(default_factory=dict)
+    resumed: Holdings = msgspec.field(default_factory=dict)
     batches_went_on: tuple[str, ...] = ()
     """A digest of what the modules were given, for each step."""
     batches_resumed: tuple[str, ...] = ()
@@ -108,7 +108,9 @@ def _complete(said: Sequence[Loaded]) -> tuple[Finding, ...]:
     elif untouched and len(untouched) == total:
         cause = "nothing was loaded: a load that goes on where it finds no file, or no name that fits"
     elif untouched:
-        cause = "the names in the checkpoint do not fit all of the module's (strict=False says so in its return value only)"
+        cause = (
+            "the names in the checkpoint do not fit all of the module's (strict=False says so in its return value only)"
+        )
     else:
         cause = ""
     return (
@@ -117,11 +119,12 @@ def _complete(said: Sequence[Loaded]) -> tuple[Finding, ...]:
             severity="error",
             ranks=tuple(ranks),
             subject=name,
-            expected="a load to leave every parameter and buffer as it was saved" + (f" ({first.how})" if first.how else ""),
+            expected="a load to leave every parameter and buffer as it was saved"
+            + (f" ({first.how})" if first.how else ""),
             found=f"{len(found)} of {total} {what} on {ranks_text(ranks)} ({listing(found, 4)}); {name} on rank "
             f"{ranks[0]}{shown}",
             cause=cause,
-            advice="Save model.module.state_dict(), and load it into the module inside with strict=True, on every rank.",
+            advice="Save model.module.state_dict(), and load it into the module inside, with strict=True, on all ranks.",
             count=len(found),
         ),
     )
@@ -162,8 +165,8 @@ def _resumed(said: Sequence[Resumed]) -> tuple[Finding, ...]:
         shown = final[0]
         one = said[shown.ranks[0]]
         parts.append(
-            f"{count(len(differences), 'thing')} different after {count(one.steps, 'more step')}, such as {shown.name} on "
-            f"{ranks_text(shown.ranks)} ({_shown(one.went_on.get(shown.name))} without stopping, "
+            f"{count(len(differences), 'thing')} different after {count(one.steps, 'more step')}, such as {shown.name} "
+            f"on {ranks_text(shown.ranks)} ({_shown(one.went_on.get(shown.name))} without stopping, "
             f"{_shown(one.resumed.get(shown.name))} resumed)"
         )
     return (
@@ -223,7 +226,9 @@ def _cause(
     streams = [d for d in lost if d.kind == "random"]
     sampler = [d for d in lost if d.kind == "sampler"]
     if streams and _is_one_for_all(said, streams[0]):
-        cause = f"{streams[0].name} is the same on all ranks after the load: one rank's state was restored on every rank"
+        cause = (
+            f"{streams[0].name} is the same on all ranks after the load: one rank's state was restored on every rank"
+        )
         return streams[0].name, "random", cause
     if batches and sampler:
         return sampler[0].name, "sampler", f"{sampler[0].name} is not restored by the load"
@@ -237,13 +242,21 @@ def _cause(
     if batches:
         return "the batches", "batches", "the place in the epoch is not restored by the load"
     worst = min(differences, key=lambda d: list(ADVICE).index(d.kind))
-    return worst.name, worst.kind, "all that was looked at was restored by the load: something else has to be saved, too"
+    return (
+        worst.name,
+        worst.kind,
+        "all that was looked at was restored by the load: something else has to be saved, too",
+    )
 
 
 def _is_one_for_all(said: Sequence[Resumed], stream: _Difference) -> bool:
     saved = [one.saved.get(stream.name) for one in said]
     loaded = [one.loaded.get(stream.name) for one in said]
-    return len(said) > 1 and all(_same(loaded[0], v) for v in loaded[1:]) and any(not _same(saved[0], v) for v in saved[1:])
+    return (
+        len(said) > 1
+        and all(_same(loaded[0], v) for v in loaded[1:])
+        and any(not _same(saved[0], v) for v in saved[1:])
+    )
 
 
 def _shown(value: Value | None) -> str:

@@ -1,17 +1,18 @@
-"""What a training holds, by name: parameters, buffers, optimizer state, schedules, scalers, samplers, streams, counters."""
+"""What a training holds, by name: parameters, buffers, the state of optimizers, schedules, samplers and streams."""
 
 from __future__ import annotations
 
 import dataclasses
 import random
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ddpcheck.checks.holding import Value
+from ddpcheck.checks.holding import Kind, Value
 from ddpcheck.observe import randomness, sites
 from ddpcheck.observe.digest import digest, digest_of_parts
 
@@ -77,7 +78,7 @@ def _look(one: Any, name: str, depth: int, found: dict[str, Any], seen: set[int]
     if isinstance(one, (bool, int, float)):
         found[name or "value"] = one
         return
-    if one is None or isinstance(one, (str, bytes, type)) or id(one) in seen or depth < 0:
+    if one is None or isinstance(one, (str, bytes, type, Dataset)) or id(one) in seen or depth < 0:
         return
     seen.add(id(one))
     if _has_state(one):
@@ -94,13 +95,19 @@ def _look(one: Any, name: str, depth: int, found: dict[str, Any], seen: set[int]
         for key in one._fields:
             _look(getattr(one, key), _below(name, key), depth - 1, found, seen)
     elif isinstance(one, (list, tuple)):
-        for place, value in enumerate(one):
-            _look(value, _below(name, place), depth - 1, found, seen)
+        if not _is_series(one):
+            for place, value in enumerate(one):
+                _look(value, _below(name, place), depth - 1, found, seen)
     elif dataclasses.is_dataclass(one) or _is_users(one):
         for key, value in list(getattr(one, "__dict__", {}).items()):
             _look(value, _below(name, key), depth - 1, found, seen)
         for key in getattr(type(one), "__slots__", ()):
             _look(getattr(one, key, None), _below(name, key), depth - 1, found, seen)
+
+
+def _is_series(one: list[Any] | tuple[Any, ...]) -> bool:
+    """Numbers in their hundreds are data or a history, and no state of the training."""
+    return len(one) > 100 and isinstance(one[0], (bool, int, float))
 
 
 def _below(name: str, key: object) -> str:
@@ -113,12 +120,14 @@ def _has_state(one: Any) -> bool:
 
 
 def _is_numpy_generator(one: Any) -> bool:
-    return type(one).__module__.startswith("numpy.random") and (hasattr(one, "bit_generator") or hasattr(one, "get_state"))
+    return type(one).__module__.startswith("numpy.random") and (
+        hasattr(one, "bit_generator") or hasattr(one, "get_state")
+    )
 
 
 def _is_users(one: Any) -> bool:
     """An object of a class of the user's own: a trainer."""
-    file = getattr(__import__("sys").modules.get(type(one).__module__), "__file__", None)
+    file = getattr(sys.modules.get(type(one).__module__), "__file__", None)
     return isinstance(file, str) and sites.is_users_file(file)
 
 
@@ -148,8 +157,8 @@ def _values_of(one: Any, owners: dict[int, str]) -> Iterator[tuple[str, Value]]:
         yield "", Value(kind="random", digest=digest_of_parts([repr(state).encode()]))
     elif callable(getattr(one, "state_dict", None)):
         yield from _flat("state", one.state_dict(), "")
-    if isinstance(one, Sampler) and isinstance(getattr(one, "epoch", None), int):
-        yield "epoch", Value(kind="sampler", shown=str(one.epoch))
+    if isinstance(one, Sampler) and isinstance(epoch := getattr(one, "epoch", None), int):
+        yield "epoch", Value(kind="sampler", shown=str(epoch))
 
 
 def _of_optimizer(optimizer: torch.optim.Optimizer, owners: dict[int, str]) -> Iterator[tuple[str, Value]]:
@@ -163,7 +172,7 @@ def _of_optimizer(optimizer: torch.optim.Optimizer, owners: dict[int, str]) -> I
             yield from _flat("optimizer", optimizer.state.get(parameter, {}), f"state of {name}")
 
 
-def _flat(kind: str, one: Any, name: str) -> Iterator[tuple[str, Value]]:
+def _flat(kind: Kind, one: Any, name: str) -> Iterator[tuple[str, Value]]:
     if isinstance(one, torch.Tensor):
         yield name, tensor(kind, one)
     elif isinstance(one, Mapping):
@@ -176,7 +185,7 @@ def _flat(kind: str, one: Any, name: str) -> Iterator[tuple[str, Value]]:
         yield name, Value(kind=kind, shown=repr(one))
 
 
-def tensor(kind: str, one: torch.Tensor) -> Value:
+def tensor(kind: Kind, one: torch.Tensor) -> Value:
     """A tensor as a value: its digest, and where it is."""
     plain = one.detach()
     shown = f"{str(plain.dtype).removeprefix('torch.')}{list(plain.shape)}"

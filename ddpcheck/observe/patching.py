@@ -28,16 +28,21 @@ def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[
         return False
     bound = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
     replacement = named(functools.wraps(bound)(_shielded(bound, make)), owner, name)
-    if isinstance(original, staticmethod):
-        setattr(owner, name, staticmethod(replacement))
-    else:
-        setattr(owner, name, replacement)
     if isinstance(owner, ModuleType):
-        _replaced[id(original)] = (original, replacement)
-        for module in _torchs_modules():
-            if getattr(module, "__dict__", {}).get(name) is original:
-                setattr(module, name, replacement)
+        replace(owner, name, replacement)
+    else:
+        setattr(owner, name, staticmethod(replacement) if isinstance(original, staticmethod) else replacement)
     return True
+
+
+def replace(owner: ModuleType, name: str, replacement: Callable[..., Any]) -> None:
+    """Put something else in the place of a module's function, also where other modules of torch have it."""
+    original = getattr(owner, name)
+    setattr(owner, name, replacement)
+    _replaced[id(original)] = (original, replacement)
+    for module in _torchs_modules():
+        if getattr(module, "__dict__", {}).get(name) is original:
+            setattr(module, name, replacement)
 
 
 _found: tuple[int, list[ModuleType]] = (0, [])
@@ -55,15 +60,20 @@ _replaced: dict[int, tuple[Any, Any]] = {}
 """Functions of modules, by identity, and what stands in their place."""
 
 
+def probed(function: Any) -> Any:
+    """What stands in the place of a function; the function itself where nothing does."""
+    original, replacement = _replaced.get(id(function), (None, None))
+    return replacement if original is function and original is not None else function
+
+
 def rebind(is_users: Callable[[str], bool]) -> None:
     """Replace functions that a user's module has imported by their names before the probes were there."""
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and is_users(file):
             for name, value in list(vars(module).items()):
-                original, replacement = _replaced.get(id(value), (None, None))
-                if original is not None and value is original:
-                    setattr(module, name, replacement)
+                if id(value) in _replaced and probed(value) is not value:
+                    setattr(module, name, probed(value))
 
 
 def named(replacement: Callable[..., Any], owner: Any, name: str) -> Callable[..., Any]:

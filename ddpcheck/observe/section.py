@@ -69,7 +69,8 @@ class Section:
     def so_far(self) -> bytes:
         """The records up to now, as they were written."""
         writer = recorder.always()
-        assert writer is not None
+        if writer is None:  # in a copy of the rank nothing is recorded
+            return b""
         return writer.path.read_bytes()[len(HEADER) + 1 :]
 
     def end(self) -> None:

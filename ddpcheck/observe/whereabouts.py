@@ -14,6 +14,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.checks.whereabouts import BATCH, StateTensor, Whereabouts, is_gpu
+from ddpcheck.wording import count
 
 Devices = Iterable[Any] | Callable[[int], Any] | None
 """What may be said of a rank's devices: the devices, or a function from the local rank to them."""
@@ -90,9 +91,14 @@ def _own(given: torch.device, local_rank: int, per_rank: Any, devices: Devices) 
     if not listed:
         raise Unusable("devices that name none")
     try:
-        return [_indexed(torch.device(device)) for device in listed], "`devices`"
+        return [_indexed(_as_device(device)) for device in listed], "`devices`"
     except (RuntimeError, TypeError, ValueError) as error:
         raise Unusable(f"devices={listed!r}: {str(error).splitlines()[0]}") from error
+
+
+def _as_device(said: Any) -> torch.device:
+    """As torch takes devices; a number is a GPU also where there is none, which torch itself refuses to say."""
+    return torch.device("cuda", said) if isinstance(said, int) and not isinstance(said, bool) else torch.device(said)
 
 
 def _indexed(device: torch.device) -> str:
@@ -179,6 +185,20 @@ def _state(module: Any, optimizer: Any) -> Iterator[tuple[StateTensor, torch.Ten
 def _left(own: Sequence[str], known: Iterable[torch.Tensor]) -> dict[str, str]:
     """Tensors on GPUs that are not this rank's own, beside those that are told by name; and memory."""
     named = {id(tensor) for tensor in known}
+    if _strangers(own, named):
+        gc.collect()  # what nobody holds is not left there
+    told = {}
+    for device, tensors in _strangers(own, named).items():
+        more = ", …" if len(tensors) > 1 else ""
+        told[device] = f"{count(len(tensors), 'tensor')} ({tensors[0]}{more})"
+    for device, amount in _allocated().items():
+        if device not in own and device not in told:
+            told[device] = f"{count(amount, 'byte')} of memory"
+    return told
+
+
+def _strangers(own: Sequence[str], named: set[int]) -> dict[str, list[str]]:
+    """The dtypes and shapes of other tensors, by their device."""
     found: dict[str, list[str]] = defaultdict(list)
     for thing in gc.get_objects():
         # By its type: to ask isinstance of anything at all may run what it has in the place of a class.
@@ -189,13 +209,7 @@ def _left(own: Sequence[str], known: Iterable[torch.Tensor]) -> dict[str, str]:
                     found[device].append(f"{str(thing.dtype).removeprefix('torch.')}{list(thing.shape)}")
             except Exception:
                 continue
-    told = {
-        d: f"{len(t)} tensor{'s' if len(t) > 1 else ''} ({t[0]}{', …' if len(t) > 1 else ''})" for d, t in found.items()
-    }
-    for device, amount in _allocated().items():
-        if device not in own and device not in told:
-            told[device] = f"{amount:,} bytes of memory"
-    return told
+    return found
 
 
 def _allocated() -> dict[str, int]:

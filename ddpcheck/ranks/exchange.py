@@ -73,7 +73,8 @@ class Exchange:
     def _judge_who_came(self) -> dict[int, wire.Message]:
         """The verdict where a rank cannot go on: by its evidence, and that of those who came; None for the others."""
         first = next(e for _, e in sorted(self.waiting.items()) if e.stuck)
-        facts = [e.facts if (e := self.waiting.get(r)) and e.check == first.check else None for r in range(self.world_size)]
+        came = {rank: e.facts for rank, e in self.waiting.items() if e.check == first.check}
+        facts = [came.get(rank) for rank in range(self.world_size)]
         result = self.judge(first.check, facts, ())
         assert not isinstance(result, Question), "a judge asks nothing of ranks that cannot go on"
         return self._close(tuple(f if f.where else replace(f, where=first.where) for f in result))

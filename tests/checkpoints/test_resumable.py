@@ -41,7 +41,7 @@ def violated(save: Any = good.save, load: Any = good.load, **options: Any) -> Fi
 
 @pytest.mark.ddp(world_size=[1, 2, 3])
 def test_a_correct_pair_holds(ddp):
-    """Everything is saved and loaded; all invariants hold, planted kills among them, and random states are untouched."""
+    """Everything is saved and loaded; all invariants hold, planted kills too, and random states are as before."""
     torch.manual_seed(5)
     before = torch.get_rng_state()
 
@@ -294,7 +294,7 @@ def test_a_checkpoint_for_wrappers_alone(ddp):
 @pytest.mark.ddp(world_size=2)
 def test_arguments_that_are_no_functions(ddp):
     """What is no function is named, before anything is built."""
-    with pytest.raises(TypeError, match=r"assert_checkpoint_resumable: load is to be a function, and 'model.pt' is none"):
+    with pytest.raises(TypeError, match="resumable: load is to be a function, and 'model.pt' is none"):
         ddpcheck.assert_checkpoint_resumable(good.save, "model.pt", build=Trainer, step=Trainer.step)
 
 

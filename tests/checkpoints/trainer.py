@@ -23,7 +23,7 @@ def net() -> nn.Module:
 
 
 class Trainer:
-    """Trains on a shuffled dataset, epoch after epoch, with augmentation, dropout, momentum, a schedule and a scaler."""
+    """Trains on a shuffled dataset, epoch after epoch, with augmentation, dropout, a schedule and a scaler."""
 
     def __init__(self, wrap: Callable[[nn.Module], nn.Module]) -> None:
         self.model = wrap(net())
