@@ -34,6 +34,11 @@ def watch() -> None:
     DistributedDataParallel._post_forward = post_forward  # type: ignore[method-assign]
 
 
+def all_armed_forwards() -> int:
+    """The number of arming forwards of all wrappers that there are."""
+    return sum(_armed.values())
+
+
 def armed_forwards(module: torch.nn.Module) -> int | None:
     """The number of arming forwards; None for a module that is not wrapped."""
     return _armed.get(module, 0) if isinstance(module, DistributedDataParallel) else None

@@ -8,11 +8,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import HEADER, Joined
-from ddpcheck.observe import patching, recorder, sites, watching
+from ddpcheck.observe import arming, calling, patching, recorder, sites, watching
+
+DDP_MEETS = "all_reduce"
+"""What DDP's constructor, and a backward that it reduces, are put on record as: all ranks meet in them."""
 
 PROBES = ("membership", "collectives", "stores", "files")
 _PATIENCE = 10.0
@@ -31,6 +37,7 @@ class Section:
     def begin(self) -> None:
         """Begin to record; the probes stay in place afterwards, and do nothing."""
         watching.patch(PROBES)
+        _watch_ddp()
         patching.rebind(sites.is_users_file)
         self._folder.mkdir(exist_ok=True)
         watching.open_file(self._folder, _LIMIT)
@@ -77,3 +84,45 @@ class Section:
         """Record no more."""
         self._silence.__exit__(None, None, None)
         recorder.stop()
+
+
+# --- DDP's own meetings
+
+_watching_ddp = False
+_reduced = 0
+"""Arming forwards up to the last backward."""
+
+
+def _watch_ddp() -> None:
+    """Record where DDP lets ranks meet: of a whole script's run, more is known of its wrappers than here."""
+    global _watching_ddp, _reduced
+    _reduced = arming.all_armed_forwards()
+    if not _watching_ddp:
+        _watching_ddp = True
+        patching.around(torch.autograd, "backward", _around_backward)
+        patching.around(DistributedDataParallel, "__init__", _around_init)
+
+
+def _everybody(of: str) -> str:
+    return f"{','.join(map(str, range(dist.get_world_size())))}#{of}"
+
+
+def _around_backward(original: Any) -> Any:
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        global _reduced
+        armed = arming.all_armed_forwards()
+        if armed == _reduced:
+            return original(*args, **kwargs)
+        _reduced = armed
+        with calling.call(DDP_MEETS, _everybody("backward")):
+            return original(*args, **kwargs)
+
+    return backward
+
+
+def _around_init(original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        with calling.call(DDP_MEETS, _everybody("wrap")):
+            original(self, *args, **kwargs)
+
+    return __init__
