@@ -92,6 +92,13 @@ def corpus(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def kills(session: nox.Session) -> None:
+    """Thousands of kills in the midst of saves, right ones and wrong ones; each verdict is held to the truth."""
+    session.install("-e", ".[dev]")
+    session.run("python", "tests/checkpoints/many_kills.py", *session.posargs)
+
+
+@nox.session(python="3.11")
 def soak(session: nox.Session) -> None:
     """Two thousand tests with every kind of ending among them, and sessions that are interrupted."""
     session.install("-e", ".[dev]")
@@ -101,5 +108,5 @@ def soak(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def gpu(session: nox.Session) -> None:
-    """The tests that need a GPU, in the environment that is there: its torch fits its driver."""
-    session.run("python", "-m", "pytest", "-m", "gpu", "--ddp-require-gpus", "1", *session.posargs)
+    """The tests that need a GPU, in the environment that is there; what they print is kept under docs/gpu."""
+    session.run("python", "tests/gpu/record.py", *session.posargs)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ddpcheck.model import CallSite, Finding, Question
 from ddpcheck.ranks import wire
-from ddpcheck.ranks.exchange import Exchange
+from ddpcheck.ranks.exchange import STUCK_PATIENCE, Exchange
 
 
 def evidence(facts=None, check="parameter-sync", title="assert_parameters_identical", line=3):
@@ -335,3 +335,63 @@ def test_ranks_in_the_same_assertions_get_the_same_verdicts(order, world_size, d
     assert all(one == verdicts[0] for one in verdicts)
     assert [number for number, _ in verdicts[0]] == list(range(1, len(order) + 1))
     assert all(found.found == f"{everyone} {rounds}" for _, (found,) in verdicts[0])
+
+
+# --- a rank that cannot go on
+
+
+def stuck(facts="stuck"):
+    where = CallSite(file="test_x.py", line=9, function="test")
+    return wire.Evidence(check="c", title="assert_c", where=where, facts=facts, stuck=True)
+
+
+def test_a_rank_that_cannot_go_on_is_judged_without_the_others(monkeypatch):
+    """Others may wait for it in a collective: after a moment it is judged by who came, None in the others' places."""
+    now = 100.0
+    monkeypatch.setattr("ddpcheck.ranks.exchange.time.monotonic", lambda: now)
+    judge = Judge(findings=[finding()])
+    exchange = Exchange(3, judge)
+    exchange.arrive(1, stuck())
+    assert exchange.until == now + STUCK_PATIENCE
+    assert silent(exchange)
+    now += STUCK_PATIENCE
+    sent = exchange.step(gone=set())
+    assert list(sent) == [1]
+    assert sent[1].violated
+    assert sent[1].findings[0].where.line == 9
+    assert judge.calls == [("c", [None, "stuck", None], [])]
+    assert exchange.until is None
+
+
+def test_those_who_come_in_time_share_its_verdict(monkeypatch):
+    """All that have come get the verdict; where all have, at once, and with everybody's evidence."""
+    now = 100.0
+    monkeypatch.setattr("ddpcheck.ranks.exchange.time.monotonic", lambda: now)
+    judge = Judge(findings=[finding()])
+    exchange = Exchange(2, judge)
+    exchange.arrive(0, stuck("first"))
+    exchange.arrive(1, stuck("second"))
+    assert sorted(exchange.step(gone=set())) == [0, 1]
+    assert judge.calls == [("c", ["first", "second"], [])]
+    assert silent(exchange)
+
+
+def test_evidence_on_something_else_is_not_judged_with_it(monkeypatch):
+    """A rank that waits in another assertion gets the verdict too, and its facts stay out of it."""
+    now = 100.0
+    monkeypatch.setattr("ddpcheck.ranks.exchange.time.monotonic", lambda: now)
+    judge = Judge(findings=[finding()])
+    exchange = Exchange(3, judge)
+    exchange.arrive(0, evidence("other"))
+    exchange.arrive(2, stuck())
+    now += STUCK_PATIENCE
+    assert sorted(exchange.step(gone=set())) == [0, 2]
+    assert judge.calls == [("c", [None, None, "stuck"], [])]
+
+
+def test_a_rank_that_has_left_is_not_waited_for():
+    """Where the others have ended their bodies, there is nobody to give a moment to."""
+    judge = Judge(findings=[finding()])
+    exchange = Exchange(2, judge)
+    exchange.arrive(0, stuck())
+    assert list(exchange.step(gone={1})) == [0]

@@ -1,0 +1,136 @@
+"""What a training holds, found by walking through whatever the user keeps it in."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+from ddpcheck.observe import holdings, randomness
+
+
+class Parts(NamedTuple):
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+
+
+@dataclass
+class Run:
+    parts: Parts
+    epoch: int = 3
+    note: str = "not state"
+    history: list[float] = field(default_factory=list)
+
+
+class Slotted:
+    __slots__ = ("count", "model")
+
+    def __init__(self) -> None:
+        self.count, self.model = 7, nn.Linear(1, 1)
+
+
+def trained() -> Parts:
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    model(torch.ones(4, 2)).sum().backward()
+    optimizer.step()
+    return Parts(model, optimizer)
+
+
+def names(training: Any) -> set[str]:
+    return {name for name in holdings.values(training) if not name.startswith("random state of ")}
+
+
+def test_modules_and_optimizers_by_the_names_of_their_parameters():
+    """Parameters, buffers, and an optimizer's state under the name of the parameter that it belongs to."""
+    found = holdings.values(trained())
+    assert found["model.0.weight"].kind == "parameter"
+    assert found["model.1.running_mean"].kind == "buffer"
+    assert found["optimizer.state of 0.weight.exp_avg"].kind == "optimizer"
+    assert found["optimizer.param_groups[0].lr"].shown == "0.1"
+    assert {"random state of torch", "random state of random", "random state of numpy"} <= set(found)
+
+
+def test_wherever_it_is_kept():
+    """Objects, dataclasses, named tuples, dicts, lists and slots are looked into; texts and long series are not."""
+    found = names({"run": Run(trained(), history=[0.1] * 1000), "more": [Slotted()]})
+    assert {"run.parts.model.0.weight", "run.epoch", "more.0.count", "more.0.model.bias"} <= found
+    assert not any("history" in name or "note" in name for name in found)
+
+
+def test_each_thing_once():
+    """What is reached in two ways is told once, and a module within another one not by itself."""
+    model = nn.Sequential(nn.Linear(1, 1))
+    assert list(holdings.modules({"a": model, "b": model, "inner": model[0]})) == ["a"]
+
+
+def test_samplers_loaders_streams_and_schedules():
+    """A sampler's epoch, generators, schedulers and scalers, also those that only a loader holds."""
+    data = TensorDataset(torch.zeros(8, 1))
+    parts = trained()
+    generator = torch.Generator().manual_seed(1)
+    training = {
+        "loader": DataLoader(data, sampler=DistributedSampler(data, num_replicas=2, rank=0)),
+        "shuffled": DataLoader(data, sampler=RandomSampler(data), generator=generator),
+        "scheduler": torch.optim.lr_scheduler.StepLR(parts.optimizer, 2),
+        "scaler": torch.amp.GradScaler("cpu"),
+        "own": random.Random(3),
+        "draws": numpy.random.default_rng(2),
+    }
+    before = holdings.values(training)
+    assert before["loader.sampler.epoch"].shown == "0"
+    assert before["scaler.scale"].shown == "65536.0"
+    assert "scheduler.last_epoch" in before
+    training["loader"].sampler.set_epoch(4)
+    torch.rand(1, generator=generator)
+    training["own"].random()
+    training["draws"].random()
+    after = holdings.values(training)
+    changed = {name for name in before if not before[name].equals(after[name])}
+    assert changed == {"loader.sampler.epoch", "shuffled.generator", "own", "draws"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
+def test_one_bit_is_another_value(dtype):
+    """A tensor is compared to the bit, whatever its kind."""
+    one = torch.zeros(3).to(dtype)
+    other = one.clone()
+    assert holdings.tensor("tensor", one).equals(holdings.tensor("tensor", other))
+    other[1] = 1
+    assert not holdings.tensor("tensor", one).equals(holdings.tensor("tensor", other))
+    assert not holdings.tensor("tensor", one).equals(holdings.tensor("tensor", one.reshape(3, 1)))
+
+
+def test_zeros_of_either_sign_are_apart():
+    """-0.0 and 0.0 are equal numbers and other bits."""
+    assert not holdings.tensor("tensor", torch.tensor([0.0])).equals(holdings.tensor("tensor", torch.tensor([-0.0])))
+
+
+def test_nothing_is_drawn_by_looking():
+    """Looking at a training moves none of its random streams."""
+    before = randomness.digests()
+    holdings.values({"loader": DataLoader(TensorDataset(torch.zeros(4, 1)), shuffle=True)})
+    assert randomness.digests() == before
+
+
+def test_random_states_are_put_back():
+    """Within the block the streams are others; afterwards they are as before."""
+    before = randomness.digests()
+    with randomness.put_back():
+        randomness.scramble(11)
+        inside = randomness.digests()
+        torch.rand(3)
+        random.random()
+        numpy.random.rand()
+    assert randomness.digests() == before
+    assert all(inside[name] != before[name] for name in ("torch", "random", "numpy"))
+    with randomness.put_back():
+        randomness.scramble(11)
+        assert randomness.digests() == inside
