@@ -49,3 +49,20 @@ CHECKS: dict[str, str] = {
 
 ORACLES = ("gradient-oracle", "resume-equivalence", "metric-oracle")
 """What the run of one script cannot show: it takes a second run to compare it with."""
+
+ASSERTIONS = {
+    "initial-broadcast": ("assert_initial_broadcast", "assert_replicas_identical"),
+    "gradient-sync": ("assert_gradients_identical",),
+    "parameter-sync": ("assert_parameters_identical", "assert_replicas_identical"),
+    "shard-partition": ("assert_shards_partition",),
+    "epoch-reshuffle": ("assert_epochs_reshuffled",),
+    "batch-count": ("assert_batch_count",),
+    "checkpoint-single-writer": ("assert_single_writer", "assert_checkpoint_resumable"),
+    "checkpoint-atomic-save": ("assert_atomic_save", "assert_checkpoint_resumable"),
+    "checkpoint-read-after-write": ("assert_read_after_write", "assert_checkpoint_resumable"),
+    "checkpoint-map-location": ("assert_map_location", "assert_checkpoint_resumable"),
+    "checkpoint-load-complete": ("assert_load_complete", "assert_checkpoint_resumable"),
+    "resume-equivalence": ("assert_resume_equivalent", "assert_checkpoint_resumable"),
+    "device-placement": ("assert_device_placement",),
+}
+"""The assertions that hold an invariant inside a ``ddp`` test."""

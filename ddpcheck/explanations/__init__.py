@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from importlib import resources
 
-from ddpcheck.catalogue import CHECKS, ORACLES
+from ddpcheck.catalogue import ASSERTIONS, CHECKS, ORACLES
 
 SECTIONS = ("Why it matters", "What breaks it", "The mend", "Severity", "What it does not see")
 """The headings of every text, in their order; what stands before the first adds to the sentence of the catalogue."""
@@ -23,7 +23,7 @@ def text_of_check(check: str) -> str:
     """The whole text of one check, as Markdown."""
     if check not in CHECKS:
         raise UnknownCheck(unknown(check))
-    return f"# {check}\n\n> {_sentence(check)}\n\n{_body(check)}"
+    return f"# {check}\n\n> {_sentence(check)}\n\n{_in_a_test(check)}{_body(check)}"
 
 
 def nearest(check: str) -> str | None:
@@ -57,13 +57,19 @@ def as_document() -> str:
         "|---|---|---|",
         *rows,
     ]
-    texts = [f"## {check}\n\n> {_sentence(check)}\n\n{_deeper(_body(check))}" for check in CHECKS]
+    texts = [f"## {check}\n\n> {_sentence(check)}\n\n{_in_a_test(check)}{_deeper(_body(check))}" for check in CHECKS]
     return "\n".join(head) + "\n\n" + "\n".join(texts)
 
 
 def _sentence(check: str) -> str:
     holds = CHECKS[check]
     return f"{holds[:1].upper()}{holds[1:]}."
+
+
+def _in_a_test(check: str) -> str:
+    """The assertions of a check, as a paragraph; nothing where there is none."""
+    names = [f"`ddpcheck.{name}`" for name in ASSERTIONS.get(check, ())]
+    return f"In a test: {', '.join(names)}.\n\n" if names else ""
 
 
 def _run(check: str) -> str:

@@ -111,8 +111,8 @@ def _sums(batch: list[_Piece], device: torch.device) -> torch.Tensor:
     if len(batch) == 1:
         keys += shifts[0]
     else:
-        counts = torch.tensor([piece.words for piece in batch], device=device)
-        keys += torch.repeat_interleave(torch.tensor(shifts, device=device), counts, output_size=at)
+        counts = _sent([piece.words for piece in batch], device)
+        keys += torch.repeat_interleave(_sent(shifts, device), counts, output_size=at)
     keys += 1
     keys *= _signed(_PLACE)
     _mix(keys)
@@ -128,9 +128,13 @@ def _totals(values: torch.Tensor, starts: list[int]) -> torch.Tensor:
     """The sum of each piece's values, modulo 2**64."""
     if len(starts) == 1:
         return values.sum().reshape(1)
-    ends = torch.tensor([*starts[1:], values.numel()], device=values.device) - 1
-    up_to = values.cumsum(0)[ends]
+    ends = [start - 1 for start in (*starts[1:], values.numel())]
+    up_to = values.cumsum(0)[_sent(ends, values.device)]
     return torch.cat([up_to[:1], up_to[1:] - up_to[:-1]])
+
+
+def _sent(numbers: list[int], device: torch.device) -> torch.Tensor:
+    return torch.tensor(numbers, dtype=torch.int64, device="cpu").to(device)
 
 
 def _mix(values: torch.Tensor) -> None:

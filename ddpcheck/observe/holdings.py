@@ -98,7 +98,7 @@ def _look(one: Any, name: str, depth: int, found: dict[str, Any], seen: set[int]
         if not _is_series(one):
             for place, value in enumerate(one):
                 _look(value, _below(name, place), depth - 1, found, seen)
-    elif dataclasses.is_dataclass(one) or _is_users(one):
+    elif dataclasses.is_dataclass(one) or _is_users_class(type(one)):
         for key, value in list(getattr(one, "__dict__", {}).items()):
             _look(value, _below(name, key), depth - 1, found, seen)
         for key in getattr(type(one), "__slots__", ()):
@@ -116,7 +116,10 @@ def _below(name: str, key: object) -> str:
 
 def _has_state(one: Any) -> bool:
     kinds = (torch.nn.Module, torch.Tensor, torch.Generator, random.Random, DataLoader, Sampler)
-    return isinstance(one, kinds) or callable(getattr(one, "state_dict", None)) or _is_numpy_generator(one)
+    if isinstance(one, kinds) or _is_numpy_generator(one):
+        return True
+    # A trainer of the user's own may have a state_dict() as well: its parts say more.
+    return callable(getattr(one, "state_dict", None)) and not all(map(_is_users_class, type(one).__mro__[:-1]))
 
 
 def _is_numpy_generator(one: Any) -> bool:
@@ -125,9 +128,9 @@ def _is_numpy_generator(one: Any) -> bool:
     )
 
 
-def _is_users(one: Any) -> bool:
-    """An object of a class of the user's own: a trainer."""
-    file = getattr(sys.modules.get(type(one).__module__), "__file__", None)
+def _is_users_class(kind: type) -> bool:
+    """Whether a class is the user's own: a trainer."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return isinstance(file, str) and sites.is_users_file(file)
 
 

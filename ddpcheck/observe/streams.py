@@ -216,8 +216,9 @@ def _say_whose_worker(writer: recorder.Recorder) -> None:
 def _of_torch() -> dict[Kind, bytes]:
     found: dict[Kind, bytes] = {"torch": head(torch.default_generator.get_state(), _STATE_BYTES)}
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        found["cuda"] = head(generator.get_state(), _STATE_BYTES)
+        generators = torch.cuda.default_generators  # simulated devices have none of their own
+        if generators:
+            found["cuda"] = head(generators[torch.cuda.current_device()].get_state(), _STATE_BYTES)
     return found
 
 

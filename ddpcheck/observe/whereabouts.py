@@ -45,6 +45,7 @@ def facts(
     known = [*tensors.values(), *(t for found in arguments.values() for t in found.values())]
     model = {name: str(tensor.device) for name, tensor in tensors.items()}
     in_use = {d for d in (*own, *(str(t.device) for t in known), str(given)) if d.startswith("cuda")}
+    left = _left(own, [*known, *(t for _, t in state), *_gradients(tensors)]) if in_use else {}
     return Whereabouts(
         local_rank=local_rank,
         own=own,
@@ -53,7 +54,7 @@ def facts(
         given=_indexed(given),
         sharing=bool(sharing),
         visible=torch.cuda.device_count() if in_use else None,
-        hardware={device: name for device in sorted(in_use) if (name := _hardware(device))},
+        hardware={device: name for device in sorted(in_use | left.keys()) if (name := _hardware(device))},
         current=_current() if in_use else "",
         model=model,
         wrapped=isinstance(module, DistributedDataParallel),
@@ -61,7 +62,7 @@ def facts(
         output_device=module.output_device if isinstance(module, DistributedDataParallel) else None,
         batch={kind: {name: str(t.device) for name, t in found.items()} for kind, found in arguments.items()},
         state=[entry for entry, _ in state],
-        left=_left(own, [*known, *(t for _, t in state), *_gradients(tensors)]) if in_use else {},
+        left=left,
     )
 
 

@@ -134,3 +134,26 @@ def test_random_states_are_put_back():
     with randomness.put_back():
         randomness.scramble(11)
         assert randomness.digests() == inside
+
+
+class WithStateDict:
+    """A trainer in the way of many libraries' users."""
+
+    def __init__(self) -> None:
+        self.model, self.steps = nn.Linear(1, 1), 2
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "steps": self.steps}
+
+
+class Warmup(torch.optim.lr_scheduler.LambdaLR):
+    """A scheduler of the user's own."""
+
+
+def test_state_dicts_of_the_users_own_classes():
+    """A trainer's parts are looked at one by one, whatever its state_dict() has; a scheduler is what its own says."""
+    optimizer = trained().optimizer
+    found = holdings.values({"trainer": WithStateDict(), "schedule": Warmup(optimizer, lambda step: 1.0)})
+    assert found["trainer.model.weight"].kind == "parameter"
+    assert found["trainer.steps"].kind == "counter"
+    assert found["schedule.last_epoch"].kind == "state"
