@@ -22,8 +22,8 @@ _SIZE = re.compile(r"size mismatch for (?P<key>[^\s:]+): (?P<how>[^\n]+?)(\.\s|\
 _ADVICE = {
     "": "Look at the line that raised; the other ranks were stopped with this one.",
     "not there": "Save it before, on one rank, and let all ranks meet (dist.barrier()) before the load.",
-    "empty": "Take an older checkpoint; and save beside the file, then os.replace it: a kill then leaves the old one.",
-    "cut off": "Take an older checkpoint; and save beside the file, then os.replace it: a kill then leaves the old one.",
+    "empty": "Take an older checkpoint; save beside the file, then os.replace it, and a kill leaves the old one.",
+    "cut off": "Take an older checkpoint; save beside the file, then os.replace it, and a kill leaves the old one.",
     "not a checkpoint": "Give the path of a file that torch.save has written.",
     "newer": "Load it with the torch that wrote it or a newer one, or save it again in the older format.",
     "mismatch": "Build the model as it was when its state was saved, or load the part that fits by its keys.",

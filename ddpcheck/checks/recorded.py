@@ -131,8 +131,8 @@ def _moved(said: Sequence[Recorded | None]) -> list[Finding]:
             ranks=tuple(sorted(ranks)),
             subject=name,
             expected=f"every tensor to be on its rank's own device after the load: {name} on {before}",
-            found=f"{name} on {after} on rank {first}; {count(sum(map(len, ranks.values())), 'such tensor')} in all, on "
-            f"{ranks_text(ranks)}",
+            found=f"{name} on {after} on rank {first}; {count(sum(map(len, ranks.values())), 'such tensor')} in all, "
+            f"on {ranks_text(ranks)}",
             cause="the load has put other tensors in the place of the training's own",
             advice="Load with map_location set to the device of this rank, and into the tensors that are there.",
         )

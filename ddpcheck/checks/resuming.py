@@ -124,7 +124,7 @@ def _complete(said: Sequence[Loaded]) -> tuple[Finding, ...]:
             found=f"{len(found)} of {total} {what} on {ranks_text(ranks)} ({listing(found, 4)}); {name} on rank "
             f"{ranks[0]}{shown}",
             cause=cause,
-            advice="Save model.module.state_dict(), and load it into the module inside, with strict=True, on all ranks.",
+            advice="Save model.module.state_dict(), load it into the module inside, with strict=True, on all ranks.",
             count=len(found),
         ),
     )

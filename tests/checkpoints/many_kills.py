@@ -22,17 +22,17 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for a run as a script
 
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.progress import Progress  # noqa: E402
-from rich.table import Table  # noqa: E402
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
 
-from ddpcheck.checkpoints import kills  # noqa: E402
-from ddpcheck.checkpoints.alone import be_alone  # noqa: E402
-from ddpcheck.checkpoints.copies import in_copy  # noqa: E402
-from ddpcheck.observe import holdings  # noqa: E402
-from tests.checkpoints.savers import NAME, SAVERS, Saver, Training, build, load, state_of, step  # noqa: E402
+from ddpcheck.checkpoints import kills
+from ddpcheck.checkpoints.alone import be_alone
+from ddpcheck.checkpoints.copies import in_copy
+from ddpcheck.observe import holdings
+from tests.checkpoints.savers import NAME, SAVERS, Saver, Training, build, load, state_of, step
 
 SEEDS = 3
 """How often each saver is tried, each time from another state."""

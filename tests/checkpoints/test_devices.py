@@ -1,4 +1,4 @@
-"""Checkpoints and devices: where a load puts its tensors, on simulated devices and by way of what is at risk on the CPU."""
+"""Checkpoints and devices: where a load puts its tensors, and what is at risk on the CPU."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_load_with_map_location(ddp):
 
 @pytest.mark.ddp(world_size=[2, 4])
 def test_a_load_without(ddp):
-    """Tensors go back to the device that saved them: told on every other rank, though the model takes copies of them."""
+    """Tensors go back to the device that saved them: told on every other rank, though the model takes copies."""
     with ddpcheck.simulated_devices(4):
         model = s0_basic.build_model(seed=0).to(f"cuda:{ddp.rank}")
         path = ddp.tmp_path / "model.pt"

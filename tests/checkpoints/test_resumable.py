@@ -294,7 +294,7 @@ def test_a_checkpoint_for_wrappers_alone(ddp):
 @pytest.mark.ddp(world_size=2)
 def test_arguments_that_are_no_functions(ddp):
     """What is no function is named, before anything is built."""
-    with pytest.raises(TypeError, match="resumable: load is to be a function, and 'model.pt' is none"):
+    with pytest.raises(TypeError, match=r"resumable: load is to be a function, and 'model.pt' is none"):
         ddpcheck.assert_checkpoint_resumable(good.save, "model.pt", build=Trainer, step=Trainer.step)
 
 

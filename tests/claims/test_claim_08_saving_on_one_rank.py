@@ -68,4 +68,6 @@ def test_running_statistics_are_rank_0s(ddp):
     differing = {n for n, d in digests(state).items() if d != digests(model.module.state_dict())[n]}
     assert differing == (set() if ddp.rank == 0 else {"1.running_mean", "1.running_var"})
     model(torch.randn(8, 4))  # broadcasts first
-    assert digests(saved_by_rank_0(model, ddp.tmp_path / "again.pt"))["1.num_batches_tracked"] == digest(torch.tensor(2))
+    assert digests(saved_by_rank_0(model, ddp.tmp_path / "again.pt"))["1.num_batches_tracked"] == digest(
+        torch.tensor(2)
+    )

@@ -25,9 +25,7 @@ def test_with_the_barrier_nothing_is_said(ddp):
     model = ddp.wrap(s0_basic.build_model(seed=ddp.rank))
     path = ddp.tmp_path / "model.pt"
 
-    ddpcheck.assert_read_after_write(
-        lambda: s0_checkpoint.save(model, path), lambda: s0_checkpoint.load(model, path)
-    )
+    ddpcheck.assert_read_after_write(lambda: s0_checkpoint.save(model, path), lambda: s0_checkpoint.load(model, path))
 
 
 @pytest.mark.ddp(world_size=[2, 4])
