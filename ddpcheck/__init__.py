@@ -27,11 +27,13 @@ if TYPE_CHECKING:
         assert_resume_equivalent,
         assert_single_writer,
     )
+    from ddpcheck.devices import NotSimulated, simulated_devices
     from ddpcheck.placement import assert_device_placement
     from ddpcheck.ranks.current import OutsideRank, Violation
 
 __all__ = [
     "AtRisk",
+    "NotSimulated",
     "OutsideRank",
     "Violation",
     "assert_atomic_save",
@@ -49,9 +51,11 @@ __all__ = [
     "assert_resume_equivalent",
     "assert_shards_partition",
     "assert_single_writer",
+    "simulated_devices",
 ]
 
 _HOMES = {
+    "NotSimulated": "ddpcheck.devices",
     "OutsideRank": "ddpcheck.ranks.current",
     "Violation": "ddpcheck.ranks.current",
     "assert_atomic_save": "ddpcheck.checkpoints.assertions",
@@ -62,6 +66,7 @@ _HOMES = {
     "assert_read_after_write": "ddpcheck.checkpoints.assertions",
     "assert_resume_equivalent": "ddpcheck.checkpoints.assertions",
     "assert_single_writer": "ddpcheck.checkpoints.assertions",
+    "simulated_devices": "ddpcheck.devices",
 }
 """Where a name comes from that is not one of the assertions' file."""
 

@@ -155,8 +155,7 @@ def assert_judged(
     __tracebackhide__ = True
     verdict = current(f"ddpcheck.{title}")._judge(check, title, msgspec.to_builtins(facts), answers, stuck)
     errors = tuple(f for f in verdict.findings if f.severity == "error")
-    for finding in verdict.findings:
-        if finding.severity == "warning":
-            warnings.warn(AtRisk(text_of([finding])), stacklevel=3)
-    if errors:
+    if errors:  # before any warning, which may be raised as an error itself
         raise Violation(text_of(errors), errors, verdict.number, verdict.at)
+    for finding in verdict.findings:
+        warnings.warn(AtRisk(text_of([finding])), stacklevel=3)

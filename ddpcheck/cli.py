@@ -1,4 +1,4 @@
-"""The command ``ddpcheck``: run a script, list the checks, explain one."""
+"""The command ``ddpcheck``: run a script, list the checks, explain one, examine the machine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 USAGE = """usage: ddpcheck run [options of torchrun and ddpcheck] SCRIPT [arguments of the script]
        ddpcheck checks
        ddpcheck explain ID
+       ddpcheck doctor [--json FILE] [--timeout SECONDS]
 
 Knows whether distributed training is right: runs a training script in torchrun's place and says which
 invariants held, which were broken, on which rank, by which line. `ddpcheck run --help` lists the options."""
@@ -25,19 +26,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"ddpcheck {installed()['ddpcheck']}")
         return 0
-    if command == "run":
-        return _run(rest)
+    if command in ("run", "doctor"):
+        return _long(command, rest)
     if command == "checks":
         return _checks()
     if command == "explain":
         return _explain(rest)
     wrong = f"there is no command {command!r}" if command else "no command was given"
-    print(f"ddpcheck: {wrong}; the commands are run, checks and explain", file=sys.stderr)
+    print(f"ddpcheck: {wrong}; the commands are run, checks, explain and doctor", file=sys.stderr)
     return 2
 
 
-def _run(arguments: list[str]) -> int:
+def _long(command: str, arguments: list[str]) -> int:
     try:
+        if command == "doctor":
+            from ddpcheck.doctor.command import doctor
+
+            return doctor(arguments)
         from ddpcheck.run.command import run
 
         return run(arguments)

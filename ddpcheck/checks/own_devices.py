@@ -157,7 +157,7 @@ def _shared(facts: Sequence[Whereabouts]) -> Finding | None:
         told.append(f"{' and '.join(names)}{itself} used by {ranks_text(ranks)}")
     involved = sorted({rank for _, ranks in named for rank in ranks})
     first = facts[involved[0]]
-    if any(len(names) > 1 or name not in names for (_, name), (names, _) in zip(users, named, strict=True)):
+    if any(len(names) > 1 for names, _ in named):
         cause = "each rank sees that one GPU under a number of its own: their CUDA_VISIBLE_DEVICES overlap"
     elif first.stated:
         cause = f"what {first.stated} gives to the ranks overlaps"
@@ -254,7 +254,10 @@ def _batch_cause(
     found, several = devices[rank], len(set(facts[rank].model.values())) > 1
     if kind == "outputs":
         if found == "cpu":
-            return "they were moved to the CPU before they were handed back", "Return them where the model made them."
+            return (
+                "they were moved to the CPU before they were handed back",
+                "Return the outputs where the model made them.",
+            )
         cause = "the model ends on its last device, and these were not made there" if several else ""
         return cause, "Return the outputs of the last layer where it made them."
     if several and kind == "targets" and found == next(iter(facts[rank].model.values())):

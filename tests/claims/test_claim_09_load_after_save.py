@@ -53,7 +53,7 @@ def test_without_it_the_race_is_told_where_it_went_well(ddp):
 
 @pytest.mark.ddp(world_size=2)
 def test_a_slow_save_without_it_loses_the_race(ddp):
-    """The save is slower than the load, made so: rank 1 finds half a file, and what is told is the race, not the file."""
+    """The save is slower than the load, made so: rank 1 finds half a file, and the race is told, not the file."""
     model = ddp.wrap(s0_basic.build_model(seed=ddp.rank))
     path, read = ddp.tmp_path / "model.pt", ddp.tmp_path / "read"
     half = ddp.tmp_path / "half"

@@ -197,7 +197,7 @@ def failure(message: str, **more: object) -> Failure:
 
 
 def test_the_first_differing_key() -> None:
-    """Of torch's long message, the first key that is missing, the first that is foreign, and the first of another size."""
+    """Of torch's long message, the first key that is missing, that is foreign, and that is of another size."""
     message = (
         'Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "a.weight", "b". \n\t'
         'Unexpected key(s) in state_dict: "z", "y". \n\tsize mismatch for c.bias: copying a param with shape '

@@ -77,6 +77,15 @@ LAYERS = [
     ["ddpcheck.explanations.__main__", "ddpcheck.report.excerpts", "ddpcheck.report.explained"],
     ["ddpcheck.report.document", "ddpcheck.report.items", "ddpcheck.report.session", "ddpcheck.report.standing"],
     ["ddpcheck.report.junit", "ddpcheck.report.terminal"],
+    # Devices that are not there: the rules, where tensors lie, torch's surface, and the context manager.
+    [f"ddpcheck.devices.{name}" for name in ("operators", "patching", "wording")],
+    ["ddpcheck.devices.errors", "ddpcheck.devices.rules"],
+    [f"ddpcheck.devices.{name}" for name in ("dataparallel", "runtime", "storages")],
+    [f"ddpcheck.devices.{name}" for name in ("dispatching", "moving", "surface")],
+    ["ddpcheck.devices.calling"],
+    ["ddpcheck.devices.training"],
+    ["ddpcheck.devices.simulation"],
+    ["ddpcheck.devices"],
     # What a rank records for assertions, in facts that the judges define.
     ["ddpcheck.observe.device_digest"],
     ["ddpcheck.observe.arming", "ddpcheck.observe.digest", "ddpcheck.observe.ordering", "ddpcheck.observe.stepping"],
@@ -100,7 +109,8 @@ LAYERS = [
     ["ddpcheck.observe.synchronising", "ddpcheck.observe.wrappers"],
     ["ddpcheck.observe.optimizers"],
     ["ddpcheck.observe.forwards"],
-    ["ddpcheck.observe.holdings", "ddpcheck.observe.randomness", "ddpcheck.observe.section"],
+    ["ddpcheck.observe.randomness", "ddpcheck.observe.section"],
+    ["ddpcheck.observe.holdings"],
     # A script in torchrun's hands.
     ["ddpcheck.run.folder", "ddpcheck.run.options"],
     ["ddpcheck.run.agent", "ddpcheck.run.mirror"],
@@ -129,7 +139,8 @@ LAYERS = [
     ["ddpcheck.ranks.fresh", "ddpcheck.ranks.launcher", "ddpcheck.ranks.zygote"],
     # The machine and its stack, examined.
     ["ddpcheck.doctor.advice", "ddpcheck.doctor.bodies", "ddpcheck.doctor.facts", "ddpcheck.doctor.relay"],
-    [f"ddpcheck.doctor.{name}" for name in ("machine", "report", "stuck", "torch_build")],
+    [f"ddpcheck.doctor.{name}" for name in ("children", "machine", "report")],
+    ["ddpcheck.doctor.torch_build"],
     ["ddpcheck.doctor.selftest"],
     ["ddpcheck.doctor.command"],
     ["ddpcheck.cli"],

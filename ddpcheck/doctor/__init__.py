@@ -1,0 +1,1 @@
+"""``ddpcheck doctor``: what this machine can test, and whether the stack works here."""

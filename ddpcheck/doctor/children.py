@@ -1,0 +1,127 @@
+"""Child processes: none is lost to an interrupt, and one that does not end says where it is stuck."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ddpcheck.ranks.processes import RUN_VARIABLE
+
+PATIENCE = 1.0
+"""Seconds for the stacks to be written."""
+
+MOST_LINES = 12
+
+_CALL = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+_MACHINERY = re.compile(r"^<|/_pytest/|/pluggy/")
+
+
+def stacks_of(process: subprocess.Popen[bytes], log: Path) -> str:
+    """The innermost calls of a pytest session, or rather of the processes below it; all of them are ended by it.
+
+    pytest has Python's faulthandler write the stack of a process that aborts:
+    the session's to ``log``, that of the process which ranks come from to a
+    log in its runtime folder. The session stands still meanwhile: it would
+    clear up what its children have written.
+    """
+    found = []
+    with contextlib.suppress(psutil.Error, ProcessLookupError):
+        below = psutil.Process(process.pid).children(recursive=True)
+        os.kill(process.pid, signal.SIGSTOP)
+        folders = {folder for child in below if (folder := _runtime_folder(child))}
+        for child in below:
+            with contextlib.suppress(psutil.Error):
+                child.send_signal(signal.SIGABRT)
+        psutil.wait_procs(below, timeout=PATIENCE)
+        for folder in sorted(folders):
+            found += [_innermost(one.read_text(errors="replace")) for one in Path(folder).glob("*.log")]
+            shutil.rmtree(folder, ignore_errors=True)
+        process.send_signal(signal.SIGABRT)
+        os.kill(process.pid, signal.SIGCONT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+    if not any(found):  # it had nothing below it yet
+        found = [_innermost(log.read_text(errors="replace"))]
+    return "\n".join(filter(None, found))
+
+
+@contextlib.contextmanager
+def running(arguments: list[str], **popen: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process for this block; whatever ends the block, an interrupt at any moment too, nothing of it is left."""
+    with _Held() as interrupts:
+        # A session of its own: Ctrl-C is for the command, which ends this.
+        process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, start_new_session=True, **popen)
+        try:
+            interrupts.let_go()
+            yield process
+        finally:
+            _end(process)
+
+
+class _Held:
+    """Keeps SIGINT back, from the beginning of the block until it is let go."""
+
+    def __enter__(self) -> _Held:
+        self._came, self._previous = False, None
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number: int, frame: Any) -> None:
+        self._came = True
+
+    def let_go(self) -> None:
+        previous, self._previous = self._previous, None
+        if previous is not None:
+            signal.signal(signal.SIGINT, previous)
+            if self._came and callable(previous):
+                previous(signal.SIGINT, None)
+
+    def __exit__(self, *_: object) -> None:
+        if self._previous is not None:
+            signal.signal(signal.SIGINT, self._previous)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill it and all that is below it, which would end by itself, but only once it has imported torch."""
+    below: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        below = psutil.Process(process.pid).children(recursive=True)
+    folders = {folder for child in below if (folder := _runtime_folder(child))}
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    process.wait()
+    for child in below:
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    psutil.wait_procs(below, timeout=PATIENCE)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _runtime_folder(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return process.environ().get(RUN_VARIABLE, "")
+    return ""
+
+
+def _innermost(log: str) -> str:
+    """The last calls of the last stack in a log, without those of pytest and of the import machinery."""
+    _, head, stack = log.rpartition("(most recent call first):\n")
+    if not head:
+        return ""
+    calls = [f"{file}:{line} in {function}" for file, line, function in _CALL.findall(stack)]
+    return "\n".join([call for call in calls if not _MACHINERY.search(call)][:MOST_LINES])

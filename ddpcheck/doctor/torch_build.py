@@ -1,0 +1,142 @@
+"""What torch says of itself and of the GPUs; asked in an interpreter of its own, which may crash or hang over it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ddpcheck.doctor.children import running
+from ddpcheck.doctor.facts import BACKENDS, Gpu, Torch, Unknown, asked
+from ddpcheck.gpus.machine import nccl_version
+
+_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ddpcheck.doctor.torch_build import tell; tell()"
+_LAST_LINES = 3
+
+
+@contextlib.contextmanager
+def asked_aside() -> Iterator[Callable[[float], Torch]]:
+    """Begin to ask, in a process for this block; yields what waits for the answer until a time of the monotonic clock.
+
+    All is unknown where there is no answer by then.
+    """
+    arguments = [sys.executable, "-c", _CODE, json.dumps(sys.path)]
+    with running(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        yield lambda until: _answer(process, until)
+
+
+def _answer(process: subprocess.Popen[bytes], until: float) -> Torch:
+    try:
+        out, err = process.communicate(timeout=max(0.1, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return unknown("torch did not answer in time")
+    try:
+        return msgspec.json.decode(out.strip().rpartition(b"\n")[2], type=Torch)
+    except msgspec.DecodeError:
+        last = " / ".join(err.decode(errors="replace").strip().splitlines()[-_LAST_LINES:])
+        return unknown(f"python left with code {process.returncode}: {last}".rstrip(": "))
+
+
+def unknown(why: str) -> Torch:
+    """Nothing is known, for one reason."""
+    one = Unknown(why=why)
+    return Torch(version=one, build=one, backends=one, nccl=one, gpus=one, driver=one)
+
+
+def tell() -> None:
+    """Print the facts, as the last line."""
+    sys.stdout.write("\n" + msgspec.json.encode(examine()).decode() + "\n")
+
+
+def examine() -> Torch:
+    """Ask torch in this process; it may initialise CUDA."""
+    return Torch(
+        version=asked(_version),
+        build=asked(_build),
+        backends=asked(_backends),
+        nccl=asked(_nccl),
+        gpus=(gpus := asked(_gpus)),
+        trouble="" if gpus else _trouble(),
+        driver=asked(_driver),
+    )
+
+
+def _version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+def _build() -> str:
+    import torch
+
+    for name, version in (("CUDA", torch.version.cuda), ("ROCm", getattr(torch.version, "hip", None))):
+        if version:
+            return f"{name} {version}"
+    return "CPU only"
+
+
+def _backends() -> tuple[str, ...]:
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        raise RuntimeError("this build of torch has no torch.distributed")
+    has: Any = {name: getattr(dist, f"is_{name}_available", lambda: False) for name in BACKENDS}
+    return tuple(name for name, available in has.items() if available())
+
+
+def _nccl() -> tuple[int, ...] | None:
+    import torch.distributed as dist
+
+    if not dist.is_nccl_available():
+        return None
+    version = nccl_version()
+    if not version:
+        raise RuntimeError("the library that is loaded does not tell its version")
+    return version
+
+
+def _gpus() -> tuple[Gpu, ...]:
+    import torch
+
+    found = []
+    for index in range(torch.cuda.device_count()):
+        known: Any = torch.cuda.get_device_properties(index)
+        uuid = str(getattr(known, "uuid", ""))
+        found.append(Gpu(name=known.name, memory=int(known.total_memory), uuid=uuid))
+    return tuple(found)
+
+
+def _trouble() -> str:
+    import torch
+
+    if torch.version.cuda is None:
+        return ""
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except Exception as error:
+        return " ".join(str(error).split()).partition(". ")[0].rstrip(".")
+    return ""
+
+
+def _driver() -> str | None:
+    """As the kernel's module says, or else nvidia-smi."""
+    module = Path("/proc/driver/nvidia/version")
+    if module.exists():
+        found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", module.read_text())
+        if found:
+            return found[1]
+    try:
+        asked_for = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        out = subprocess.run(asked_for, capture_output=True, text=True, timeout=10, check=True).stdout
+    except FileNotFoundError:
+        return None
+    return out.split("\n")[0].strip() or None

@@ -1,0 +1,132 @@
+"""The doctor's questions to the machine and to torch, where the answers are not to be had."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import psutil
+import pytest
+
+from ddpcheck.doctor import machine, selftest, torch_build
+from ddpcheck.doctor.advice import advice_for
+from ddpcheck.doctor.facts import Limit, Unknown, asked
+
+
+def test_this_machine_answers():
+    """Here every question has an answer that can be."""
+    seen = machine.examine()
+    unknown = [name for name in seen.__struct_fields__ if isinstance(getattr(seen, name), Unknown)]
+    assert unknown == []
+    for limit in (seen.cores, seen.memory, seen.shared_memory, seen.files):
+        assert isinstance(limit, Limit)
+        assert 0 < limit.free <= limit.total
+    assert seen.packages["pytest"] == pytest.__version__
+
+
+def test_a_question_that_fails_is_told_in_one_line():
+    """Whatever is raised becomes a reason."""
+    assert asked(lambda: 1) == 1
+    assert asked(lambda: 1 / 0) == Unknown(why="ZeroDivisionError: division by zero")
+
+    def silent() -> None:
+        raise OSError
+
+    def long() -> None:
+        raise RuntimeError("\nfirst\nsecond")
+
+    assert asked(silent) == Unknown(why="OSError")
+    assert asked(long) == Unknown(why="RuntimeError: first")
+
+
+def refuse(*args, **kwargs):
+    raise PermissionError("not allowed here")
+
+
+@pytest.mark.parametrize(("module", "name", "fact"), [
+    (psutil, "virtual_memory", "memory"),
+    (machine.shutil, "disk_usage", "shared_memory"),
+    (machine.resource, "getrlimit", "files"),
+    (psutil, "net_if_addrs", "loopback"),
+    (socket, "create_server", "loopback"),
+    (machine.metadata, "version", "packages"),
+    (machine.os, "cpu_count", "cores"),
+    (machine.platform, "release", "system"),
+])  # fmt: skip
+def test_what_a_sandbox_forbids_is_unknown(monkeypatch, module, name, fact):
+    """The other questions are answered all the same."""
+    monkeypatch.setattr(module, name, refuse)
+    seen = machine.examine()
+    assert getattr(seen, fact) == Unknown(why="PermissionError: not allowed here")
+    assert seen.python.startswith("3.")
+
+
+def test_no_loopback_interface(monkeypatch):
+    """A container without network lacks what ranks meet over."""
+    monkeypatch.setattr(psutil, "net_if_addrs", dict)
+    assert "ranks of one machine meet over it" in machine.examine().loopback.why
+
+
+# --- torch, in an interpreter of its own
+
+
+def broken(tmp_path, monkeypatch, code):
+    """An environment whose torch is this code."""
+    (tmp_path / "torch.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize(("code", "why"), [
+    ("raise ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
+    ("import os; os.abort()", "python left with code -6"),
+    ("import os; os._exit(3)", "python left with code 3"),
+])  # fmt: skip
+def test_a_torch_that_does_not_come_up(tmp_path, monkeypatch, code, why):
+    """It is told, by whatever way it goes."""
+    broken(tmp_path, monkeypatch, code)
+    with torch_build.asked_aside() as answer:
+        found = answer(time.monotonic() + 60)
+    assert why in found.version.why
+    assert isinstance(found.gpus, Unknown)
+
+
+def test_a_torch_that_never_answers(tmp_path, monkeypatch):
+    """It is ended when the time is over; when is made certain by the deadline alone."""
+    broken(tmp_path, monkeypatch, "import threading; threading.Event().wait()")
+    with torch_build.asked_aside() as answer:
+        assert answer(time.monotonic() + 0.2) == torch_build.unknown("torch did not answer in time")
+    assert [p for p in psutil.Process().children() if "torch_build" in " ".join(p.cmdline())] == []
+
+
+def test_a_torch_that_knows_nothing(tmp_path, monkeypatch):
+    """A torch without the names that are asked for leaves each question open, and no traceback."""
+    broken(tmp_path, monkeypatch, "__version__ = '9.9'")
+    with torch_build.asked_aside() as answer:
+        found = answer(time.monotonic() + 60)
+    assert found.version == "9.9"
+    for fact in (found.build, found.backends, found.nccl, found.gpus):
+        assert isinstance(fact, Unknown)
+
+
+def test_a_self_test_with_a_torch_that_does_not_come_up(tmp_path, monkeypatch):
+    """The process that ranks come from says why, the self-test fails with it, and nothing hangs."""
+    broken(tmp_path, monkeypatch, "raise ImportError('libcudart.so.13: cannot open shared object file')")
+    stack = selftest.Session(selftest.BODIES, time.monotonic() + 60, lambda at, ended: None).run()
+    assert not stack.healthy
+    assert stack.tests[0].outcome == "failed"
+    assert "libcudart.so.13" in stack.tests[0].text
+    assert isinstance(stack.ranks_start, Unknown)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("ModuleNotFoundError: No module named 'torch'", "Install torch"),
+    ("0.weight differs from that of one process on the whole batch", "reinstall torch"),
+    ("rank 1 was killed by SIGKILL", "want of memory"),
+    ("OSError: [Errno 24] Too many open files", "ulimit -n"),
+    ("CUDA driver version is insufficient for CUDA runtime version", "driver"),
+    ("the self-test did not end within 120 s", "--timeout"),
+    ("something else", "--json"),
+])  # fmt: skip
+def test_the_advice(text, words):
+    """What failed decides what to do."""
+    assert words in advice_for(text)
