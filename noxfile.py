@@ -106,6 +106,13 @@ def soak(session: nox.Session) -> None:
     session.run("python", "tests/soak/interrupt.py")
 
 
+@nox.session(python="3.11")
+def placement(session: nox.Session) -> None:
+    """Ten thousand random programs on simulated devices, each against the table of real rules."""
+    session.install("-e", ".[dev]")
+    session.run("python", "-m", "tests.devices.soak_placement", *session.posargs)
+
+
 @nox.session(venv_backend="none")
 def gpu(session: nox.Session) -> None:
     """The tests that need a GPU, in the environment that is there; what they print is kept under docs/gpu."""

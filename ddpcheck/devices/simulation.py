@@ -1,0 +1,114 @@
+"""CPU tensors that behave as if they were on GPUs: the context manager."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ContextDecorator, ExitStack
+from typing import Any
+
+from ddpcheck.devices.calling import Calling
+from ddpcheck.devices.dataparallel import patch_data_parallel
+from ddpcheck.devices.dispatching import Dispatching
+from ddpcheck.devices.patching import Patches
+from ddpcheck.devices.runtime import Runtime, patch_accelerator, patch_cuda, patch_made_in_c
+from ddpcheck.devices.storages import Storages
+from ddpcheck.devices.surface import patch_storages, patch_tensors
+from ddpcheck.devices.training import (
+    patch_autocast,
+    patch_ddp,
+    patch_engine,
+    patch_loaders,
+    patch_modules,
+    patch_optimizers,
+)
+
+_active: list[simulated_devices] = []
+
+
+class simulated_devices(ContextDecorator):
+    """Let tensors lie on ``cuda:0`` to ``cuda:n-1``, none of which has to exist: their values stay on the CPU.
+
+    Inside, a tensor that is made on or moved to ``cuda:i`` says that it is there, and an
+    operation on tensors that real GPUs would refuse raises torch's own error. Results equal
+    the CPU's to the bit. It is a context manager and a decorator::
+
+        with ddpcheck.simulated_devices(2):
+            layer = torch.nn.Linear(10, 1).to("cuda:1")
+            layer(torch.randn(4, 10))  # RuntimeError: Expected all tensors to be on the same device …
+
+    ``n`` is the number of devices, 1 or more. Streams, events, memory figures, graphs, kernels,
+    autocast's arithmetic and generators of a GPU's own are not simulated: to use one raises
+    NotSimulated. All devices draw random numbers from the CPU's generator. The simulation is that
+    of the thread that enters it. Tensors made inside are ordinary CPU tensors afterwards.
+
+    Raises ValueError where ``n`` is less than 1, TypeError where it is no number, and RuntimeError
+    where a simulation is on already.
+    """
+
+    def __init__(self, n: int) -> None:
+        if isinstance(n, bool) or not isinstance(n, int):
+            raise TypeError(f"simulated_devices() takes a number of devices, 1 or more, not {n!r}")
+        if n < 1:
+            raise ValueError(f"simulated_devices() takes a number of devices, 1 or more, not {n}")
+        self._count = n
+        self._patches = Patches()
+        self._modes = ExitStack()
+
+    def _recreate_cm(self) -> simulated_devices:
+        return simulated_devices(self._count)
+
+    def __enter__(self) -> simulated_devices:
+        if _active:
+            raise RuntimeError(
+                f"simulated_devices({self._count}) was entered inside of simulated_devices({_active[0]._count}): "
+                "leave the first before the second begins, or ask for enough devices at once"
+            )
+        storages, runtime = Storages(), Runtime(self._count)
+        dispatching = Dispatching(storages, runtime.resolve)
+        calling = Calling(dispatching)
+        _active.append(self)
+        try:
+            patch_engine(self._patches, dispatching, calling)
+            patch_ddp(self._patches, dispatching)
+            patch_optimizers(self._patches, storages)
+            patch_autocast(self._patches)
+            patch_modules(self._patches)
+            patch_data_parallel(self._patches)
+            patch_cuda(self._patches, runtime)
+            patch_accelerator(self._patches, runtime)
+            patch_made_in_c(self._patches)
+            patch_loaders(self._patches)
+            patch_storages(self._patches, storages, runtime.resolve)
+            patch_tensors(self._patches, storages)
+            self._modes.enter_context(_environment("PYTORCH_DDP_USE_SIDE_STREAM", "0"))
+            self._modes.enter_context(dispatching)
+            self._modes.enter_context(calling)
+        except BaseException:
+            self._leave()
+            raise
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        self._modes.close()
+        self._patches.undo()
+        _active.clear()
+
+
+class _environment:
+    """One variable of the environment, for a while."""
+
+    def __init__(self, name: str, value: str) -> None:
+        self._name, self._value = name, value
+
+    def __enter__(self) -> None:
+        self._before = os.environ.get(self._name)
+        os.environ[self._name] = self._value
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._before is None:
+            os.environ.pop(self._name, None)
+        else:
+            os.environ[self._name] = self._before

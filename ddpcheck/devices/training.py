@@ -1,0 +1,132 @@
+"""torch's training machinery on simulated devices: autograd's engine, DDP's reducer, optimizers, DataParallel."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ddpcheck.devices.calling import Calling
+from ddpcheck.devices.dispatching import Dispatching
+from ddpcheck.devices.errors import NotSimulated
+from ddpcheck.devices.patching import Patches
+from ddpcheck.devices.storages import Shared, Storages, floating
+
+dist: Any = torch.distributed
+_function_modes: Any = torch.overrides._get_current_function_mode_stack
+
+
+def patch_engine(patches: Patches, dispatching: Dispatching, calling: Calling) -> None:
+    """Hooks and functions of users see devices in a backward too; what the engine makes for itself lies anywhere."""
+
+    def wrapped(run: Callable[..., Any]) -> Callable[..., Any]:
+        def run_backward(*args: Any, **kwargs: Any) -> Any:
+            with dispatching.torch_makes(floating):
+                # backward() of a tensor is itself a call that a function mode sees, and hides the mode meanwhile.
+                if calling in _function_modes():
+                    return run(*args, **kwargs)
+                with calling:
+                    return run(*args, **kwargs)
+
+        return run_backward
+
+    for owner in (torch.autograd, torch.autograd.graph):
+        run = getattr(owner, "_engine_run_backward", None)
+        if run is not None:
+            patches.set(owner, "_engine_run_backward", wrapped(run))
+
+
+def patch_ddp(patches: Patches, dispatching: Dispatching) -> None:
+    """DDP's C++ flattens what lies on several devices, since it finds all on the CPU: it misplaces nothing by that."""
+    storages = dispatching.storages
+    if not dist.is_available():
+        return
+    broadcast = dist._broadcast_coalesced
+
+    def broadcast_coalesced(*args: Any, **kwargs: Any) -> Any:
+        with dispatching.unchecked(), dispatching.torch_makes(floating):
+            return broadcast(*args, **kwargs)
+
+    class Reducer(dist.Reducer):  # type: ignore[misc]
+        """A reducer whose buckets lie where its parameters do."""
+
+        def __init__(self, params: Sequence[Tensor], *args: Any, **kwargs: Any) -> None:
+            devices = {storages.device_of(parameter) for parameter in params}
+            only = next(iter(devices)) if len(devices) == 1 else None
+            self._bucket = Shared if only is None else lambda: only
+            with dispatching.unchecked(), dispatching.torch_makes(self._bucket):
+                super().__init__(params, *args, **kwargs)
+
+        def _rebuild_buckets(self) -> Any:
+            with dispatching.unchecked(), dispatching.torch_makes(self._bucket):
+                return super()._rebuild_buckets()
+
+    patches.set(dist, "_broadcast_coalesced", broadcast_coalesced)
+    patches.set(dist, "Reducer", Reducer)
+
+
+def patch_optimizers(patches: Patches, storages: Storages) -> None:
+    """Lists of tensors are grouped by their simulated device, which torch's C++ cannot see."""
+
+    def group(lists: Sequence[Sequence[Tensor | None]], with_indices: bool = False) -> Any:
+        groups: dict[Any, tuple[list[list[Tensor | None]], list[int]]] = {}
+        for position, first in enumerate(lists[0]):
+            if first is None:
+                raise RuntimeError("the first list of tensors to be grouped has an empty place")
+            key = (storages.device_of(first), first.dtype)
+            columns, indices = groups.setdefault(key, ([[] for _ in lists], []))
+            for column, values in zip(columns, lists, strict=True):
+                if values:
+                    column.append(values[position])
+            if with_indices:
+                indices.append(position)
+        return groups
+
+    patches.set_if_there(torch._C, "_group_tensors_by_device_and_dtype", group)
+    for name in ("_accelerator_graph_capture_health_check", "_cuda_graph_capture_health_check"):
+        # They ask the current stream, which there is none of.
+        patches.set_if_there(torch.optim.Optimizer, name, lambda optimizer: None)
+
+
+def patch_autocast(patches: Patches) -> None:
+    """Autocast for CUDA chooses another arithmetic by the kernel's device, which here is the CPU."""
+    original = torch.autocast.__init__
+
+    def __init__(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        enabled = kwargs.get("enabled", args[1] if len(args) > 1 else True)
+        if device_type == "cuda" and enabled:
+            raise NotSimulated(
+                'torch.autocast("cuda")', 'Use torch.autocast("cpu") on CPU tensors, or run this on a GPU.'
+            )
+        original(self, device_type, *args, **kwargs)
+
+    patches.set(torch.autocast, "__init__", __init__)
+
+
+def patch_modules(patches: Patches) -> None:
+    """A number names a device in ``Module.to`` also where torch has no GPU to think of."""
+    parse = torch._C._nn._parse_to
+
+    def parse_to(*args: Any, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], int) and not isinstance(args[0], bool):
+            args = (torch.device("cuda", args[0]), *args[1:])
+        if isinstance(kwargs.get("device"), int):
+            kwargs["device"] = torch.device("cuda", kwargs["device"])
+        return parse(*args, **kwargs)
+
+    patches.set(torch._C._nn, "_parse_to", parse_to)
+
+
+def patch_loaders(patches: Patches) -> None:
+    """A loader with workers pins memory in a thread of its own, where nothing is simulated: batches pass through."""
+    home = import_module("torch.utils.data._utils.pin_memory")
+    pin, owner = home.pin_memory, threading.get_ident()
+
+    def pin_memory(data: Any, *args: Any, **kwargs: Any) -> Any:
+        return pin(data, *args, **kwargs) if threading.get_ident() == owner else data
+
+    patches.set(home, "pin_memory", pin_memory)
