@@ -8,6 +8,8 @@ import pytest
 
 from tests.inner import InnerProject
 
+pytest_plugins = ["tests.claims.plugin"]
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> InnerProject:

@@ -124,6 +124,12 @@ class Supervisor:
                 waited = now - pulse.since
                 if last.n <= pulse.n and waited > self.options.stall_timeout:
                     return f"rank {rank.rank} had waited for {waited:.0f} seconds (--stall-timeout)"
+        for process in self.folder.processes.values():
+            joining, joined = process.last(ev.Joining), process.last(ev.Joined)
+            if joining is None or (joined is not None and joined.n > joining.n) or process.of(ev.Ended):
+                continue
+            if (waited := now - joining.at) > self.options.stall_timeout:
+                return f"a process had waited for {waited:.0f} seconds in init_process_group (--stall-timeout)"
         return ""
 
     # --- ending it
@@ -133,6 +139,9 @@ class Supervisor:
         family = _family_of(pid)
         self._family = tuple(family)
         ranks = [p for p in family if p.pid != pid]
+        if not ranks:  # a script that was run as it is, and hangs before it has started any
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
         for process in ranks:
             with contextlib.suppress(psutil.Error):
                 process.send_signal(signal.SIGTERM)

@@ -13,6 +13,7 @@ import os
 import runpy
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -24,10 +25,10 @@ from ddpcheck.ranks.preload import import_torch
 
 import_torch()
 
+import msgspec  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
 
-from ddpcheck.checks.grouping import grouped  # noqa: E402
 from ddpcheck.checks.judging import judge_world  # noqa: E402
 from ddpcheck.checks.waiting import certain  # noqa: E402
 from ddpcheck.checks.world import Judged, Process, World  # noqa: E402
@@ -35,6 +36,7 @@ from ddpcheck.checks.worlds import worlds  # noqa: E402
 from ddpcheck.evidence import Began, ChildEnded, Defect  # noqa: E402
 from ddpcheck.observe import endings, recorder, watching  # noqa: E402
 from ddpcheck.run.folder import Folder  # noqa: E402
+from ddpcheck.verdict import RankResult, Verdict, conclude  # noqa: E402
 
 PATIENCE = 30.0
 AFTER_FAILURE = 1.5
@@ -52,6 +54,8 @@ class Ran:
     seconds: float = 0.0
     worlds: list[World] = field(default_factory=list)
     judged: list[dict[str, Judged]] = field(default_factory=list)
+    verdict: Verdict | None = None
+    """What the command would say of it all."""
     output: str = ""
 
     @property
@@ -120,13 +124,27 @@ def _run(base: Path, script: Path, args: list[str], ranks: int, env: dict[str, s
     told.add([_began()])
     ran.worlds = worlds([told, *folder.processes.values()])
     ran.judged = [judge_world(world) for world in ran.worlds]
+    ran.verdict = _concluded(ran, list(folder.processes.values()), children)
     ran.output = "".join(p.read_text(errors="replace") for p in sorted(base.glob("output*")))
     return ran
 
 
-def _began() -> Began:
-    import socket
+def _concluded(ran: Ran, processes: list[Process], children: dict[int, int]) -> Verdict:
+    ranks = [
+        RankResult(rank=rank, exit_code=max(ran.exits[rank], 0), host=socket.gethostname(), pid=pid)
+        for pid, rank in children.items()
+    ]
+    return conclude(
+        ran.judged,
+        worlds=ran.worlds,
+        processes=processes,
+        ranks=() if ran.worlds else ranks,
+        failed=any(ran.exits.values()),
+        hung=ran.hung,
+    )
 
+
+def _began() -> Began:
     return Began(
         n=0, at=0.0, pid=os.getpid(), parent=0, host=socket.gethostname(), node=0, argv=[], folder="", wall=0.0
     )
@@ -229,8 +247,11 @@ def told(ran: Ran) -> dict[str, object]:
     """What came of a run, as plain data."""
     return {
         "exits": ran.exits,
-        "findings": [(f.check, f.severity, f.message) for f in grouped(ran.findings)],
+        "findings": [msgspec.to_builtins(f) for f in ran.verdict.findings],
         "exercised": {check: one.exercised for world in ran.judged for check, one in world.items()},
+        "certain": ran.certain,
+        "output": ran.output,
+        "defects": ran.defects,
     }
 
 

@@ -21,6 +21,7 @@ EXPECTED = [
     ("s4_pitfalls", [], []),
     ("s4_pitfalls", ["--no-sampler"], ["shard-partition"]),
     ("s4_pitfalls", ["--all-save"], ["checkpoint-single-writer"]),
+    ("s4_pitfalls", ["--move-apart"], []),
     ("s4_pitfalls", ["--wrap-first"], []),
 ]
 
@@ -30,7 +31,7 @@ def test_a_program(name, arguments, expected, ask):
     """Its ranks end well, and the errors are the ones that it plants."""
     said = json.loads(ask(ROOT / "fixtures" / f"{name}.py", *arguments))
     assert said["exits"] == {"0": 0, "1": 0}
-    assert [check for check, severity, _ in said["findings"] if severity == "error"] == expected
+    assert [f["check"] for f in said["findings"] if f["severity"] == "error"] == expected
     assert said["exercised"]["gradient-sync"]
 
 

@@ -1,0 +1,138 @@
+"""What a session has shown of the documents' claims, and docs/claims.md.
+
+    python tests/claims/table.py > docs/claims.md
+
+A claim counts as verified, or refuted, only where all of its tests have
+passed. Which tests there are is read from the files, not from the session, so
+that one that was left out is missed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # for a run as a script
+
+from tests.claims.claims import CLAIMS, DOCUMENTS, Claim
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+@dataclass
+class ClaimTests:
+    """The tests of one claim: those that there are, and what became of them in a session."""
+
+    there: set[str] = field(default_factory=set)
+    """``file::function``."""
+    results: dict[str, set[str]] = field(default_factory=dict)
+    """By ``file::function``: passed, failed, skipped; several, where one function makes several tests."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why tests were skipped, and how many."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One claim's line of the table."""
+
+    claim: Claim
+    outcome: str
+    """As the claim says, or: skipped, FAILED, partly run, not run, NO TEST."""
+    why: str = ""
+
+
+def written_tests(folder: Path = HERE) -> dict[int, ClaimTests]:
+    """The test functions of each claim, as they stand in the files of a folder."""
+    found: dict[int, ClaimTests] = {}
+    for path in sorted(folder.glob("test_claim_*.py")):
+        number = claim_of(path.name)
+        if number is not None:
+            tests = found.setdefault(number, ClaimTests())
+            tests.there.update(f"{path.name}::{name}" for name in _functions(path))
+    return found
+
+
+def claim_of(file: str) -> int | None:
+    """The number of the claim that a file of tests is about; None for other files."""
+    match = re.match(r"test_claim_(\d\d)_\w+\.py$", file)
+    return int(match[1]) if match else None
+
+
+def _functions(path: Path) -> Iterable[str]:
+    for node in ast.parse(path.read_text()).body:
+        inside = node.body if isinstance(node, ast.ClassDef) and node.name.startswith("Test") else [node]
+        for one in inside:
+            if isinstance(one, ast.FunctionDef) and one.name.startswith("test"):
+                yield one.name
+
+
+def lines(tests: Mapping[int, ClaimTests], claims: Iterable[Claim] = CLAIMS) -> list[Line]:
+    """The table: a line for each claim."""
+    return [_line(claim, tests.get(claim.number, ClaimTests())) for claim in claims]
+
+
+def _line(claim: Claim, tests: ClaimTests) -> Line:
+    results = set().union(*tests.results.values())
+    if "failed" in results:
+        failed = sorted(name.split("::")[-1] for name, found in tests.results.items() if "failed" in found)
+        return Line(claim, "FAILED", ", ".join(failed))
+    if not tests.there:
+        return Line(claim, "NO TEST")
+    if not results:
+        return Line(claim, "not run")
+    skipped = "; ".join(f"{_count(number)} skipped: {reason}" for reason, number in tests.reasons.items())
+    if "passed" not in results:
+        return Line(claim, "skipped", skipped)
+    left = tests.there - set(tests.results)
+    if left:
+        return Line(claim, "partly run", f"{len(tests.there) - len(left)} of its {len(tests.there)} test functions")
+    return Line(claim, claim.outcome, skipped)
+
+
+def _count(number: int) -> str:
+    return f"{number} test" if number == 1 else f"{number} tests"
+
+
+# --- docs/claims.md
+
+
+def as_markdown(tests: Mapping[int, ClaimTests], claims: Iterable[Claim] = CLAIMS) -> str:
+    """docs/claims.md."""
+    rows = [
+        f"| {claim.number} | {' '.join(claim.documents)} | {claim.claim} | {claim.outcome} | {claim.shows} | "
+        f"{', '.join(_files(tests.get(claim.number, ClaimTests())))} |"
+        for claim in claims
+    ]
+    return "\n".join(
+        [
+            "# The documents' claims",
+            "",
+            "What people are taught about DDP, each claim tested in real ranks, with the fault that would break it.",
+            "`pytest tests/claims` runs them all, and ends with this table as that session has it: a claim is only",
+            "called verified, or refuted, if all of its tests passed.",
+            "",
+            *[f"- **{name}**: {title}" for name, title in DOCUMENTS.items()],
+            "",
+            "Their programs are in fixtures/, and run by themselves. `python tests/claims/table.py` prints this page,",
+            "tests/claims/test_table.py holds it.",
+            "",
+            "| # | document | claim | outcome | the tests show | in tests/claims |",
+            "|---" * 6 + "|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _files(tests: ClaimTests) -> list[str]:
+    return sorted({name.partition("::")[0] for name in tests.there})
+
+
+if __name__ == "__main__":
+    sys.stdout.write(as_markdown(written_tests()))

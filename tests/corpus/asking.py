@@ -1,0 +1,38 @@
+"""One process for many programs, which forks their ranks from itself, and is asked for one after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@contextmanager
+def asking() -> Iterator[Callable[..., str]]:
+    """A function that sends a request to the process, and returns its answer, a line of JSON: see ``rows.serve``."""
+    process = subprocess.Popen(
+        [sys.executable, HERE / "rows.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=HERE.parents[1],
+        env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def ask(path: Path, *arguments: str, both: bool = False) -> str:
+        process.stdin.write(json.dumps({"path": str(path), "arguments": arguments, "both": both}) + "\n")
+        process.stdin.flush()
+        return process.stdout.readline()
+
+    yield ask
+    process.stdin.close()
+    process.stdout.close()
+    process.wait(timeout=30)
