@@ -19,6 +19,27 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True):
     """A plain, immutable value."""
 
 
+class Gpu(Struct, frozen=True, kw_only=True):
+    """A GPU that tests may be given."""
+
+    token: str
+    """What CUDA_VISIBLE_DEVICES calls it, as the caller sees GPUs: an index, or the UUID of a GPU or a MIG instance."""
+    key: str
+    """What names the hardware, under whatever number somebody sees it."""
+    name: str = ""
+    """The model, as the driver tells it."""
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """What a machine has for tests on GPUs."""
+
+    gpus: tuple[Gpu, ...] = ()
+    nccl: tuple[int, ...] = ()
+    """The version of the NCCL that is loaded, such as (2, 30, 7); empty where it is not known."""
+    trouble: str = ""
+    """Why torch sees no GPU, as a clause, where that is known."""
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What one item asks for: which test, in how many ranks, on what, for how long."""
 
@@ -38,6 +59,24 @@ class Plan(Struct, frozen=True, kw_only=True):
     """pytest's capture method: ``fd``, ``sys``, ``tee-sys`` or ``no``."""
     fresh: bool = False
     """Start interpreters instead of forking."""
+    gpus: tuple[Gpu, ...] = ()
+    """The GPUs that the ranks see, numbered in this order; before they are leased, those that the test may have."""
+    gpus_wanted: int = 0
+    """How many of them to lease."""
+    simulated: bool = False
+    """The GPUs are simulated: nothing is leased, and gloo is in the place of NCCL."""
+    nccl_shares_gpu: bool = False
+    """Several NCCL ranks are on one GPU, which NCCL has to be told."""
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Ranks share GPUs, and are meant to."""
+        return 0 < len(self.gpus) < self.world_size
+
+    def gpu_of(self, rank: int) -> int:
+        """The number of a rank's GPU, its first one where there are several for each."""
+        several = len(self.gpus) // self.world_size
+        return rank * several if several else rank % len(self.gpus)
 
 
 class CallSite(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from ddpcheck import marks
+from ddpcheck.gpus.mark import gpu_mark_of, has_ranks
 from ddpcheck.report.session import SessionReport
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ WORLD_SIZE = "_ddp_world_size"
 _HELP = {
     "ddp_timeout": "seconds that the ranks of a ddp test have, where its mark names none (default: 60)",
     "ddp_require_gpus": "fail, instead of skipping, what needs more GPUs than there are, if there are fewer than N",
+    "ddp_simulate_gpus": "run what needs GPUs on N simulated devices, with gloo in the place of NCCL: a rehearsal",
     "ddp_report": "write what happened in the ranks, and which invariants were exercised, to this JSON file",
 }
 
@@ -34,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ddpcheck", "distributed tests (ddpcheck)")
     group.addoption("--ddp-timeout", type=float, default=None, metavar="SECONDS", help=_HELP["ddp_timeout"])
     group.addoption("--ddp-require-gpus", type=int, default=None, metavar="N", help=_HELP["ddp_require_gpus"])
+    group.addoption("--ddp-simulate-gpus", type=int, default=None, metavar="N", help=_HELP["ddp_simulate_gpus"])
     group.addoption("--ddp-report", default=None, metavar="FILE.json", help=_HELP["ddp_report"])
     for name, text in _HELP.items():
         parser.addini(name, text, default=None)
@@ -45,11 +48,17 @@ def pytest_configure(config: pytest.Config) -> None:
         "ddp(world_size=2, backend='gloo', device='cpu', timeout=60.0): run the test in that many rank processes, "
         "with a process group; a list of world sizes makes an item for each",
     )
-    config.addinivalue_line("markers", "gpu: needs a CUDA device; `pytest -m gpu` runs these alone")
-    for name, kind in (("ddp_timeout", float), ("ddp_require_gpus", int)):
+    config.addinivalue_line(
+        "markers",
+        "gpu(count=None, real=''): needs CUDA devices, so many of them, or one for each rank; `pytest -m gpu` runs "
+        "these alone; real='why' keeps it off simulated ones",
+    )
+    for name, kind in (("ddp_timeout", float), ("ddp_require_gpus", int), ("ddp_simulate_gpus", int)):
         value = setting(config, name, kind)
         if value is not None and not 0 < value < float("inf"):
             raise pytest.UsageError(f"--{name.replace('_', '-')} {value:g}: expected a number above 0")
+    if setting(config, "ddp_simulate_gpus", int) and setting(config, "ddp_require_gpus", int):
+        raise pytest.UsageError("--ddp-require-gpus with --ddp-simulate-gpus: simulated devices are no GPUs")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SessionReport(config), "ddpcheck-report")
 
@@ -69,7 +78,10 @@ def _session(config: pytest.Config) -> Session:
         from ddpcheck.session import Session
 
         config.stash[_SESSION] = Session(
-            config, setting(config, "ddp_timeout", float), setting(config, "ddp_require_gpus", int)
+            config,
+            setting(config, "ddp_timeout", float),
+            setting(config, "ddp_require_gpus", int),
+            setting(config, "ddp_simulate_gpus", int),
         )
     return config.stash[_SESSION]
 
@@ -130,6 +142,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     "@pytest.mark.ddp(world_size=[…]) cannot multiply a method of unittest.TestCase: name one world "
                     "size, or write a plain class."
                 )
+            if item.get_closest_marker("gpu") is not None:
+                gpu_mark_of(item)
         except marks.BadMark as error:
             raise pytest.UsageError(f"{item.nodeid}: {error}") from None
         if mark is not None and mark.device == "cuda" and item.get_closest_marker("gpu") is None:
@@ -143,6 +157,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     for path in dict.fromkeys(item.path for item in session.items if item.get_closest_marker("ddp") is not None):
         _session(config).prepare(path)
+    try:
+        alone = [mark for item in session.items if not has_ranks(item) and (mark := gpu_mark_of(item)) is not None]
+    except marks.BadMark:  # it has been told, and the session ends
+        return
+    if alone:
+        from ddpcheck.gpus.plain import GpusOfThisProcess
+
+        wanted = {mark.number or 1 for mark in alone}
+        config.pluginmanager.register(GpusOfThisProcess(_session(config), wanted), "ddpcheck-gpus")
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:
@@ -163,16 +186,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     world_size = _params(item).get(WORLD_SIZE, mark.world_sizes[0])
     _session(item.config).run_item(item, nextitem, mark, world_size)
     return True
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu") is not None and item.get_closest_marker("ddp") is None:
-        import torch
-
-        if not torch.cuda.is_available():
-            required = setting(item.config, "ddp_require_gpus", int)
-            refuse = pytest.fail if required else pytest.skip
-            refuse("needs a CUDA device, and torch sees none")
 
 
 def setting(config: pytest.Config, name: str, kind: Callable[[str], T]) -> T | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from ddpcheck.gpus.allotment import Allotment, Refusal, allot, only_real
+from ddpcheck.gpus.mark import GpuMark, gpu_mark_of
 from ddpcheck.marks import Mark
-from ddpcheck.model import Leftover, Plan, RunRecord, WarningRecord
+from ddpcheck.model import Gpu, Leftover, Machine, Plan, RunRecord, WarningRecord
 from ddpcheck.outcome import Outcome, decide
 from ddpcheck.portable import options_for_ranks, workerinput_for_ranks
 from ddpcheck.ranks.launcher import InternalError, Launcher
@@ -30,12 +33,15 @@ class DdpcheckWarning(pytest.PytestWarning):
 class Session:
     """Runs the ``ddp`` items of one pytest session."""
 
-    def __init__(self, config: pytest.Config, timeout: float | None, required_gpus: int | None) -> None:
+    def __init__(
+        self, config: pytest.Config, timeout: float | None, required_gpus: int | None, simulated_gpus: int | None
+    ) -> None:
         if sys.platform == "win32":
             raise pytest.UsageError("ddp tests need Linux or macOS: on Windows, run them in WSL")
         self.config = config
         self.timeout = DEFAULT_TIMEOUT if timeout is None else timeout
         self.required_gpus = required_gpus
+        self.simulated_gpus = simulated_gpus
         self.launcher = Launcher(
             options=options_for_ranks(config),
             args=list(config.args),
@@ -45,12 +51,26 @@ class Session:
         )
         self._said: list[str] = []
         self.launcher.on_fresh = self._note_fresh
+        self.launcher.on_wait = self.say
 
     def _note_fresh(self, path: str, reason: str) -> None:
         self._said.append(
             f"the ranks of {os.path.relpath(path, self.config.rootpath)} start as interpreters of their own, each "
             f"importing torch anew (seconds, instead of milliseconds): {reason}"
         )
+
+    def say(self, text: str) -> None:
+        """Tell the person at the terminal, now."""
+        capture = self.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled() if capture is not None else contextlib.nullcontext():
+            sys.stderr.write(f"\nddpcheck: {text}\n")
+            sys.stderr.flush()
+
+    def machine(self) -> Machine:
+        """The GPUs of this session: those that torch sees, or simulated ones."""
+        if self.simulated_gpus is None:
+            return self.launcher.machine()
+        return Machine(gpus=tuple(Gpu(token=str(n), key=f"simulated {n}") for n in range(self.simulated_gpus)))
 
     def start(self) -> None:
         """Start what ranks come from, in the background."""
@@ -82,11 +102,11 @@ class Session:
     def _reports(
         self, item: pytest.Item, mark: Mark, world_size: int
     ) -> tuple[Iterator[pytest.TestReport], str | None]:
-        refusal = self._refusal(item, mark, world_size)
-        if refusal is not None:
-            return iter([refusal, plain_report(item, "teardown")]), None
+        allotted = self._allot(item, mark, world_size)
+        if isinstance(allotted, Refusal):
+            return iter([_refused(item, allotted), plain_report(item, "teardown")]), None
         base = self._folder(item)
-        plan = self._plan(item, mark, world_size, base)
+        plan = self._plan(item, mark, world_size, base, allotted)
         try:
             record = self.launcher.run(plan)
         except InternalError as error:
@@ -103,19 +123,25 @@ class Session:
             reports = (warned if r.when == "teardown" and r.passed else r for r in reports)
         return reports, None
 
-    def _plan(self, item: pytest.Item, mark: Mark, world_size: int, base: Path) -> Plan:
+    def _plan(self, item: pytest.Item, mark: Mark, world_size: int, base: Path, allotted: Allotment) -> Plan:
+        gpus = self.machine().gpus if allotted.gpus else ()
+        simulated = mark.device == "cuda" and self.simulated_gpus is not None
         shared = base / "shared"
         shared.mkdir(mode=0o700)
         return Plan(
             nodeid=item.nodeid,
             path=str(item.path),
             world_size=world_size,
-            backend=mark.backend,
+            backend="gloo" if simulated else mark.backend,
             device=mark.device,
             timeout=self._timeout(mark),
             shared_dir=str(shared),
             own_dirs=str(base),
             capture=self.config.option.capture,
+            gpus=gpus[: allotted.gpus] if simulated else gpus,
+            gpus_wanted=allotted.gpus,
+            simulated=simulated,
+            nccl_shares_gpu=allotted.nccl_shares,
         )
 
     def _timeout(self, mark: Mark) -> float:
@@ -132,22 +158,16 @@ class Session:
         if policy == "none" or (policy == "failed" and outcome.result != "failed"):
             shutil.rmtree(base, ignore_errors=True)
 
-    def _refusal(self, item: pytest.Item, mark: Mark, world_size: int) -> pytest.TestReport | None:
-        """The report of a test that this machine has not the GPUs for; None where it has."""
+    def _allot(self, item: pytest.Item, mark: Mark, world_size: int) -> Allotment | Refusal:
+        """The GPUs that a test gets, or why this machine cannot run it."""
         if mark.device != "cuda":
-            return None
-        gpus = self.launcher.gpus()
-        if gpus >= world_size:
-            return None
-        there = "no GPU" if gpus == 0 else f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
-        reason = (
-            f"@pytest.mark.ddp(world_size={world_size}, device='cuda') needs a GPU for each rank, "
-            f"and torch sees {there}"
-        )
-        if self.required_gpus is not None and gpus < self.required_gpus:
-            return plain_report(item, "setup", "failed", f"{reason}; --ddp-require-gpus {self.required_gpus} was given")
-        path, line, _ = item.location
-        return plain_report(item, "setup", "skipped", (path, (line or 0) + 1, f"Skipped: {reason}"))
+            return Allotment(0)
+        wanted = gpu_mark_of(item) or GpuMark()
+        if wanted.real and self.simulated_gpus is not None:
+            return only_real(wanted)
+        title = f"@pytest.mark.ddp(world_size={world_size}, device='cuda')"
+        backend = "gloo" if self.simulated_gpus is not None else mark.backend
+        return allot(title, world_size, backend, wanted.number, self.machine(), self.required_gpus)
 
     # --- warnings
 
@@ -167,6 +187,14 @@ class Session:
             item.warn(DdpcheckWarning(text))
         for warning in dict.fromkeys(record.warnings):  # several ranks say the same
             _rerecord(item, warning)
+
+
+def _refused(item: pytest.Item, refusal: Refusal) -> pytest.TestReport:
+    """The report of a test that this machine cannot run."""
+    if refusal.fails:
+        return plain_report(item, "setup", "failed", refusal.reason)
+    path, line, _ = item.location
+    return plain_report(item, "setup", "skipped", (path, (line or 0) + 1, f"Skipped: {refusal.reason}"))
 
 
 def _leftover_texts(leftovers: tuple[Leftover, ...]) -> Iterator[str]:

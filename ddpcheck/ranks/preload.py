@@ -40,6 +40,8 @@ _OURS = (
     "ddpcheck.observe.collectives",
     "ddpcheck.observe.stores",
     "ddpcheck.observe.files",
+    "ddpcheck.observe.whereabouts",
+    "ddpcheck.placement",
 )
 
 # Those whose lines stand in the stack of a test's body.

@@ -177,6 +177,9 @@ def _attach(report: pytest.TestReport, record: RunRecord) -> None:
         "backend": record.plan.backend,
         "device": record.plan.device,
         "fresh": record.plan.fresh,
+        "gpus": [gpu.key for gpu in record.plan.gpus],
+        "simulated": record.plan.simulated,
+        "nccl_shares_gpu": record.plan.nccl_shares_gpu,
         "seconds": record.seconds,
         "checks": msgspec.to_builtins(record.checks),
         "ranks": [

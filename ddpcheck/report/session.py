@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,14 @@ class SessionReport:
         return table
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        self._invariants(terminalreporter)
+        notes = gpu_notes(self.tests)
+        if notes:
+            terminalreporter.section("GPUs", sep="-")
+        for note in notes:
+            terminalreporter.write_line(note)
+
+    def _invariants(self, terminalreporter: pytest.TerminalReporter) -> None:
         exercised = {check: row for check, row in self.checks().items() if row["exercised"]}
         if not exercised:
             return
@@ -73,5 +82,25 @@ class SessionReport:
             "schema": 1,
             "tests": self.tests,
             "checks": self.checks(),
+            "notes": gpu_notes(self.tests),
             "versions": installed(),
         }
+
+
+def gpu_notes(tests: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a reader has to know of how the tests on GPUs were run: on simulated ones, or several ranks on one."""
+    simulated = sum(1 for test in tests if test.get("simulated"))
+    sharing = sum(1 for test in tests if test.get("nccl_shares_gpu"))
+    notes = []
+    if simulated:
+        notes.append(
+            f"{count(simulated, 'test')} for GPUs ran on simulated devices, with gloo in the place of NCCL: that shows "
+            "where tensors were, and nothing of NCCL, streams, memory or kernels"
+        )
+    if sharing:
+        from ddpcheck.gpus.allotment import SHARING_VARIABLE  # with it comes what only the runtime needs
+
+        notes.append(
+            f"{count(sharing, 'test')} had several NCCL ranks on one GPU: ddpcheck set {SHARING_VARIABLE}=1 for them"
+        )
+    return notes

@@ -96,7 +96,7 @@ def test_gpu_tests_are_skipped_without_gpus_and_fail_where_gpus_are_required(pro
     )
     skipped = project.run("-m", "gpu")
     assert skipped["test_ranks"].outcome == skipped["test_plain"].outcome == "skipped"
-    assert "needs a GPU for each rank, and torch sees no GPU" in skipped["test_ranks"].text
+    assert "needs 1 GPU, and torch sees no GPU" in skipped["test_ranks"].text
     assert "test_other" not in skipped.tests
     required = project.run("-m", "gpu", "--ddp-require-gpus", "1")
     assert required["test_ranks"].outcome == required["test_plain"].outcome == "error"

@@ -1,0 +1,76 @@
+"""How many GPUs a test gets, and whether its ranks may share them: a plain function of the mark and the machine."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ddpcheck.gpus.mark import GpuMark
+from ddpcheck.model import Machine
+from ddpcheck.wording import count
+
+SHARING_NCCL = (2, 30)
+"""The first NCCL that lets several ranks use one GPU."""
+
+SHARING_TORCH = "2.14"
+"""The first torch that ships it."""
+
+SHARING_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
+
+
+class Allotment(NamedTuple):
+    """What a test gets."""
+
+    gpus: int
+    nccl_shares: bool = False
+    """Several of its NCCL ranks are on one GPU."""
+
+
+class Refusal(NamedTuple):
+    """Why a test cannot run here."""
+
+    reason: str
+    fails: bool = False
+    """The GPUs were promised, so that this is a failure."""
+
+
+def only_real(mark: GpuMark) -> Refusal:
+    """Why a test of this mark does not run on simulated devices."""
+    return Refusal(f"it runs on real GPUs only, and these are simulated: {mark.real}")
+
+
+def allot(
+    title: str, world_size: int, backend: str, wanted: int | None, machine: Machine, required: int | None
+) -> Allotment | Refusal:
+    """The number of GPUs for a test of ``world_size`` ranks.
+
+    ``title`` is the mark as a reader knows it. ``wanted`` is what the mark
+    ``gpu`` names: exactly so many; without it, one for each rank, or as many as
+    there are. ``required`` is the number that the runner promises to have:
+    where there are fewer, what cannot run fails, and so does what would have
+    to share GPUs for want of them.
+    """
+    there = len(machine.gpus)
+    short = required is not None and there < required
+    promised = f"; --ddp-require-gpus {required} was given" if short else ""
+    sees = f"torch sees {count(there, 'GPU') if there else 'no GPU'}{machine.trouble and f' ({machine.trouble})'}"
+    if there < (wanted or 1):
+        return Refusal(f"{title} needs {count(wanted or 1, 'GPU')}, and {sees}{promised}", fails=short)
+    gpus = wanted or min(world_size, there)
+    if gpus >= world_size:
+        return Allotment(gpus)
+    ranks_on = f"{count(world_size, 'rank')} on {count(gpus, 'GPU')}"
+    if wanted is None and short:
+        return Refusal(f"{title} would have to run its {ranks_on}: {sees}{promised}", fails=True)
+    if backend != "nccl":
+        return Allotment(gpus)
+    if machine.nccl < SHARING_NCCL:
+        loaded = f"NCCL {version_text(machine.nccl)}" if machine.nccl else "an NCCL of unknown version"
+        return Refusal(
+            f"{title} would have to run its {ranks_on}, which needs NCCL {version_text(SHARING_NCCL)} or newer "
+            f"(torch {SHARING_TORCH} and newer ship it), and {loaded} is loaded; {sees}"
+        )
+    return Allotment(gpus, nccl_shares=True)
+
+
+def version_text(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

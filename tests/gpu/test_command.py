@@ -1,0 +1,329 @@
+"""Scripts that train on GPUs under ``ddpcheck run``: each fault is told by its check, and its twin holds.
+
+Needs one GPU; under NCCL, version 2.30 or newer or a GPU for each of two ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.gpu.sharing import environment_for
+
+HEAD = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+if "SIMULATED" in os.environ:
+    import ddpcheck
+    devices = ddpcheck.simulated_devices(int(os.environ["SIMULATED"]))
+    devices.__enter__()
+rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+fault = "--fault" in sys.argv
+device = torch.device("cuda", local_rank % torch.cuda.device_count())
+torch.cuda.set_device(device)
+dist.init_process_group(os.environ["BACKEND"])
+torch.manual_seed(1 + rank)
+net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2)).to(device)
+
+def wrap(module=net, **how):
+    return DistributedDataParallel(module, device_ids=[device.index], **how)
+
+def step(model, optimizer, forward=None):
+    optimizer.zero_grad()
+    (forward or model)(torch.randn(4, 8, device=device)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+class Case(NamedTuple):
+    """A script, and the check that tells its fault."""
+
+    check: str
+    body: str
+    real: str = ""
+    """Why simulated devices will not do."""
+
+
+CASES = {
+    "a change after the wrap": Case(
+        "initial-broadcast",
+        """
+        model = wrap()
+        if fault and rank == 1:
+            with torch.no_grad():
+                net[0].weight.add_(1.0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3): step(model, optimizer)
+        """,
+    ),
+    "a forward that bypasses the wrapper": Case(
+        "reducer-coverage",
+        """
+        model = wrap()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3): step(model, optimizer, net if fault else model)
+        """,
+    ),
+    "gradients that one rank clips": Case(
+        "gradient-sync",
+        """
+        model = wrap()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(4, 8, device=device)).square().mean().backward()
+            if rank == 0 or not fault:
+                nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+            optimizer.step()
+        """,
+    ),
+    "parameters that one rank edits": Case(
+        "parameter-sync",
+        """
+        model = wrap()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for n in range(4):
+            step(model, optimizer)
+            if fault and rank == 1 and n == 1:
+                with torch.no_grad():
+                    net[3].bias.add_(1.0)
+        """,
+    ),
+    "statistics that are not broadcast": Case(
+        "buffer-sync",
+        """
+        model = wrap(broadcast_buffers=not fault)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3): step(model, optimizer)
+        model.eval()
+        with torch.no_grad():
+            total = model(torch.randn(4, 8, device=device)).sum()
+        dist.all_reduce(total)
+        """,
+    ),
+    "a rate that follows the local loss": Case(
+        "optimizer-sync",
+        """
+        model = wrap()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for n in range(4):
+            step(model, optimizer)
+            if fault and rank == 1:
+                optimizer.param_groups[0]["lr"] *= 0.5
+        """,
+    ),
+    "a scaler that differs": Case(
+        "optimizer-sync",
+        """
+        model = wrap()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        scaler = torch.amp.GradScaler("cuda", init_scale=256.0 if fault and rank == 1 else 512.0)
+        for n in range(3):
+            optimizer.zero_grad()
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = model(torch.randn(4, 8, device=device)).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        """,
+        real="the arithmetic of autocast, and a scaler's kernels",
+    ),
+    "a rank a step short": Case(
+        "collective-order",
+        """
+        model = wrap()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for n in range(4 if fault and rank == 1 else 5):
+            step(model, optimizer)  # STUCK
+        torch.cuda.synchronize()
+        """,
+    ),
+    "an error on one rank": Case(
+        "rank-failure",
+        """
+        model = wrap()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for n in range(3):
+            step(model, optimizer)
+            if fault and rank == 1 and n == 1:
+                raise ValueError("a sample that cannot be read")
+        """,
+    ),
+    "an error of a kernel": Case(
+        "rank-failure",
+        """
+        model = wrap()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for n in range(3):
+            step(model, optimizer)
+            labels = torch.tensor([99 if fault and rank == 1 and n == 1 else 1] * 4, device=device)
+            torch.zeros(4, device=device)[labels]
+            torch.cuda.synchronize()
+        """,
+        real="the error of a kernel, which is told later",
+    ),
+    "a rank out of memory": Case(
+        "rank-failure",
+        """
+        model = wrap()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        if fault and rank == 1:
+            torch.empty(1 << 50, dtype=torch.uint8, device=device)
+        step(model, optimizer)
+        """,
+        real="the memory of a GPU",
+    ),
+    "every rank takes the whole dataset": Case(
+        "shard-partition",
+        """
+        from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+        model = wrap()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        dataset = TensorDataset(torch.arange(256.0).reshape(32, 8) / 256)
+        sampler = None if fault else DistributedSampler(dataset)
+        loader = DataLoader(dataset, batch_size=4, sampler=sampler, shuffle=fault or None)
+        for epoch in range(2):
+            if sampler is not None: sampler.set_epoch(epoch)
+            for (x,) in loader:
+                optimizer.zero_grad()
+                model(x.to(device)).square().mean().backward()
+                optimizer.step()
+        """,
+    ),
+}
+
+FOUND_TOO = {
+    "a change after the wrap": {"parameter-sync"},
+    "a rate that follows the local loss": {"parameter-sync"},
+    "a scaler that differs": {"gradient-sync", "parameter-sync"},
+    "a rank a step short": {"no-hang", "batch-count", "rank-failure"},
+    "gradients that one rank clips": {"parameter-sync"},
+}
+"""What may be told beside the check of a case, or in its place: one cause has several signs."""
+
+
+def command(
+    folder: Path, body: str, backend: str, simulated: bool, *arguments: str, skip: str = "device-placement"
+) -> tuple[int, dict[str, Any], str]:
+    """Run a script under the command: its exit code, the document, and what was printed."""
+    script = folder / "train.py"
+    script.write_text(HEAD + textwrap.dedent(body) + "\ndist.destroy_process_group()\n")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "BACKEND": backend} | environment_for(backend, 2)
+    if simulated:
+        environment["SIMULATED"] = "2"
+    skipped = ["--skip", skip] if skip else []
+    ran = subprocess.run(
+        [
+            sys.executable, "-m", "ddpcheck.cli", "run", "--json", folder / "verdict.json", "--stall-timeout", "30",
+            *skipped, "--standalone", "--nproc-per-node", "2", script, *arguments,
+        ],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )  # fmt: skip
+    return ran.returncode, json.loads((folder / "verdict.json").read_text()), ran.stdout + ran.stderr
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(case, id=name, marks=[pytest.mark.gpu(real=case.real)] if case.real else [])
+        for name, case in CASES.items()
+    ]
+
+
+@pytest.fixture(params=["nccl", "gloo"])
+def backend(request: pytest.FixtureRequest, simulated: bool) -> str:
+    """Both; on simulated devices there is gloo alone."""
+    if simulated and request.param == "nccl":
+        pytest.skip("it runs on real GPUs only, and these are simulated: NCCL")
+    return str(request.param)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", cases())
+def test_a_fault_is_told(tmp_path: Path, case: Case, backend: str, simulated: bool, request: Any) -> None:
+    """Exit 1, and a finding of its check, or of one that the same cause breaks; a hang has rank and line."""
+    code, document, printed = command(tmp_path, case.body, backend, simulated, "--fault")
+    found = {finding["check"] for finding in document["findings"] if finding["severity"] == "error"}
+    allowed = {case.check} | FOUND_TOO.get(request.node.callspec.id.rpartition("-")[0], set())
+    allowed |= FOUND_TOO.get(request.node.callspec.id.partition("-")[2], set())
+    assert code == 1, printed
+    assert found, printed
+    assert found <= allowed, printed
+    if case.check in ("collective-order", "rank-failure"):
+        assert 1 in {rank for finding in document["findings"] for rank in finding["ranks"]}, printed
+        assert any(finding["where"] for finding in document["findings"]), printed
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", cases())
+def test_its_twin_holds(tmp_path: Path, case: Case, backend: str, simulated: bool) -> None:
+    """The same script without the fault: exit 0, nothing told, and the check was exercised."""
+    code, document, printed = command(tmp_path, case.body, backend, simulated)
+    assert document["findings"] == [], printed
+    assert code == 0, printed
+    assert document["verdict"] == "held"
+    assert document["checks"]["gradient-sync"]["exercised"] > 0
+    if case.check != "rank-failure":
+        assert document["checks"][case.check]["status"] == "held", document["checks"][case.check]
+
+
+TRAIN = CASES["a forward that bypasses the wrapper"].body
+
+
+@pytest.mark.gpu(real="what names a GPU itself")
+def test_ranks_that_share_a_gpu_are_told(tmp_path: Path) -> None:
+    """By what names the GPU itself: two ranks on it are a finding, unless the check is left out."""
+    first = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_VISIBLE_DEVICES", first)
+        code, document, printed = command(tmp_path, TRAIN, "gloo", False, skip="")
+    assert code == 1, printed
+    assert [finding["check"] for finding in document["findings"]] == ["device-placement"]
+    assert document["findings"][0]["ranks"] == [0, 1]
+
+
+@pytest.mark.gpu(2)
+def test_ranks_on_gpus_of_their_own_are_not(tmp_path: Path, simulated: bool) -> None:
+    """The twin, where there are two."""
+    code, document, printed = command(tmp_path, TRAIN, "gloo" if simulated else "nccl", simulated, skip="")
+    assert code == 0, printed
+    assert document["checks"]["device-placement"]["status"] == "held"
+
+
+@pytest.mark.gpu(2)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_load_onto_another_ranks_gpu(tmp_path: Path, mapped: bool, simulated: bool) -> None:
+    """A checkpoint of rank 0 that is loaded without map_location lands on rank 0's GPU, on every rank."""
+    body = f"""
+    model = wrap()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step(model, optimizer)
+    if rank == 0:
+        torch.save(net.state_dict(), "model.tmp")
+        os.replace("model.tmp", "model.pt")
+    total = torch.zeros(1, device=device)
+    dist.all_reduce(total)
+    torch.cuda.synchronize()
+    where = {{"map_location": device}} if {mapped} else {{}}
+    net.load_state_dict(torch.load("model.pt", weights_only=True, **where))
+    step(model, optimizer)
+    """
+    _, document, printed = command(tmp_path, body, "gloo" if simulated else "nccl", simulated)
+    found = [finding["check"] for finding in document["findings"] if finding["severity"] == "error"]
+    assert found == ([] if mapped else ["checkpoint-map-location"]), printed
