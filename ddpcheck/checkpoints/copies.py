@@ -6,6 +6,7 @@ import os
 import resource
 import select
 import signal
+import sys
 import time
 import traceback
 import warnings
@@ -36,7 +37,9 @@ class Ending(NamedTuple):
 
 def why_not() -> str:
     """Why this process cannot be copied; empty where it can."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    simulation = sys.modules.get("ddpcheck.devices.simulation")
+    simulated = simulation is not None and simulation.is_on()
+    if not simulated and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return "CUDA does not work in a forked copy of a process that uses it"
     return ""
 

@@ -25,6 +25,11 @@ from ddpcheck.devices.training import (
 _active: list[simulated_devices] = []
 
 
+def is_on() -> bool:
+    """Whether devices are simulated in this process now."""
+    return bool(_active)
+
+
 class simulated_devices(ContextDecorator):
     """Let tensors lie on ``cuda:0`` to ``cuda:n-1``, none of which has to exist: their values stay on the CPU.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ddpcheck.devices.errors import NotSimulated
 from ddpcheck.devices.patching import Patches
@@ -60,12 +61,19 @@ def patch_storages(patches: Patches, storages: Storages, resolve: Callable[[Any]
     def cuda(storage: Any, device: Any = None, non_blocking: bool = False) -> Any:
         return to(storage, device="cuda" if device is None else device)
 
+    def from_buffer(*args: Any, **kwargs: Any) -> Any:
+        # Beside a mode of our key torch makes a storage of a buffer without any memory.
+        with _disable_current_modes():
+            return raw_from_buffer(*args, **kwargs)
+
+    raw_from_buffer = untyped.from_buffer
     original_to = untyped.to
     patches.set(untyped, "device", property(device_of))
     patches.set(untyped, "is_cuda", property(lambda storage: device_of(storage).type == "cuda"))
     patches.set(
         untyped, "get_device", lambda storage: -1 if device_of(storage).index is None else device_of(storage).index
     )
+    patches.set(untyped, "from_buffer", staticmethod(from_buffer))
     patches.set(untyped, "to", to)
     patches.set(untyped, "cuda", cuda)
     patches.set(untyped, "cpu", lambda storage: to(storage, device=CPU))
