@@ -11,6 +11,24 @@ from tests.inner import InnerProject
 pytest_plugins = ["tests.claims.plugin"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run the tests with the mark `long`, too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: a further case, in processes that each import torch; with --long alone")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes long, unless it is asked for, or is the only thing that is."""
+    if config.getoption("--long", default=True) or "::" in " ".join(config.args):
+        return
+    long = [item for item in items if item.get_closest_marker("long") is not None]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item.get_closest_marker("long") is None]
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> InnerProject:
     """A folder of tests that are run by a pytest session of their own."""

@@ -28,9 +28,9 @@ VERSIONS = {
 
 @nox.session(python="3.11")
 def tests(session: nox.Session) -> None:
-    """The suite, on the development version of torch; arguments go to pytest."""
+    """The suite, on the development version of torch, with the tests that take long; arguments go to pytest."""
     session.install("-e", ".[dev]")
-    session.run("pytest", "-n", "2", "--dist", "loadfile", *session.posargs)
+    session.run("pytest", "-n", "2", "--dist", "loadfile", "--long", *session.posargs)
 
 
 @nox.session
@@ -42,14 +42,14 @@ def tests(session: nox.Session) -> None:
 def versions(session: nox.Session, torch: str) -> None:
     """The suite over torch versions; CUDA builds, except where the index has a CPU build alone."""
     session.install(f"torch=={torch}", "-e", ".[test]")
-    session.run("pytest", "-n", "2", "--dist", "loadfile", *session.posargs)
+    session.run("pytest", "-n", "2", "--dist", "loadfile", "--long", *session.posargs)
 
 
 @nox.session(python="3.10")
 def oldest(session: nox.Session) -> None:
     """The suite on the oldest pytest that the package admits."""
     session.install(TORCH, "pytest==8.2.*", "-e", ".[test]")
-    session.run("pytest", "-n", "2", "--dist", "loadfile", *session.posargs)
+    session.run("pytest", "-n", "2", "--dist", "loadfile", "--long", *session.posargs)
 
 
 @nox.session(python="3.11")

@@ -82,11 +82,12 @@ class Exchange:
     def _close(self, findings: tuple[Finding, ...]) -> dict[int, wire.Message]:
         """Give everyone who waits the same verdict, and be ready for the next assertion."""
         first = self.waiting[min(self.waiting)]
-        violated = any(finding.severity == "error" for finding in findings)
+        # What broke is not always what was asked: a load that raises is told as such, whatever was to be judged of it.
+        broken = next((finding.check for finding in findings if finding.severity == "error"), None)
         self.done.append(
             CheckRun(
-                check=first.check,
-                status="violated" if violated else "held",
+                check=broken or first.check,
+                status="violated" if broken else "held",
                 findings=findings,
                 where=first.where,
             )

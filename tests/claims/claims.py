@@ -104,7 +104,8 @@ CLAIMS = tuple(
              "noise of a rank's own in the forward pass leaves them equal to the bit; state that is not reduced "
              "(buffers, optimizer) does diverge, and is caught", "refuted in part"),
             ("S4", "a move to the device needs the wrap's own statement",
-             "all orders of move and wrap train alike, to the bit; parameters replaced after the wrap are caught",
+             "before the wrap or within it, both train alike to the bit; a real move after it, which stops the "
+             "reduction, is caught",
              "refuted"),
             ("S4", "mixed precision combines with DDP",
              "bf16 autocast holds the invariants; a loss scale that is another on each rank is caught"),

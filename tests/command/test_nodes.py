@@ -43,7 +43,7 @@ def two_nodes(folder, path, *arguments):
     return [finish(process, target, began) for process, target in nodes]
 
 
-@pytest.mark.parametrize("fault", [False, True], ids=["correct", "faulty"])
+@pytest.mark.parametrize("fault", [pytest.param(False, marks=pytest.mark.long), True], ids=["correct", "faulty"])
 def test_two_nodes_come_to_one_verdict(tmp_path, fault):
     """LOCAL_RANK is 0 on both: who shards by it is found by the evidence of both nodes together."""
     path = script(tmp_path, BODY)

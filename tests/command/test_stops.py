@@ -114,7 +114,9 @@ def test_a_rank_that_is_killed_is_named(tmp_path):
     assert {r["rank"]: r["signal"] for r in ran.document["ranks"]}[1] in (9, "SIGKILL")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)], ids=["SIGINT", "SIGTERM"]
+)
 def test_an_interrupt_ends_the_ranks_and_tells_what_is_known(tmp_path, number):
     """The report comes all the same, and no process stays."""
     path = script(
@@ -167,6 +169,7 @@ def test_nothing_outlives_a_command_that_is_killed(tmp_path):
     assert alive == []
 
 
+@pytest.mark.long
 def test_a_full_disk_in_the_evidence_folder_is_told(tmp_path):
     """The training goes on, what was known is judged, and the report says what is missing."""
     path = script(
@@ -193,6 +196,7 @@ def test_a_full_disk_in_the_evidence_folder_is_told(tmp_path):
     assert any("rank 1" in note.lower() for note in ran.document["notes"])
 
 
+@pytest.mark.long
 def test_evidence_is_kept_below_its_limit(tmp_path):
     """A long run writes no more than --evidence-limit, and is compared to its end, here and there."""
     path = script(
@@ -307,6 +311,7 @@ def test_an_abort_while_the_interpreter_shuts_down_is_no_failure_of_the_script(t
     assert any("rank 1" in note for note in ran.document["notes"])
 
 
+@pytest.mark.long
 def test_an_abort_in_a_spawned_rank_is_excused_as_well(tmp_path):
     """mp.spawn raises in the parent for a rank that aborted after its work was done."""
     path = script(

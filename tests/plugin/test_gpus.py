@@ -136,6 +136,7 @@ def test_ranks_see_the_gpus_of_their_test(made_up: InnerProject) -> None:
     assert not any(test["simulated"] for test in facts.values())
 
 
+@pytest.mark.long
 def test_interpreters_see_them_before_they_import_anything(made_up: InnerProject) -> None:
     """Ranks that are not forked have the variable from the start: a module may ask CUDA when it is imported."""
     made_up.write(
@@ -247,6 +248,7 @@ def test_an_interrupt_ends_a_wait(made_up: InnerProject) -> None:
     lease.release()
 
 
+@pytest.mark.long
 def test_a_session_that_is_killed_frees_its_gpu(made_up: InnerProject) -> None:
     """SIGKILL for a session whose ranks are at work: the next one gets the GPU."""
     made_up.write(
@@ -276,6 +278,7 @@ def test_a_session_that_is_killed_frees_its_gpu(made_up: InnerProject) -> None:
 # --- without ranks
 
 
+@pytest.mark.long
 def test_tests_without_ranks_keep_to_their_gpus(made_up: InnerProject) -> None:
     """The process takes what its most demanding test wants, and keeps to it; ranks still see the caller's GPUs."""
     made_up.write(
@@ -321,6 +324,7 @@ def test_tests_without_ranks_keep_to_their_gpus(made_up: InnerProject) -> None:
     assert set(outcomes.values()) == {"passed"}, ran.stdout
 
 
+@pytest.mark.long
 def test_a_process_whose_cuda_has_begun_leases_what_it_uses(made_up: InnerProject) -> None:
     """Where CUDA sees all GPUs already, the variable is left alone, and the first of them is leased."""
     made_up.write(
@@ -363,6 +367,7 @@ def test_an_older_nccl_skips_what_would_share(made_up: InnerProject) -> None:
         assert "needs NCCL 2.30 or newer (torch 2.14 and newer ship it), and NCCL 2.27.5 is loaded" in ran[name].text
 
 
+@pytest.mark.long
 def test_a_folder_of_somebody_elses_is_a_sentence(made_up: InnerProject) -> None:
     """Leases that cannot be kept are the test's error, and nothing hangs."""
     made_up.write("test_it.py", ONE)

@@ -364,7 +364,7 @@ def test_ids_that_change(project: InnerProject) -> None:
 
 def test_side_by_side(project: InnerProject, tmp_path: os.PathLike[str]) -> None:
     """Sessions run side by side: there is no fixed port and no shared name."""
-    others = [InnerProject(project.folder.parent / f"other{n}") for n in range(3)]
+    others = [InnerProject(project.folder.parent / f"other{n}") for n in range(2)]
     for one in others:
         one.write("test_it.py", PASSING_AND_FAILING)
     running = [one.start() for one in others]
@@ -414,7 +414,7 @@ def never():
 
 
 @pytest.mark.parametrize("how", ["coverage run", "pytest-cov"])
-@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("fresh", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_coverage_counts_lines_that_run_only_in_ranks(project: InnerProject, how: str, fresh: bool) -> None:
     """The lines of forked ranks, and of ranks that are interpreters of their own, are measured."""
     project.write("covered.py", COVERED)

@@ -304,7 +304,8 @@ def test_a_check_is_explained_on_a_terminal():
     explained.show_check("epoch-reshuffle", stream)
     text = stream.getvalue()
     assert text.startswith(
-        "epoch-reshuffle\n\nA shuffled sampler gives another order in another epoch.\n\nWhy it matters\n"
+        "epoch-reshuffle\n\nA shuffled sampler gives another order in another epoch.\n\n"
+        "In a test: `ddpcheck.assert_epochs_reshuffled`.\n\nWhy it matters\n"
     )
     assert "\n  - `sampler.set_epoch(epoch)` is not called.\n" in text
     assert "\n    for epoch in range(epochs):\n        sampler.set_epoch(epoch)" in text
