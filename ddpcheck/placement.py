@@ -32,14 +32,17 @@ def assert_device_placement(
     Each rank has ``ddp.device`` alone, unless something else is said:
     ``devices_per_rank=k`` gives rank r of a machine the GPUs ``k*r`` to
     ``k*r + k - 1``; ``devices`` lists those of this rank, in the order in
-    which the model goes through them, or is a function from the local rank to
-    them. All must exist, and no two ranks may use one GPU, unless the runtime
-    has given it to both, or ``sharing=True``.
+    which the model goes through them (a device twice, where it comes back to
+    it), or is a function from the local rank to them. All must exist, and no
+    two ranks may use one GPU, unless the runtime has given it to both, or
+    ``sharing=True``.
 
-    ``inputs``, ``targets`` and ``outputs`` are tensors or nests of them, and
-    judged where they are given: inputs are to be on the model's device (or on
-    the CPU, where DDP or a model on several devices moves them), outputs on
-    the last device of the model, targets with the outputs. ``optimizer``'s
+    ``inputs``, ``targets`` and ``outputs`` are tensors, or containers and
+    objects that hold them (of a PackedSequence its data), and judged where they
+    are given: inputs are to be on the model's device (or on the CPU, where DDP
+    or a model on several devices moves them), outputs on the last device of the
+    model (in the order of ``devices``, else that of its last parameter),
+    targets with the outputs. ``optimizer``'s
     state is to be on its parameters' devices. What else of a rank is on a GPU
     that belongs to another is told, too. A current device that is not the
     rank's own is a warning. Raises an AssertionError that names the

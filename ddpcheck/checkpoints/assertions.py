@@ -80,11 +80,13 @@ def assert_load_complete(load: Callable[[], object], training: Any) -> None:
     from ddpcheck.checkpoints.trying import Failed, attempt
     from ddpcheck.checks.resuming import Loaded
     from ddpcheck.observe import holdings
+    from ddpcheck.observe.holders import modules
 
     title = "assert_load_complete"
     rank = current(f"ddpcheck.{title}")
+    _needs_modules(title, training)
     section = _section(rank)
-    noise.overwrite(holdings.modules(training).values(), rank.rank)
+    noise.overwrite(modules(training).values(), rank.rank)
     before, failed = holdings.values(training), None
     try:
         with section.heard():
@@ -218,6 +220,16 @@ def _trial(
     return Trial(title, rank, _folder(rank), build, step, save, load)
 
 
+def _needs_modules(title: str, training: Any) -> None:
+    from ddpcheck.observe.holders import modules
+
+    if not modules(training):
+        raise TypeError(
+            f"ddpcheck.{title}: no module is found in this {type(training).__name__}: give the module, or what holds "
+            "the modules and optimizers of the training: an object with attributes, a dict, a tuple"
+        )
+
+
 def _folder(rank: CurrentRank) -> Path:
     """A new folder that all ranks share."""
     folder = rank.tmp_path / f"checkpoint-{next(_folders)}"
@@ -259,6 +271,8 @@ def _record(
     from ddpcheck.observe.patching import probed
 
     rank = current(f"ddpcheck.{title}")
+    if training is not None:
+        _needs_modules(title, training)
     section = _section(rank)
     before = holdings.values(training) if training is not None else {}
     failed = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 import select
 import signal
@@ -34,6 +35,11 @@ class Ending(NamedTuple):
     signal: int | None
     """The signal that has killed it."""
 
+    @property
+    def why(self) -> str:
+        """Why it has said nothing, in one line."""
+        return self.error.strip().splitlines()[-1] if self.error.strip() else f"it was ended by signal {self.signal}"
+
 
 def why_not() -> str:
     """Why this process cannot be copied; empty where it can."""
@@ -47,12 +53,14 @@ def why_not() -> str:
 def in_copy(function: Callable[[], Any], patience: float | None = PATIENCE) -> Ending:
     """Call ``function`` in a copy of this rank that has no peers, and wait for its end; seconds of patience."""
     parent = os.getpid()
+    stream = random.getstate()
     ours, theirs = os.pipe()
     with warnings.catch_warnings():
         # Python 3.12 warns of threads that a fork leaves behind: the copy uses none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
+        random.setstate(stream)  # Python seeds it anew in a forked child
         _be_copy(function, parent, theirs)
     os.close(theirs)
     data = _read(ours, pid, patience)

@@ -189,5 +189,8 @@ def verdict(moment: Moment, found: Any, error: str, old: Any, new: Any) -> Kill:
         return Kill(moment=moment.words, left="new")
     differing = [name for name in found if found[name] != old.get(name)]
     partly = sum(1 for name in differing if found[name] == new.get(name))
+    neither = [name for name in differing if found[name] != new.get(name)]
     detail = f"{len(differing)} of {len(found)} values are not the old ones, {partly} of these are the new ones"
+    if neither:
+        detail += f"; {neither[0]} is neither"
     return Kill(moment=moment.words, left="other", detail=detail)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
-from ddpcheck.observe.holdings import bare
+from ddpcheck.observe.holdings import tensors_of
 
 
 @torch.no_grad()
@@ -14,10 +14,9 @@ def overwrite(modules: Iterable[torch.nn.Module], seed: int) -> None:
     """Overwrite every parameter and saved buffer of these modules; other numbers for another seed."""
     generator = torch.Generator().manual_seed(104_729 + seed)
     for module in modules:
-        inner = bare(module)
-        lasting = inner.state_dict(keep_vars=True)
-        for tensor in lasting.values():
-            if isinstance(tensor, torch.Tensor) and tensor.numel() and not tensor.is_meta:
+        for _, kind, tensor in tensors_of(module):
+            there = not tensor.is_meta and not isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
+            if kind in ("parameter", "buffer") and there and tensor.numel():
                 _overwrite(tensor, generator)
 
 

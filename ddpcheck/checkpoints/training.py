@@ -12,8 +12,9 @@ import torch
 from ddpcheck.checkpoints.reduction import reduce_in_order
 from ddpcheck.checkpoints.trying import attempt
 from ddpcheck.checks.holding import Holdings
-from ddpcheck.observe import holdings, randomness
-from ddpcheck.observe.digest import digest, digest_of_parts
+from ddpcheck.observe import randomness
+from ddpcheck.observe.digest import bytes_digest, digest_of_parts
+from ddpcheck.observe.holders import bare, modules
 from ddpcheck.observe.section import Section
 from ddpcheck.ranks.current import CurrentRank
 
@@ -49,9 +50,28 @@ class Trainings:
         """
         self._built += 1
         randomness.scramble(7919 * self._built + self.rank.rank)
-        training = attempt("build", lambda: self._build(wrap or self.rank.wrap))
-        reduce_in_order(holdings.modules(training).values())
+        wrapped: list[torch.nn.Module] = []
+
+        def remember(module: torch.nn.Module) -> torch.nn.Module:
+            wrapped.append((wrap or self.rank.wrap)(module))
+            return wrapped[-1]
+
+        training = attempt("build", lambda: self._build(remember))
+        self._look_for(wrapped, training)
+        reduce_in_order(modules(training).values())
         return training
+
+    def _look_for(self, wrapped: list[torch.nn.Module], training: Any) -> None:
+        """Refuse a training in which nothing would be checked."""
+        found = modules(training)
+        inner = {id(bare(m)) for one in found.values() for m in one.modules()}
+        lost = [one for one in wrapped if id(bare(one)) not in inner]
+        if lost or not found:
+            what = f"the {type(bare(lost[0])).__name__} that it has wrapped" if lost else "a module"
+            raise TypeError(
+                f"build() has returned {_shown(training)}, in which {what} is not found: let it return what holds the "
+                "modules and optimizers of the training: an object with attributes, a dict, a tuple"
+            )
 
     def bare(self) -> Any:
         """A training whose modules are not in DDP."""
@@ -61,7 +81,7 @@ class Trainings:
         """Go some steps; a digest, for each, of what the modules were given."""
         given: list[str] = []
         for _ in range(number):
-            with inputs_of(holdings.modules(training).values()) as seen:
+            with inputs_of(modules(training).values()) as seen:
                 attempt("step", lambda: self._step(training))
             given.append(digest_of_parts([text.encode() for text in seen]))
         return given
@@ -72,24 +92,29 @@ class Trainings:
     def load(self, training: Any, path: Path) -> Any:
         """Load into a training; the one to go on with."""
         loaded = attempt("load", lambda: self._load(training, path), self._evidence)
-        if loaded is None or not holdings.modules(loaded):
-            return training  # a number of epochs, or what was read
-        reduce_in_order(holdings.modules(loaded).values())
+        if loaded is None or modules(loaded).keys() != modules(training).keys():
+            return training  # it has returned a number of epochs, or what it has read
+        reduce_in_order(modules(loaded).values())
         return loaded
 
     def _evidence(self) -> bytes:
         return self.section.so_far() if self.section is not None else b""
 
 
+def _shown(training: Any) -> str:
+    text = repr(training) if isinstance(training, (int, float, str, type(None))) else type(training).__name__
+    return text[:80]
+
+
 @contextmanager
-def inputs_of(modules: Iterable[torch.nn.Module]) -> Iterator[list[str]]:
+def inputs_of(watched: Iterable[torch.nn.Module]) -> Iterator[list[str]]:
     """Digests of the tensors that these modules are given, one after the other."""
     seen: list[str] = []
 
     def look(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        seen.extend(digest(tensor) for tensor in _tensors((args, kwargs)))
+        seen.extend(bytes_digest(tensor) for tensor in _tensors((args, kwargs)))
 
-    handles = [module.register_forward_pre_hook(look, with_kwargs=True) for module in modules]
+    handles = [module.register_forward_pre_hook(look, with_kwargs=True) for module in watched]
     try:
         yield seen
     finally:

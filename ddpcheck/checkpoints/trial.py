@@ -200,28 +200,26 @@ class Trial:
 
         def load() -> dict[str, str]:
             loaded = holdings.values(self.trainings.load(target, path))
-            return {
-                n: f"{v.form} {v.digest} {v.shown}" for n, v in loaded.items() if v.kind not in ("random", "counter")
-            }
+            return {name: f"{value.form} {value.digest} {value.shown}" for name, value in loaded.items()}
 
         kills.restore(path.parent, before)
-        old = copies.in_copy(load)
+        old, again = copies.in_copy(load), copies.in_copy(load)
         events, error = kills.events_of(save)
         if not events:
             return [], error
         new = copies.in_copy(load)
-        for one, which in ((old, "the checkpoint before"), (new, "the new checkpoint")):
+        for one, which in ((old, "the checkpoint before"), (again, "it once more"), (new, "the new checkpoint")):
             if one.said is None:
-                return (
-                    [],
-                    f"a copy of the rank cannot load {which}: {one.error or f'it was ended by signal {one.signal}'}",
-                )
+                return [], f"a copy of the rank cannot load {which}: {one.why}"
+        # What is another each time that one checkpoint is loaded (a clock, say) tells nothing.
+        changing = {name for name, value in old.said.items() if again.said.get(name) != value}
+        states = [{n: v for n, v in one.said.items() if n not in changing} for one in (old, new)]
         tried = []
         for moment in kills.moments(events, wanted):
             if kills.plant(save, path, before, moment):
                 left = copies.in_copy(load)
-                error = "" if left.said is not None else left.error or f"a death by signal {left.signal}"
-                tried.append(kills.verdict(moment, left.said, error, old.said, new.said))
+                found = {n: v for n, v in (left.said or {}).items() if n not in changing}
+                tried.append(kills.verdict(moment, found, "" if left.said is not None else left.why, *states))
         return tried, ""
 
     # --- the end of a phase

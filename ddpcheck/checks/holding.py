@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from ddpcheck.model import CallSite, Struct
@@ -21,6 +22,11 @@ class Value(Struct, frozen=True, kw_only=True):
     device: str = ""
     form: str = ""
     """Of a tensor: dtype and shape."""
+
+    @property
+    def is_empty(self) -> bool:
+        """A tensor without elements: there is nothing that could be loaded."""
+        return re.search(r"[\[ ]0[,\]]", self.form) is not None
 
     def equals(self, other: Value | None) -> bool:
         """Whether both are the same to the bit, wherever they lie."""

@@ -9,7 +9,7 @@ import msgspec
 
 from ddpcheck.checks import failures
 from ddpcheck.checks.holding import Failure
-from ddpcheck.model import Finding, Struct
+from ddpcheck.model import NOT_EXERCISED, Finding, Struct
 from ddpcheck.wording import count, ranks_text
 
 Left = Literal["old", "new", "other", "raised"]
@@ -81,4 +81,5 @@ def _not_tried(reasons: dict[int, str], world_size: int) -> Finding:
         expected="kills to be planted in the save",
         found=f"none: {reasons[rank]}" if reasons else "none: no rank that writes a file",
         advice="Nothing is known of a save that is interrupted; see that it writes beside the old file and renames.",
+        links=(NOT_EXERCISED,),
     )

@@ -53,9 +53,10 @@ def _unusable(facts: Sequence[Whereabouts]) -> Finding | None:
     return _finding(
         wrong,
         "the assertion's arguments",
-        expected="a module, and the devices of each rank as torch.device takes them",
+        expected="a module, tensors or nests of them, and the devices of each rank as torch.device takes them",
         found=by_rank(wrong),
-        advice="Pass the model (wrapped or not), and name devices by devices_per_rank or devices, or by neither.",
+        advice="Pass the model (wrapped or not), what it was given and has made, and name devices by devices_per_rank "
+        "or devices, or by neither.",
     )
 
 
@@ -221,7 +222,9 @@ def _batch(facts: Sequence[Whereabouts], kind: str) -> Finding | None:
         return None
     names = list(dict.fromkeys(name for found in strays.values() for name in found))
     devices = {rank: listing(dict.fromkeys(found.values())) for rank, found in strays.items()}
-    cause, advice = _batch_cause(facts, kind, devices, wanted)
+    cause, advice = _batch_cause(facts, kind, devices)
+    if kind != "inputs" and any(_guessed(facts[rank]) for rank in strays):
+        advice += " Where the model ends was told by its last parameter: else list `devices` in the order of its way."
     where = {"inputs": "where the model takes them", "targets": "where the outputs are", "outputs": "on its device"}
     return _finding(
         strays,
@@ -247,9 +250,12 @@ def _allowed(f: Whereabouts, kind: str) -> list[str]:
     return places or f.own
 
 
-def _batch_cause(
-    facts: Sequence[Whereabouts], kind: str, devices: Mapping[int, str], wanted: Mapping[int, str]
-) -> tuple[str, str]:
+def _guessed(f: Whereabouts) -> bool:
+    """The model's end is its last parameter's device, of several, for want of a stated order."""
+    return not f.order and len(set(f.model.values())) > 1
+
+
+def _batch_cause(facts: Sequence[Whereabouts], kind: str, devices: Mapping[int, str]) -> tuple[str, str]:
     rank = min(devices)
     found, several = devices[rank], len(set(facts[rank].model.values())) > 1
     if kind == "outputs":

@@ -85,7 +85,7 @@ def _complete(said: Sequence[Loaded]) -> tuple[Finding, ...]:
         for name, value in (one.saved or one.before).items():
             after = one.after.get(name)
             # A buffer may be another on each rank, and the checkpoint has that of one: DDP sends rank 0's to all.
-            if value.kind in LASTING and not (one.saved and _is_any(after, name, said)):
+            if value.kind in LASTING and not value.is_empty and not (one.saved and _is_any(after, name, said)):
                 same = after is not None and after.equals(one.before.get(name))
                 if not one.saved and not same:
                     continue

@@ -32,6 +32,9 @@ class Whereabouts(Struct, frozen=True, kw_only=True):
     host: str = ""
     stated: str = ""
     """How the caller has named the devices; empty where nothing was said, and ``own`` is ``given`` alone."""
+    order: list[str] = msgspec.field(default_factory=list)
+    """The devices in the order in which the caller says that the model goes through them; empty where that was not
+    said."""
     given: str = "cpu"
     """The device that the runtime has given to this rank."""
     sharing: bool = False
@@ -65,9 +68,14 @@ def is_gpu(device: str) -> bool:
 
 
 def last_home(facts: Whereabouts) -> str:
-    """Where the model ends: the device of its last parameter, or of its last buffer; empty for an empty model."""
+    """Where the model ends; empty for an empty model.
+
+    That is the last of the devices in their stated order which the model uses;
+    without that order the device of its last parameter, or of its last buffer.
+    """
+    used = set(facts.model.values())
     parameters = [d for name, d in facts.model.items() if not name.endswith("(buffer)")]
-    places = parameters or list(facts.model.values())
+    places = [d for d in facts.order if d in used] or parameters or list(facts.model.values())
     return places[-1] if places else ""
 
 

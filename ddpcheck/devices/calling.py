@@ -12,8 +12,8 @@ from torch.utils._device import DeviceContext
 
 from ddpcheck.devices import wording
 from ddpcheck.devices.dispatching import Dispatching, tensors_in
-from ddpcheck.devices.errors import NotSimulated
 from ddpcheck.devices.moving import keeper, mover
+from ddpcheck.devices.refusing import refusals
 from ddpcheck.devices.storages import CPU, Floating, Shared, floating
 
 Call = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
@@ -64,15 +64,18 @@ class Calling(TorchFunctionMode):
         self.moved = mover(self._storages)
         self._kept = keeper(self._storages, self.moved)
         self._handlers = dict(self._all_handlers())
+        self._refusals = dict(refusals(self._storages))
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
         try:
-            handler = self._handlers.get(func)
+            handler, refuse = self._handlers.get(func), self._refusals.get(func)
         except TypeError:  # not hashable: none of ours
-            handler = None
+            handler = refuse = None
+        if refuse:
+            refuse(args, kwargs)
         if handler:
             return handler(func, args, kwargs)
         return self._plain(func, args, kwargs)
@@ -101,17 +104,14 @@ class Calling(TorchFunctionMode):
         yield tensor.type_as, self._type_as
         yield tensor.copy_, self._copy
         yield tensor.__setitem__, self._setitem
-        yield tensor.numpy, self._numpy
-        yield tensor.__array__, self._numpy
         yield tensor.pin_memory, self._pin_memory
         yield tensor.is_pinned, self._is_pinned
         yield tensor.share_memory_, self._share_memory
-        yield tensor.__dlpack__, self._dlpack
         yield packing._pad_packed_sequence, self._padded
         yield packing._pack_padded_sequence, self._padded
-        yield tensor.record_stream, self._record_stream
         yield tensor.grad.__get__, self._get_grad
         yield tensor.grad.__set__, self._set_grad
+        yield tensor.data.__set__, self._set_data
         yield tensor.__deepcopy__, self._deepcopy
 
     # --- calls that name no device
@@ -168,9 +168,7 @@ class Calling(TorchFunctionMode):
             return result
         generator = kwargs.get("generator")
         if generator is not None and generator.device.type != target.type:
-            raise RuntimeError(
-                f"Expected a '{target.type}' device type for generator but found '{generator.device.type}'"
-            )
+            raise RuntimeError(wording.wrong_generator(target.type, generator.device.type))
         pinned = kwargs.pop("pin_memory", False)
         with self._dispatching.torch_makes(None):
             result = func(*args, **kwargs, device=CPU)
@@ -302,16 +300,10 @@ class Calling(TorchFunctionMode):
 
     # --- what is different on a GPU
 
-    def _numpy(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        device = self._storages.device_of(args[0])
-        if device.type == "cuda" and not kwargs.get("force"):
-            raise TypeError(wording.not_for_numpy(str(device)))
-        return func(*args, **kwargs)
-
     def _pin_memory(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         tensor: Tensor = args[0]
         if self._storages.device_of(tensor).type == "cuda":
-            raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
+            raise RuntimeError(f"cannot pin '{self._type(torch.Tensor.type, [tensor], {})}' only dense CPU tensors can be pinned")
         pinned = tensor if self._storages.is_pinned(tensor) else tensor.clone()
         self._storages.pin(pinned)
         return pinned
@@ -321,14 +313,6 @@ class Calling(TorchFunctionMode):
 
     def _share_memory(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return args[0] if self._storages.device_of(args[0]).type == "cuda" else func(*args, **kwargs)
-
-    def _record_stream(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        raise NotSimulated("Tensor.record_stream()")
-
-    def _dlpack(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        if self._storages.device_of(args[0]).type == "cuda":
-            raise NotSimulated("DLPack of a tensor on a GPU")
-        return func(*args, **kwargs)
 
     def _padded(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         result = self._plain(func, args, kwargs)
@@ -368,6 +352,16 @@ class Calling(TorchFunctionMode):
             if isinstance(place, torch.device) and place != device and "meta" not in (place.type, device.type):
                 raise RuntimeError(wording.wrong_gradient(str(place), str(device)))
         return func(*args, **kwargs)
+
+    def _set_data(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        tensor, data = args
+        if isinstance(data, Tensor) and self._storages.device_of(data) != self._storages.device_of(tensor):
+            # A tensor that leaves its device forgets who waits for its gradient, DDP's hooks among them. Here it
+            # stays on the CPU, so that we change what makes torch forget as well: the type, for a moment.
+            other = torch.float64 if tensor.dtype != torch.float64 else torch.float32
+            if tensor.requires_grad and tensor.is_leaf and not tensor.is_complex():
+                func(tensor, torch.empty(0, dtype=other))
+        return func(tensor, data)
 
     def _deepcopy(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)

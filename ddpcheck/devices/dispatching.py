@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ddpcheck.devices.errors import version
+from ddpcheck.devices import wording
+from ddpcheck.devices.collectives import NAMESPACES, Groups, group_of
+from ddpcheck.devices.errors import NotSimulated, version
 from ddpcheck.devices.operators import Operator, operators
 from ddpcheck.devices.rules import Operand, refusal
 from ddpcheck.devices.storages import CPU, FLOATING, Floating, Place, Shared, Storages, floating, key_of
@@ -33,6 +35,7 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.within_torch: Callable[[], Place] | None = None
         """Says where a new tensor lies that torch makes for itself; None while user code makes tensors."""
         self.checking = True
+        self.groups = Groups()
         self._table = operators()
         self._version = version()
 
@@ -70,6 +73,8 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = func(*args, **{**kwargs, "device": CPU})
             self._settle(result, target, ())
             return result
+        if func.namespace in NAMESPACES and self.checking:
+            self._check_collective(func, args, tensors)
         if func.namespace == "c10d" or not tensors:
             result = func(*args, **kwargs)
             if not tensors and self.within_torch is not None:
@@ -77,6 +82,10 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return result
         places = [self.storages.place_of(tensor) for tensor in tensors]
         devices = {place for place in places if isinstance(place, torch.device)}
+        generator = kwargs.get("generator")
+        kinds = {device.type for device in devices}
+        if generator is not None and self.checking and kinds and generator.device.type not in kinds:
+            raise RuntimeError(wording.wrong_generator(kinds.pop(), generator.device.type))
         if len(devices) <= 1 or not self.checking:
             device: Place = next(iter(devices)) if len(devices) == 1 else FLOATING
         else:
@@ -103,7 +112,12 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if name == "_to_copy":
                 self._settle(result, places[0], before)
             return result
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except NotImplementedError as error:
+            if device != CPU and str(error).startswith("Could not run "):
+                raise NotSimulated(f"{name}, of which torch has a kernel for GPUs alone") from error
+            raise
         if isinstance(device, torch.device):
             for tensor, place in zip(tensors, places, strict=True):
                 if isinstance(place, Floating):
@@ -119,6 +133,13 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in tensors_in([result]):
             if not tensor.is_meta and key_of(tensor) not in before:
                 self.storages.put(tensor, place)
+
+    def _check_collective(self, func: Any, args: Sequence[Any], tensors: Sequence[Tensor]) -> None:
+        places = [self.storages.place_of(tensor) for tensor in tensors]
+        devices = [place for place in places if isinstance(place, torch.device)]
+        message = self.groups.refusal(func.overloadpacket.__name__, group_of(args), devices)
+        if message:
+            raise RuntimeError(message)
 
     def _check(self, name: str, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         operator = self._table.get(name, DEFAULT)

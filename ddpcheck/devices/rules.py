@@ -41,6 +41,10 @@ ONE_DEVICE_LISTS = ("_fused_", "_amp_foreach_")
 """Operators over lists whose kernels want all tensors of all lists on one device."""
 
 
+FREE_ARGUMENTS = {"_ctc_loss": ("input_lengths", "target_lengths"), "_ctc_loss_backward": ("input_lengths", "target_lengths")}
+"""Arguments that a kernel reads on the CPU, wherever they are."""
+
+
 def refusal(name: str, operator: Operator, operands: Sequence[Operand], version: tuple[int, int]) -> str | None:
     """The error of real devices for an operator with these tensors, or None where they would run it.
 
@@ -50,6 +54,12 @@ def refusal(name: str, operator: Operator, operands: Sequence[Operand], version:
     if all(operand.device == CPU for operand in operands):
         return None
     base = name.partition(".")[0]
+    free = FREE_ARGUMENTS.get(base, ())
+    # A fused optimizer reads a learning rate that is on the CPU there.
+    read = base.startswith("_fused_")
+    operands = [
+        each for each in operands if each.argument not in free and not (read and each.argument == "lr" and each.device == CPU)
+    ]
     ordered = [*(each for each in operands if each.output), *(each for each in operands if not each.output)]
     special = _SPECIAL.get(base.rstrip("_"))
     if special:

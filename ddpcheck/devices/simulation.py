@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from contextlib import ContextDecorator, ExitStack
 from typing import Any
 
+import torch
+
 from ddpcheck.devices.calling import Calling
 from ddpcheck.devices.dataparallel import patch_data_parallel
 from ddpcheck.devices.dispatching import Dispatching
+from ddpcheck.devices.gradients import patch_engine, patch_hooks
 from ddpcheck.devices.patching import Patches
 from ddpcheck.devices.runtime import Runtime, patch_accelerator, patch_cuda, patch_made_in_c
 from ddpcheck.devices.storages import Storages
@@ -16,7 +20,6 @@ from ddpcheck.devices.surface import patch_storages, patch_tensors
 from ddpcheck.devices.training import (
     patch_autocast,
     patch_ddp,
-    patch_engine,
     patch_loaders,
     patch_modules,
     patch_optimizers,
@@ -50,6 +53,8 @@ class simulated_devices(ContextDecorator):
     where a simulation is on already.
     """
 
+    _in_place_of_nccl = False
+
     def __init__(self, n: int) -> None:
         if isinstance(n, bool) or not isinstance(n, int):
             raise TypeError(f"simulated_devices() takes a number of devices, 1 or more, not {n!r}")
@@ -62,6 +67,17 @@ class simulated_devices(ContextDecorator):
     def _recreate_cm(self) -> simulated_devices:
         return simulated_devices(self._count)
 
+    def __call__(self, func: Any) -> Any:
+        """The function, run inside; TypeError for what would return before anything of it has run."""
+        if isinstance(func, type):
+            raise TypeError(f"@simulated_devices decorates functions, and {func.__name__} is a class: decorate its methods")
+        if inspect.isgeneratorfunction(func) or inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func):
+            raise TypeError(
+                f"@simulated_devices would be over before anything of {func.__name__} runs, which is a generator or "
+                "a coroutine: write `with simulated_devices(…):` inside of it"
+            )
+        return super().__call__(func)
+
     def __enter__(self) -> simulated_devices:
         if _active:
             raise RuntimeError(
@@ -71,9 +87,12 @@ class simulated_devices(ContextDecorator):
         storages, runtime = Storages(), Runtime(self._count)
         dispatching = Dispatching(storages, runtime.resolve)
         calling = Calling(dispatching)
+        dispatching.groups.in_place_of_nccl = self._in_place_of_nccl
+        self._default = _default_device()
         _active.append(self)
         try:
             patch_engine(self._patches, dispatching, calling)
+            patch_hooks(self._patches, dispatching, calling)
             patch_ddp(self._patches, dispatching)
             patch_optimizers(self._patches, storages)
             patch_autocast(self._patches)
@@ -97,9 +116,24 @@ class simulated_devices(ContextDecorator):
         self._leave()
 
     def _leave(self) -> None:
+        default = _default_device()
+        if default is not self._default:
+            torch.set_default_device(None if self._default is None else self._default.device)
         self._modes.close()
         self._patches.undo()
         _active.clear()
+
+
+def rehearse(n: int, backend: str) -> None:
+    """Simulate ``n`` devices to the end of this process, with gloo in the place of ``backend``."""
+    simulation = simulated_devices(n)
+    simulation._in_place_of_nccl = backend == "nccl"
+    simulation.__enter__()
+
+
+def _default_device() -> Any:
+    """The mode that torch.set_default_device has left, or None."""
+    return getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
 
 
 class _environment:

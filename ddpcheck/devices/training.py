@@ -1,43 +1,23 @@
-"""torch's training machinery on simulated devices: autograd's engine, DDP's reducer, optimizers, DataParallel."""
+"""torch's training machinery on simulated devices: DDP's reducer, optimizers, DataParallel."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ddpcheck.devices.calling import Calling
+from ddpcheck.devices.collectives import patch_groups
 from ddpcheck.devices.dispatching import Dispatching
 from ddpcheck.devices.errors import NotSimulated
 from ddpcheck.devices.patching import Patches
 from ddpcheck.devices.storages import Shared, Storages, floating
 
 dist: Any = torch.distributed
-_function_modes: Any = torch.overrides._get_current_function_mode_stack
-
-
-def patch_engine(patches: Patches, dispatching: Dispatching, calling: Calling) -> None:
-    """Hooks and functions of users see devices in a backward too; what the engine makes for itself lies anywhere."""
-
-    def wrapped(run: Callable[..., Any]) -> Callable[..., Any]:
-        def run_backward(*args: Any, **kwargs: Any) -> Any:
-            with dispatching.torch_makes(floating):
-                # backward() of a tensor is itself a call that a function mode sees, and hides the mode meanwhile.
-                if calling in _function_modes():
-                    return run(*args, **kwargs)
-                with calling:
-                    return run(*args, **kwargs)
-
-        return run_backward
-
-    for owner in (torch.autograd, torch.autograd.graph):
-        run = getattr(owner, "_engine_run_backward", None)
-        if run is not None:
-            patches.set(owner, "_engine_run_backward", wrapped(run))
 
 
 def patch_ddp(patches: Patches, dispatching: Dispatching) -> None:
@@ -45,11 +25,11 @@ def patch_ddp(patches: Patches, dispatching: Dispatching) -> None:
     storages = dispatching.storages
     if not dist.is_available():
         return
-    broadcast = dist._broadcast_coalesced
 
-    def broadcast_coalesced(*args: Any, **kwargs: Any) -> Any:
+    @contextmanager
+    def torchs_own() -> Iterator[None]:
         with dispatching.unchecked(), dispatching.torch_makes(floating):
-            return broadcast(*args, **kwargs)
+            yield
 
     class Reducer(dist.Reducer):  # type: ignore[misc]
         """A reducer whose buckets lie where its parameters do."""
@@ -65,7 +45,7 @@ def patch_ddp(patches: Patches, dispatching: Dispatching) -> None:
             with dispatching.unchecked(), dispatching.torch_makes(self._bucket):
                 return super()._rebuild_buckets()
 
-    patches.set(dist, "_broadcast_coalesced", broadcast_coalesced)
+    patch_groups(patches, dispatching.groups, storages.device_of, torchs_own)
     patches.set(dist, "Reducer", Reducer)
 
 

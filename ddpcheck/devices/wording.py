@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 
+NO_BACKEND = "No backend type associated with device type cpu"
+"""What a process group of NCCL says of a tensor on the CPU."""
+
+
 def mismatch(version: tuple[int, int], common: str, argument: str, found: str, method: str) -> str:
     """What the check in front of a CUDA kernel says of an argument that is not where those before it are."""
     if version >= (2, 8):
@@ -71,3 +75,13 @@ def wrong_convolution(kind: str, given: str, other: str, with_advice: bool) -> s
     """What a convolution says of weights on another kind of device than its input."""
     advice = f" or input should be a MKLDNN tensor and {kind} is a dense tensor" if with_advice else ""
     return f"Input type ({given}) and {kind} type ({other}) should be the same{advice}"
+
+
+def invalid_gradient(function: str, position: int, expected: str, found: str) -> str:
+    """What autograd says of a gradient that is not where its tensor is; ``function`` says whose it is."""
+    return f"{function}invalid gradient at index {position} - expected device {expected} but got {found}"
+
+
+def wrong_generator(wanted: str, given: str) -> str:
+    """What a random operation says of a generator of another kind of device."""
+    return f"Expected a '{wanted}' device type for generator but found '{given}'"

@@ -30,6 +30,11 @@ def digest(tensor: torch.Tensor) -> str:
     return digest_each([tensor])[0]
 
 
+def bytes_digest(tensor: torch.Tensor) -> str:
+    """The digest of the elements' bytes on the CPU: the same wherever the tensor is."""
+    return xxhash.xxh3_128_hexdigest(tensor_bytes(tensor))
+
+
 def digest_each(tensors: Sequence[torch.Tensor]) -> list[str]:
     """The digests of many tensors: xxh3 on the CPU, and for those on GPUs one computed there, all at once.
 

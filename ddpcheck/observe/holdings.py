@@ -2,52 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Sampler
 
 from ddpcheck.checks.holding import Kind, Value
-from ddpcheck.observe import randomness, sites
-from ddpcheck.observe.digest import digest, digest_of_parts
+from ddpcheck.observe import randomness
+from ddpcheck.observe.digest import bytes_digest, digest_of_parts
+from ddpcheck.observe.holders import PLAIN, bare, below, holders, is_numpy_generator, modules
 
-DEPTH = 5
-"""How deep the user's own objects are looked into."""
 MOST = 200_000
 """Values of one training that are looked at."""
-
-Found = Iterator[tuple[str, Any]]
-
-
-def bare(module: torch.nn.Module) -> torch.nn.Module:
-    """The module itself, without DistributedDataParallel or torch.compile around it."""
-    while True:
-        if isinstance(module, DistributedDataParallel):
-            module = module.module
-        elif isinstance(inner := module._modules.get("_orig_mod"), torch.nn.Module):
-            module = inner
-        else:
-            return module
-
-
-def holders(training: Any) -> dict[str, Any]:
-    """What in a training has state of its own, by name: modules, optimizers, samplers … each once."""
-    found: dict[str, Any] = {}
-    seen: set[int] = set()
-    _look(training, "", DEPTH, found, seen)
-    return found
-
-
-def modules(training: Any) -> dict[str, torch.nn.Module]:
-    """The modules of a training that are in no other of its modules."""
-    found = {name: one for name, one in holders(training).items() if isinstance(one, torch.nn.Module)}
-    inner = {id(m) for one in found.values() for m in one.modules() if m is not one}
-    return {name: one for name, one in found.items() if id(one) not in inner}
 
 
 def values(training: Any) -> dict[str, Value]:
@@ -57,107 +26,82 @@ def values(training: Any) -> dict[str, Value]:
     for name, one in holders(training).items():
         for key, value in _values_of(one, owners):
             if len(found) < MOST:
-                found[f"{name}.{key}" if name and key else name or key] = value
+                found[below(name, key) if key else name] = value
     for stream, text in randomness.digests().items():
         found[f"random state of {stream}"] = Value(kind="random", digest=text)
     return found
 
 
 def _names_of_parameters(training: Any) -> dict[int, str]:
+    """The parameters' names; with that of their module, where there are several modules."""
+    outer = modules(training)
     return {
-        id(parameter): name
-        for module in modules(training).values()
-        for name, parameter in bare(module).named_parameters()
+        id(tensor): name if len(outer) == 1 else f"{owner}.{name}"
+        for owner, module in outer.items()
+        for name, kind, tensor in tensors_of(module)
+        if kind == "parameter"
     }
 
 
-# --- finding what has state
+# --- modules
 
 
-def _look(one: Any, name: str, depth: int, found: dict[str, Any], seen: set[int]) -> None:
-    if isinstance(one, (bool, int, float)):
-        found[name or "value"] = one
-        return
-    if one is None or isinstance(one, (str, bytes, type, Dataset)) or id(one) in seen or depth < 0:
-        return
-    seen.add(id(one))
-    if _has_state(one):
-        found[name or type(one).__name__] = one
-        if isinstance(one, DataLoader):
-            _look(one.sampler, _below(name, "sampler"), depth - 1, found, seen)
-            _look(getattr(one.batch_sampler, "sampler", None), _below(name, "sampler"), depth - 1, found, seen)
-            _look(one.generator, _below(name, "generator"), depth - 1, found, seen)
-        return
-    if isinstance(one, Mapping):
-        for key, value in list(one.items()):
-            _look(value, _below(name, key), depth - 1, found, seen)
-    elif isinstance(one, tuple) and hasattr(one, "_fields"):
-        for key in one._fields:
-            _look(getattr(one, key), _below(name, key), depth - 1, found, seen)
-    elif isinstance(one, (list, tuple)):
-        if not _is_series(one):
-            for place, value in enumerate(one):
-                _look(value, _below(name, place), depth - 1, found, seen)
-    elif dataclasses.is_dataclass(one) or _is_users_class(type(one)):
-        for key, value in list(getattr(one, "__dict__", {}).items()):
-            _look(value, _below(name, key), depth - 1, found, seen)
-        for key in getattr(type(one), "__slots__", ()):
-            _look(getattr(one, key, None), _below(name, key), depth - 1, found, seen)
+def parts_of(module: torch.nn.Module, prefix: str = "") -> Iterator[tuple[str, torch.nn.Module]]:
+    """A module and those in it, by names that are the same in DDP and outside of it."""
+    inner = bare(module)
+    yield prefix, inner
+    for name, child in inner._modules.items():
+        if child is not None:
+            yield from parts_of(child, f"{prefix}{name}.")
 
 
-def _is_series(one: list[Any] | tuple[Any, ...]) -> bool:
-    """Numbers in their hundreds are data or a history, and no state of the training."""
-    return len(one) > 100 and isinstance(one[0], (bool, int, float))
+def tensors_of(module: torch.nn.Module) -> Iterator[tuple[str, Kind, torch.Tensor]]:
+    """The parameters and buffers of a module, by such names."""
+    for prefix, part in parts_of(module):
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                yield prefix + name, "parameter", parameter
+        for name, buffer in part._buffers.items():
+            if buffer is not None:
+                lasting = name not in part._non_persistent_buffers_set
+                yield prefix + name, "buffer" if lasting else "buffer that is not saved", buffer
 
 
-def _below(name: str, key: object) -> str:
-    return f"{name}.{key}" if name else str(key)
+def _of_module(module: torch.nn.Module) -> Iterator[tuple[str, Value]]:
+    for name, kind, one in tensors_of(module):
+        yield name, tensor(kind, one)
+    for prefix, part in parts_of(module):
+        if isinstance(part, DistributedDataParallel):
+            continue
+        for key, value in vars(part).items():
+            if isinstance(value, PLAIN) and key != "training" and not key.startswith("_"):
+                yield f"{prefix}{key}", Value(kind="counter", shown=repr(value))
+        if type(part).get_extra_state is not torch.nn.Module.get_extra_state:
+            yield from _flat("state", part.get_extra_state(), f"{prefix}extra state")
 
 
-def _has_state(one: Any) -> bool:
-    kinds = (torch.nn.Module, torch.Tensor, torch.Generator, random.Random, DataLoader, Sampler)
-    if isinstance(one, kinds) or _is_numpy_generator(one):
-        return True
-    # A trainer of the user's own may have a state_dict() as well: its parts say more.
-    return callable(getattr(one, "state_dict", None)) and not all(map(_is_users_class, type(one).__mro__[:-1]))
-
-
-def _is_numpy_generator(one: Any) -> bool:
-    return type(one).__module__.startswith("numpy.random") and (
-        hasattr(one, "bit_generator") or hasattr(one, "get_state")
-    )
-
-
-def _is_users_class(kind: type) -> bool:
-    """Whether a class is the user's own: a trainer."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return isinstance(file, str) and sites.is_users_file(file)
-
-
-# --- what it holds
+# --- what each kind holds
 
 
 def _values_of(one: Any, owners: dict[int, str]) -> Iterator[tuple[str, Value]]:
-    if isinstance(one, (bool, int, float)):
+    if isinstance(one, PLAIN):
         yield "", Value(kind="counter", shown=repr(one))
     elif isinstance(one, torch.Tensor):
         yield "", tensor("tensor", one)
     elif isinstance(one, torch.nn.Module):
-        inner = bare(one)
-        for name, parameter in inner.named_parameters():
-            yield name, tensor("parameter", parameter)
-        lasting = set(inner.state_dict(keep_vars=True))
-        for name, buffer in inner.named_buffers():
-            yield name, tensor("buffer" if name in lasting else "buffer that is not saved", buffer)
+        yield from _of_module(one)
     elif isinstance(one, torch.optim.Optimizer):
         yield from _of_optimizer(one, owners)
     elif isinstance(one, torch.Generator):
-        yield "", Value(kind="random", digest=digest(one.get_state()))
+        yield "", Value(kind="random", digest=bytes_digest(one.get_state()))
     elif isinstance(one, random.Random):
         yield "", Value(kind="random", digest=digest_of_parts([repr(one.getstate()).encode()]))
-    elif _is_numpy_generator(one):
+    elif is_numpy_generator(one):
         state = one.bit_generator.state if hasattr(one, "bit_generator") else one.get_state()
         yield "", Value(kind="random", digest=digest_of_parts([repr(state).encode()]))
+    elif hasattr(one, "dtype") and hasattr(one, "tobytes"):  # numpy's
+        text = f"{one.dtype}{list(one.shape)}"
+        yield "", Value(kind="counter", digest=digest_of_parts([one.tobytes()]), shown=text, form=text)
     elif callable(getattr(one, "state_dict", None)):
         yield from _flat("state", one.state_dict(), "")
     if isinstance(one, Sampler) and isinstance(epoch := getattr(one, "epoch", None), int):
@@ -171,7 +115,7 @@ def _of_optimizer(optimizer: torch.optim.Optimizer, owners: dict[int, str]) -> I
             if key != "params":
                 yield from _flat("optimizer", value, f"param_groups[{number}].{key}")
         for place, parameter in enumerate(group["params"]):
-            name = owners.get(id(parameter), f"parameter {place} of group {number}")
+            name = owners.get(id(parameter), f"parameter {place} of group {number}, which no module holds")
             yield from _flat("optimizer", optimizer.state.get(parameter, {}), f"state of {name}")
 
 
@@ -180,26 +124,23 @@ def _flat(kind: Kind, one: Any, name: str) -> Iterator[tuple[str, Value]]:
         yield name, tensor(kind, one)
     elif isinstance(one, Mapping):
         for key, value in one.items():
-            yield from _flat(kind, value, _below(name, key))
+            yield from _flat(kind, value, below(name, key))
     elif isinstance(one, (list, tuple)):
         for place, value in enumerate(one):
             yield from _flat(kind, value, f"{name}[{place}]")
-    elif isinstance(one, (bool, int, float, str)) or one is None:
+    elif isinstance(one, PLAIN) or one is None:
         yield name, Value(kind=kind, shown=repr(one))
 
 
 def tensor(kind: Kind, one: torch.Tensor) -> Value:
-    """A tensor as a value: its digest, and where it is."""
+    """A tensor as a value: the digest of its bytes, the same wherever it is, and where it is."""
+    if one.is_meta or isinstance(one, torch.nn.parameter.UninitializedTensorMixin):
+        return Value(kind=kind, shown="not there yet", device=str(one.device), form="not there yet")
     plain = one.detach()
     shown = f"{str(plain.dtype).removeprefix('torch.')}{list(plain.shape)}"
-    if plain.numel() == 1 and not plain.is_meta:
+    if plain.numel() == 1:
         shown = f"{plain.item()!r}"
-    elif plain.numel() and plain.layout is torch.strided and not plain.is_meta and plain.is_floating_point():
+    elif plain.numel() and plain.layout is torch.strided and plain.is_floating_point():
         shown += f" with norm {float(plain.double().norm()):.6g}"
-    return Value(
-        kind=kind,
-        digest="" if plain.is_meta else digest(plain),
-        shown=shown,
-        device=str(plain.device),
-        form=f"{plain.dtype}{list(plain.shape)}",
-    )
+    form = f"{plain.dtype}{list(plain.shape)}"
+    return Value(kind=kind, digest=bytes_digest(plain), shown=shown, device=str(plain.device), form=form)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import gc
 import os
 import socket
+from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from types import FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils.rnn import PackedSequence
 
 from ddpcheck.checks.whereabouts import BATCH, StateTensor, Whereabouts, is_gpu
 from ddpcheck.wording import count
@@ -33,7 +36,7 @@ def facts(
 ) -> Whereabouts:
     """All that this rank can say; what it cannot make out is told as such, and never raised on one rank alone."""
     try:
-        own, stated = _own(given, local_rank, devices_per_rank, devices)
+        own, stated, order = _own(given, local_rank, devices_per_rank, devices)
         tensors = _tensors_of(module)
         arguments = {kind: dict(_within(batch[kind], kind)) for kind in BATCH if batch.get(kind) is not None}
         for kind, found in arguments.items():
@@ -50,6 +53,7 @@ def facts(
         local_rank=local_rank,
         own=own,
         stated=stated,
+        order=order,
         host=socket.gethostname(),
         given=_indexed(given),
         sharing=bool(sharing),
@@ -73,15 +77,16 @@ class Unusable(ValueError):
 # --- the devices that a rank has
 
 
-def _own(given: torch.device, local_rank: int, per_rank: Any, devices: Devices) -> tuple[list[str], str]:
+def _own(given: torch.device, local_rank: int, per_rank: Any, devices: Devices) -> tuple[list[str], str, list[str]]:
+    """The rank's devices, how they were said, and the order in which the model goes through them, where that was."""
     if per_rank is not None and devices is not None:
         raise Unusable("devices_per_rank and devices both given, which say the same thing")
     if per_rank is not None:
         if isinstance(per_rank, bool) or not isinstance(per_rank, int) or per_rank < 1:
             raise Unusable(f"devices_per_rank={per_rank!r}, which is no whole number of devices above 0")
-        return [f"cuda:{per_rank * local_rank + i}" for i in range(per_rank)], f"devices_per_rank={per_rank}"
+        return [f"cuda:{per_rank * local_rank + i}" for i in range(per_rank)], f"devices_per_rank={per_rank}", []
     if devices is None:
-        return [_indexed(given)], ""
+        return [_indexed(given)], "", []
     said: Any = devices
     if callable(devices):
         try:
@@ -92,9 +97,10 @@ def _own(given: torch.device, local_rank: int, per_rank: Any, devices: Devices) 
     if not listed:
         raise Unusable("devices that name none")
     try:
-        return [_indexed(_as_device(device)) for device in listed], "`devices`"
+        named = [_indexed(_as_device(device)) for device in listed]
     except (RuntimeError, TypeError, ValueError) as error:
         raise Unusable(f"devices={listed!r}: {str(error).splitlines()[0]}") from error
+    return list(dict.fromkeys(named)), "`devices`", [] if isinstance(said, Set) else named
 
 
 def _as_device(said: Any) -> torch.device:
@@ -139,22 +145,57 @@ def _tensors_of(module: Any) -> dict[str, torch.Tensor]:
     if not isinstance(module, torch.nn.Module):
         raise Unusable(f"{type(module).__name__} in the place of a torch.nn.Module")
     bare = module.module if isinstance(module, DistributedDataParallel) else module
-    return {**dict(bare.named_parameters()), **{f"{name} (buffer)": b for name, b in bare.named_buffers()}}
+    # A tensor that several modules share is told in each of them: the model may end with one that it began with.
+    parameters = bare.named_parameters(remove_duplicate=False)
+    buffers = bare.named_buffers(remove_duplicate=False)
+    return {**dict(parameters), **{f"{name} (buffer)": b for name, b in buffers}}
 
 
 def _within(value: Any, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in a nest of containers, by the way to each."""
-    if isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, one in value.items():
-            yield from _within(one, f"{name}[{key!r}]")
-    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        for number, one in enumerate(value):
-            yield from _within(one, f"{name}[{number}]")
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for field in dataclasses.fields(value):
-            yield from _within(getattr(value, field.name, None), f"{name}.{field.name}")
+    """The tensors in containers and objects, by the way to each; what cannot be looked into is refused by name."""
+    seen: dict[int, Any] = {}  # what is in here is kept alive, so that no other thing gets its id
+    stack = [(name, value)]  # and no recursion: a nest may be deeper than Python allows
+    while stack:
+        way, one = stack.pop()
+        if isinstance(one, torch.Tensor):
+            yield way, one
+        elif isinstance(one, PackedSequence):
+            stack.append((f"{way}.data", one.data))  # its batch sizes are on the CPU wherever it is
+        elif isinstance(one, Iterator):
+            raise Unusable(f"{way} ({type(one).__name__}), which can be gone through only once: pass what it gives")
+        elif id(one) not in seen and not isinstance(one, _NO_NEST) and not hasattr(type(one), "__array__"):
+            seen[id(one)] = one
+            try:
+                items = list(_items(one))
+                known = {id(item) for _, item in items}
+                attributes = [(f".{key}", held) for key, held in _attributes(one) if id(held) not in known]
+            except Exception as error:
+                raise Unusable(f"{way} ({type(one).__name__}), which raised {type(error).__name__}: {error}") from error
+            stack += [(way + step, held) for step, held in reversed([*items, *attributes])]
+
+
+_NO_NEST = (str, bytes, bytearray, memoryview, range, array, type, ModuleType, FunctionType, torch.nn.Module)
+"""What holds no tensors of a batch, and would be long to go through, or lead away from it."""
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield f"[{key!r}]", item
+    elif isinstance(value, Collection):
+        for number, item in enumerate(value):
+            yield f"[{number}]", item
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    """Those of the object itself, in its ``__dict__`` and its slots; no property is asked, which may do anything."""
+    for name, held in getattr(value, "__dict__", {}).items():
+        yield str(name), held
+    for kind in type(value).__mro__:
+        for name, member in vars(kind).items():
+            if isinstance(member, MemberDescriptorType) and name != "__dict__":
+                with contextlib.suppress(AttributeError):  # a slot that was never filled
+                    yield name, member.__get__(value)
 
 
 def _gradients(tensors: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -168,7 +209,9 @@ def _state(module: Any, optimizer: Any) -> Iterator[tuple[StateTensor, torch.Ten
     state = getattr(optimizer, "state", None)
     if not isinstance(state, Mapping):
         raise Unusable(f"{type(optimizer).__name__} in the place of a torch.optim.Optimizer")
-    names = {id(p): name for name, p in _tensors_of(module).items()}
+    names: dict[int, str] = {}
+    for name, tensor in _tensors_of(module).items():
+        names.setdefault(id(tensor), name)
     for parameter, entries in state.items():
         if not isinstance(parameter, torch.Tensor) or not isinstance(entries, Mapping):
             continue

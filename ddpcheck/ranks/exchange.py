@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ddpcheck.model import CheckRun, Finding, Question
+from ddpcheck.model import NOT_EXERCISED, CheckRun, Finding, Question
 from ddpcheck.ranks import wire
 from ddpcheck.wording import ranks_text
 
@@ -87,7 +87,7 @@ class Exchange:
         self.done.append(
             CheckRun(
                 check=broken or first.check,
-                status="violated" if broken else "held",
+                status="violated" if broken else NOT_EXERCISED if _tells_of_nothing(findings) else "held",
                 findings=findings,
                 where=first.where,
             )
@@ -118,3 +118,8 @@ class Exchange:
                 "between ranks."
             ),
         )
+
+
+def _tells_of_nothing(findings: Sequence[Finding]) -> bool:
+    """Whether there was nothing to judge, and a finding says why."""
+    return any(NOT_EXERCISED in finding.links for finding in findings)

@@ -37,7 +37,7 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
             item = host.item(plan)
             capture_anew(config, plan.capture)
             if plan.simulated:
-                _simulate(len(plan.gpus))
+                _simulate(len(plan.gpus), plan.backend)
             group.join(plan, rank, run_dir)
             watch_training()
             set_current(CurrentRank(plan, rank, run_dir, channel))
@@ -92,11 +92,11 @@ def _become(rank: int, plan: Plan, run_dir: str, parent: int) -> None:
         numpy.random.seed()
 
 
-def _simulate(gpus: int) -> None:
+def _simulate(gpus: int, backend: str) -> None:
     """Have this many simulated devices, to the end of this process."""
-    import ddpcheck
+    from ddpcheck.devices.simulation import rehearse
 
-    ddpcheck.simulated_devices(gpus).__enter__()
+    rehearse(gpus, backend)
 
 
 def _out_of_reach(channel: wire.Channel) -> wire.Channel:

@@ -159,3 +159,17 @@ def test_a_training_on_two_devices_is_loaded_onto_anothers(ddp):
     assert finding.check == "checkpoint-map-location"
     assert finding.ranks == (1,)
     assert "cuda:0, cuda:1" in finding.found
+
+
+@pytest.mark.ddp(world_size=2)
+def test_moments_and_steps_on_either_device(ddp):
+    """AdamW counts its steps on the CPU; a load to the rank's GPU puts the count there, and it is the same count."""
+
+    def to_the_gpu(training: dict[str, Any], path: Path) -> None:
+        state = torch.load(path, map_location=f"cuda:{2 * dist.get_rank()}")
+        training["model"].load_state_dict(state["model"])
+        training["optimizer"].load_state_dict(state["optimizer"])
+        torch.set_rng_state(state["streams"][dist.get_rank()].cpu())
+
+    with ddpcheck.simulated_devices(4):
+        ddpcheck.assert_resume_equivalent(save, to_the_gpu, build=lambda wrap: in_ddp(build(wrap)), step=step)

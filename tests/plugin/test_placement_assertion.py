@@ -65,6 +65,7 @@ def test_a_layer_on_the_meta_device_is_caught(ddp):
     ({"devices": [object()]}, "devices=[<object"),
     ({"devices": lambda rank: 1 / 0}, "raised ZeroDivisionError"),
     ({"inputs": "text"}, "inputs that hold no tensor (str)"),
+    ({"inputs": iter([torch.ones(1)])}, "inputs (list_iterator), which can be gone through only once"),
     ({"optimizer": 3}, "int in the place of a torch.optim.Optimizer"),
 ])  # fmt: skip
 def test_arguments_that_cannot_be(ddp, said, words):
@@ -270,3 +271,93 @@ def test_labels_where_the_model_begins(ddp):
         finding = violation(model, targets=targets.to(first), devices_per_rank=2)
         assert finding.cause.startswith("they are where the model begins")
         assert_device_placement(model, targets=targets.to(second), devices_per_rank=2)
+
+
+class Batch:
+    """A plain object, with what its loader made."""
+
+    def __init__(self, mask):
+        self.mask = mask
+
+
+@pytest.mark.ddp(world_size=2)
+def test_a_tensor_within_a_set_or_an_object_is_seen(ddp):
+    """One that was left on the CPU is named by the way to it; moved, it is silent."""
+    with simulated_devices(2):
+        torch.cuda.set_device(ddp.local_rank)
+        model = s0_basic.build_model(seed=0).cuda()
+        ok = torch.zeros(2, 10).cuda()
+        finding = violation(model, inputs=[ok, Batch(mask=torch.ones(2))], devices_per_rank=1)
+        assert finding.found == "inputs[1].mask on cpu on ranks 0 and 1"
+        finding = violation(model, targets={"y": ok, "more": {torch.ones(2)}}, devices_per_rank=1)
+        assert finding.found == "targets['more'][0] on cpu on ranks 0 and 1"
+        more = {torch.ones(2).cuda()}
+        assert_device_placement(model, inputs=[ok, Batch(mask=ok)], targets={"y": ok, "more": more}, devices_per_rank=1)
+
+
+@pytest.mark.ddp(world_size=2)
+def test_a_packed_sequence(ddp):
+    """Its data is judged; its batch sizes are on the CPU on purpose."""
+    with simulated_devices(2):
+        torch.cuda.set_device(ddp.local_rank)
+        model = nn.LSTM(3, 2).cuda()
+        for there in (True, False):
+            steps = [torch.zeros(2, 3), torch.zeros(1, 3)]
+            packed = nn.utils.rnn.pack_sequence([one.cuda() for one in steps] if there else steps)
+            if there:
+                assert_device_placement(model, inputs=packed, outputs=model(packed)[0], devices_per_rank=1)
+            else:
+                assert violation(model, inputs=packed, devices_per_rank=1).subject == "inputs.data"
+
+
+class Tied(nn.Module):
+    """A language model in small: the head has the embedding's weight, on the first device."""
+
+    def __init__(self, first, second):
+        super().__init__()
+        self.devices = (first, second)
+        self.embedding = nn.Embedding(5, 4).to(first)
+        self.body = nn.Linear(4, 4).to(second)
+        self.head = nn.Linear(4, 5, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        first, second = self.devices
+        return self.head(self.body(self.embedding(tokens.to(first)).to(second)).to(first))
+
+
+@pytest.mark.ddp(world_size=2)
+def test_a_head_that_is_tied_to_the_embedding(ddp):
+    """It ends on the first device: outputs that were moved to the second are told, and those of the head are not."""
+    with simulated_devices(4):
+        first, second = devices_of(ddp.local_rank)
+        model = Tied(first, second)
+        outputs = model(torch.zeros(2, dtype=torch.long))
+        assert_device_placement(model, outputs=outputs, devices_per_rank=2)
+        assert_device_placement(model, outputs=outputs, devices=[first, second, first])
+        finding = violation(model, outputs=outputs.to(second), devices=[first, second, first])
+        assert finding.found == "outputs on cuda:1 on rank 0, cuda:3 on rank 1"
+
+
+class HeadFirst(nn.Module):
+    """The head is registered before the body."""
+
+    def __init__(self, first, second):
+        super().__init__()
+        self.head = nn.Linear(10, 5).to(second)
+        self.body = nn.Linear(10, 10).to(first)
+
+    def forward(self, inputs):
+        return self.head(self.body(inputs.to(self.body.weight.device)).to(self.head.weight.device))
+
+
+@pytest.mark.ddp(world_size=2)
+def test_a_head_that_is_registered_first(ddp):
+    """The order of `devices` says where the model ends."""
+    with simulated_devices(4):
+        first, second = devices_of(ddp.local_rank)
+        model = HeadFirst(first, second)
+        outputs = model(torch.zeros(2, 10))
+        assert_device_placement(model, outputs=outputs, targets=outputs, devices=[first, second])
+        finding = violation(model, outputs=outputs.to(first), devices=[first, second])
+        assert finding.expected.endswith("cuda:1 on rank 0, cuda:3 on rank 1")

@@ -328,6 +328,21 @@ def test_a_model_on_several_devices_takes_its_inputs_there_itself():
     assert error(*facts(outputs=gpu(0, 2))).expected.endswith("cuda:1 on rank 0, cuda:3 on rank 1")
 
 
+@pytest.mark.parametrize(("order", "last"), [((0, 1), 1), ((0, 1, 0), 0), ((0, 1, 2), 1), ((), 0)])
+def test_the_stated_order_says_where_the_model_ends(order, last):
+    """A head that is registered first is still the end; without an order, the parameter that is registered last is."""
+
+    def facts(device):
+        model = {"head.weight": "cuda:1", "body.weight": "cuda:0"}
+        batch = {"outputs": {"outputs": f"cuda:{device}"}}
+        return rank(0, own=gpu(0, 1, 2), model=model, order=gpu(*order), batch=batch)
+
+    assert ask(facts(last)) == ()
+    finding = error(facts(1 - last))
+    assert finding.expected.endswith(f"cuda:{last} on rank 0")
+    assert ("list `devices` in the order of its way" in finding.advice) == (order == ())
+
+
 # --- what goes along
 
 

@@ -79,11 +79,12 @@ LAYERS = [
     ["ddpcheck.report.junit", "ddpcheck.report.terminal"],
     # Devices that are not there: the rules, where tensors lie, torch's surface, and the context manager.
     [f"ddpcheck.devices.{name}" for name in ("operators", "patching", "wording")],
-    ["ddpcheck.devices.errors", "ddpcheck.devices.rules"],
+    ["ddpcheck.devices.collectives", "ddpcheck.devices.errors", "ddpcheck.devices.rules"],
     [f"ddpcheck.devices.{name}" for name in ("dataparallel", "runtime", "storages")],
     [f"ddpcheck.devices.{name}" for name in ("dispatching", "moving", "surface")],
+    ["ddpcheck.devices.refusing"],
     ["ddpcheck.devices.calling"],
-    ["ddpcheck.devices.training"],
+    ["ddpcheck.devices.gradients", "ddpcheck.devices.training"],
     ["ddpcheck.devices.simulation"],
     ["ddpcheck.devices"],
     # What a rank records for assertions, in facts that the judges define.
@@ -110,6 +111,7 @@ LAYERS = [
     ["ddpcheck.observe.optimizers"],
     ["ddpcheck.observe.forwards"],
     ["ddpcheck.observe.randomness", "ddpcheck.observe.section"],
+    ["ddpcheck.observe.holders"],
     ["ddpcheck.observe.holdings"],
     # A script in torchrun's hands.
     ["ddpcheck.run.folder", "ddpcheck.run.options"],

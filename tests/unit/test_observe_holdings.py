@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck.observe import holdings, randomness
+from ddpcheck.observe.holders import modules
 
 
 class Parts(NamedTuple):
@@ -25,7 +26,7 @@ class Parts(NamedTuple):
 class Run:
     parts: Parts
     epoch: int = 3
-    note: str = "not state"
+    note: str = "a text"
     history: list[float] = field(default_factory=list)
 
 
@@ -59,16 +60,18 @@ def test_modules_and_optimizers_by_the_names_of_their_parameters():
 
 
 def test_wherever_it_is_kept():
-    """Objects, dataclasses, named tuples, dicts, lists and slots are looked into; texts and long series are not."""
+    """Objects, dataclasses, named tuples, dicts, lists and slots are looked into; numbers in a row are a history."""
     found = names({"run": Run(trained(), history=[0.1] * 1000), "more": [Slotted()]})
     assert {"run.parts.model.0.weight", "run.epoch", "more.0.count", "more.0.model.bias"} <= found
-    assert not any("history" in name or "note" in name for name in found)
+    assert not any("history" in name for name in found)
 
 
 def test_each_thing_once():
-    """What is reached in two ways is told once, and a module within another one not by itself."""
+    """A module is in the list of modules once, and one within another not by itself; its values have all its names."""
     model = nn.Sequential(nn.Linear(1, 1))
-    assert list(holdings.modules({"a": model, "b": model, "inner": model[0]})) == ["a"]
+    training = {"a": model, "b": model, "inner": model[0]}
+    assert list(modules(training)) == ["a"]
+    assert {"a.0.weight", "b.0.weight", "inner.weight"} <= names(training)
 
 
 def test_samplers_loaders_streams_and_schedules():
@@ -157,3 +160,41 @@ def test_state_dicts_of_the_users_own_classes():
     assert found["trainer.model.weight"].kind == "parameter"
     assert found["trainer.steps"].kind == "counter"
     assert found["schedule.last_epoch"].kind == "state"
+
+
+def test_optimizer_over_modules_with_equal_names():
+    """State of parameters that have one name in two modules is told apart."""
+    models = {"a": nn.Linear(1, 1), "b": nn.Linear(1, 1)}
+    optimizer = torch.optim.Adam([p for m in models.values() for p in m.parameters()])
+    for model in models.values():
+        model(torch.ones(1, 1)).sum().backward()
+    optimizer.step()
+    found = holdings.values({**models, "optimizer": optimizer})
+    assert {"optimizer.state of a.weight.exp_avg", "optimizer.state of b.weight.exp_avg"} <= set(found)
+
+
+class Extra(nn.Module):
+    """Counts in Python, and keeps more than tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = 3
+
+    def get_extra_state(self) -> Any:
+        return {"phase": "late"}
+
+
+def test_what_modules_keep_beside_tensors():
+    """Numbers and texts in a module, and its extra state; arrays of numpy beside it."""
+    found = holdings.values({"model": Extra(), "array": numpy.arange(3), "one": numpy.int64(4), "phase": "warm"})
+    assert found["model.turns"].shown == "3"
+    assert found["model.extra state.phase"].shown == "'late'"
+    assert found["phase"].kind == found["array"].kind == found["one"].kind == "counter"
+
+
+def test_names_are_the_same_within_wrappers():
+    """torch.compile's wrapper, at any depth, is no part of a name."""
+    inner = nn.Sequential(nn.Linear(1, 1))
+    outer = nn.Module()
+    outer.net = torch.compile(inner, backend="eager")
+    assert "outer.net.0.weight" in names({"outer": outer})

@@ -92,6 +92,28 @@ class Batch:
     name: str
 
 
+class Plain:
+    """A batch of somebody's own making."""
+
+    def __init__(self, **parts):
+        vars(self).update(parts)
+
+
+class Slotted:
+    __slots__ = ("_mask", "unset")
+
+    def __init__(self, mask):
+        self._mask = mask
+
+
+class Output(dict):
+    """As some libraries hand back: what is an item is an attribute, too."""
+
+    def __init__(self, **parts):
+        super().__init__(parts)
+        vars(self).update(parts, extra=torch.ones(1))
+
+
 def test_tensors_are_found_in_nests():
     """Through lists, mappings and dataclasses, each with the way to it."""
     one = torch.zeros(1)
@@ -100,6 +122,75 @@ def test_tensors_are_found_in_nests():
     assert list(found) == ["inputs", "outputs"]
     assert list(found["inputs"]) == ["inputs['a'][0]", "inputs['a'][1][0]", "inputs['b'].image"]
     assert found["outputs"] == {"outputs": "cpu"}
+
+
+@pytest.mark.parametrize(("batch", "ways"), [
+    ([{torch.ones(1)}, frozenset([torch.ones(1)])], ["inputs[0][0]", "inputs[1][0]"]),
+    ({"a": torch.ones(1)}.values(), ["inputs[0]"]),
+    (Plain(mask=[torch.ones(1)], size=3), ["inputs.mask[0]"]),
+    (Plain(inner=Slotted(torch.ones(1))), ["inputs.inner._mask"]),
+    (Output(logits=torch.ones(1)), ["inputs['logits']", "inputs.extra"]),
+    (SimpleNamespace(x=torch.ones(1)), ["inputs.x"]),
+    (nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)]), ["inputs.data"]),
+    ([torch.ones(1), range(10**12), "text", nn.Linear(1, 1), Plain, torch.ones(1).numpy()], ["inputs[0]"]),
+])  # fmt: skip
+def test_tensors_are_found_in_whatever_holds_them(batch, ways):
+    """Sets, views, and objects by their attributes; of a packed sequence its data; a module is no batch."""
+    assert list(facts(nn.Linear(1, 1), batch={"inputs": batch}).batch["inputs"]) == ways
+
+
+def test_nests_without_an_end_are_gone_through_once():
+    """What holds itself, and what is deeper than Python may recurse."""
+    circle = Plain(x=torch.ones(1))
+    circle.me, circle.all = circle, [circle]
+    assert list(facts(nn.Linear(1, 1), batch={"inputs": circle}).batch["inputs"]) == ["inputs.x"]
+    deep = torch.ones(1)
+    for _ in range(5000):
+        deep = [deep]
+    assert len(facts(nn.Linear(1, 1), batch={"inputs": deep}).batch["inputs"]) == 1
+
+
+def broken():
+    raise KeyError("gone")
+    yield
+
+
+@pytest.mark.parametrize(("batch", "words"), [
+    ([torch.ones(1), iter([torch.ones(1)])], "inputs[1] (list_iterator), which can be gone through only once"),
+    ({"a": (x for x in [1]), "b": torch.ones(1)}, "inputs['a'] (generator), which can be gone through only once"),
+    (Plain(), "inputs that hold no tensor (Plain)"),
+    (type("Lost", (list,), {"__iter__": lambda self: broken()})([1]), "inputs (Lost), which raised KeyError: 'gone'"),
+])  # fmt: skip
+def test_what_cannot_be_looked_into_is_named(batch, words):
+    """Nothing is passed over in silence, and nothing raised here on one rank."""
+    assert words in facts(nn.Linear(1, 1), batch={"inputs": batch}).wrong
+
+
+def test_a_tied_parameter_is_told_where_it_is_used_last():
+    """The head of a language model may be its embedding: the model ends where the head is."""
+    model = nn.Sequential(nn.Embedding(3, 2), nn.Linear(2, 2), nn.Linear(2, 3, bias=False))
+    model[2].weight = model[0].weight
+    optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)
+    model(torch.zeros(1, dtype=torch.long)).sum().backward()
+    optimizer.step()
+    found = facts(model, optimizer=optimizer)
+    assert list(found.model) == ["0.weight", "1.weight", "1.bias", "2.weight"]
+    assert [entry.name.rpartition(" ")[2] for entry in found.state] == ["0.weight", "1.weight", "1.bias"]
+
+
+@pytest.mark.parametrize(("said", "order"), [
+    ({"devices": [1, 0]}, ["cuda:1", "cuda:0"]),
+    ({"devices": lambda rank: (0, 1, 0)}, ["cuda:0", "cuda:1", "cuda:0"]),
+    ({"devices": {0, 1}}, []),
+    ({"devices_per_rank": 2}, []),
+    ({}, []),
+])  # fmt: skip
+def test_the_order_in_which_the_model_goes_through_its_devices(gpus, said, order):
+    """As it was listed, a device twice where the model comes back to it; a set has none, and a number has none."""
+    gpus()
+    found = facts(nn.Linear(1, 1), **said)
+    assert found.order == order
+    assert len(found.own) == len(set(found.own))
 
 
 def test_the_state_of_an_optimizer():
