@@ -31,6 +31,11 @@ class _Done:
     def result(self) -> list[Any]:
         return []
 
+    def get_future(self) -> torch.futures.Future[list[Any]]:
+        done: torch.futures.Future[list[Any]] = torch.futures.Future()
+        done.set_result([])
+        return done
+
 
 _alone_already = False
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import zipfile
 
+_REFUSED = "Weights only load failed"
 _ZIP = b"PK\x03\x04"
 
 
 def state_of(path: str, message: str) -> str:
-    """``not there``, ``empty``, ``cut off``, ``newer`` or ``not a checkpoint``; empty for a file that looks whole.
+    """``not there``, ``empty``, ``cut off``, ``newer``, ``refused`` or ``not a checkpoint``; empty for a whole file.
 
     ``message`` is what the load has raised, with its class before it.
     """
@@ -24,10 +25,12 @@ def state_of(path: str, message: str) -> str:
     if first == _ZIP:
         if not zipfile.is_zipfile(path):
             return "cut off"
-        return "newer" if "version" in message and "maximum supported" in message else ""
+        if "version" in message and "maximum supported" in message:
+            return "newer"
+        return "refused" if _REFUSED in message else ""
     if "EOFError" in message or "pickle data was truncated" in message:
         return "cut off"
-    unknown = ("invalid load key", "unpickling stack underflow", "Invalid magic number", "could not find MARK")
-    if any(words in message for words in unknown) or not first.startswith(b"\x80"):
-        return "not a checkpoint"
-    return ""
+    if first.startswith(b"\x80") and _REFUSED in message:
+        return "refused"
+    unknown = ("UnpicklingError", "Invalid magic number", "PytorchStreamReader", "could not find MARK")
+    return "not a checkpoint" if any(words in message for words in unknown) else ""

@@ -19,12 +19,14 @@ _MISMATCH = re.compile(r"Error\(s\) in loading state_dict for (?P<module>\S+?):"
 _MISSING = re.compile(r'Missing key\(s\) in state_dict: "(?P<key>[^"]+)"')
 _FOREIGN = re.compile(r'Unexpected key\(s\) in state_dict: "(?P<key>[^"]+)"')
 _SIZE = re.compile(r"size mismatch for (?P<key>[^\s:]+): (?P<how>[^\n]+?)(\.\s|\.$|\n|$)")
+_ANSI = re.compile("\x1b\\[[0-9;]*m")
 _ADVICE = {
     "": "Look at the line that raised; the other ranks were stopped with this one.",
     "not there": "Save it before, on one rank, and let all ranks meet (dist.barrier()) before the load.",
     "empty": "Take an older checkpoint; save beside the file, then os.replace it, and a kill leaves the old one.",
     "cut off": "Take an older checkpoint; save beside the file, then os.replace it, and a kill leaves the old one.",
     "not a checkpoint": "Give the path of a file that torch.save has written.",
+    "refused": "Save plain data (tensors, numbers, texts, dicts), or load with weights_only=False what you trust.",
     "newer": "Load it with the torch that wrote it or a newer one, or save it again in the older format.",
     "mismatch": "Build the model as it was when its state was saved, or load the part that fits by its keys.",
 }
@@ -56,7 +58,8 @@ def judge(failures: Sequence[Failure | None]) -> tuple[Finding, ...]:
 
 
 def _found(failure: Failure) -> str:
-    told = _first_difference(failure.message) or " ".join(failure.message.split())[:300].rstrip(".")
+    plain = _ANSI.sub("", failure.message)
+    told = _first_difference(plain) or " ".join(plain.split())[:300].rstrip(".")
     return f"{failure.kind}: {told}" if told else failure.kind
 
 
@@ -80,6 +83,7 @@ def _cause(failure: Failure) -> str:
         "empty": "the file is empty: a save was ended before its first byte was written",
         "cut off": "the file is cut off: a save was ended in the midst of it, or a copy was",
         "not a checkpoint": "it is no file that torch.save has written",
+        "refused": "torch.load takes plain data alone where weights_only is true, as it is by default",
         "newer": "it was written in a newer format than this torch reads",
     }
     if "'module." in failure.message or '"module.' in failure.message:

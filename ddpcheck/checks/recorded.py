@@ -76,7 +76,7 @@ def _nothing_written(world_size: int) -> Finding:
         ranks=tuple(range(world_size)),
         subject="save()",
         expected="save() to write a file",
-        found="no rank writing one",
+        found="no rank writing one (what another program writes, or a memory map, is not seen)",
         advice="Give a function that saves: called on every rank, as the training does, and writing on one of them.",
     )
 

@@ -39,12 +39,11 @@ FACTORIES = [
     "randperm",
     "range",
     "scalar_tensor",
-    "sparse_coo_tensor",
-    "sparse_csr_tensor",
     "tril_indices",
     "triu_indices",
     "zeros",
 ]
+SPARSE = [f"sparse_{layout}_tensor" for layout in ("bsc", "bsr", "compressed", "coo", "csc", "csr")]
 LIKE = ["empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like"]
 NEW = ["new", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros"]
 RECURRENT = ["lstm", "gru", "rnn_relu", "rnn_tanh"]
@@ -90,12 +89,15 @@ class Calling(TorchFunctionMode):
             yield getattr(torch.fft, name), self._factory
         for name in ("as_tensor", "asarray", "tensor"):
             yield getattr(torch, name), self._from_data
+        for name in SPARSE:
+            yield getattr(torch, name), self._sparse
         for name in LIKE:
             yield getattr(torch, name), self._factory_like
         for name in NEW:
             yield getattr(tensor, name), self._factory_like
         for name in RECURRENT:
             yield getattr(torch, name), self._recurrent
+        yield torch.ctc_loss, self._ctc_loss
         yield torch.device, self._device
         yield tensor.to, self._to
         yield tensor.cuda, self._cuda
@@ -196,6 +198,25 @@ class Calling(TorchFunctionMode):
             result = result.clone()  # what shares an array's memory on the CPU is a copy on a GPU
         self._storages.put(result, target)
         return result
+
+    def _sparse(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """It is where its values are, and its indices are there too."""
+        device = kwargs.pop("device", None)
+        parts = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        devices = [self._storages.device_of(part) for part in parts]
+        if device is None and len(set(devices)) > 1:
+            raise RuntimeError(f"device of indices ({devices[0]}) must match device of values ({devices[-1]})")
+        target = self._resolve(device) if device is not None else (devices or [self._default_device()])[0]
+        if target.type not in ("cpu", "cuda"):
+            return func(*args, **kwargs, device=target)
+
+        def there(value: Any) -> Any:
+            if isinstance(value, Tensor) and self._storages.device_of(value) != target:
+                return self.moved(value, target)
+            return value
+
+        with self._dispatching.torch_makes(lambda: target):
+            return func(*map(there, args), **{name: there(value) for name, value in kwargs.items()})
 
     def _default_device(self) -> torch.device:
         """What ``with torch.device(…)`` and ``torch.set_default_device`` say."""
@@ -318,6 +339,11 @@ class Calling(TorchFunctionMode):
         result = self._plain(func, args, kwargs)
         self._storages.put(result[1], CPU)  # the lengths of sequences stay on the CPU
         return result
+
+    def _ctc_loss(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        # Lengths are read on the CPU, wherever they are. Beside a mode torch would compute with them as tensors.
+        lengths = [value.tolist() if isinstance(value, Tensor) else value for value in args[2:4]]
+        return self._plain(func, [*args[:2], *lengths, *args[4:]], kwargs)
 
     def _recurrent(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         given, *others = args

@@ -41,10 +41,6 @@ ONE_DEVICE_LISTS = ("_fused_", "_amp_foreach_")
 """Operators over lists whose kernels want all tensors of all lists on one device."""
 
 
-FREE_ARGUMENTS = {"_ctc_loss": ("input_lengths", "target_lengths"), "_ctc_loss_backward": ("input_lengths", "target_lengths")}
-"""Arguments that a kernel reads on the CPU, wherever they are."""
-
-
 def refusal(name: str, operator: Operator, operands: Sequence[Operand], version: tuple[int, int]) -> str | None:
     """The error of real devices for an operator with these tensors, or None where they would run it.
 
@@ -54,22 +50,19 @@ def refusal(name: str, operator: Operator, operands: Sequence[Operand], version:
     if all(operand.device == CPU for operand in operands):
         return None
     base = name.partition(".")[0]
-    free = FREE_ARGUMENTS.get(base, ())
-    # A fused optimizer reads a learning rate that is on the CPU there.
-    read = base.startswith("_fused_")
-    operands = [
-        each for each in operands if each.argument not in free and not (read and each.argument == "lr" and each.device == CPU)
-    ]
+    if base.startswith("_fused_"):  # an optimizer's, which reads a learning rate on the CPU there
+        operands = [each for each in operands if not (each.argument == "lr" and each.device == CPU)]
     ordered = [*(each for each in operands if each.output), *(each for each in operands if not each.output)]
     special = _SPECIAL.get(base.rstrip("_"))
     if special:
         return special(base, ordered, version)
     if base.startswith(ONE_DEVICE_LISTS):
         return _same(operator.method, ordered, version)
-    if operator.check == "none":
+    if operator.check == "none" and not base.startswith("special_"):
         return None
     if operator.check == "same":
         return _same(operator.method, ordered, version)
+    # The polynomials among special functions say nothing of it, and are elementwise.
     if operator.check == "lists":
         return _lists(base, ordered, version)
     return _operands(base, ordered)

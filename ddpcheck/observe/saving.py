@@ -25,6 +25,14 @@ def watch() -> None:
     around(torch.serialization, "save", _around_save("torch.save"))
     around(torch.serialization, "load", _around_load("torch.load"))
     _also(torch, ("save", "load"), torch.serialization)
+    # What torch.save opens files with: seen also where somebody holds the function from before there were probes.
+    opener = getattr(torch.serialization, "_open_zipfile_writer_file", None)
+    if opener is not None:
+        around(opener, "__init__", _around_open)
+        around(opener, "__exit__", _around_close)
+    module = getattr(getattr(torch.jit, "_script", None), "RecursiveScriptModule", None)
+    if module is not None:
+        around(module, "save", _around_save("torch.jit.save"))
     scripted = getattr(torch.jit, "_serialization", None)
     if scripted is not None:
         around(scripted, "save", _around_save("torch.jit.save"))
@@ -60,6 +68,32 @@ def _around_save(how: str) -> Callable[[Any], Any]:
         return save
 
     return make
+
+
+def _around_open(original: Any) -> Any:
+    def __init__(self: Any, name: Any, *args: Any, **kwargs: Any) -> None:
+        writer = touching.writer()
+        path = _path_of(name) if writer is not None else None
+        if writer is not None and path is not None and not paths.is_elsewhere(path) and paths.is_write_due(path):
+            self._ddpcheck_opened = path, writer.next(), background.line(), os.path.lexists(path)
+        original(self, name, *args, **kwargs)
+
+    return __init__
+
+
+def _around_close(original: Any) -> Any:
+    def __exit__(self: Any, *error: Any) -> Any:
+        try:
+            return original(self, *error)
+        finally:
+            opened_here = getattr(self, "_ddpcheck_opened", None)
+            writer = touching.writer()
+            if opened_here is not None and writer is not None:
+                path, begun, site, existed = opened_here
+                touching.record(writer, "write", "open", path, site, begun=begun, existed=existed,
+                        ended=writer.next()["n"], identity=paths.identity(path))  # fmt: skip
+
+    return __exit__
 
 
 def _around_load(how: str) -> Callable[[Any], Any]:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +100,44 @@ def _watch_ddp() -> None:
     _reduced = arming.all_armed_forwards()
     if not _watching_ddp:
         _watching_ddp = True
+        for name, op in _OF_GROUPS.items():
+            patching.around(dist.ProcessGroup, name, partial(_around_method, op=op))
         patching.around(torch.autograd, "backward", _around_backward)
         patching.around(DistributedDataParallel, "__init__", _around_init)
+
+
+_OF_GROUPS = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce_coalesced",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather_into_tensor",
+    "reduce_scatter": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all_single",
+    "barrier": "barrier",
+    "broadcast": "broadcast",
+    "scatter": "scatter",
+    "reduce": "reduce",
+    "gather": "gather",
+}
+"""A group's own methods: what the functions of torch.distributed call, and whoever holds one of these from before."""
+
+
+def _around_method(original: Any, op: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if calling.unwatched():
+            return original(self, *args, **kwargs)
+        options = next((one for one in (*args, *kwargs.values()) if hasattr(one, "rootRank")), None)
+        root = next((one for one in args if isinstance(one, int)), getattr(options, "rootRank", None))
+        peer = dist.get_global_rank(self, root) if root is not None else None
+        with calling.call(op, self, peer=peer, waits=False) as this:
+            work = original(self, *args, **kwargs)
+            if this.made is not None:
+                calling.remember(work, this.made)
+            return work
+
+    return method
 
 
 def _everybody(of: str) -> str:

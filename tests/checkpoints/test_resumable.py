@@ -120,7 +120,7 @@ def test_nothing_is_saved(ddp):
     """A save that writes no file is none."""
     finding = violated(lambda trainer, path: None)
     assert finding.check == "checkpoint-single-writer"
-    assert finding.found == "no rank writing one"
+    assert finding.found.startswith("no rank writing one")
 
 
 @pytest.mark.ddp(world_size=2)

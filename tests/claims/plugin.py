@@ -1,13 +1,15 @@
 """Ends a session with the table of the documents' claims, if tests of claims ran in it.
 
 Each test's report names its file, and the file its claim; so the main process
-of pytest-xdist, which collects no tests, knows as much as any other.
+of pytest-xdist, which collects no tests, knows as much as any other. What its
+workers collected it hears from xdist, and what they deselected from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,8 +27,39 @@ COLOURS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(ClaimsTable(), "claims-table")
+    watch(config, ClaimsTable())
+
+
+def watch(config: pytest.Config, table: ClaimsTable) -> None:
+    """Have this session end with a table; a worker of pytest-xdist tells what it has deselected."""
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(Deselected(), "claims-deselected")
+    else:
+        config.pluginmanager.register(table, "claims-table")
+
+
+class Deselected:
+    """In a worker: tells the main process which tests were deselected, as only those who collect can know."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def pytest_deselected(self, items: Iterable[pytest.Item]) -> None:
+        self.ids += [item.nodeid for item in items if _place(item.nodeid) is not None]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        session.config.workeroutput[DESELECTED] = self.ids  # type: ignore[attr-defined]
+
+
+DESELECTED = "claims-deselected"
+
+
+def _place(nodeid: str) -> tuple[int, str] | None:
+    """The claim of a test, and its ``file::function``."""
+    path, *names = nodeid.partition("[")[0].split("::")
+    file = path.rpartition("/")[2]
+    number = claim_of(file)
+    return None if number is None else (number, f"{file}::{names[-1] if names else 'the file itself'}")
 
 
 class ClaimsTable:
@@ -35,7 +68,23 @@ class ClaimsTable:
     def __init__(self, folder: Path = HERE, claims: Iterable[Claim] = CLAIMS) -> None:
         self.tests = written_tests(folder)
         self.claims = tuple(claims)
-        self.ran = False
+        self.known: set[str] = set()
+        """Tests that were collected, whether or not they were deselected then."""
+        self.begun: set[str] = set()
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.known.update(item.nodeid for item in session.items)
+
+    def pytest_deselected(self, items: Iterable[pytest.Item]) -> None:
+        self.known.update(item.nodeid for item in items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Iterable[str]) -> None:
+        self.known.update(ids)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.known.update(getattr(node, "workeroutput", {}).get(DESELECTED, ()))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -51,21 +100,32 @@ class ClaimsTable:
             self._note(report.nodeid, report.outcome)
 
     def _note(self, nodeid: str, result: str, reason: str = "") -> None:
-        path, *names = nodeid.partition("[")[0].split("::")
-        file = path.rpartition("/")[2]
-        number = claim_of(file)
-        if number not in self.tests:
+        place = _place(nodeid)
+        if place is None or place[0] not in self.tests:
             return
-        self.ran = True
+        self.begun.add(nodeid)
+        number, name = place
         tests = self.tests[number]
-        name = names[-1] if names else "the file itself"
-        tests.results.setdefault(f"{file}::{name}", set()).add(result)
+        tests.results.setdefault(name, set()).add(result)
         if reason:
             tests.reasons[reason] += 1
 
+    def _note_what_is_left(self, arguments: Iterable[str]) -> None:
+        for nodeid in self.known - self.begun:
+            self._left_out(nodeid)
+        for argument in arguments:
+            if "[" in argument:  # asked for by its name, and its siblings were not even collected
+                self._left_out(argument)
+
+    def _left_out(self, nodeid: str) -> None:
+        place = _place(nodeid)
+        if place is not None and place[0] in self.tests:
+            self.tests[place[0]].left_out[place[1]] += 1
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self.ran:
+        if not self.begun:
             return
+        self._note_what_is_left(terminalreporter.config.args)
         table = lines(self.tests, self.claims)
         terminalreporter.section("claims", sep="-")
         for line in table:

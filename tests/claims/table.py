@@ -3,8 +3,9 @@
     python tests/claims/table.py > docs/claims.md
 
 A claim counts as verified, or refuted, only where all of its tests have
-passed. Which tests there are is read from the files, not from the session, so
-that one that was left out is missed.
+passed, but for those that need GPUs and did not get them. Which test functions
+there are is read from the files, not from the session, so that one that was
+left out is missed.
 """
 
 from __future__ import annotations
@@ -31,8 +32,12 @@ class ClaimTests:
 
     there: set[str] = field(default_factory=set)
     """``file::function``."""
+    for_gpus: set[str] = field(default_factory=set)
+    """Those of them that may be skipped where there are no GPUs, or not enough."""
     results: dict[str, set[str]] = field(default_factory=dict)
     """By ``file::function``: passed, failed, skipped; several, where one function makes several tests."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """By ``file::function``: how many of the tests that it makes were deselected, or never begun."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Why tests were skipped, and how many."""
 
@@ -54,7 +59,10 @@ def written_tests(folder: Path = HERE) -> dict[int, ClaimTests]:
         number = claim_of(path.name)
         if number is not None:
             tests = found.setdefault(number, ClaimTests())
-            tests.there.update(f"{path.name}::{name}" for name in _functions(path))
+            for name, needs_gpus in _functions(path):
+                tests.there.add(f"{path.name}::{name}")
+                if needs_gpus:
+                    tests.for_gpus.add(f"{path.name}::{name}")
     return found
 
 
@@ -64,12 +72,14 @@ def claim_of(file: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _functions(path: Path) -> Iterable[str]:
+def _functions(path: Path) -> Iterable[tuple[str, bool]]:
+    """The test functions of a file, and whether each has the mark `gpu`."""
     for node in ast.parse(path.read_text()).body:
         inside = node.body if isinstance(node, ast.ClassDef) and node.name.startswith("Test") else [node]
         for one in inside:
             if isinstance(one, ast.FunctionDef) and one.name.startswith("test"):
-                yield one.name
+                marks = [ast.unparse(mark).partition("(")[0] for mark in one.decorator_list]
+                yield one.name, "pytest.mark.gpu" in marks
 
 
 def lines(tests: Mapping[int, ClaimTests], claims: Iterable[Claim] = CLAIMS) -> list[Line]:
@@ -86,13 +96,16 @@ def _line(claim: Claim, tests: ClaimTests) -> Line:
         return Line(claim, "NO TEST")
     if not results:
         return Line(claim, "not run")
-    skipped = "; ".join(f"{_count(number)} skipped: {reason}" for reason, number in tests.reasons.items())
+    skipped = [f"{_count(number)} skipped: {reason}" for reason, number in tests.reasons.items()]
     if "passed" not in results:
-        return Line(claim, "skipped", skipped)
-    left = tests.there - set(tests.results)
-    if left:
-        return Line(claim, "partly run", f"{len(tests.there) - len(left)} of its {len(tests.there)} test functions")
-    return Line(claim, claim.outcome, skipped)
+        return Line(claim, "skipped", "; ".join(skipped))
+    missing = []
+    if idle := len(tests.there - set(tests.results)):
+        missing.append(f"{len(tests.there) - idle} of its {len(tests.there)} test functions")
+    if left := sum(number for name, number in tests.left_out.items() if name in tests.results):
+        missing.append(f"{_count(left)} left out")
+    partly = any("skipped" in found for name, found in tests.results.items() if name not in tests.for_gpus)
+    return Line(claim, "partly run" if missing or partly else claim.outcome, "; ".join([*missing, *skipped]))
 
 
 def _count(number: int) -> str:
@@ -115,7 +128,8 @@ def as_markdown(tests: Mapping[int, ClaimTests], claims: Iterable[Claim] = CLAIM
             "",
             "What people are taught about DDP, each claim tested in real ranks, with the fault that would break it.",
             "`pytest tests/claims` runs them all, and ends with this table as that session has it: a claim is only",
-            "called verified, or refuted, if all of its tests passed.",
+            "called verified, or refuted, if all of its tests passed. Where one was left out or skipped it is `partly",
+            "run`; a test that needs more GPUs than there are may be skipped, which is said along with the outcome.",
             "",
             *[f"- **{name}**: {title}" for name, title in DOCUMENTS.items()],
             "",

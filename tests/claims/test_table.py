@@ -11,39 +11,57 @@ from tests.claims.table import ROOT, ClaimTests, Line, as_markdown, claim_of, li
 ONE = Claim(1, ("S0",), "water is wet", "a finger that stays dry is caught")
 
 
-def line_of(there: str, outcomes: dict[str, str], reasons: dict[str, int] | None = None) -> Line:
-    """The line of a claim with these test functions, and what became of those that ran, each a word or more."""
-    tests = ClaimTests(set(there.split()), {name: set(said.split()) for name, said in outcomes.items()})
-    tests.reasons.update(reasons or {})
+def line_of(there: str, outcomes: dict[str, str], reasons: dict[str, int], left_out: dict[str, int]) -> Line:
+    """The line of a claim with these test functions, and what became of those that ran, each a word or more.
+
+    The functions whose names begin with g need GPUs.
+    """
+    names = set(there.split())
+    tests = ClaimTests(names, {name for name in names if name.startswith("g")})
+    tests.results.update({name: set(said.split()) for name, said in outcomes.items()})
+    tests.reasons.update(reasons)
+    tests.left_out.update(left_out)
     (line,) = lines({1: tests}, [ONE])
     return line
 
 
 @pytest.mark.parametrize(
-    ("there", "outcomes", "reasons", "outcome", "why"),
+    ("there", "outcomes", "reasons", "left_out", "outcome", "why"),
     [
-        ("a b", {"a": "passed", "b": "passed"}, {}, "verified", ""),
-        ("a b", {"a": "passed", "b": "passed failed"}, {}, "FAILED", "b"),
-        ("a b", {"a": "skipped", "b": "failed"}, {"no GPU": 1}, "FAILED", "b"),
-        ("a b", {"a": "skipped", "b": "skipped"}, {"no GPU": 3}, "skipped", "3 tests skipped: no GPU"),
-        ("a b", {"a": "passed", "b": "skipped"}, {"no GPU": 1}, "verified", "1 test skipped: no GPU"),
-        ("a b", {"a": "passed"}, {}, "partly run", "1 of its 2 test functions"),
-        ("a b", {}, {}, "not run", ""),
-        ("", {}, {}, "NO TEST", ""),
-        ("", {"the file itself": "failed"}, {}, "FAILED", "the file itself"),
+        ("a b", {"a": "passed", "b": "passed"}, {}, {}, "verified", ""),
+        ("a b", {"a": "passed", "b": "passed failed"}, {}, {}, "FAILED", "b"),
+        ("a b", {"a": "skipped", "b": "failed"}, {"no GPU": 1}, {}, "FAILED", "b"),
+        ("a b", {"a": "skipped", "b": "skipped"}, {"no GPU": 3}, {}, "skipped", "3 tests skipped: no GPU"),
+        ("a g", {"a": "passed", "g": "skipped"}, {"no GPU": 1}, {}, "verified", "1 test skipped: no GPU"),
+        ("a b", {"a": "passed", "b": "skipped"}, {"no /proc": 1}, {}, "partly run", "1 test skipped: no /proc"),
+        ("a", {"a": "passed skipped"}, {"no /proc": 1}, {}, "partly run", "1 test skipped: no /proc"),
+        ("a b", {"a": "passed"}, {}, {}, "partly run", "1 of its 2 test functions"),
+        ("a b", {"a": "passed"}, {}, {"b": 3}, "partly run", "1 of its 2 test functions"),
+        ("a b", {"a": "passed", "b": "passed"}, {}, {"b": 3}, "partly run", "3 tests left out"),
+        (
+            "a g",
+            {"a": "passed", "g": "skipped"},
+            {"x": 1},
+            {"a": 1},
+            "partly run",
+            "1 test left out; 1 test skipped: x",
+        ),
+        ("a b", {}, {}, {"a": 1}, "not run", ""),
+        ("", {}, {}, {}, "NO TEST", ""),
+        ("", {"the file itself": "failed"}, {}, {}, "FAILED", "the file itself"),
     ],
 )
-def test_a_claim_is_told_as_its_tests_went(there, outcomes, reasons, outcome, why):
+def test_a_claim_is_told_as_its_tests_went(there, outcomes, reasons, left_out, outcome, why):
     """Verified where all have passed; whatever else is the case is said, and why."""
-    assert line_of(there, outcomes, reasons) == Line(ONE, outcome, why)
+    assert line_of(there, outcomes, reasons, left_out) == Line(ONE, outcome, why)
 
 
 def test_a_refuted_claim_is_told_as_such():
     """The declared outcome stands where the tests have shown it, and only there."""
     refuted = ONE._replace(outcome="refuted")
-    shown = {1: ClaimTests({"a"}, {"a": {"passed"}})}
+    shown = {1: ClaimTests({"a"}, results={"a": {"passed"}})}
     assert [line.outcome for line in lines(shown, [refuted])] == ["refuted"]
-    assert [line.outcome for line in lines({1: ClaimTests({"a"}, {"a": {"failed"}})}, [refuted])] == ["FAILED"]
+    assert [line.outcome for line in lines({1: ClaimTests({"a"}, results={"a": {"failed"}})}, [refuted])] == ["FAILED"]
 
 
 def test_files_name_their_claims():
@@ -74,17 +92,19 @@ def test_the_document_is_up_to_date():
 CONFTEST = """
 from pathlib import Path
 from tests.claims.claims import Claim
-from tests.claims.plugin import ClaimsTable
+from tests.claims.plugin import ClaimsTable, watch
 
 CLAIMS = [Claim(n, ("S0",), f"claim {n}", "", "refuted" if n == 2 else "verified") for n in range(1, 7)]
 
 def pytest_configure(config):
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(ClaimsTable(Path(__file__).parent, CLAIMS))
+    watch(config, ClaimsTable(Path(__file__).parent, CLAIMS))
 """
 PASSES = "def test_a(): pass\n"
 FILES = {
-    "test_claim_01_passes.py": PASSES + "class TestB:\n    def test_b(self): pass\n",
+    "test_claim_01_passes.py": (
+        "import pytest\n" + PASSES + "class TestB:\n    def test_b(self): pass\n"
+        "@pytest.mark.gpu(99)\ndef test_gpu(): pass\n"
+    ),
     "test_claim_02_refutes.py": "import pytest\n@pytest.mark.parametrize('x', ['::', 'b'])\n" + "def test_a(x): pass\n",
     "test_claim_03_skips.py": "import pytest\ndef test_a(): pytest.skip('no GPU here')\n",
     "test_claim_04_fails.py": PASSES + "def test_b(): assert 0\n",
@@ -101,7 +121,7 @@ def claims(project):
     def run(*arguments: str) -> list[str]:
         ran = project.run(*arguments, PYTHONPATH=f"{project.folder}:{ROOT}")
         _, _, table = ran.stdout.partition(" claims -")
-        kept = [" ".join(line.split()) for line in table.splitlines()[1:]]
+        kept = [" ".join(line.partition(" needs ")[0].split()) for line in table.splitlines()[1:]]
         return kept[: next((n for n, line in enumerate(kept) if line.startswith("=")), len(kept))]
 
     return run
@@ -112,6 +132,7 @@ def test_a_session_ends_with_the_table(claims, workers):
     """Every outcome, from files that pass, skip, fail and break; the same where workers run the tests."""
     assert claims("--continue-on-collection-errors", *workers) == [
         "1 S0 verified claim 1",
+        "1 test skipped: @pytest.mark.gpu(99)",
         "2 S0 refuted claim 2",
         "3 S0 skipped claim 3",
         "1 test skipped: no GPU here",
@@ -123,16 +144,23 @@ def test_a_session_ends_with_the_table(claims, workers):
     ]
 
 
-def test_what_was_left_out_is_said(claims):
-    """With -k, a claim with some of its tests is partly run, and one with none is not run: neither is a gap."""
-    assert claims("-k", "test_b", "--ignore", "test_claim_05_breaks.py") == [
-        "1 S0 partly run claim 1",
-        "1 of its 2 test functions",
-        "4 S0 FAILED claim 4",
-        "test_b",
-        "6 S0 NO TEST claim 6",
-        "not run: 2-3, 5",
-    ]
+@pytest.mark.parametrize(
+    ("arguments", "table"),
+    [
+        (["-k", "test_b"], ["1 S0 partly run claim 1", "1 of its 3 test functions", "4 S0 FAILED claim 4", "test_b"]),
+        (
+            ["-n", "1", "--deselect", "test_claim_02_refutes.py::test_a[b]"],
+            ["2 S0 partly run claim 2", "1 test left out"],
+        ),
+        (["test_claim_02_refutes.py::test_a[b]"], ["2 S0 partly run claim 2", "1 test left out"]),
+    ],
+    ids=["function", "item-xdist", "item-by-name"],
+)
+def test_what_was_left_out_is_said(claims, arguments, table):
+    """A claim with some of its tests is partly run, and one with none is not run: neither is a gap."""
+    told = claims(*arguments, "--ignore", "test_claim_05_breaks.py")
+    assert [told[i : i + len(table)] for i in range(len(told))].count(table) == 1
+    assert told[-1].startswith("not run: ") == (arguments[0] != "-n")
 
 
 def test_a_session_without_claims_has_no_table():

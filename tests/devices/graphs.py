@@ -295,7 +295,10 @@ def disagreement(program: Program) -> str | None:
     """How the simulation and the truth differ over a program, or None where they agree."""
     devices, refused_at = expected(program)
     with ddpcheck.simulated_devices(len(PLACES) - 1):
-        simulated = run(program, on_cpu=False)
+        try:
+            simulated = run(program, on_cpu=False)
+        except RuntimeError as error:
+            return f"the backward was refused: {error}"
     if simulated.stopped_at != refused_at:
         return f"stopped at step {simulated.stopped_at}, should at {refused_at}: {simulated.error}"
     if simulated.devices[: len(devices)] != devices:

@@ -108,6 +108,7 @@ def test_every_collective(ddp: Any) -> None:
 
 
 @pytest.mark.ddp(world_size=2)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch compiles something of its own on import
 def test_zero_redundancy_optimizer(ddp: Any) -> None:
     """It broadcasts parameters in its step, each from the rank that owns it."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
