@@ -38,6 +38,13 @@ class _Done:
 
 
 _alone_already = False
+_listener: Callable[[], object] | None = None
+
+
+def listen(told: Callable[[], object]) -> None:
+    """Have this called before each collective, where all ranks would wait for each other."""
+    global _listener
+    _listener = told
 
 
 def be_alone() -> None:
@@ -68,6 +75,8 @@ def _alone(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     where = places(original)
 
     def collective(*args: Any, **kwargs: Any) -> Any:
+        if _listener is not None:
+            _listener()
         given = Arguments(where, args, kwargs)
         move = _MOVES.get(name)
         if move is not None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import torch.serialization
 
+from ddpcheck.checkpoints.alone import listen
 from ddpcheck.checkpoints.copies import in_copy
 from ddpcheck.checks.kills import Kill
 from ddpcheck.observe import paths
@@ -34,6 +35,9 @@ _DOING = {
     "os.link": "linking {0} to {1}",
     "os.symlink": "linking {0} to {1}",
     "os.truncate": "cutting {0} off",
+    "subprocess.Popen": "starting {0}",
+    "os.system": "running {0}",
+    "os.posix_spawn": "starting {0}",
     "shutil.rmtree": "removing the folder {0} and what is in it",
 }
 """The audit events at which a save may be killed, in words."""
@@ -110,6 +114,14 @@ class _Watch:
             else:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (self.moment.bytes, resource.RLIM_INFINITY))
 
+    def unseen(self, function: Callable[[], object]) -> None:
+        """Call this, whose doings are none of the save's."""
+        self._busy = True
+        try:
+            function()
+        finally:
+            self._busy = False
+
     def note_sizes(self) -> None:
         """How large the files are that were opened so far: one that is renamed next is not found later."""
         for number, (_, path) in enumerate(self.seen):
@@ -117,14 +129,19 @@ class _Watch:
                 self.sizes[number] = max(self.sizes.get(number, 0), os.path.getsize(path))
 
 
-def events_of(save: Callable[[], object]) -> tuple[list[Event], str]:
-    """What a save does to files, one after the other, found out in a copy; and the error that it ended with."""
+def events_of(save: Callable[[], object], told: Callable[[], object] = lambda: None) -> tuple[list[Event], str]:
+    """What a save does to files, one after the other, found out in a copy; and the error that it ended with.
+
+    ``told`` is called in the copy before each collective, and at the end.
+    """
 
     def rehearse() -> list[tuple[str, str, int]]:
         watch = _Watch()
         watch.begin()
+        listen(lambda: watch.unseen(told))
         save()
         _wait_for_threads()
+        watch.unseen(told)
         watch.note_sizes()
         return [(doing, opens, watch.sizes.get(n, 0)) for n, (doing, opens) in enumerate(watch.seen)]
 
@@ -179,18 +196,41 @@ def restore(folder: Path, before: Path) -> None:
     shutil.copytree(before, folder, symlinks=True)
 
 
-def verdict(moment: Moment, found: Any, error: str, old: Any, new: Any) -> Kill:
+def changes(before: Path, after: Path) -> bool:
+    """Whether something was written, or taken away, between these two."""
+    return _files(before) != _files(after)
+
+
+def overlay(folder: Path, before: Path, saved: list[Path]) -> None:
+    """Make a folder what ``before`` is after the changes that each of these has made to it."""
+    restore(folder, before)
+    there = _files(before)
+    for one in saved:
+        changed = _files(one)
+        for name, data in changed.items():
+            if there.get(name) != data:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(data)
+        for name in there.keys() - changed.keys():
+            (folder / name).unlink(missing_ok=True)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def verdict(words: str, found: Any, error: str, old: Any, new: Any) -> Kill:
     """What a load made of what a kill has left."""
     if error:
-        return Kill(moment=moment.words, left="raised", detail=error[:300])
+        return Kill(moment=words, left="raised", detail=error[:300])
     if found == old:
-        return Kill(moment=moment.words, left="old")
+        return Kill(moment=words, left="old")
     if found == new:
-        return Kill(moment=moment.words, left="new")
+        return Kill(moment=words, left="new")
     differing = [name for name in found if found[name] != old.get(name)]
     partly = sum(1 for name in differing if found[name] == new.get(name))
     neither = [name for name in differing if found[name] != new.get(name)]
     detail = f"{len(differing)} of {len(found)} values are not the old ones, {partly} of these are the new ones"
     if neither:
         detail += f"; {neither[0]} is neither"
-    return Kill(moment=moment.words, left="other", detail=detail)
+    return Kill(moment=words, left="other", detail=detail)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
+from ddpcheck.observe.holders import is_lazy
 from ddpcheck.observe.holdings import tensors_of
 
 
@@ -15,7 +16,7 @@ def overwrite(modules: Iterable[torch.nn.Module], seed: int) -> None:
     generator = torch.Generator().manual_seed(104_729 + seed)
     for module in modules:
         for _, kind, tensor in tensors_of(module):
-            there = not tensor.is_meta and not isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
+            there = not tensor.is_meta and not is_lazy(tensor)
             if kind in ("parameter", "buffer") and there and tensor.numel():
                 _overwrite(tensor, generator)
 

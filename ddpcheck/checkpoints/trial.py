@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ddpcheck.assertions import assert_judged
-from ddpcheck.checkpoints import copies, kills
+from ddpcheck.checkpoints import copies, kills, partly
 from ddpcheck.checkpoints.training import Trainings, Wrap, idle, modules_only, moved, own_devices
 from ddpcheck.checkpoints.trying import Failed
 from ddpcheck.checks.holding import Failure, Holdings
@@ -123,6 +124,8 @@ class Trial:
             resumed = holdings.values(self.other)
         except Failed as error:
             failed = error
+        if failed is None:
+            _refuse_unknown(ignore, {**self.went_on, **resumed})
         facts = Resumed(
             steps=steps,
             saved=self.saved,
@@ -178,6 +181,7 @@ class Trial:
         __tracebackhide__ = True
         failed = None
         tried: list[Kill] = []
+        target: Any = None
         why_not = copies.why_not()
         if not why_not:
             try:
@@ -190,6 +194,30 @@ class Trial:
                 failed = error
         facts = Killed(kills=tuple(tried), not_tried=why_not, failure=_told(failed))
         self._judge("checkpoint-atomic-save", facts, failed)
+        stages = partly.stages(self.path.parent, self.folder, self.rank.world_size)
+        if stages:  # on all ranks or on none: they look at one folder, and all have written what they have to write
+            self._judge("checkpoint-atomic-save", self._partly(target, stages, why_not))
+
+    def _partly(self, target: Any, stages: list[partly.Stage], why_not: str) -> Killed:
+        """What this rank finds where some of several ranks that write have not come as far as the others."""
+        place = self._place(f"killed-{self.rank.rank}")
+        load = self._loading(target, place)
+        if why_not:
+            return Killed(not_tried=why_not)
+        ending = copies.in_copy(
+            lambda: msgspec.to_builtins(partly.tried(stages, self.path.parent, place.parent, load)), patience=None
+        )
+        together = msgspec.convert(ending.said or [], tuple[Kill, ...])
+        return Killed(together=together, not_tried="" if together else ending.why)
+
+    def _loading(self, target: Any, path: Path) -> Callable[[], dict[str, str]]:
+        """What loads a checkpoint in a copy, and tells all that it has come to."""
+
+        def load() -> dict[str, str]:
+            loaded = holdings.values(self.trainings.load(target, path))
+            return {name: f"{value.form} {value.digest} {value.shown}" for name, value in loaded.items()}
+
+        return load
 
     def _kills(self, target: Any, wanted: int) -> tuple[list[Kill], str]:
         before = self.path.parent
@@ -198,13 +226,10 @@ class Trial:
         def save(at: Path = path) -> None:
             self.trainings.save(self.training, at)
 
-        def load() -> dict[str, str]:
-            loaded = holdings.values(self.trainings.load(target, path))
-            return {name: f"{value.form} {value.digest} {value.shown}" for name, value in loaded.items()}
-
+        load = self._loading(target, path)
         kills.restore(path.parent, before)
         old, again = copies.in_copy(load), copies.in_copy(load)
-        events, error = kills.events_of(save)
+        events, error = kills.events_of(save, lambda: partly.keep(path.parent, self.folder, self.rank.rank))
         if not events:
             return [], error
         new = copies.in_copy(load)
@@ -219,7 +244,7 @@ class Trial:
             if kills.plant(save, path, before, moment):
                 left = copies.in_copy(load)
                 found = {n: v for n, v in (left.said or {}).items() if n not in changing}
-                tried.append(kills.verdict(moment, found, "" if left.said is not None else left.why, *states))
+                tried.append(kills.verdict(moment.words, found, "" if left.said is not None else left.why, *states))
         return tried, ""
 
     # --- the end of a phase
@@ -227,6 +252,15 @@ class Trial:
     def _judge(self, check: str, facts: Any, failed: Failed | None = None) -> None:
         __tracebackhide__ = True
         assert_judged(check, self.title, facts, stuck=failed is not None)
+
+
+def _refuse_unknown(ignore: Collection[str], held: Holdings) -> None:
+    """Raise where a name that is to be ignored is none: a slip of the pen would look like a difference."""
+    for name in ignore:
+        if not any(one == name or one.startswith(f"{name}.") for one in held):
+            close = difflib.get_close_matches(name, held, n=1, cutoff=0.3)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"ignore has {name!r}, and the training holds nothing of that name{hint}")
 
 
 def _told(failed: Failed | None) -> Failure | None:

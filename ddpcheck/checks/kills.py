@@ -31,6 +31,8 @@ class Killed(Struct, frozen=True, kw_only=True):
     kills: tuple[Kill, ...] = ()
     not_tried: str = ""
     """Why no kill could be planted, where this rank writes."""
+    together: tuple[Kill, ...] = ()
+    """Of several ranks that write: what this rank finds where some of them have saved; the same moments on all."""
     failure: Failure | None = None
 
 
@@ -44,6 +46,11 @@ def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()
     lost = {rank: kills for rank, kills in lost.items() if kills}
     if lost:
         return (_lost(lost, sum(len(one.kills) for one in said.values())),)
+    torn = _torn(said)
+    if torn is not None:
+        return (torn,)
+    if any(one.together for one in said.values()):
+        return ()
     reasons = {rank: one.not_tried for rank, one in said.items() if one.not_tried}
     if reasons or not any(one.kills for one in said.values()):
         return (_not_tried(reasons, len(facts)),)
@@ -68,6 +75,35 @@ def _lost(lost: dict[int, list[Kill]], tried: int) -> Finding:
         cause="the save writes over the only good checkpoint, or takes it away before the new one is whole",
         advice="Write beside it and move it into place in one step: torch.save(state, draft); os.replace(draft, path).",
         count=sum(map(len, lost.values())),
+    )
+
+
+def _torn(said: dict[int, Killed]) -> Finding | None:
+    """Some of several ranks have saved, and the ranks do not find all the old state, or all the new one."""
+    moments: dict[str, dict[int, Kill]] = {}
+    for rank, one in said.items():
+        for kill in one.together:
+            moments.setdefault(kill.moment, {})[rank] = kill
+    wrong = {m: found for m, found in moments.items() if {k.left for k in found.values()} not in ({"old"}, {"new"})}
+    if not wrong:
+        return None
+    moment, found = next(iter(wrong.items()))
+    words = {"old": "the old state", "new": "the new one", "other": "neither", "raised": "an error"}
+    ranks: dict[str, list[int]] = {}
+    for rank, kill in sorted(found.items()):
+        ranks.setdefault(words[kill.left], []).append(rank)
+    first = next((k.detail for k in found.values() if k.detail), "")
+    return Finding(
+        check="checkpoint-atomic-save",
+        severity="error",
+        ranks=tuple(sorted(found)),
+        subject="save()",
+        expected="all ranks to find the old checkpoint, or all the new one, whichever of them had saved when it was ended",
+        found=f"{moment}: " + ", ".join(f"{what} on {ranks_text(who)}" for what, who in ranks.items())
+        + (f" ({first})" if first else ""),
+        cause="several ranks write a part each, in the place of the part before",
+        advice="Write the parts to a new folder, let all ranks meet, and then let one rank point to it in one step.",
+        count=len(wrong),
     )
 
 

@@ -225,6 +225,14 @@ def _why(
     after = [u.after for usage in usages for u in usage.values()]
     if after and all(after) and all(u.armed for usage in usages for u in usage.values()):
         same = all(len({usage[w].after for usage in usages if w in usage}) == 1 for w in usages[0])
+        if same and len({s.scale for s in step}) > 1:
+            scales = [f"{s.scale:g}" if s.scale else "none" for s in step]
+            shown = ", ".join(f"{scale} on rank {r.rank}" for r, scale in zip(ranks, scales, strict=True))
+            return (
+                f"they were equal when backward() ended, and then divided by gradient scales that are not: {shown}",
+                "Give every rank's GradScaler the same initial scale, load its state on all of them, and let them "
+                "update alike.",
+            )
         if same:
             return (
                 "they were equal when backward() ended: what came between it and the step treated them differently "

@@ -12,40 +12,13 @@ from torch.utils._device import DeviceContext
 
 from ddpcheck.devices import wording
 from ddpcheck.devices.dispatching import Dispatching, tensors_in
+from ddpcheck.devices.factories import FACTORIES, LIKE, NEW, SPARSE
 from ddpcheck.devices.moving import keeper, mover
 from ddpcheck.devices.refusing import refusals
 from ddpcheck.devices.storages import CPU, Floating, Shared, floating
 
 Call = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 
-FACTORIES = [
-    "arange",
-    "bartlett_window",
-    "blackman_window",
-    "empty",
-    "empty_permuted",
-    "empty_strided",
-    "eye",
-    "full",
-    "hamming_window",
-    "hann_window",
-    "kaiser_window",
-    "linspace",
-    "logspace",
-    "ones",
-    "rand",
-    "randint",
-    "randn",
-    "randperm",
-    "range",
-    "scalar_tensor",
-    "tril_indices",
-    "triu_indices",
-    "zeros",
-]
-SPARSE = [f"sparse_{layout}_tensor" for layout in ("bsc", "bsr", "compressed", "coo", "csc", "csr")]
-LIKE = ["empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like"]
-NEW = ["new", "new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros"]
 RECURRENT = ["lstm", "gru", "rnn_relu", "rnn_tanh"]
 
 
@@ -69,6 +42,8 @@ class Calling(TorchFunctionMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        if not self._dispatching.on:
+            return func(*args, **kwargs)
         try:
             handler, refuse = self._handlers.get(func), self._refusals.get(func)
         except TypeError:  # not hashable: none of ours
@@ -97,6 +72,7 @@ class Calling(TorchFunctionMode):
             yield getattr(tensor, name), self._factory_like
         for name in RECURRENT:
             yield getattr(torch, name), self._recurrent
+        yield torch.nn.functional.ctc_loss, self._ctc_loss
         yield torch.ctc_loss, self._ctc_loss
         yield torch.device, self._device
         yield tensor.to, self._to
@@ -202,6 +178,9 @@ class Calling(TorchFunctionMode):
     def _sparse(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """It is where its values are, and its indices are there too."""
         device = kwargs.pop("device", None)
+        given = 2 if func is torch.sparse_coo_tensor else 3
+        if len(args) >= given:
+            args = [*map(torch.as_tensor, args[:given]), *args[given:]]
         parts = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
         devices = [self._storages.device_of(part) for part in parts]
         if device is None and len(set(devices)) > 1:
@@ -324,7 +303,9 @@ class Calling(TorchFunctionMode):
     def _pin_memory(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         tensor: Tensor = args[0]
         if self._storages.device_of(tensor).type == "cuda":
-            raise RuntimeError(f"cannot pin '{self._type(torch.Tensor.type, [tensor], {})}' only dense CPU tensors can be pinned")
+            raise RuntimeError(
+                f"cannot pin '{self._type(torch.Tensor.type, [tensor], {})}' only dense CPU tensors can be pinned"
+            )
         pinned = tensor if self._storages.is_pinned(tensor) else tensor.clone()
         self._storages.pin(pinned)
         return pinned
@@ -342,8 +323,11 @@ class Calling(TorchFunctionMode):
 
     def _ctc_loss(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         # Lengths are read on the CPU, wherever they are. Beside a mode torch would compute with them as tensors.
-        lengths = [value.tolist() if isinstance(value, Tensor) else value for value in args[2:4]]
-        return self._plain(func, [*args[:2], *lengths, *args[4:]], kwargs)
+        def read(value: Any) -> Any:
+            return value.tolist() if isinstance(value, Tensor) else value
+
+        lengths = {name: read(value) for name, value in kwargs.items() if name.endswith("_lengths")}
+        return self._plain(func, [*args[:2], *map(read, args[2:4]), *args[4:]], {**kwargs, **lengths})
 
     def _recurrent(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         given, *others = args

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,13 @@ from ddpcheck.devices.storages import CPU, FLOATING, Floating, Place, Shared, St
 DEFAULT = Operator("same", "")
 
 
+class _State(threading.local):
+    """What a thread is about."""
+
+    within_torch: Callable[[], Place] | None = None
+    checking: bool = True
+
+
 class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The rules of devices over all operators of this thread, those of autograd and of torch's own C++ included.
 
@@ -32,34 +40,46 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._mode_key = torch._C._TorchDispatchModeKey.FAKE
         self.storages = storages
         self.resolve = resolve
-        self.within_torch: Callable[[], Place] | None = None
-        """Says where a new tensor lies that torch makes for itself; None while user code makes tensors."""
-        self.checking = True
+        self.state = _State()
+        self.on = True
+        """Cleared when the simulation is over: a thread that was started inside may live on."""
         self.groups = Groups()
         self._table = operators()
         self._version = version()
 
+    @property
+    def within_torch(self) -> Callable[[], Place] | None:
+        """Says where a new tensor lies that torch makes for itself; None while user code makes tensors."""
+        return self.state.within_torch
+
+    @property
+    def checking(self) -> bool:
+        """Whether this thread's operators are looked at now."""
+        return self.state.checking
+
     @contextmanager
     def torch_makes(self, place: Callable[[], Place] | None) -> Iterator[None]:
         """Inside, tensors made without a word about their device are torch's own and lie there (None: a user's)."""
-        before, self.within_torch = self.within_torch, place
+        before, self.state.within_torch = self.within_torch, place
         try:
             yield
         finally:
-            self.within_torch = before
+            self.state.within_torch = before
 
     @contextmanager
     def unchecked(self) -> Iterator[None]:
         """Inside, torch moves bytes and misplaces nothing, though it may join tensors of several devices."""
-        before, self.checking = self.checking, False
+        before, self.state.checking = self.checking, False
         try:
             yield
         finally:
-            self.checking = before
+            self.state.checking = before
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if not self.on:
+            return func(*args, **(kwargs or {}))
         # A look at a tensor from here is nothing that a function mode should see.
         with torch._C.DisableTorchFunction():
             return self._dispatch(func, args, dict(kwargs or {}))

@@ -96,7 +96,9 @@ def _check_leaf(storages: Storages, moved: Move, leaf: Tensor, function: str, po
             return
         leaf.grad = moved(gradient, device) if gradient.dim() == 0 else None
     if leaf.grad is None:
-        raise RuntimeError(wording.invalid_gradient(f"Function {function} returned an ", position, str(device), str(there)))
+        raise RuntimeError(
+            wording.invalid_gradient(f"Function {function} returned an ", position, str(device), str(there))
+        )
 
 
 def patch_hooks(patches: Patches, dispatching: Dispatching, calling: Calling) -> None:

@@ -31,6 +31,8 @@ def mover(storages: Storages) -> Callable[[Tensor, torch.device], Tensor]:
     def copied(source: Tensor, device: torch.device) -> Tensor:
         with torch._C.DisableTorchFunction():
             result = source.detach().clone()
+            if type(source) not in (Tensor, torch.nn.Parameter):
+                result = result.as_subclass(type(source))
         storages.put(result, device)
         return result
 

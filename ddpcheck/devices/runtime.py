@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -37,6 +38,11 @@ class Runtime(threading.local):
                 if named.type != "cuda":
                     return torch.device("cpu") if named.type == "cpu" else named
                 index = named.index
+            if torch.utils.data.get_worker_info() is not None:
+                raise RuntimeError(
+                    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
+                    "the 'spawn' start method"
+                )
             return torch.device("cuda", self.existing(self.current if index is None else index))
 
     def existing(self, index: int) -> int:
@@ -70,6 +76,13 @@ def patch_cuda(patches: Patches, runtime: Runtime) -> None:
             _refuse(patches, torch.cuda, name)
     for name, function in simulated.items():
         patches.set_if_there(torch.cuda, name, function)
+    for home in ("memory", "nccl", "nvtx", "random"):
+        owner = import_module(f"torch.cuda.{home}")
+        for name, there in list(vars(owner).items()):
+            if name in simulated:
+                patches.set(owner, name, simulated[name])
+            elif not name.startswith("_") and getattr(there, "__module__", None) == owner.__name__:
+                _refuse(patches, owner, name)
     # A recurrent layer would pack its weights into one piece of memory for cuDNN.
     patches.set_if_there(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
 
@@ -119,7 +132,7 @@ def _simulated(runtime: Runtime) -> dict[str, Callable[..., Any]]:
         "get_rng_state": get_rng_state,
         "get_rng_state_all": lambda: [torch.get_rng_state() for _ in range(runtime.count)],
         "init": lambda: None,
-        "initial_seed": torch.default_generator.initial_seed,
+        "initial_seed": lambda: torch.default_generator.initial_seed(),
         "ipc_collect": lambda: None,
         "is_available": lambda: runtime.count > 0,
         "is_bf16_supported": lambda including_emulation=True: True,
@@ -221,6 +234,24 @@ _MEASURED = (
     "set_stream",
 )
 """Of torch.accelerator: what is about streams, memory and the hardware."""
+
+
+def patch_tensor_types(patches: Patches) -> None:
+    """``torch.cuda.FloatTensor`` and its like make tensors on the current device, and know them."""
+    for name in [name for name in vars(torch.cuda) if name.endswith("Tensor")]:
+        if hasattr(torch, name):
+            patches.set(torch.cuda, name, _tensor_type(getattr(torch, name), name))
+
+
+def _tensor_type(on_cpu: Any, name: str) -> Any:
+    class Meta(type):
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            return on_cpu(*args, **kwargs).cuda()
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, on_cpu) and bool(instance.is_cuda)
+
+    return Meta(name, (), {"__module__": "torch.cuda"})
 
 
 def patch_made_in_c(patches: Patches) -> None:

@@ -14,15 +14,15 @@ from ddpcheck.devices.dataparallel import patch_data_parallel
 from ddpcheck.devices.dispatching import Dispatching
 from ddpcheck.devices.gradients import patch_engine, patch_hooks
 from ddpcheck.devices.patching import Patches
-from ddpcheck.devices.runtime import Runtime, patch_accelerator, patch_cuda, patch_made_in_c
+from ddpcheck.devices.runtime import Runtime, patch_accelerator, patch_cuda, patch_made_in_c, patch_tensor_types
 from ddpcheck.devices.storages import Storages
 from ddpcheck.devices.surface import patch_storages, patch_tensors
 from ddpcheck.devices.training import (
     patch_autocast,
     patch_ddp,
-    patch_loaders,
     patch_modules,
     patch_optimizers,
+    patch_threads,
 )
 
 _active: list[simulated_devices] = []
@@ -70,7 +70,9 @@ class simulated_devices(ContextDecorator):
     def __call__(self, func: Any) -> Any:
         """The function, run inside; TypeError for what would return before anything of it has run."""
         if isinstance(func, type):
-            raise TypeError(f"@simulated_devices decorates functions, and {func.__name__} is a class: decorate its methods")
+            raise TypeError(
+                f"@simulated_devices decorates functions, and {func.__name__} is a class: decorate its methods"
+            )
         if inspect.isgeneratorfunction(func) or inspect.iscoroutinefunction(func) or inspect.isasyncgenfunction(func):
             raise TypeError(
                 f"@simulated_devices would be over before anything of {func.__name__} runs, which is a generator or "
@@ -87,6 +89,7 @@ class simulated_devices(ContextDecorator):
         storages, runtime = Storages(), Runtime(self._count)
         dispatching = Dispatching(storages, runtime.resolve)
         calling = Calling(dispatching)
+        self._dispatching = dispatching
         dispatching.groups.in_place_of_nccl = self._in_place_of_nccl
         self._default = _default_device()
         _active.append(self)
@@ -101,7 +104,8 @@ class simulated_devices(ContextDecorator):
             patch_cuda(self._patches, runtime)
             patch_accelerator(self._patches, runtime)
             patch_made_in_c(self._patches)
-            patch_loaders(self._patches)
+            patch_tensor_types(self._patches)
+            patch_threads(self._patches, dispatching, calling)
             patch_storages(self._patches, storages, runtime.resolve)
             patch_tensors(self._patches, storages)
             self._modes.enter_context(_environment("PYTORCH_DDP_USE_SIDE_STREAM", "0"))
@@ -120,6 +124,7 @@ class simulated_devices(ContextDecorator):
         if default is not self._default:
             torch.set_default_device(None if self._default is None else self._default.device)
         self._modes.close()
+        self._dispatching.on = False
         self._patches.undo()
         _active.clear()
 

@@ -92,7 +92,9 @@ class Storages:
         """Let a tensor on the CPU say that its memory is pinned."""
         with torch._C.DisableTorchFunction():
             storage = tensor.untyped_storage()
-        self._pinned = {key: reference for key, reference in self._pinned.items() if not reference.expired()}
+        for key, reference in list(self._pinned.items()):
+            if reference.expired():
+                self._pinned.pop(key, None)
         self._pinned[storage._cdata] = _weak_reference(storage)
 
     def is_pinned(self, tensor: Tensor) -> bool:
@@ -116,7 +118,10 @@ class Storages:
         return known[1] if known else None
 
     def _sweep(self) -> None:
-        self._known = {key: known for key, known in self._known.items() if not known[0].expired()}
+        # In place, since another thread may put something meanwhile.
+        for key, known in list(self._known.items()):
+            if known[0].expired():
+                self._known.pop(key, None)
         self._swept_at = 2 * len(self._known) + 256
 
 
@@ -150,5 +155,8 @@ _RAW_DEVICE: Any = torch._C.TensorBase.device
 def _real_device(tensor: Tensor) -> torch.device:
     device: torch.device = _RAW_DEVICE.__get__(tensor)
     if device.type == "cuda":
-        raise NotSimulated("A tensor on a real GPU", "Make it inside of the simulation, or copy it to the CPU before.")
+        raise NotSimulated(
+            "A tensor on a real GPU, or of a class that wraps others",
+            "Make it inside of the simulation, or copy it to the CPU before.",
+        )
     return device

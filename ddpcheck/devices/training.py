@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ddpcheck.devices.calling import Calling
 from ddpcheck.devices.collectives import patch_groups
 from ddpcheck.devices.dispatching import Dispatching
 from ddpcheck.devices.errors import NotSimulated
@@ -101,12 +101,18 @@ def patch_modules(patches: Patches) -> None:
     patches.set(torch._C._nn, "_parse_to", parse_to)
 
 
-def patch_loaders(patches: Patches) -> None:
-    """A loader with workers pins memory in a thread of its own, where nothing is simulated: batches pass through."""
-    home = import_module("torch.utils.data._utils.pin_memory")
-    pin, owner = home.pin_memory, threading.get_ident()
+def patch_threads(patches: Patches, dispatching: Dispatching, calling: Calling) -> None:
+    """A thread that is started inside is simulated too; where it lives on, its modes do nothing any more."""
+    begin = threading.Thread.start
 
-    def pin_memory(data: Any, *args: Any, **kwargs: Any) -> Any:
-        return pin(data, *args, **kwargs) if threading.get_ident() == owner else data
+    def start(thread: threading.Thread) -> None:
+        run = thread.run
 
-    patches.set(home, "pin_memory", pin_memory)
+        def simulated() -> None:
+            with dispatching, calling:
+                run()
+
+        thread.run = simulated  # type: ignore[method-assign]
+        begin(thread)
+
+    patches.set(threading.Thread, "start", start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 NO_BACKEND = "No backend type associated with device type cpu"
 """What a process group of NCCL says of a tensor on the CPU."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -27,18 +29,40 @@ def doctor(arguments: Sequence[str]) -> int:
         options = _parser().parse_args(list(arguments))
     except SystemExit as leaving:  # argparse has printed the help, or what was wrong
         return leaving.code if isinstance(leaving.code, int) else Exit.USAGE
+    came: list[int] = []
     try:
-        examination = examine(options.timeout)
+        with _as_interrupts(came, signal.SIGTERM, signal.SIGHUP):
+            examination = examine(options.timeout)
     except KeyboardInterrupt:
         print("ddpcheck doctor: interrupted", file=sys.stderr)
-        return 130
-    report.show(examination, sys.stdout)
+        return 128 + (came[0] if came else signal.SIGINT)
+    try:
+        report.show(examination, sys.stdout)
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # a reader that has seen enough; rich makes an exit with 1 of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if options.json is not None:
         try:
             report.write(examination, options.json)
         except OSError as error:
             print(f"ddpcheck doctor: {options.json} could not be written: {error}", file=sys.stderr)
     return Exit.HELD if examination.stack.healthy else Exit.BROKEN
+
+
+@contextmanager
+def _as_interrupts(came: list[int], *signals: signal.Signals) -> Iterator[None]:
+    """Let these do what Ctrl-C does, which waits for a good moment, and ends everything that was started."""
+
+    def end(number: int, frame: object) -> None:
+        came.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    before = {number: signal.signal(number, end) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def examine(timeout: float = PATIENCE) -> Examination:

@@ -120,8 +120,13 @@ def _parts(one: Any) -> Iterator[tuple[object, Any, bool]]:
             yield key, value, mine
         for kind in type(one).__mro__:
             slots = vars(kind).get("__slots__", ())
-            for key in (slots,) if isinstance(slots, str) else tuple(slots):
-                yield key, getattr(one, key, None), mine
+            for slot in (slots,) if isinstance(slots, str) else tuple(slots):
+                yield slot, getattr(one, slot, None), mine
+
+
+def is_lazy(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has no elements yet: its shape comes with the first batch."""
+    return isinstance(tensor, (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer))
 
 
 def below(name: str, key: object) -> str:

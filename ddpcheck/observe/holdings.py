@@ -13,7 +13,7 @@ from torch.utils.data import Sampler
 from ddpcheck.checks.holding import Kind, Value
 from ddpcheck.observe import randomness
 from ddpcheck.observe.digest import bytes_digest, digest_of_parts
-from ddpcheck.observe.holders import PLAIN, bare, below, holders, is_numpy_generator, modules
+from ddpcheck.observe.holders import PLAIN, bare, below, holders, is_lazy, is_numpy_generator, modules
 
 MOST = 200_000
 """Values of one training that are looked at."""
@@ -134,7 +134,7 @@ def _flat(kind: Kind, one: Any, name: str) -> Iterator[tuple[str, Value]]:
 
 def tensor(kind: Kind, one: torch.Tensor) -> Value:
     """A tensor as a value: the digest of its bytes, the same wherever it is, and where it is."""
-    if one.is_meta or isinstance(one, torch.nn.parameter.UninitializedTensorMixin):
+    if one.is_meta or is_lazy(one):
         return Value(kind=kind, shown="not there yet", device=str(one.device), form="not there yet")
     plain = one.detach()
     shown = f"{str(plain.dtype).removeprefix('torch.')}{list(plain.shape)}"

@@ -95,7 +95,7 @@ def tried(saver: Saver, wanted: int, folder: Path, seed: int, told: Any) -> Trie
         assert kills.plant(lambda to: saver.save(training, to), path, before.parent, moment), moment
         found, truth = in_copy(judged), in_copy(true)
         error = "" if found.said is not None else found.error or f"signal {found.signal}"
-        kill = kills.verdict(moment, found.said, error, old, new)
+        kill = kills.verdict(moment.words, found.said, error, old, new)
         left[kill.left] += 1
         whole = "old" if truth.said == old_state else "new" if truth.said == new_state else "lost"
         if (kill.left if kill.left in ("old", "new") else "lost") != whole:

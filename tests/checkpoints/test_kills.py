@@ -16,7 +16,7 @@ import ddpcheck
 from ddpcheck.checkpoints import kills
 from ddpcheck.checkpoints.copies import in_copy
 from ddpcheck.checks.kills import Kill
-from tests.checkpoints.savers import NAME, SAVERS, Training, build, load, renamed, state_of, step
+from tests.checkpoints.savers import NAME, SAVERS, Training, build, load, put_back, renamed, state_of, step
 
 
 def rehearsed(
@@ -190,3 +190,54 @@ def test_how_copies_end(ddp):
     assert in_copy(lambda: os.abort()).signal == 6
     assert in_copy(lambda: os._exit(3)).said is None
     assert "did not end within 0.2 s" in in_copy(threading.Event().wait, patience=0.2).error
+
+
+# --- several ranks that write a part each
+
+
+def save_parts_in_place(training: Training, path: Path) -> None:
+    """Each rank replaces its own part: whole at any moment, and of two steps in between."""
+    part = path.with_name(f"part-{dist.get_rank()}.pt")
+    torch.save(state_of(training), part.with_suffix(".draft"))
+    os.replace(part.with_suffix(".draft"), part)
+    dist.barrier()
+
+
+def load_part(training: Training, path: Path) -> None:
+    put_back(training, torch.load(path.with_name(f"part-{dist.get_rank()}.pt"), map_location="cpu", weights_only=True))
+
+
+def save_parts_and_point(training: Training, path: Path) -> None:
+    """All parts go to a new folder, all ranks meet, and rank 0 points to it in one step."""
+    latest = path.with_name("latest")
+    name = f"step-{int(latest.read_text()[5:]) + 1 if latest.exists() else 0}"
+    folder = path.with_name(name)
+    folder.mkdir(exist_ok=True)
+    torch.save(state_of(training), folder / f"part-{dist.get_rank()}.pt")
+    dist.barrier()
+    if dist.get_rank() == 0:
+        path.with_name("latest.new").write_text(name)
+        os.replace(path.with_name("latest.new"), latest)
+    dist.barrier()
+
+
+def load_pointed(training: Training, path: Path) -> None:
+    folder = path.with_name(path.with_name("latest").read_text())
+    put_back(training, torch.load(folder / f"part-{dist.get_rank()}.pt", map_location="cpu", weights_only=True))
+
+
+@pytest.mark.ddp(world_size=[2, 3])
+def test_parts_of_two_steps(ddp):
+    """A kill when some ranks have replaced their part leaves parts of two checkpoints: told, with the moment."""
+    with pytest.raises(ddpcheck.Violation) as caught:
+        ddpcheck.assert_atomic_save(save_parts_in_place, load_part, build=build, step=step, kills=4)
+    (finding,) = caught.value.findings
+    assert finding.check == "checkpoint-atomic-save"
+    others = "rank 1" if ddp.world_size == 2 else "ranks 1 and 2"
+    assert finding.found == f"when rank 0 alone had saved: the new one on rank 0, the old state on {others}"
+
+
+@pytest.mark.ddp(world_size=2)
+def test_parts_that_one_rank_points_to(ddp):
+    """Its twin: all parts are there before the pointer moves, and until then every rank finds the old ones."""
+    ddpcheck.assert_atomic_save(save_parts_and_point, load_pointed, build=build, step=step, kills=4)

@@ -1,4 +1,4 @@
-"""The many forms that a training is kept in: whatever holds its parts, they are found, and a load that loads nothing is told."""
+"""The many forms that a training is kept in: its parts are found, and a load that loads nothing is told."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def violated(**arguments: Any) -> Finding:
 @pytest.mark.ddp(world_size=2)
 @pytest.mark.parametrize("form", FORMS)
 def test_forms(ddp, form):
-    """In each form a correct pair holds, bare modules too, and a load of the streams alone leaves the model untouched."""
+    """In each form a correct pair holds, and a load of the streams alone leaves the model untouched."""
     given = functions(form)
     ddpcheck.assert_checkpoint_resumable(**given, kills=0)
 

@@ -98,6 +98,13 @@ def test_counters_that_training_does_not_depend_on_can_be_left_out(ddp):
     ddpcheck.assert_resume_equivalent(good.save, good.load, **options, ignore=["calls"])
 
 
+@pytest.mark.ddp(world_size=2)
+def test_a_name_to_ignore_that_is_none(ddp):
+    """A slip in ``ignore`` is refused, with the name that was meant."""
+    with pytest.raises(ValueError, match=r"ignore has 'epochs', and the training holds nothing of that name.*'epoch'"):
+        resumable(ignore=["epochs"])
+
+
 # --- saved wrongly
 
 

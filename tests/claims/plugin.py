@@ -128,6 +128,7 @@ class ClaimsTable:
         self._note_what_is_left(terminalreporter.config.args)
         table = lines(self.tests, self.claims)
         terminalreporter.section("claims", sep="-")
+        terminalreporter.ensure_newline()  # else write_line does it, which may be in the middle of a line
         for line in table:
             if line.outcome != "not run":
                 self._show(terminalreporter, line)

@@ -187,17 +187,18 @@ def test_what_hangs_is_ended_and_located(tmp_path):
     assert [p for p in psutil.Process().children(recursive=True) if str(tmp_path) in " ".join(p.cmdline())] == []
 
 
-def test_ctrl_c_ends_it(tmp_path):
-    """Interrupted at whatever moment, it says so in one line, ends with 130, and leaves nothing."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.long)])
+def test_what_interrupts_it_ends_all(tmp_path, number):
+    """Interrupted at whatever moment, it says so in one line, ends as a shell expects, and leaves nothing."""
     process = subprocess.Popen(
         DOCTOR, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     while not list(tmp_path.glob("ddpcheck-doctor-*/pytest.log")):
         assert process.poll() is None
         time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "ddpcheck doctor: interrupted\n")
+    assert (process.returncode, out, err) == (128 + number, "", "ddpcheck doctor: interrupted\n")
     assert left_over(tmp_path) == []
 
 

@@ -90,14 +90,29 @@ def _message_of(call: Callable[[], object]) -> str:
 
 
 def test_other_threads() -> None:
-    """A thread that is started inside sees where tensors are, and checks nothing."""
-    found = []
+    """A thread that is started inside is simulated too, and one that lives on is not, afterwards."""
+    found: list[Any] = []
+
+    def work() -> None:
+        found.append(torch.zeros(2).to("cuda:1").device)
+        try:
+            torch.zeros(2, device="cuda:0") + torch.zeros(2, device="cuda:1")
+        except RuntimeError as error:
+            found.append(str(error))
+        inside.set()
+        over.wait()
+        found.append((torch.zeros(2) + 1).device)
+
+    inside, over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=work)
     with ddpcheck.simulated_devices(2):
-        x, y = torch.zeros(2, device="cuda:0"), torch.zeros(2, device="cuda:1")
-        thread = threading.Thread(target=lambda: found.extend([x.device, (x + y).sum().item()]))
         thread.start()
-        thread.join()
-        assert found == [torch.device("cuda:0"), 0.0]
+        inside.wait()
+    over.set()
+    thread.join()
+    assert found[0] == torch.device("cuda:1")
+    assert "cuda:0 and cuda:1!" in found[1]
+    assert found[2] == torch.device("cpu")
 
 
 # --- where tensors are

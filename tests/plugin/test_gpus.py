@@ -71,6 +71,17 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
         process.kill()
 
 
+def wait_for(process: subprocess.Popen[str], words: str) -> str:
+    """Read what a session says until it has said this."""
+    assert process.stderr is not None
+    said = ""
+    while words not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    return said
+
+
 def holder(project: InnerProject, *tokens: str) -> Lease:
     """A lease of these GPUs, as another session would hold it."""
     folder = project.temp / f"ddpcheck.gpus.{os.getuid()}"
@@ -187,9 +198,14 @@ def test_sharing(ddp, n):
 
 
 def test_sessions_and_workers_never_have_a_gpu_at_once(made_up: InnerProject) -> None:
-    """Two workers of one session, and another session beside them, with tests of every kind: each test is alone."""
+    """Two workers of one session, and another session, with tests of every kind: each waits, says so, and is alone."""
     made_up.write("test_it.py", COMPETING.format(folder=str(made_up.folder / "alone")))
+    lease = holder(made_up, "0", "1")
     sessions = [made_up.start("-n", "2"), made_up.start("-p", "no:xdist")]
+    for process in sessions:
+        wait_for(process, "of the GPUs 0, 1; in use: ")
+    assert list((made_up.folder / "alone").iterdir()) == []
+    lease.release()
     outputs = [finish(process) for process in sessions]
     assert [process.returncode for process in sessions] == [0, 0], outputs
     assert all("14 passed" in out for out, _ in outputs)
@@ -205,47 +221,37 @@ def test_it(ddp): pass
 """
 
 
-def wait_for(process: subprocess.Popen[str], words: str) -> str:
-    """Read what a session says until it has said this."""
-    assert process.stderr is not None
-    said = ""
-    while words not in said:
-        line = process.stderr.readline()
-        assert line, said
-        said += line
-    return said
+MORE_THAN_ONE = """
+@pytest.mark.ddp(world_size=4, backend="nccl", device="cuda")
+def test_sharing(ddp): pass
+
+@pytest.mark.ddp(world_size=2, device="cuda")
+def test_both(ddp): pass
+"""
 
 
-def test_a_wait_is_told_and_is_no_part_of_the_tests_time(made_up: InnerProject) -> None:
-    """Who waits long says for what, from a worker too; the time of the ranks begins once they have their GPU."""
-    made_up.write("test_it.py", ONE)
-    lease = holder(made_up, "0")
-    process = made_up.start("-n", "1", CUDA_VISIBLE_DEVICES="0")
+def test_a_wait_is_told_is_no_part_of_the_tests_time_and_may_be_interrupted(made_up: InnerProject) -> None:
+    """Who waits long says for what, and begins to count then; NCCL before 2.30 shares no GPU; Ctrl-C ends a wait."""
+    made_up.write("test_it.py", ONE + MORE_THAN_ONE)
+    first, second = holder(made_up, "0"), holder(made_up, "1")
+    process = made_up.start("-v", "-rs", "-p", "no:randomly", CUDA_VISIBLE_DEVICES="0,1", MADE_UP_NCCL="2.27.5")
     said = wait_for(process, "ddpcheck: ")
-    assert (
-        f"test_it.py::test_it waits for 1 of the GPUs 0; in use: GPU 0 by another test (process {os.getpid()})" in said
-    )
+    assert "test_it.py::test_it waits for 1 of the GPUs 0, 1; in use: " in said
+    assert f"GPU 0 by another test (process {os.getpid()})" in said
     time.sleep(1.2)  # longer than the test may take
     assert process.poll() is None
-    lease.release()
-    out, _ = finish(process)
-    assert "1 passed" in out
-
-
-def test_an_interrupt_ends_a_wait(made_up: InnerProject) -> None:
-    """Ctrl-C while a test waits for a GPU ends the session, with nothing left."""
-    made_up.write("test_it.py", ONE)
-    lease = holder(made_up, "0")
-    process = made_up.start(CUDA_VISIBLE_DEVICES="0")
-    wait_for(process, "ddpcheck: ")
+    first.release()
+    wait_for(process, "test_it.py::test_both waits for 2 of the GPUs 0, 1; in use: GPU 1 by another test")
     begun = time.monotonic()
     process.send_signal(signal.SIGINT)
     out, _ = finish(process)
     assert time.monotonic() < begun + 10
     assert process.returncode == pytest.ExitCode.INTERRUPTED
     assert "KeyboardInterrupt" in out
+    assert "1 passed, 1 skipped" in out
+    assert "needs NCCL 2.30 or newer (torch 2.14 and newer ship it), and NCCL 2.27.5 is loaded" in out
     assert made_up.leftover_processes() == []
-    lease.release()
+    second.release()
 
 
 @pytest.mark.long
@@ -348,23 +354,6 @@ def test_a_process_whose_cuda_has_begun_leases_what_it_uses(made_up: InnerProjec
 
 
 # --- what a reader is told
-
-
-NCCL = """
-import pytest
-
-@pytest.mark.ddp(world_size=[1, 2, 4], backend="nccl", device="cuda")
-def test_it(ddp): pass
-"""
-
-
-def test_an_older_nccl_skips_what_would_share(made_up: InnerProject) -> None:
-    """One GPU and an NCCL before 2.30: skipped with the version that would run it."""
-    made_up.write("test_it.py", NCCL)
-    ran = made_up.run("-k", "2ranks or 4ranks", CUDA_VISIBLE_DEVICES="0", MADE_UP_NCCL="2.27.5")
-    for name in ("test_it[2ranks]", "test_it[4ranks]"):
-        assert ran[name].outcome == "skipped"
-        assert "needs NCCL 2.30 or newer (torch 2.14 and newer ship it), and NCCL 2.27.5 is loaded" in ran[name].text
 
 
 @pytest.mark.long

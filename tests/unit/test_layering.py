@@ -78,7 +78,7 @@ LAYERS = [
     ["ddpcheck.report.document", "ddpcheck.report.items", "ddpcheck.report.session", "ddpcheck.report.standing"],
     ["ddpcheck.report.junit", "ddpcheck.report.terminal"],
     # Devices that are not there: the rules, where tensors lie, torch's surface, and the context manager.
-    [f"ddpcheck.devices.{name}" for name in ("operators", "patching", "wording")],
+    [f"ddpcheck.devices.{name}" for name in ("factories", "operators", "patching", "wording")],
     ["ddpcheck.devices.collectives", "ddpcheck.devices.errors", "ddpcheck.devices.rules"],
     [f"ddpcheck.devices.{name}" for name in ("dataparallel", "runtime", "storages")],
     [f"ddpcheck.devices.{name}" for name in ("dispatching", "moving", "surface")],
@@ -135,6 +135,7 @@ LAYERS = [
     ["ddpcheck.checkpoints.reduction"],
     ["ddpcheck.checkpoints.copies", "ddpcheck.checkpoints.trying"],
     ["ddpcheck.checkpoints.kills", "ddpcheck.checkpoints.training"],
+    ["ddpcheck.checkpoints.partly"],
     ["ddpcheck.checkpoints.trial"],
     ["ddpcheck.checkpoints.assertions"],
     # The ends of the runtime: what ranks come from, what they are, and who asks for them.

@@ -50,6 +50,23 @@ def test_a_step_that_one_rank_left_out():
     assert cause.startswith("rank 1 made 2 backward() calls for this step, and the others 1: a step was left out")
 
 
+@pytest.mark.parametrize(("scales", "expected"), [
+    ((8.0, 2.0), "then divided by gradient scales that are not: 8 on rank 0, 2 on rank 1"),
+    ((8.0, None), "then divided by gradient scales that are not: 8 on rank 0, none on rank 1"),
+    ((8.0, 8.0), "(clipping, scaling or zeroing on one rank alone)"),
+])  # fmt: skip
+def test_gradients_that_were_unscaled_apart(scales, expected):
+    """Equal after backward(), and not at the step: another scale on a rank is the cause, where there is one."""
+    usage = [ev.Usage(wrapper=0, forwards=1, armed=1, reached=1, backwards=1, after=b"same")]
+    ranks = [
+        [wrapped(3), optimizer(0, 4), stepped(9, letters, scale=scale, usage=usage)]
+        for letters, scale in zip(("gh", "ij"), scales, strict=True)
+    ]
+    (check, _, cause), *others = found(*ranks)
+    assert (check, cause.endswith(expected)) == ("gradient-sync", True)
+    assert [name for name, _, _ in others] == (["optimizer-sync"] if scales[0] != scales[1] else [])
+
+
 GROUPS = ["0,1#1", "0,1#1", "2,3#1", "2,3#1"]
 
 
