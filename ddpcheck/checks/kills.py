@@ -98,8 +98,9 @@ def _torn(said: dict[int, Killed]) -> Finding | None:
         severity="error",
         ranks=tuple(sorted(found)),
         subject="save()",
-        expected="all ranks to find the old checkpoint, or all the new one, whichever of them had saved when it was ended",
-        found=f"{moment}: " + ", ".join(f"{what} on {ranks_text(who)}" for what, who in ranks.items())
+        expected="all ranks to find the old checkpoint, or all the new one, whichever of them had saved by then",
+        found=f"{moment}: "
+        + ", ".join(f"{what} on {ranks_text(who)}" for what, who in ranks.items())
         + (f" ({first})" if first else ""),
         cause="several ranks write a part each, in the place of the part before",
         advice="Write the parts to a new folder, let all ranks meet, and then let one rank point to it in one step.",
