@@ -70,7 +70,10 @@ def _roots_gradients(storages: Storages, moved: Move, roots: Sequence[Any], grad
 def _leaves(roots: Sequence[Any]) -> list[tuple[Tensor, str, int]]:
     """The tensors that will have a gradient, each with the function whose result it is, and at which place of it."""
     with torch._C.DisableTorchFunction():
-        waiting = [root.grad_fn if isinstance(root, Tensor) else getattr(root, "node", root) for root in roots]
+        waiting: list[Any] = [
+            root.grad_fn if isinstance(root, Tensor) else getattr(root, "node", root) for root in roots
+        ]
+        waiting = [node for node in waiting if node is not None]  # a leaf has no function
         known, found = set(waiting), []
         while waiting:
             node = waiting.pop()
@@ -118,7 +121,7 @@ def patch_hooks(patches: Patches, dispatching: Dispatching, calling: Calling) ->
                 )
             return result
 
-        return original(tensor, checked)
+        return original(tensor, checked)  # type: ignore[no-untyped-call]
 
     def as_users(hook: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(hook, updated=())

@@ -88,8 +88,8 @@ class _Look:
                     self.into(part, below(name, key), depth - 1, False)
                 self.into(getattr(one.batch_sampler, "sampler", None), below(name, "sampler"), depth - 1, False)
             return
-        for key, value, mine in _parts(one):
-            self.into(value, below(name, key), depth - 1, counts and mine)
+        for place, value, mine in _parts(one):
+            self.into(value, below(name, place), depth - 1, counts and mine)
 
 
 def _parts(one: Any) -> Iterator[tuple[object, Any, bool]]:

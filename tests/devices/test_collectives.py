@@ -126,7 +126,7 @@ def test_tensors_of_a_collective_lie_on_one_device(ddp: Any) -> None:
     """A list or an output that was left on the CPU is refused on every rank, and nothing is sent."""
     with ddpcheck.simulated_devices(2):
         mine = torch.ones(2, device=f"cuda:{ddp.rank}")
-        with pytest.raises(RuntimeError, match="at least two devices.*allgather"):
+        with pytest.raises(RuntimeError, match=r"at least two devices.*allgather"):
             dist.all_gather([torch.empty(2) for _ in range(2)], mine)
         with pytest.raises(RuntimeError, match="at least two devices"):
             dist.all_gather_into_tensor(torch.empty(4), mine)

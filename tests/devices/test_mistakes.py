@@ -94,7 +94,8 @@ def test_offloaded_activations() -> None:
         with torch.autograd.graph.save_on_cpu(pin_memory=True):
             y = (x * x).sum()
         y.backward()
-        assert isinstance(x.grad, Tensor) and x.grad.is_cuda
+        assert isinstance(x.grad, Tensor)
+        assert x.grad.is_cuda
 
 
 def test_wrong_gradient_of_a_function() -> None:
