@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+NOT_EXERCISED: Literal["not-exercised"] = "not-exercised"
+"""A status; and among a finding's links, that it says why there was nothing to judge."""
+
 CHECKS: dict[str, str] = {
     "initial-broadcast": (
         "when DDP's constructor returns, and until the first optimizer step, all ranks hold the same parameters "

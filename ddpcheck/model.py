@@ -13,8 +13,6 @@ import msgspec
 
 Severity = Literal["error", "warning"]
 Status = Literal["held", "violated", "not-exercised"]
-NOT_EXERCISED: Literal["not-exercised"] = "not-exercised"
-"""A status; and among a finding's links, that it says why there was nothing to judge."""
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True):

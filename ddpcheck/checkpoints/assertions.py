@@ -19,8 +19,6 @@ from ddpcheck.ranks.current import CurrentRank, current
 if TYPE_CHECKING:
     import torch
 
-    from ddpcheck.checkpoints.trying import Failed
-
 Build = Callable[[Callable[["torch.nn.Module"], "torch.nn.Module"]], Any]
 
 KILLS = 24
@@ -37,7 +35,9 @@ def assert_single_writer(save: Callable[[], object]) -> None:
 
     ``save()`` is called once on every rank, as a training calls it. All ranks
     writing one path is a violation also where the file happens to be whole
-    afterwards; so is a save that writes nothing.
+    afterwards; so is a save that is not seen writing anything. Writes out of
+    the interpreter's sight (a library in C, a memory map) are missed here, and
+    found by `assert_checkpoint_resumable`.
     """
     __tracebackhide__ = True
     _record("assert_single_writer", save=save)
@@ -68,7 +68,7 @@ def assert_map_location(load: Callable[[], object], training: Any) -> None:
 
 
 def assert_load_complete(load: Callable[[], object], training: Any) -> None:
-    """Fail unless ``load`` writes every parameter and saved buffer of ``training`` (`checkpoint-load-complete`).
+    """Fail unless ``load`` writes all of every parameter and saved buffer of ``training`` (`checkpoint-load-complete`).
 
     ``training`` is a module, or anything that holds modules. Its parameters
     and buffers are overwritten with noise first; whatever still holds noise
@@ -77,16 +77,15 @@ def assert_load_complete(load: Callable[[], object], training: Any) -> None:
     """
     __tracebackhide__ = True
     from ddpcheck.checkpoints import noise
-    from ddpcheck.checkpoints.trying import Failed, attempt
+    from ddpcheck.checkpoints.trying import Failed, attempt, told
     from ddpcheck.checks.resuming import Loaded
     from ddpcheck.observe import holdings
-    from ddpcheck.observe.holders import modules
 
     title = "assert_load_complete"
     rank = current(f"ddpcheck.{title}")
     _needs_modules(title, training)
     section = _section(rank)
-    noise.overwrite(modules(training).values(), rank.rank)
+    noise.overwrite(training, rank.rank)
     before, failed = holdings.values(training), None
     try:
         with section.heard():
@@ -94,7 +93,12 @@ def assert_load_complete(load: Callable[[], object], training: Any) -> None:
     except Failed as error:
         failed = error
     section.end()
-    facts = Loaded(saved={}, before=before, after=holdings.values(training), failure=_failure(failed))
+    facts = Loaded(
+        before=before,
+        after=holdings.values(training),
+        noise=noise.left(training, rank.rank),
+        failure=told(failed),
+    )
     assert_judged("checkpoint-load-complete", title, facts, stuck=failed is not None)
 
 
@@ -245,10 +249,6 @@ def _section(rank: CurrentRank) -> Any:
     return section
 
 
-def _failure(failed: Failed | None) -> Any:
-    return failed.failure if failed is not None else None
-
-
 _CHECKS = {
     "assert_single_writer": "checkpoint-single-writer",
     "assert_read_after_write": "checkpoint-read-after-write",
@@ -265,7 +265,7 @@ def _record(
     """Call these on record, and have that judged."""
     __tracebackhide__ = True
     from ddpcheck.checkpoints.training import moved, own_devices
-    from ddpcheck.checkpoints.trying import Failed, attempt
+    from ddpcheck.checkpoints.trying import Failed, attempt, told
     from ddpcheck.checks.recorded import Recorded
     from ddpcheck.observe import holdings
     from ddpcheck.observe.patching import probed
@@ -288,7 +288,7 @@ def _record(
     section.end()
     facts = Recorded(
         evidence=evidence,
-        failure=_failure(failed),
+        failure=told(failed),
         own=own_devices(before) or (str(rank.device),),
         moved=moved(before, holdings.values(training)) if training is not None else {},
     )

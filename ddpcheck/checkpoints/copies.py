@@ -9,7 +9,6 @@ import select
 import signal
 import sys
 import time
-import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from ddpcheck.ranks.processes import die_with_parent
 
 PATIENCE = 30.0
 """Seconds for one copy to end, unless it makes copies itself."""
+_THREADS = " (a copy has none of the rank's other threads: whoever waits for one, waits for ever)"
 
 
 class Ending(NamedTuple):
@@ -79,7 +79,7 @@ def _read(fd: int, pid: int, patience: float | None) -> bytes:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         if not select.select([fd], [], [], left)[0]:
             os.kill(pid, signal.SIGKILL)
-            return msgspec.msgpack.encode((None, f"it did not end within {patience:g} s"))
+            return msgspec.msgpack.encode((None, f"it did not end within {patience:g} s{_THREADS}"))
         piece = os.read(fd, 1 << 20)
         if not piece:
             return data
@@ -103,7 +103,7 @@ def _be_copy(function: Callable[[], Any], parent: int, fd: int) -> None:
             answer: tuple[Any, str] = (function(), "")
         except BaseException as error:
             first = error.__cause__ or error  # what the user's function has raised
-            answer = (None, "".join(traceback.format_exception_only(type(first), first)).strip())
+            answer = (None, f"{type(first).__name__}: {first}".strip())
         data = memoryview(msgspec.msgpack.encode(answer))
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         while data:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import signal
 import sys
 import threading
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch.serialization
 
+from ddpcheck.checkpoints import folders
 from ddpcheck.checkpoints.alone import listen
 from ddpcheck.checkpoints.copies import in_copy
 from ddpcheck.checks.kills import Kill
@@ -41,6 +41,8 @@ _DOING = {
     "shutil.rmtree": "removing the folder {0} and what is in it",
 }
 """The audit events at which a save may be killed, in words."""
+_MAKES = ("os.rename", "os.link", "os.symlink")
+"""Those that put something at their second path."""
 
 
 class Event(NamedTuple):
@@ -49,12 +51,21 @@ class Event(NamedTuple):
     doing: str
     opens: str
     """The path, where it opens a file to be written."""
+    makes: str
+    """The path, where it puts there what lay elsewhere."""
     size: int
-    """How large that file has become."""
+    """How large the file that it opens has become."""
+
+
+FROM_THE_BEGINNING = -1
+"""In the place of an event: what is written at no event that we are told of."""
 
 
 class Moment(NamedTuple):
-    """When a save is killed: before an event, or once so many bytes of the file that it opens are written."""
+    """When a save is killed: before an event, or once so many bytes of the file that it opens are written.
+
+    From the beginning on it is killed once any file has so many bytes.
+    """
 
     event: int
     bytes: int | None
@@ -66,7 +77,7 @@ class _Watch:
 
     def __init__(self, moment: Moment | None = None) -> None:
         self.moment = moment
-        self.seen: list[tuple[str, str]] = []
+        self.seen: list[tuple[str, str, str]] = []
         self.sizes: dict[int, int] = {}
         self._busy = False
 
@@ -74,6 +85,7 @@ class _Watch:
         sys.addaudithook(self._hear)  # a copy ends soon: that it cannot be taken away does no harm
         self._around_torch()
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, and a write would only fail
+        self._at(FROM_THE_BEGINNING)
 
     def _around_torch(self) -> None:
         """torch.save opens files in C++, and Python is not told."""
@@ -107,7 +119,12 @@ class _Watch:
         number = len(self.seen)
         self.note_sizes()
         names = [os.path.basename(os.fsdecode(a)) if isinstance(a, (str, bytes, os.PathLike)) else "" for a in args]
-        self.seen.append((_DOING[event].format(*names, ""), opens))
+        makes = os.path.abspath(os.fsdecode(args[1])) if event in _MAKES else ""
+        self.seen.append((_DOING[event].format(*names, ""), opens, makes))
+        self._at(number)
+
+    def _at(self, number: int) -> None:
+        """Here is an event: what is to be done at it."""
         if self.moment is not None and self.moment.event == number:
             if self.moment.bytes is None:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -124,7 +141,7 @@ class _Watch:
 
     def note_sizes(self) -> None:
         """How large the files are that were opened so far: one that is renamed next is not found later."""
-        for number, (_, path) in enumerate(self.seen):
+        for number, (_, path, _) in enumerate(self.seen):
             if path and os.path.isfile(path):
                 self.sizes[number] = max(self.sizes.get(number, 0), os.path.getsize(path))
 
@@ -135,7 +152,7 @@ def events_of(save: Callable[[], object], told: Callable[[], object] = lambda: N
     ``told`` is called in the copy before each collective, and at the end.
     """
 
-    def rehearse() -> list[tuple[str, str, int]]:
+    def rehearse() -> list[tuple[str, str, str, int]]:
         watch = _Watch()
         watch.begin()
         listen(lambda: watch.unseen(told))
@@ -143,7 +160,7 @@ def events_of(save: Callable[[], object], told: Callable[[], object] = lambda: N
         _wait_for_threads()
         watch.unseen(told)
         watch.note_sizes()
-        return [(doing, opens, watch.sizes.get(n, 0)) for n, (doing, opens) in enumerate(watch.seen)]
+        return [(*seen, watch.sizes.get(n, 0)) for n, seen in enumerate(watch.seen)]
 
     ending = in_copy(rehearse)
     if ending.said is None:
@@ -158,17 +175,33 @@ def _wait_for_threads() -> None:
             thread.join()
 
 
-def moments(events: list[Event], wanted: int) -> list[Moment]:
+def unseen(folder: Path, before: Path, events: list[Event]) -> dict[str, int]:
+    """The files that a save has written without an event that tells of it, and their sizes."""
+    there = folders.contents(before)
+    told = [one for event in events for one in (event.opens, event.makes) if one]
+    return {
+        name: len(data)
+        for name, data in folders.contents(folder).items()
+        if there.get(name) != data and not any(_is_at_or_below(str(folder / name), one) for one in told)
+    }
+
+
+def _is_at_or_below(path: str, other: str) -> bool:
+    return path == other or path.startswith(other + os.sep)
+
+
+def moments(events: list[Event], unseen: dict[str, int], wanted: int) -> list[Moment]:
     """Before each event, right after the last, and at bytes of each file that are spread over its length."""
     found = [Moment(n, None, f"just before {event.doing}") for n, event in enumerate(events)]
     found.append(Moment(len(events), None, "as soon as save() had returned"))
-    writes = [(n, event) for n, event in enumerate(events) if event.opens and event.size > 0]
+    writes = [(n, event.opens, event.size) for n, event in enumerate(events) if event.opens and event.size > 0]
+    writes += [(FROM_THE_BEGINNING, name, size) for name, size in unseen.items() if size > 0]
     left = max(wanted - len(found), len(writes))
-    for place, (number, event) in enumerate(writes):
+    for place, (number, path, size) in enumerate(writes):
         share = left // len(writes) + (place < left % len(writes))
-        spread = {event.size * step // share for step in range(share)} if share else set()
-        name = os.path.basename(event.opens)
-        found += [Moment(number, b, f"after {b:,} of {event.size:,} bytes of {name}") for b in sorted(spread)]
+        spread = {size * step // share for step in range(share)} if share else set()
+        name = os.path.basename(path)
+        found += [Moment(number, b, f"after {b:,} of {size:,} bytes of {name}") for b in sorted(spread)]
     return found
 
 
@@ -177,7 +210,7 @@ def plant(save: Callable[[Path], object], path: Path, before: Path, moment: Mome
 
     ``path`` is the checkpoint's, in a folder that this makes anew from ``before``.
     """
-    restore(path.parent, before)
+    folders.restore(path.parent, before)
 
     def doomed() -> None:
         watch = _Watch(moment)
@@ -188,35 +221,6 @@ def plant(save: Callable[[Path], object], path: Path, before: Path, moment: Mome
         _wait_for_threads()
 
     return in_copy(doomed).signal in (signal.SIGKILL, signal.SIGXFSZ)
-
-
-def restore(folder: Path, before: Path) -> None:
-    """Make a folder what another one is."""
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(before, folder, symlinks=True)
-
-
-def changes(before: Path, after: Path) -> bool:
-    """Whether something was written, or taken away, between these two."""
-    return _files(before) != _files(after)
-
-
-def overlay(folder: Path, before: Path, saved: list[Path]) -> None:
-    """Make a folder what ``before`` is after the changes that each of these has made to it."""
-    restore(folder, before)
-    there = _files(before)
-    for one in saved:
-        changed = _files(one)
-        for name, data in changed.items():
-            if there.get(name) != data:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / name).write_bytes(data)
-        for name in there.keys() - changed.keys():
-            (folder / name).unlink(missing_ok=True)
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 def verdict(words: str, found: Any, error: str, old: Any, new: Any) -> Kill:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from ddpcheck.checkpoints import kills
+from ddpcheck.checkpoints import folders, kills
 from ddpcheck.checkpoints.copies import in_copy
 from ddpcheck.checks.kills import Kill
 
@@ -28,7 +28,7 @@ class Stage(NamedTuple):
 def keep(folder: Path, place: Path, rank: int) -> None:
     """Keep a copy of what this rank has written so far, as its next stage."""
     number = len(list(place.glob(f"stage-{rank}-*")))
-    kills.restore(place / f"stage-{rank}-{number}", folder)
+    folders.restore(place / f"stage-{rank}-{number}", folder)
 
 
 def stages(before: Path, place: Path, world_size: int) -> list[Stage]:
@@ -42,7 +42,7 @@ def stages(before: Path, place: Path, world_size: int) -> list[Stage]:
     found = []
     for number in range(len(kept[0])):
         begun = [one[number - 1] if number else before for one in kept]
-        writers = {r: one[number] for r, one in enumerate(kept) if kills.changes(begun[r], one[number])}
+        writers = {r: one[number] for r, one in enumerate(kept) if folders.changes(begun[r], one[number])}
         if len(writers) > 1:
             found.append(Stage(begun, writers))
     return found
@@ -50,11 +50,11 @@ def stages(before: Path, place: Path, world_size: int) -> list[Stage]:
 
 def tried(stages: list[Stage], before: Path, folder: Path, load: Callable[[], dict[str, str]]) -> list[Kill]:
     """What this rank loads where one writer of a stage has written, and where one has not."""
-    kills.restore(folder, before)
+    folders.restore(folder, before)
     old = in_copy(load)
     found = []
     for stage in stages:
-        kills.overlay(folder, before, [*stage.earlier, *stage.writers.values()])
+        folders.overlay(folder, before, [*stage.earlier, *stage.writers.values()])
         new = in_copy(load)
         for rank, own in stage.writers.items():
             others = [one for other, one in stage.writers.items() if other != rank]
@@ -62,7 +62,7 @@ def tried(stages: list[Stage], before: Path, folder: Path, load: Callable[[], di
                 (f"when rank {rank} alone had saved", [own]),
                 (f"when rank {rank} alone had not saved", others),
             ):
-                kills.overlay(folder, before, [*stage.earlier, *saved])
+                folders.overlay(folder, before, [*stage.earlier, *saved])
                 left = in_copy(load)
                 error = "" if left.said is not None else left.why
                 found.append(kills.verdict(words, left.said or {}, error, old.said or {}, new.said or {}))

@@ -14,8 +14,9 @@ from ddpcheck.checkpoints.trying import attempt
 from ddpcheck.checks.holding import Holdings
 from ddpcheck.observe import randomness
 from ddpcheck.observe.digest import bytes_digest, digest_of_parts
-from ddpcheck.observe.holders import bare, modules
+from ddpcheck.observe.holders import modules
 from ddpcheck.observe.section import Section
+from ddpcheck.observe.state import bare
 from ddpcheck.ranks.current import CurrentRank
 
 Wrap = Callable[[torch.nn.Module], torch.nn.Module]
@@ -58,7 +59,6 @@ class Trainings:
 
         training = attempt("build", lambda: self._build(remember))
         self._look_for(wrapped, training)
-        reduce_in_order(modules(training).values())
         return training
 
     def _look_for(self, wrapped: list[torch.nn.Module], training: Any) -> None:
@@ -80,6 +80,7 @@ class Trainings:
     def steps(self, training: Any, number: int) -> list[str]:
         """Go some steps; a digest, for each, of what the modules were given."""
         given: list[str] = []
+        reduce_in_order(modules(training).values())
         for _ in range(number):
             with inputs_of(modules(training).values()) as seen:
                 attempt("step", lambda: self._step(training))
@@ -94,7 +95,6 @@ class Trainings:
         loaded = attempt("load", lambda: self._load(training, path), self._evidence)
         if loaded is None or modules(loaded).keys() != modules(training).keys():
             return training  # it has returned a number of epochs, or what it has read
-        reduce_in_order(modules(loaded).values())
         return loaded
 
     def _evidence(self) -> bytes:

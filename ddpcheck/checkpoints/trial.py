@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ddpcheck.assertions import assert_judged
-from ddpcheck.checkpoints import copies, kills, partly
+from ddpcheck.checkpoints import copies, folders, kills, partly
 from ddpcheck.checkpoints.training import Trainings, Wrap, idle, modules_only, moved, own_devices
-from ddpcheck.checkpoints.trying import Failed
-from ddpcheck.checks.holding import Failure, Holdings
+from ddpcheck.checkpoints.trying import Failed, told
+from ddpcheck.checks.holding import Holdings
 from ddpcheck.checks.kills import Kill, Killed
 from ddpcheck.checks.recorded import Recorded
 from ddpcheck.checks.resuming import Loaded, Resumed
+from ddpcheck.checks.unseen import ASK, Alone
 from ddpcheck.observe import holdings, randomness
 from ddpcheck.observe.section import Section
 from ddpcheck.ranks.current import CurrentRank
@@ -73,7 +74,20 @@ class Trial:
             self.saved = holdings.values(self.training)
         except Failed as error:
             failed = error
-        self._judge("checkpoint-single-writer", Recorded(evidence=self.section.so_far(), failure=_told(failed)), failed)
+        folder = self.path.parent
+        facts = Recorded(
+            evidence=self.section.so_far(), failure=told(failed), folder=str(folder), there=tuple(folders.names(folder))
+        )
+        self._judge("checkpoint-single-writer", facts, failed, {ASK: lambda _: self._alone()})
+
+    def _alone(self) -> Alone:
+        """What a copy of this rank writes."""
+        path = self._place(f"alone-{self.rank.rank}")
+        why_not = copies.why_not()
+        if not why_not:
+            ending = copies.in_copy(lambda: self.trainings.save(self.training, path))
+            why_not = ending.error or ("" if ending.signal is None else ending.why)
+        return Alone(names=tuple(folders.names(path.parent)), why_not=why_not)
 
     # --- go on, and resume
 
@@ -105,7 +119,7 @@ class Trial:
                 failed = error
         recorded = Recorded(
             evidence=self.section.so_far(),
-            failure=_told(failed),
+            failure=told(failed),
             own=own_devices(before) or (str(self.rank.device),),
             moved=moved(before, self.loaded),
         )
@@ -136,7 +150,7 @@ class Trial:
             batches_resumed=tuple(batches),
             idle=idle(self.saved, self.went_on),
             ignored=frozenset(ignore),
-            failure=_told(failed),
+            failure=told(failed),
         )
         self._judge("resume-equivalence", facts, failed)
 
@@ -154,7 +168,7 @@ class Trial:
             saved = holdings.values(bare)
         except Failed as error:
             failed = error
-        self._judge("checkpoint-load-complete", Loaded(failure=_told(failed)), failed)
+        self._judge("checkpoint-load-complete", Loaded(failure=told(failed)), failed)
         self._into(path, self.trainings.new, saved, "saved as bare modules, loaded into DDP")
 
     def _into(self, path: Path, build: Callable[[], Any], saved: Holdings, how: str) -> Any:
@@ -170,7 +184,7 @@ class Trial:
             after = holdings.values(training)
         except Failed as error:
             failed = error
-        facts = Loaded(saved=modules_only(saved), before=before, after=after, failure=_told(failed), how=how)
+        facts = Loaded(saved=modules_only(saved), before=before, after=after, failure=told(failed), how=how)
         self._judge("checkpoint-load-complete", facts, failed)
         return training
 
@@ -192,7 +206,7 @@ class Trial:
                 tried, why_not = msgspec.convert(ending.said or [[], ending.error], tuple[list[Kill], str])
             except Failed as error:
                 failed = error
-        facts = Killed(kills=tuple(tried), not_tried=why_not, failure=_told(failed))
+        facts = Killed(kills=tuple(tried), not_tried=why_not, failure=told(failed))
         self._judge("checkpoint-atomic-save", facts, failed)
         stages = partly.stages(self.path.parent, self.folder, self.rank.world_size)
         if stages:  # on all ranks or on none: they look at one folder, and all have written what they have to write
@@ -227,10 +241,11 @@ class Trial:
             self.trainings.save(self.training, at)
 
         load = self._loading(target, path)
-        kills.restore(path.parent, before)
+        folders.restore(path.parent, before)
         old, again = copies.in_copy(load), copies.in_copy(load)
         events, error = kills.events_of(save, lambda: partly.keep(path.parent, self.folder, self.rank.rank))
-        if not events:
+        unseen = kills.unseen(path.parent, before, events)
+        if not events and not unseen:
             return [], error
         new = copies.in_copy(load)
         for one, which in ((old, "the checkpoint before"), (again, "it once more"), (new, "the new checkpoint")):
@@ -240,7 +255,7 @@ class Trial:
         changing = {name for name, value in old.said.items() if again.said.get(name) != value}
         states = [{n: v for n, v in one.said.items() if n not in changing} for one in (old, new)]
         tried = []
-        for moment in kills.moments(events, wanted):
+        for moment in kills.moments(events, unseen, wanted):
             if kills.plant(save, path, before, moment):
                 left = copies.in_copy(load)
                 found = {n: v for n, v in (left.said or {}).items() if n not in changing}
@@ -249,9 +264,15 @@ class Trial:
 
     # --- the end of a phase
 
-    def _judge(self, check: str, facts: Any, failed: Failed | None = None) -> None:
+    def _judge(
+        self,
+        check: str,
+        facts: Any,
+        failed: Failed | None = None,
+        answers: Mapping[str, Callable[[Any], Any]] | None = None,
+    ) -> None:
         __tracebackhide__ = True
-        assert_judged(check, self.title, facts, stuck=failed is not None)
+        assert_judged(check, self.title, facts, answers, stuck=failed is not None)
 
 
 def _refuse_unknown(ignore: Collection[str], held: Holdings) -> None:
@@ -261,7 +282,3 @@ def _refuse_unknown(ignore: Collection[str], held: Holdings) -> None:
             close = difflib.get_close_matches(name, held, n=1, cutoff=0.3)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise ValueError(f"ignore has {name!r}, and the training holds nothing of that name{hint}")
-
-
-def _told(failed: Failed | None) -> Failure | None:
-    return failed.failure if failed is not None else None

@@ -26,6 +26,11 @@ class Failed(Exception):
         self.failure = failure
 
 
+def told(failed: Failed | None) -> Failure | None:
+    """The fact to hand in."""
+    return failed.failure if failed is not None else None
+
+
 def attempt(doing: str, function: Callable[[], T], evidence: Callable[[], bytes] | None = None) -> T:
     """Call ``function``; raises Failed with what it has raised.
 
@@ -36,10 +41,10 @@ def attempt(doing: str, function: Callable[[], T], evidence: Callable[[], bytes]
     except Violation:
         raise  # it has been judged, and all ranks have it
     except Exception as error:
-        raise Failed(_told(doing, error, evidence() if evidence is not None else b"")) from error
+        raise Failed(_fact(doing, error, evidence() if evidence is not None else b"")) from error
 
 
-def _told(doing: str, error: Exception, evidence: bytes) -> Failure:
+def _fact(doing: str, error: Exception, evidence: bytes) -> Failure:
     message = str(error)
     path = _being_loaded(evidence, error) if doing == "load" else ""
     state = state_of(path, f"{type(error).__name__}: {message}") if path else ""
@@ -49,7 +54,7 @@ def _told(doing: str, error: Exception, evidence: bytes) -> Failure:
         message=message[:4000],
         where=_users_line(error),
         reaction=is_reaction(error),
-        file=_short(path) if path else "",
+        file=sites.short(path) if path else "",
         state=state,
     )
 
@@ -70,8 +75,3 @@ def _users_line(error: Exception) -> CallSite | None:
         if sites.is_users(frame.f_code):
             found = CallSite(file=frame.f_code.co_filename, line=line, function=frame.f_code.co_name)
     return found
-
-
-def _short(path: str) -> str:
-    below = os.path.relpath(path)
-    return path if below.startswith(os.pardir) else below

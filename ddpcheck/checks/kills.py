@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from ddpcheck.catalogue import NOT_EXERCISED
 from ddpcheck.checks import failures
 from ddpcheck.checks.holding import Failure
-from ddpcheck.model import NOT_EXERCISED, Finding, Struct
+from ddpcheck.model import Finding, Struct
 from ddpcheck.wording import count, ranks_text
 
 Left = Literal["old", "new", "other", "raised"]

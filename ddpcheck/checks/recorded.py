@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import failures, races, resumes, writers
+from ddpcheck.catalogue import NOT_EXERCISED
+from ddpcheck.checks import failures, races, resumes, unseen, writers
 from ddpcheck.checks.holding import Failure
-from ddpcheck.checks.touched import LOADS, Files, shown
+from ddpcheck.checks.touched import LOADS, Files
 from ddpcheck.checks.world import Process, Rank, Stretch, World
-from ddpcheck.model import Finding, Struct
+from ddpcheck.model import Finding, Question, Struct
 from ddpcheck.wording import count, listing, ranks_text
 
 
@@ -31,29 +32,34 @@ class Recorded(Struct, frozen=True, kw_only=True):
     """The devices that the rank's modules were on before the load."""
     moved: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     """What lay on another device after the load: its device before, and after."""
+    folder: str = ""
+    """The folder that was empty before the save; where there is no such folder, nothing."""
+    there: tuple[str, ...] = ()
+    """The files in it after the save, by their names in it."""
 
 
-def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()) -> tuple[Finding, ...]:
+def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()) -> tuple[Finding, ...] | Question:
     """The findings on one of these checks; a call that raised is told before anything else."""
     said = [None if fact is None else msgspec.convert(fact, Recorded) for fact in facts]
     files = Files(world_of([one.evidence if one is not None else None for one in said]))
     single, several = writers.single_writer(files)
-    if check == "checkpoint-single-writer":
-        found = single
-    elif check == "checkpoint-read-after-write":
-        found = races.judge(files, several)[0]
-    else:
-        elsewhere = [] if any(one is None for one in said) else [*_elsewhere(files, said), *_moved(said)]
-        risky = [f for f in resumes.map_location(files).findings if f.severity == "warning"]
-        return tuple(elsewhere or risky)
     raised = failures.judge([one.failure if one is not None else None for one in said])
-    if check == "checkpoint-read-after-write" and found.findings:
-        return found.findings  # that a load failed may well come of it
+    if check == "checkpoint-read-after-write":
+        found = races.judge(files, several)[0]
+        if found.findings or raised:
+            return found.findings or raised  # that a load failed may well come of a race
+        return () if files.reads else (_nothing_read(len(facts)),)
     if raised:
         return raised
-    if check == "checkpoint-single-writer" and not single.exercised:
-        return (_nothing_written(len(facts)),)
-    return found.findings
+    if check == "checkpoint-single-writer":
+        names = unseen.unseen(files, [(one.folder, one.there) for one in said if one is not None])
+        if names and not single.findings:
+            if not rounds:
+                return Question(ask=unseen.ASK)
+            return unseen.judge(names, {r: msgspec.convert(a, unseen.Alone) for r, a in enumerate(rounds[0])})
+        return single.findings if single.exercised else (_nothing_written(len(facts)),)
+    risky = [f for f in resumes.map_location(files).findings if f.severity == "warning"]
+    return tuple([*_elsewhere(files, said), *_moved(said)] or risky)
 
 
 def world_of(evidence: Sequence[bytes | None]) -> World:
@@ -67,6 +73,19 @@ def world_of(evidence: Sequence[bytes | None]) -> World:
             assert joined is not None
             ranks.append(Rank(Stretch(process, joined, 0, math.inf)))
     return World(ranks, len(evidence))
+
+
+def _nothing_read(world_size: int) -> Finding:
+    return Finding(
+        check="checkpoint-read-after-write",
+        severity="warning",
+        ranks=tuple(range(world_size)),
+        subject="load()",
+        expected="load() to read a file",
+        found="no rank reading one (what another program or a library in C reads, or a memory map, is not seen)",
+        advice="Nothing is known of what the load waits for: see that it cannot begin before the save has ended.",
+        links=(NOT_EXERCISED,),
+    )
 
 
 def _nothing_written(world_size: int) -> Finding:
@@ -93,28 +112,11 @@ def _elsewhere(files: Files, said: Sequence[Recorded | None]) -> list[Finding]:
             assert own is not None
             strange = [d for d in touch.record.devices if d.startswith("cuda") and d not in own.own]
             if touch.record.how in LOADS and strange:
-                wrong.append((touch, strange, own.own))
+                wrong.append((touch, own.own))
     if not wrong:
         return []
     wrong.sort(key=lambda one: (one[0].number, one[0].start))
-    touch, strange, own_devices = wrong[0]
-    given = f"map_location={touch.record.device}" if touch.record.device else "no map_location"
-    return [
-        Finding(
-            check="checkpoint-map-location",
-            severity="error",
-            ranks=tuple(sorted({t.number for t, _, _ in wrong})),
-            subject=f"file {shown(touch)}",
-            expected=f"what rank {touch.number} loads to land on its own device, {listing(own_devices)}, or on the CPU",
-            found=f"tensors on {listing(strange)} after {touch.record.how} with {given}",
-            cause=""
-            if touch.record.device
-            else "without map_location a tensor goes back to the device that it was saved from",
-            advice='Load with map_location="cpu", or with the device of this rank.',
-            where=touch.where,
-            count=len(wrong),
-        )
-    ]
+    return [resumes.landed_elsewhere([touch for touch, _ in wrong], listing(wrong[0][1]))]
 
 
 def _moved(said: Sequence[Recorded | None]) -> list[Finding]:

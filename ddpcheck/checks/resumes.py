@@ -6,7 +6,7 @@ Judges of checkpoint-map-location and checkpoint-load-complete.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
@@ -39,7 +39,8 @@ def map_location(files: Files) -> Judged:
             wrong[t.where].append(t)
         elif not t.record.device and _is_from_another(files, t) and _is_state(files, t):
             risky[t.where].append(t)
-    findings = [*(_elsewhere(group) for group in wrong.values()), *(_by_luck(group) for group in risky.values())]
+    misled = [landed_elsewhere(group, _own_device(group[0].rank) or "") for group in wrong.values()]
+    findings = [*misled, *(_by_luck(group) for group in risky.values())]
     because = "" if loads else "nothing with tensors was loaded"
     return Judged(check=LOCATION, exercised=len(loads), findings=tuple(findings), skipped_because=because)
 
@@ -69,9 +70,9 @@ def _next_load(load: Touch) -> float:
     return min((r.n for r in load.rank.of(ev.File) if r.how in LOADS and r.n > load.start), default=float("inf"))
 
 
-def _elsewhere(loads: list[Touch]) -> Finding:
+def landed_elsewhere(loads: Sequence[Touch], own: str) -> Finding:
+    """The finding on loads that have put tensors on a GPU which is not their rank's; ``own`` is that of the first."""
     first = loads[0]
-    own = _own_device(first.rank)
     given = f"map_location={first.record.device}" if first.record.device else "no map_location"
     return Finding(
         check=LOCATION,

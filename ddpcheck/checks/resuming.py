@@ -42,6 +42,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
     """Empty where that is not known: then all has to be another than before."""
     before: Holdings = msgspec.field(default_factory=dict)
     after: Holdings = msgspec.field(default_factory=dict)
+    noise: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """Where noise was put before the load, and some is left: how many elements, of how many."""
     failure: Failure | None = None
     how: str = ""
     """Into what it was loaded, where that is not what was saved: ``saved from …, loaded into …``."""
@@ -91,7 +93,7 @@ def _complete(said: Sequence[Loaded]) -> tuple[Finding, ...]:
                     continue
                 (untouched if same or after is None else other)[name].append(rank)
     if not untouched and not other:
-        return ()
+        return _in_part(said)
     found = untouched or other
     name = next(iter(found))
     total = sum(1 for value in (said[0].saved or said[0].before).values() if value.kind in LASTING)
@@ -125,6 +127,29 @@ def _complete(said: Sequence[Loaded]) -> tuple[Finding, ...]:
             f"{ranks[0]}{shown}",
             cause=cause,
             advice="Save model.module.state_dict(), load it into the module inside, with strict=True, on all ranks.",
+            count=len(found),
+        ),
+    )
+
+
+def _in_part(said: Sequence[Loaded]) -> tuple[Finding, ...]:
+    """A tensor of which the load has written some elements, and not all."""
+    ranks = [rank for rank, one in enumerate(said) if one.noise]
+    if not ranks:
+        return ()
+    found = said[ranks[0]].noise
+    name, (left, of) = next(iter(found.items()))
+    return (
+        Finding(
+            check="checkpoint-load-complete",
+            severity="error",
+            ranks=tuple(ranks),
+            subject=name,
+            expected="a load to write every element of every parameter and buffer",
+            found=f"{left} of {count(of, 'element')} of {name} untouched by the load on rank {ranks[0]}"
+            + (f", and so in {count(len(found) - 1, 'other tensor')}" if len(found) > 1 else ""),
+            cause="what was saved is smaller than what it was loaded into",
+            advice="Load it into a module of the size that it was saved from; set what is new in it on purpose.",
             count=len(found),
         ),
     )

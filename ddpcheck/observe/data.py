@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 
 from ddpcheck.checks.batches import BatchFacts
 from ddpcheck.checks.shards import SamplerFacts, ShardFacts
-from ddpcheck.observe import ordering
+from ddpcheck.observe import ordering, randomness
 from ddpcheck.observe.fingerprint import fingerprint, samples_of_batch
 
 
@@ -23,20 +21,14 @@ def undisturbed(*owners: Any) -> Iterator[None]:
     """Put every random state back afterwards: those of the process, and the generators of ``owners``."""
     found = [g for o in owners for g in _attributes(o).values() if isinstance(g, torch.Generator)]
     generators = list({id(g): g for g in found}.values())
+    before = [g.get_state() for g in generators]
     epochs = [(o, e) for o in owners if type(e := _attributes(o).get("epoch")) is int]
-    numpy = sys.modules.get("numpy")
-    before = (torch.get_rng_state(), random.getstate(), [g.get_state() for g in generators])
-    numpy_before = numpy.random.get_state() if numpy is not None else None
     try:
-        with ordering.not_recording():
+        with randomness.put_back(), ordering.not_recording():
             yield
     finally:
-        torch.set_rng_state(before[0])
-        random.setstate(before[1])
-        for generator, state in zip(generators, before[2], strict=True):
+        for generator, state in zip(generators, before, strict=True):
             generator.set_state(state)
-        if numpy is not None:
-            numpy.random.set_state(numpy_before)
         for owner, epoch in epochs:  # a sampler may count its passes
             owner.epoch = epoch
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ddpcheck.observe import sites
+from ddpcheck.observe.state import bare
 
 DEPTH = 6
 """How deep objects are looked into."""
@@ -28,17 +28,6 @@ PLAIN = (bool, int, float, complex, str)
 _BAGS = (types.SimpleNamespace, argparse.Namespace)
 _LEAVES = (bytes, type, types.ModuleType, types.BuiltinFunctionType, Dataset)
 """What has nothing in it that a step would change and a checkpoint would hold."""
-
-
-def bare(module: torch.nn.Module) -> torch.nn.Module:
-    """The module itself, without DistributedDataParallel or torch.compile around it."""
-    while True:
-        if isinstance(module, DistributedDataParallel):
-            module = module.module
-        elif isinstance(inner := module._modules.get("_orig_mod"), torch.nn.Module):
-            module = inner
-        else:
-            return module
 
 
 def holders(training: Any) -> dict[str, Any]:

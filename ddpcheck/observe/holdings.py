@@ -13,7 +13,8 @@ from torch.utils.data import Sampler
 from ddpcheck.checks.holding import Kind, Value
 from ddpcheck.observe import randomness
 from ddpcheck.observe.digest import bytes_digest, digest_of_parts
-from ddpcheck.observe.holders import PLAIN, bare, below, holders, is_lazy, is_numpy_generator, modules
+from ddpcheck.observe.holders import PLAIN, below, holders, is_lazy, is_numpy_generator, modules
+from ddpcheck.observe.state import bare
 
 MOST = 200_000
 """Values of one training that are looked at."""

@@ -86,7 +86,7 @@ def number(file: str, line: int, function: str) -> int:
             Site(
                 **writer.next(),
                 id=known,
-                file=_short(file),
+                file=short(file),
                 line=line,
                 function=function,
                 text=linecache.getline(file, line).strip()[:200],
@@ -95,7 +95,8 @@ def number(file: str, line: int, function: str) -> int:
     return known
 
 
-def _short(file: str) -> str:
+def short(file: str) -> str:
+    """A path as a reader knows it: below the working folder, or whole."""
     path = os.path.abspath(file)
     try:
         below = os.path.relpath(path)

@@ -19,8 +19,14 @@ Named = Iterable[tuple[str, "torch.Tensor | None"]]
 
 
 def bare(module: torch.nn.Module) -> torch.nn.Module:
-    """The module itself, without DistributedDataParallel around it."""
-    return module.module if isinstance(module, DistributedDataParallel) else module
+    """The module itself, without DistributedDataParallel or torch.compile around it."""
+    while True:
+        if isinstance(module, DistributedDataParallel):
+            module = module.module
+        elif isinstance(inner := module._modules.get("_orig_mod"), torch.nn.Module):
+            module = inner
+        else:
+            return module
 
 
 def gradients(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ddpcheck.model import NOT_EXERCISED, CheckRun, Finding, Question
+from ddpcheck.catalogue import NOT_EXERCISED
+from ddpcheck.model import CheckRun, Finding, Question
 from ddpcheck.ranks import wire
 from ddpcheck.wording import ranks_text
 

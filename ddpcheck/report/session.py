@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ddpcheck.catalogue import CHECKS
+from ddpcheck.catalogue import CHECKS, NOT_EXERCISED
 from ddpcheck.versions import installed
 from ddpcheck.wording import count
 
@@ -29,14 +30,16 @@ class SessionReport:
     # --- the invariants
 
     def checks(self) -> dict[str, dict[str, Any]]:
-        """Every check: its status, and how often it was exercised and violated."""
+        """Every check: its status, how often it was exercised and violated, and why it could not be."""
         table: dict[str, dict[str, Any]] = {
-            check: {"status": "not-exercised", "exercised": 0, "violated": 0, "skipped_because": None}
-            for check in CHECKS
+            check: {"status": NOT_EXERCISED, "exercised": 0, "violated": 0, "skipped_because": None} for check in CHECKS
         }
         for test in self.tests:
             for run in test["checks"]:
                 row = table[run["check"]]
+                if run["status"] == NOT_EXERCISED:
+                    row["skipped_because"] = row["skipped_because"] or run["findings"][0]["found"]
+                    continue
                 row["exercised"] += 1
                 row["violated"] += run["status"] == "violated"
         for row in table.values():
@@ -53,19 +56,21 @@ class SessionReport:
             terminalreporter.write_line(note)
 
     def _invariants(self, terminalreporter: pytest.TerminalReporter) -> None:
-        exercised = {check: row for check, row in self.checks().items() if row["exercised"]}
-        if not exercised:
+        asked = {check: row for check, row in self.checks().items() if row["exercised"] or row["skipped_because"]}
+        if not asked:
             return
         ranks = sum(test["world_size"] for test in self.tests)
         terminalreporter.section(
             f"invariants, as {count(len(self.tests), 'ddp test')} exercised them in {count(ranks, 'rank')}", sep="-"
         )
-        width = max(len(check) for check in exercised)
+        width = max(len(check) for check in asked)
         terminalreporter.write_line(f"{'':<{width}}  {'held':>6}  {'violated':>8}")
-        for check, row in exercised.items():
+        for check, row in asked.items():
             held, violated = row["exercised"] - row["violated"], row["violated"]
             line = f"{check:<{width}}  {held:>6}  {violated:>8}"
-            terminalreporter.write_line(line, red=violated > 0, green=violated == 0)
+            if row["skipped_because"]:
+                line += "  " + textwrap.shorten(f"not exercised everywhere: {row['skipped_because']}", 150)
+            terminalreporter.write_line(line, red=violated > 0, green=held > 0 and not violated)
 
     # --- the file
 

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from ddpcheck.checkpoints import kills
+from ddpcheck.checkpoints import folders, kills
 from ddpcheck.checkpoints.alone import be_alone
 from ddpcheck.checkpoints.copies import in_copy
 from ddpcheck.observe import holdings
@@ -83,14 +83,15 @@ def tried(saver: Saver, wanted: int, folder: Path, seed: int, told: Any) -> Trie
     def save() -> None:
         saver.save(training, path)
 
-    kills.restore(path.parent, before.parent)
+    folders.restore(path.parent, before.parent)
     old = in_copy(judged).said
     events, error = kills.events_of(save)
     assert not error, error
+    unseen = kills.unseen(path.parent, before.parent, events)
     new = in_copy(judged).said
     left: Counter[str] = Counter()
     wrong = []
-    moments = kills.moments(events, wanted)
+    moments = kills.moments(events, unseen, wanted)
     for moment in moments:
         assert kills.plant(lambda to: saver.save(training, to), path, before.parent, moment), moment
         found, truth = in_copy(judged), in_copy(true)

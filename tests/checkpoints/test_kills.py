@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 import ddpcheck
-from ddpcheck.checkpoints import kills
+from ddpcheck.checkpoints import folders, kills
 from ddpcheck.checkpoints.copies import in_copy
 from ddpcheck.checks.kills import Kill
 from tests.checkpoints.savers import NAME, SAVERS, Training, build, load, put_back, renamed, state_of, step
@@ -27,13 +27,14 @@ def rehearsed(
     def found() -> Any:
         return Path(path).read_bytes().hex()
 
-    kills.restore(path.parent, before)
+    folders.restore(path.parent, before)
     old = in_copy(found).said
     events, error = kills.events_of(lambda: save(path))
     assert not error
+    unseen = kills.unseen(path.parent, before, events)
     new = in_copy(found).said
     result = {}
-    for moment in kills.moments(events, wanted):
+    for moment in kills.moments(events, unseen, wanted):
         assert kills.plant(save, path, before, moment), moment
         left = in_copy(found)
         kind = "raised" if left.said is None else "old" if left.said == old else "new" if left.said == new else "other"
@@ -100,7 +101,7 @@ def test_what_is_left_after_a_kill_is_what_was_written(ddp):
     path.parent.mkdir()
     events, error = kills.events_of(lambda: save(path))
     assert (error, [event.doing for event in events]) == ("", ["opening checkpoint.pt", "removing checkpoint.pt"])
-    amid = [moment for moment in kills.moments(events, 8) if moment.bytes is not None]
+    amid = [moment for moment in kills.moments(events, {}, 8) if moment.bytes is not None]
     assert len(amid) == 5
     for moment in amid:
         assert kills.plant(save, path, before, moment)

@@ -1,15 +1,8 @@
-"""The invariants of checkpoints one by one, each with a fault and its twin; and files that are no checkpoints."""
+"""The invariants of checkpoints one by one, each with a fault and its twin."""
 
 from __future__ import annotations
 
-import functools
 import os
-import pickle
-import warnings
-import zipfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,34 +10,8 @@ import torch.distributed as dist
 from torch import nn
 
 import ddpcheck
-from ddpcheck.model import Finding
 from fixtures import s0_basic
-from tests.inner import InnerProject
-
-
-def violated(assertion: Callable[..., None], *args: Any) -> Finding:
-    """The one finding, which names a line of this file."""
-    with pytest.raises(ddpcheck.Violation) as caught:
-        assertion(*args)
-    (finding,) = caught.value.findings
-    assert finding.severity == "error"
-    assert finding.where is not None
-    assert os.path.abspath(finding.where.file) == __file__
-    return finding
-
-
-def saved(ddp: Any, model: nn.Module) -> Path:
-    """A checkpoint of this model, written by rank 0 and there for all."""
-    path = ddp.tmp_path / "model.pt"
-    if ddp.rank == 0:
-        torch.save(model.module.state_dict(), path)
-    dist.barrier()
-    return path
-
-
-def loading(path: Path, model: nn.Module, **options: Any) -> Callable[[], object]:
-    return lambda: model.module.load_state_dict(torch.load(path, map_location="cpu", weights_only=True), **options)
-
+from tests.checkpoints.asserting import loading, saved, violated
 
 # --- one rank writes
 
@@ -210,6 +177,23 @@ def test_one_thing_is_left_out(ddp, left_out):
 
 
 @pytest.mark.ddp(world_size=2)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_a_part_of_a_tensor_is_left_out(ddp, dtype):
+    """Rows that a smaller checkpoint does not have keep their noise: told, with their number."""
+    model = ddp.wrap(nn.Linear(4, 10).to(dtype))
+
+    def load(rows: int) -> None:
+        with torch.no_grad():
+            model.module.weight[:rows] = 1
+            model.module.bias[:] = 1
+
+    finding = violated(ddpcheck.assert_load_complete, lambda: load(7), model)
+    assert (finding.subject, finding.ranks) == ("Linear.weight", (0, 1))
+    assert finding.found == "12 of 40 elements of Linear.weight untouched by the load on rank 0"
+    ddpcheck.assert_load_complete(lambda: load(10), model)
+
+
+@pytest.mark.ddp(world_size=2)
 def test_one_rank_loads(ddp):
     """A load on rank 0 alone, after the wrap, leaves rank 1 with its noise."""
     model = ddp.wrap(s0_basic.build_model(seed=0))
@@ -219,204 +203,45 @@ def test_one_rank_loads(ddp):
     assert finding.count == 4
 
 
-# --- files that are no checkpoint of this model
-
-
-def cut_off(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-def text(path: Path) -> None:
-    path.write_text("loss,accuracy\n0.1,0.9\n")
-
-
-def zip_of_texts(path: Path) -> None:
-    path.unlink()
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("readme.txt", "no checkpoint")
-
-
-def removed(path: Path) -> None:
-    path.unlink()
-
-
-def newer(path: Path) -> None:
-    """The same checkpoint, as a torch of the future would number its format."""
-    with zipfile.ZipFile(path) as file:
-        entries = {name: file.read(name) for name in file.namelist()}
-    with zipfile.ZipFile(path, "w") as file:
-        for name, data in entries.items():
-            file.writestr(name, b"99\n" if name.endswith("/version") else data)
-
-
-def pickled_list(path: Path) -> None:
-    path.write_bytes(pickle.dumps([1, 2]))
-
-
-def cut_off_pickle(path: Path) -> None:
-    state = torch.load(path, weights_only=True)
-    torch.save(state, path, _use_new_zipfile_serialization=False)
-    cut_off(path)
-
-
-def _changed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    def rewrite(path: Path) -> None:
-        state = torch.load(path, weights_only=True)
-        change(state)
-        torch.save(state, path)
-
-    return rewrite
-
-
-def other_model(path: Path) -> None:
-    torch.save(nn.Linear(2, 2).state_dict(), path)
-
-
-BAD: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
-    "cut off": (cut_off, ("cut off",)),
-    "cut-off pickle": (cut_off_pickle, ("cut off",)),
-    "empty": (empty, ("the file is empty",)),
-    "text": (text, ("no file that torch.save has written",)),
-    "zip of texts": (zip_of_texts, ("",)),
-    "not there": (removed, ("there is no such file",)),
-    "newer": (newer, ("newer format",)),
-    "list": (pickled_list, ("",)),
-    "key missing": (_changed(lambda s: s.pop("hidden.bias")), ("has no key 'hidden.bias'",)),
-    "foreign key": (
-        _changed(lambda s: s.update({"head.weight": torch.zeros(1)})),
-        ("has a key 'head.weight' that the module has not",),
-    ),
-    "other size": (_changed(lambda s: s.update({"hidden.bias": torch.zeros(3)})), ("hidden.bias is of another size",)),
-    "other model": (other_model, ("has no key 'hidden.weight'", "has a key 'weight'")),
-}
+# --- where nothing is done, or something fails
 
 
 @pytest.mark.ddp(world_size=2)
-@pytest.mark.parametrize("kind", BAD)
-def test_bad_files(ddp, kind):
-    """Each is a clear failure that names the file, and the first key that differs where there is one."""
-    spoil, words = BAD[kind]
+def test_nothing_is_written(ddp):
+    """A save that writes nothing, or in no way that is seen, is no single writer."""
+    with pytest.raises(ddpcheck.Violation, match="no rank writing one"):
+        ddpcheck.assert_single_writer(lambda: None)
+
+
+@pytest.mark.ddp(world_size=2)
+def test_nothing_is_read(ddp):
+    """Where no read is seen, nothing is known of its order: a warning says so, and it counts as not exercised."""
+    path = ddp.tmp_path / "model.pt"
+
+    def save() -> None:
+        if dist.get_rank() == 0:
+            torch.save({}, path)
+
+    with pytest.warns(ddpcheck.AtRisk, match="no rank reading one"):
+        ddpcheck.assert_read_after_write(save, lambda: None)
+
+
+@pytest.mark.ddp(world_size=2)
+@pytest.mark.parametrize("which", ["read after write", "map_location", "complete"])
+def test_a_load_that_raises(ddp, which):
+    """It is told, whatever was to be judged of it."""
     model = ddp.wrap(s0_basic.build_model(seed=0))
-    path = saved(ddp, model)
-    if ddp.rank == 0:
-        spoil(path)
-    dist.barrier()
 
-    finding = violated(ddpcheck.assert_load_complete, loading(path, model), model)
+    def load() -> None:
+        raise ValueError("so it is")
 
+    assertion = {
+        "read after write": lambda: ddpcheck.assert_read_after_write(lambda: None, load),
+        "map_location": lambda: ddpcheck.assert_map_location(load, model),
+        "complete": lambda: ddpcheck.assert_load_complete(load, model),
+    }[which]
+    with pytest.raises(ddpcheck.Violation) as caught:
+        assertion()
+    (finding,) = caught.value.findings
     assert finding.check == "checkpoint-load-complete"
-    assert finding.ranks == (0, 1)
-    assert "model.pt" in finding.subject
-    assert all(word in finding.message for word in words), finding.message
-    assert finding.advice
-
-
-STUCK = """
-    import pytest, torch, ddpcheck
-    import torch.distributed as dist
-
-    @pytest.mark.ddp(world_size=3, timeout=300)
-    def test_one_cannot_load(ddp):
-        model = ddp.wrap(torch.nn.Linear(2, 1))
-        own = ddp.tmp_path / f"own-{ddp.rank}.pt"
-        torch.save(model.module.state_dict(), own)
-        if ddp.rank == 2:
-            own.write_bytes(own.read_bytes()[:100])
-
-        def load():
-            model.module.load_state_dict(torch.load(own))
-            dist.barrier()
-
-        ddpcheck.assert_load_complete(load, model)
-"""
-
-
-def test_a_bad_file_on_one_rank_holds_up_nobody(project: InnerProject) -> None:
-    """One rank cannot load while the others wait for it in a collective: it is judged, and they are ended with it."""
-    project.write("test_stuck.py", STUCK)
-
-    ran = project.run("test_stuck.py")
-
-    seen = ran["test_one_cannot_load"]
-    assert seen.outcome == "failed"
-    assert seen.text.startswith("rank 2 failed first")
-    assert "checkpoint-load-complete violated: file " in seen.text
-    assert "own-2.pt (rank 2)" in seen.text
-    assert "the file is cut off" in seen.text
-    assert seen.text.count(", and was stopped") == 2
-    assert [rank["ending"] for rank in seen.ddp["ranks"]] == ["stopped", "stopped", "finished"]
-    assert ran.seconds < 60
-
-
-# --- functions that somebody holds from before
-
-
-barrier_from_before = functools.partial(dist.barrier)
-
-
-class Comm:
-    """A helper that has taken functions by reference, as many do."""
-
-    meet = staticmethod(dist.barrier)
-    put_down = staticmethod(torch.save)
-
-
-WAYS: dict[str, Callable[[], object]] = {
-    "a partial": lambda: barrier_from_before(),
-    "a class": lambda: Comm.meet(),
-    "a default": lambda meet=dist.barrier: meet(),
-    "the group itself": lambda: dist.group.WORLD.barrier().wait(),
-    "a broadcast of the group": lambda: dist.group.WORLD.broadcast(torch.zeros(1), 0).wait(),
-    "an all-reduce of the group": lambda: dist.group.WORLD.allreduce([torch.zeros(1)]).wait(),
-}
-
-
-@pytest.mark.ddp(world_size=2)
-@pytest.mark.parametrize("way", WAYS)
-def test_waiting_by_functions_from_before(ddp, way):
-    """Whoever holds a collective from before it was watched, or asks the group itself, waits just as well."""
-    model = ddp.wrap(s0_basic.build_model(seed=0))
-    path = ddp.tmp_path / "model.pt"
-
-    def save() -> None:
-        if dist.get_rank() == 0:
-            Comm.put_down(model.module.state_dict(), path)
-        WAYS[way]()
-
-    ddpcheck.assert_read_after_write(save, loading(path, model))
-    ddpcheck.assert_single_writer(save)
-
-
-@pytest.mark.ddp(world_size=2)
-def test_the_group_does_not_wait_where_nobody_waits(ddp):
-    """A collective of the group that nobody waits for, or the wrong way round, orders nothing."""
-    model = ddp.wrap(s0_basic.build_model(seed=0))
-    path = saved(ddp, model)
-
-    def save() -> None:
-        if dist.get_rank() == 0:
-            draft = path.with_suffix(".draft")
-            torch.save(model.module.state_dict(), draft)
-            draft.replace(path)
-        dist.group.WORLD.broadcast(torch.zeros(1), 1).wait()
-
-    assert violated(ddpcheck.assert_read_after_write, save, loading(path, model)).ranks == (1,)
-
-
-@pytest.mark.ddp(world_size=2)
-@pytest.mark.parametrize("how", ["a function from before", "a scripted module"])
-def test_writers_by_functions_from_before(ddp, how):
-    """All ranks writing one file is found however they have come by the function."""
-    path = ddp.tmp_path / "model.pt"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer torch would rather have it compiled
-        scripted = torch.jit.script(torch.nn.Linear(1, 1)) if how == "a scripted module" else None
-
-    def save() -> None:
-        scripted.save(path) if scripted is not None else Comm.put_down({"a": torch.zeros(1)}, path)
-
-    assert violated(ddpcheck.assert_single_writer, save).ranks == (0, 1)
+    assert finding.found == "ValueError: so it is on ranks 0 and 1"

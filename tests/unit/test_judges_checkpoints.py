@@ -77,6 +77,15 @@ def test_noise_that_is_still_there() -> None:
     assert finding.subject == "b"
 
 
+def test_noise_that_is_left_in_a_tensor() -> None:
+    """A tensor that was written in part is none that was loaded."""
+    before, after = {"e": weight("n1"), "b": weight("n2")}, {"e": weight("a"), "b": weight("c")}
+    whole = Loaded(before=before, after=after)
+    (finding,) = judged("checkpoint-load-complete", whole, Loaded(before=before, after=after, noise={"e": (30, 100)}))
+    assert (finding.subject, finding.ranks, finding.count) == ("e", (1,), 1)
+    assert finding.found == "30 of 100 elements of e untouched by the load on rank 1"
+
+
 def test_other_forms_are_other_values() -> None:
     """The same bytes in another dtype or shape are something else."""
     saved, other = weight("a"), Value(kind="parameter", digest="a", form="float32[2, 1]")

@@ -64,7 +64,7 @@ LAYERS = [
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
     [f"ddpcheck.checks.{name}" for name in ("counts", "identity", "orders", "races", "replaced", "resumes", "writers")],
     # Judges of what a test has saved and loaded, and all judges of an assertion's facts.
-    ["ddpcheck.checks.failures"],
+    ["ddpcheck.checks.failures", "ddpcheck.checks.unseen"],
     [f"ddpcheck.checks.{name}" for name in ("kills", "recorded", "resuming")],
     ["ddpcheck.checks"],
     [f"ddpcheck.checks.{name}" for name in ("causes", "sharing_told", "stateful", "steps", "stops", "standstill")],
@@ -90,6 +90,7 @@ LAYERS = [
     # What a rank records for assertions, in facts that the judges define.
     ["ddpcheck.observe.device_digest"],
     ["ddpcheck.observe.arming", "ddpcheck.observe.digest", "ddpcheck.observe.ordering", "ddpcheck.observe.stepping"],
+    ["ddpcheck.observe.randomness"],
     [
         "ddpcheck.observe.fingerprint",
         "ddpcheck.observe.probes",
@@ -110,7 +111,7 @@ LAYERS = [
     ["ddpcheck.observe.synchronising", "ddpcheck.observe.wrappers"],
     ["ddpcheck.observe.optimizers"],
     ["ddpcheck.observe.forwards"],
-    ["ddpcheck.observe.randomness", "ddpcheck.observe.section"],
+    ["ddpcheck.observe.section"],
     ["ddpcheck.observe.holders"],
     ["ddpcheck.observe.holdings"],
     # A script in torchrun's hands.
@@ -131,7 +132,13 @@ LAYERS = [
     ["ddpcheck.assertions", "ddpcheck.ranks.host", "ddpcheck.ranks.supervisor"],
     ["ddpcheck.placement", "ddpcheck.ranks.rank", "ddpcheck.ranks.starting"],
     # Trials of the user's own save and load.
-    ["ddpcheck.checkpoints", "ddpcheck.checkpoints.alone", "ddpcheck.checkpoints.files", "ddpcheck.checkpoints.noise"],
+    [
+        "ddpcheck.checkpoints",
+        "ddpcheck.checkpoints.alone",
+        "ddpcheck.checkpoints.files",
+        "ddpcheck.checkpoints.folders",
+        "ddpcheck.checkpoints.noise",
+    ],
     ["ddpcheck.checkpoints.reduction"],
     ["ddpcheck.checkpoints.copies", "ddpcheck.checkpoints.trying"],
     ["ddpcheck.checkpoints.kills", "ddpcheck.checkpoints.training"],

@@ -1,0 +1,72 @@
+"""What a session adds up: how often each check was exercised, and where there was nothing to judge."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from ddpcheck.report.session import SessionReport
+
+
+def run(check: str, status: str, found: str = "") -> dict[str, Any]:
+    """One exercise of a check, as a test's report carries it."""
+    return {"check": check, "status": status, "findings": [{"found": found}] if found else [], "where": None}
+
+
+def session(*runs: dict[str, Any]) -> SessionReport:
+    """A session of one test."""
+    report = SessionReport(cast(pytest.Config, None))
+    report.tests.append({"nodeid": "test_it.py::test", "world_size": 2, "checks": list(runs)})
+    return report
+
+
+class Lines:
+    """A terminal that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.green: list[str] = []
+
+    def section(self, title: str, **_: Any) -> None:
+        self.lines.append(title)
+
+    def write_line(self, line: str, green: bool = False, **_: Any) -> None:
+        self.lines.append(line)
+        if green:
+            self.green.append(line)
+
+
+def test_what_could_not_be_judged_is_not_held() -> None:
+    """A check that found nothing to judge counts neither as held nor as violated, and the reason is kept and shown."""
+    report = session(run("checkpoint-atomic-save", "not-exercised", "none: CUDA does not work in a copy"))
+
+    row = report.checks()["checkpoint-atomic-save"]
+    terminal = Lines()
+    report.pytest_terminal_summary(cast(pytest.TerminalReporter, terminal))
+
+    assert row == {
+        "status": "not-exercised",
+        "exercised": 0,
+        "violated": 0,
+        "skipped_because": "none: CUDA does not work in a copy",
+    }
+    shown = "checkpoint-atomic-save       0         0  not exercised everywhere: none: CUDA does not work in a copy"
+    assert shown in terminal.lines
+    assert terminal.green == []
+
+
+def test_what_was_judged_elsewhere_is_counted() -> None:
+    """Where another test has exercised it, that counts, and the reason stays."""
+    report = session(
+        run("checkpoint-atomic-save", "held"),
+        run("checkpoint-atomic-save", "not-exercised", "none: so it is"),
+        run("gradient-sync", "violated", "other gradients"),
+    )
+
+    rows = report.checks()
+
+    assert rows["checkpoint-atomic-save"]["status"] == "held"
+    assert rows["checkpoint-atomic-save"]["exercised"] == 1
+    assert rows["gradient-sync"]["violated"] == 1
+    assert rows["initial-broadcast"]["skipped_because"] is None
