@@ -32,7 +32,8 @@ def test_a_load_with_map_location(ddp):
         saved_from_the_first(model, path)
         for place in (f"cuda:{ddp.rank}", "cpu"):
             ddpcheck.assert_map_location(
-                lambda p=place: model.load_state_dict(torch.load(path, map_location=p)["model"]), model
+                lambda p=place: model.load_state_dict(torch.load(path, map_location=p, weights_only=True)["model"]),
+                model,
             )
 
 
@@ -44,7 +45,9 @@ def test_a_load_without(ddp):
         path = ddp.tmp_path / "model.pt"
         saved_from_the_first(model, path)
         with pytest.raises(ddpcheck.Violation) as caught:
-            ddpcheck.assert_map_location(lambda: model.load_state_dict(torch.load(path)["model"]), model)
+            ddpcheck.assert_map_location(
+                lambda: model.load_state_dict(torch.load(path, weights_only=True)["model"]), model
+            )
     (finding,) = caught.value.findings
     assert finding.check == "checkpoint-map-location"
     assert finding.ranks == tuple(range(1, ddp.world_size))
@@ -58,7 +61,7 @@ def test_a_load_that_puts_its_own_tensors_in_place(ddp):
         model = s0_basic.build_model(seed=0).to(f"cuda:{ddp.rank}")
         path = ddp.tmp_path / "model.pt"
         saved_from_the_first(model, path)
-        state = torch.load(path, map_location="cuda:0")["model"]  # before it is watched
+        state = torch.load(path, map_location="cuda:0", weights_only=True)["model"]  # before it is watched
         with pytest.raises(ddpcheck.Violation) as caught:
             ddpcheck.assert_map_location(lambda: model.load_state_dict(state, assign=True), model)
     (finding,) = caught.value.findings
@@ -73,11 +76,11 @@ def test_on_the_cpu_it_is_at_risk(ddp):
     path = ddp.tmp_path / "model.pt"
     saved_from_the_first(model, path)
     with pytest.warns(ddpcheck.AtRisk, match="checkpoint-map-location at risk"):
-        ddpcheck.assert_map_location(lambda: model.load_state_dict(torch.load(path)["model"]), model)
+        ddpcheck.assert_map_location(lambda: model.load_state_dict(torch.load(path, weights_only=True)["model"]), model)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ddpcheck.assert_map_location(
-            lambda: model.load_state_dict(torch.load(path, map_location="cpu")["model"]), model
+            lambda: model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["model"]), model
         )
 
 
@@ -126,7 +129,7 @@ def save(training: dict[str, Any], path: Path) -> None:
 
 
 def load(training: dict[str, Any], path: Path) -> None:
-    state = torch.load(path, map_location="cpu")
+    state = torch.load(path, map_location="cpu", weights_only=True)
     training["model"].load_state_dict(state["model"])
     training["optimizer"].load_state_dict(state["optimizer"])
     torch.set_rng_state(state["streams"][dist.get_rank()])
@@ -146,7 +149,7 @@ def test_a_training_on_two_devices_is_loaded_onto_anothers(ddp):
     """Without map_location rank 1 loads onto rank 0's two devices."""
 
     def astray(training: dict[str, Any], path: Path) -> None:
-        state = torch.load(path)
+        state = torch.load(path, weights_only=True)
         training["model"].load_state_dict(state["model"])
         training["optimizer"].load_state_dict(state["optimizer"])
         torch.set_rng_state(state["streams"][dist.get_rank()])
@@ -166,7 +169,7 @@ def test_moments_and_steps_on_either_device(ddp):
     """AdamW counts its steps on the CPU; a load to the rank's GPU puts the count there, and it is the same count."""
 
     def to_the_gpu(training: dict[str, Any], path: Path) -> None:
-        state = torch.load(path, map_location=f"cuda:{2 * dist.get_rank()}")
+        state = torch.load(path, map_location=f"cuda:{2 * dist.get_rank()}", weights_only=True)
         training["model"].load_state_dict(state["model"])
         training["optimizer"].load_state_dict(state["optimizer"])
         torch.set_rng_state(state["streams"][dist.get_rank()].cpu())

@@ -221,7 +221,7 @@ def save_apart(training: Counting, path: Path, together: bool) -> None:
 
 
 def load_apart(training: Counting, path: Path, together: bool) -> None:
-    state = torch.load(path, map_location="cpu")
+    state = torch.load(path, map_location="cpu", weights_only=True)
     getattr(training.model, "module", training.model).load_state_dict(state["m"])
     training.steps = state["n"] if together else json.loads(path.with_suffix(".json").read_text())["n"]
 

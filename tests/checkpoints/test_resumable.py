@@ -343,7 +343,7 @@ def test_a_buffer_that_is_not_saved(ddp):
         dist.barrier()
 
     def load(training: dict[str, Any], path: Path) -> None:
-        state = torch.load(path, map_location="cpu")
+        state = torch.load(path, map_location="cpu", weights_only=True)
         for name, one in training.items():
             one.load_state_dict(state[name])
 
