@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ddpcheck.checks.whereabouts import CHECK, Whereabouts, by_rank, is_gpu
 from ddpcheck.model import Finding
@@ -83,12 +83,8 @@ def _common(names: Sequence[str]) -> str:
 
 
 def _on_other_gpus(facts: Sequence[Whereabouts], strays: Strays) -> str:
-    taken = {rank: _indices(f.model.values()) for rank, f in enumerate(facts)}
-    own = {rank: _indices(f.own) for rank, f in enumerate(facts)}
-    if any(indices is None for indices in (*taken.values(), *own.values())):
-        return "the device is not chosen by the local rank"
-    where = {rank: found or [] for rank, found in taken.items()}
-    wanted = {rank: found or [] for rank, found in own.items()}
+    where = {rank: _indices(f.model.values()) for rank, f in enumerate(facts)}
+    wanted = {rank: _indices(f.own) for rank, f in enumerate(facts)}
     stray = {device for tensors in strays.values() for device in tensors.values()}
     if stray == {"cuda:0"}:
         return (
@@ -121,14 +117,6 @@ def _on_other_gpus(facts: Sequence[Whereabouts], strays: Strays) -> str:
     return "the device is not chosen by the local rank"
 
 
-def _indices(devices: object) -> list[int] | None:
-    """The numbers of these GPUs, sorted; None where one has no number."""
-    assert hasattr(devices, "__iter__")
-    found = set()
-    for device in devices:
-        if is_gpu(device):
-            _, _, index = device.partition(":")
-            if not index.isdigit():
-                return None
-            found.add(int(index))
-    return sorted(found)
+def _indices(devices: Iterable[str]) -> list[int]:
+    """The numbers of these GPUs, sorted."""
+    return sorted({int(device.partition(":")[2] or 0) for device in devices if is_gpu(device)})

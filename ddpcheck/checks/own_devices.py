@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,6 @@ from ddpcheck.checks.misplaced import elsewhere
 from ddpcheck.checks.whereabouts import (
     BATCH,
     CHECK,
-    HINT_SHARING,
     Whereabouts,
     by_rank,
     is_gpu,
@@ -100,7 +99,9 @@ def _not_there(facts: Sequence[Whereabouts]) -> Finding | None:
 
 
 def _gpus(number: int) -> str:
-    return "no GPU" if number == 0 else f"{number} GPU{'s' if number > 1 else ''} (cuda:0 to cuda:{number - 1})"
+    if number < 2:
+        return "1 GPU (cuda:0)" if number else "no GPU"
+    return f"{number} GPUs (cuda:0 to cuda:{number - 1})"
 
 
 # --- the model
@@ -115,10 +116,9 @@ def _model(facts: Sequence[Whereabouts]) -> Finding | None:
     if not strays:
         return None
     finding = elsewhere(facts, strays)
-    users = {d: ranks for d, ranks in _users(facts).items() if len(ranks) > 1 and not _on_purpose(facts, d, ranks)}
-    if not users:
+    shared = "; ".join(f"{_names(ranks)[0]} is shared by {ranks_text(ranks)}" for ranks in _sharers(facts).values())
+    if not shared:
         return finding
-    shared = "; ".join(f"{names[0]} is shared by {ranks_text(ranks)}" for names, ranks in _named(users))
     return msgspec.structs.replace(finding, found=f"{finding.found}; so {shared}")
 
 
@@ -126,14 +126,14 @@ Gpu = tuple[str, str]
 """The machine, and what names the GPU on it."""
 
 
-def _users(facts: Sequence[Whereabouts]) -> dict[Gpu, dict[int, str]]:
-    """Which ranks have tensors of their model on a GPU, and what each calls it."""
+def _sharers(facts: Sequence[Whereabouts]) -> dict[Gpu, dict[int, str]]:
+    """GPUs on which several ranks have tensors of their models by accident: these ranks, and what each calls it."""
     users: dict[Gpu, dict[int, str]] = defaultdict(dict)
     for rank, f in enumerate(facts):
         for device in dict.fromkeys(f.model.values()):
             if is_gpu(device):
                 users[f.gpu(device)].setdefault(rank, device)
-    return users
+    return {g: ranks for g, ranks in users.items() if len(ranks) > 1 and not _on_purpose(facts, g, ranks)}
 
 
 def _on_purpose(facts: Sequence[Whereabouts], gpu: Gpu, ranks: Mapping[int, str]) -> bool:
@@ -141,36 +141,36 @@ def _on_purpose(facts: Sequence[Whereabouts], gpu: Gpu, ranks: Mapping[int, str]
     return all(facts[r].sharing or (is_gpu(facts[r].given) and facts[r].gpu(facts[r].given) == gpu) for r in ranks)
 
 
-def _named(users: Mapping[Gpu, Mapping[int, str]]) -> Iterator[tuple[list[str], list[int]]]:
-    for ranks in users.values():
-        yield list(dict.fromkeys(ranks.values())), sorted(ranks)
+def _names(ranks: Mapping[int, str]) -> list[str]:
+    """What these ranks call a GPU."""
+    return list(dict.fromkeys(ranks.values()))
 
 
 def _shared(facts: Sequence[Whereabouts]) -> Finding | None:
-    users = {g: ranks for g, ranks in _users(facts).items() if len(ranks) > 1 and not _on_purpose(facts, g, ranks)}
+    users = _sharers(facts)
     if not users:
         return None
-    named = list(_named(users))
     told = []
     for (_, name), ranks in users.items():
-        names = list(dict.fromkeys(ranks.values()))
+        names = _names(ranks)
         itself = f" ({name})" if name not in names else ""
         told.append(f"{' and '.join(names)}{itself} used by {ranks_text(ranks)}")
-    involved = sorted({rank for _, ranks in named for rank in ranks})
-    first = facts[involved[0]]
-    if any(len(names) > 1 for names, _ in named):
+    involved = {rank for ranks in users.values() for rank in ranks}
+    first = facts[min(involved)]
+    if any(len(_names(ranks)) > 1 for ranks in users.values()):
         cause = "each rank sees that one GPU under a number of its own: their CUDA_VISIBLE_DEVICES overlap"
     elif first.stated:
         cause = f"what {first.stated} gives to the ranks overlaps"
     else:
         cause = "the device is not chosen by the local rank"
     return _finding(
-        involved,
-        named[0][0][0],
+        sorted(involved),
+        _names(next(iter(users.values())))[0],
         expected="each rank to have devices that no other rank of the machine uses",
         found="; ".join(told),
         cause=cause,
-        advice=f"Give rank r of k devices each the devices k*r to k*r+k-1. {HINT_SHARING}",
+        advice="Give rank r of k devices each the devices k*r to k*r+k-1. Where ranks are meant to share a GPU (gloo, "
+        "or NCCL 2.30 and later), say sharing=True.",
     )
 
 

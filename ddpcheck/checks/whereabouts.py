@@ -11,7 +11,6 @@ from ddpcheck.wording import ranks_text
 
 CHECK = "device-placement"
 BATCH = ("inputs", "outputs", "targets")
-HINT_SHARING = "Where ranks are meant to share a GPU (gloo, or NCCL 2.30 and later), say sharing=True."
 
 
 class StateTensor(Struct, frozen=True, kw_only=True):
@@ -47,7 +46,6 @@ class Whereabouts(Struct, frozen=True, kw_only=True):
     """The current GPU; empty where no GPU is in use."""
     model: dict[str, str] = msgspec.field(default_factory=dict)
     """By parameter and buffer, in the module's order: its device."""
-    wrapped: bool = False
     device_ids: list[int] | None = None
     output_device: int | None = None
     batch: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)

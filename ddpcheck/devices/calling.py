@@ -21,8 +21,8 @@ Call = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 
 RECURRENT = ["lstm", "gru", "rnn_relu", "rnn_tanh"]
 
-
-_function_modes: Any = torch.overrides._get_current_function_mode_stack
+function_modes: Any = torch.overrides._get_current_function_mode_stack
+"""The modes of this thread that see calls, the innermost last."""
 
 
 class Calling(TorchFunctionMode):
@@ -132,6 +132,8 @@ class Calling(TorchFunctionMode):
         return self._made(func, args, kwargs, self._default_device())
 
     def _factory_like(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        if len(args) > 1 and isinstance(args[1], (torch.TypedStorage, torch.UntypedStorage)):
+            return func(*args, **kwargs)  # ``new`` of a storage lies where that does, and takes no device
         return self._made(func, args, kwargs, self._storages.device_of(args[0] if args else kwargs["input"]))
 
     def _made(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], default: torch.device) -> Any:
@@ -200,7 +202,7 @@ class Calling(TorchFunctionMode):
     def _default_device(self) -> torch.device:
         """What ``with torch.device(…)`` and ``torch.set_default_device`` say."""
         # torch.get_default_device() of older versions fails once a default has been taken back.
-        for mode in reversed(_function_modes()):
+        for mode in reversed(function_modes()):
             if isinstance(mode, DeviceContext):
                 return self._resolve(mode.device)
         return CPU

@@ -25,7 +25,9 @@ class _State(threading.local):
     """What a thread is about."""
 
     within_torch: Callable[[], Place] | None = None
+    """Says where a new tensor lies that torch makes for itself; None while user code makes tensors."""
     checking: bool = True
+    """Whether operators are looked at."""
 
 
 class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -40,40 +42,30 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._mode_key = torch._C._TorchDispatchModeKey.FAKE
         self.storages = storages
         self.resolve = resolve
-        self.state = _State()
+        self._state = _State()
         self.on = True
         """Cleared when the simulation is over: a thread that was started inside may live on."""
         self.groups = Groups()
         self._table = operators()
         self._version = version()
 
-    @property
-    def within_torch(self) -> Callable[[], Place] | None:
-        """Says where a new tensor lies that torch makes for itself; None while user code makes tensors."""
-        return self.state.within_torch
-
-    @property
-    def checking(self) -> bool:
-        """Whether this thread's operators are looked at now."""
-        return self.state.checking
-
     @contextmanager
     def torch_makes(self, place: Callable[[], Place] | None) -> Iterator[None]:
         """Inside, tensors made without a word about their device are torch's own and lie there (None: a user's)."""
-        before, self.state.within_torch = self.within_torch, place
+        before, self._state.within_torch = self._state.within_torch, place
         try:
             yield
         finally:
-            self.state.within_torch = before
+            self._state.within_torch = before
 
     @contextmanager
     def unchecked(self) -> Iterator[None]:
         """Inside, torch moves bytes and misplaces nothing, though it may join tensors of several devices."""
-        before, self.state.checking = self.checking, False
+        before, self._state.checking = self._state.checking, False
         try:
             yield
         finally:
-            self.state.checking = before
+            self._state.checking = before
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -93,20 +85,20 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result = func(*args, **{**kwargs, "device": CPU})
             self._settle(result, target, ())
             return result
-        if func.namespace in NAMESPACES and self.checking:
+        if func.namespace in NAMESPACES and self._state.checking:
             self._check_collective(func, args, tensors)
         if func.namespace == "c10d" or not tensors:
             result = func(*args, **kwargs)
-            if not tensors and self.within_torch is not None:
-                self._settle(result, self.within_torch(), ())
+            if not tensors and self._state.within_torch is not None:
+                self._settle(result, self._state.within_torch(), ())
             return result
         places = [self.storages.place_of(tensor) for tensor in tensors]
         devices = {place for place in places if isinstance(place, torch.device)}
         generator = kwargs.get("generator")
         kinds = {device.type for device in devices}
-        if generator is not None and self.checking and kinds and generator.device.type not in kinds:
+        if generator is not None and self._state.checking and kinds and generator.device.type not in kinds:
             raise RuntimeError(wording.wrong_generator(kinds.pop(), generator.device.type))
-        if len(devices) <= 1 or not self.checking:
+        if len(devices) <= 1 or not self._state.checking:
             device: Place = next(iter(devices)) if len(devices) == 1 else FLOATING
         else:
             device = next((p for p in places if isinstance(p, torch.device) and p.type == "cuda"), CPU)
@@ -142,7 +134,7 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for tensor, place in zip(tensors, places, strict=True):
                 if isinstance(place, Floating):
                     self.storages.put(tensor, device)
-        if device == CPU and self.within_torch is None:
+        if device == CPU and self._state.within_torch is None:
             return result
         if name != "set_":
             self._settle(result, device, before)
@@ -173,23 +165,28 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
             value = args[position] if position < len(args) else kwargs.get(argument.name)
             output = argument.kwarg_only and argument.alias_info is not None and argument.alias_info.is_write
             values = value if isinstance(value, (list, tuple)) else [value]
-            for place, tensor in enumerate(values):
+            for tensor in values:
                 if isinstance(tensor, Tensor):
                     where = self.storages.place_of(tensor)
                     if isinstance(where, (Floating, Shared)):
                         continue
                     kind = torch._C.TensorBase.type(tensor).rpartition(".")[2]
-                    found.append(Operand(argument.name, str(where), tensor.dim(), output, place, kind))
+                    found.append(Operand(argument.name, str(where), tensor.dim(), output, kind))
         return found
 
     def _is_made_of_others(self, func: Any) -> bool:
-        """Whether torch runs an operator by way of others, so that theirs are the checks."""
+        """Whether torch runs an operator by way of others, so that theirs are the checks.
+
+        Autograd takes most such operators apart before they come here; there is none in inference mode.
+        """
         name = func._schema.name
         if func.overloadpacket.__name__ in _JUDGED_WHOLE or func._overloadname == "overrideable":
             return False
         qualified = f"{name}.{func._schema.overload_name}" if func._schema.overload_name else name
         has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
-        return not has_kernel(qualified, "CPU") and has_kernel(qualified, "CompositeExplicitAutograd")
+        return has_kernel(qualified, "CompositeImplicitAutograd") or (
+            not has_kernel(qualified, "CPU") and has_kernel(qualified, "CompositeExplicitAutograd")
+        )
 
     def _run_decomposed(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], device: Place) -> Any:
         with self, self.torch_makes(floating):

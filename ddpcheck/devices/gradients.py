@@ -11,12 +11,10 @@ import torch
 from torch import Tensor
 
 from ddpcheck.devices import wording
-from ddpcheck.devices.calling import Calling
+from ddpcheck.devices.calling import Calling, function_modes
 from ddpcheck.devices.dispatching import Dispatching
 from ddpcheck.devices.patching import Patches
 from ddpcheck.devices.storages import Storages, floating
-
-_function_modes: Any = torch.overrides._get_current_function_mode_stack
 
 Move = Callable[[Tensor, torch.device], Tensor]
 
@@ -24,7 +22,7 @@ Move = Callable[[Tensor, torch.device], Tensor]
 @contextmanager
 def seen(calling: Calling) -> Iterator[None]:
     """Inside, calls of this thread are seen: the call of a tensor's method hides the mode meanwhile."""
-    if calling in _function_modes():
+    if calling in function_modes():
         yield
     else:
         with calling:

@@ -22,8 +22,6 @@ class Operand:
     dims: int
     output: bool = False
     """Given to be written to (``out=``); torch looks at these first."""
-    place: int = 0
-    """In its list."""
     dtype: str = ""
 
     @property
@@ -58,11 +56,11 @@ def refusal(name: str, operator: Operator, operands: Sequence[Operand], version:
         return special(base, ordered, version)
     if base.startswith(ONE_DEVICE_LISTS):
         return _same(operator.method, ordered, version)
+    # The polynomials among special functions say nothing of it, and are elementwise.
     if operator.check == "none" and not base.startswith("special_"):
         return None
     if operator.check == "same":
         return _same(operator.method, ordered, version)
-    # The polynomials among special functions say nothing of it, and are elementwise.
     if operator.check == "lists":
         return _lists(base, ordered, version)
     return _operands(base, ordered)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from contextlib import ContextDecorator, ExitStack
+from collections.abc import Iterator
+from contextlib import ContextDecorator, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ddpcheck.devices.runtime import Runtime, patch_accelerator, patch_cuda, pat
 from ddpcheck.devices.storages import Storages
 from ddpcheck.devices.surface import patch_storages, patch_tensors
 from ddpcheck.devices.training import (
+    patch_attention,
     patch_autocast,
     patch_ddp,
     patch_modules,
@@ -100,6 +102,7 @@ class simulated_devices(ContextDecorator):
             patch_optimizers(self._patches, storages)
             patch_autocast(self._patches)
             patch_modules(self._patches)
+            patch_attention(self._patches, calling)
             patch_data_parallel(self._patches)
             patch_cuda(self._patches, runtime)
             patch_accelerator(self._patches, runtime)
@@ -141,18 +144,15 @@ def _default_device() -> Any:
     return getattr(getattr(torch, "_GLOBAL_DEVICE_CONTEXT", None), "device_context", None)
 
 
-class _environment:
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
     """One variable of the environment, for a while."""
-
-    def __init__(self, name: str, value: str) -> None:
-        self._name, self._value = name, value
-
-    def __enter__(self) -> None:
-        self._before = os.environ.get(self._name)
-        os.environ[self._name] = self._value
-
-    def __exit__(self, *exception: Any) -> None:
-        if self._before is None:
-            os.environ.pop(self._name, None)
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
         else:
-            os.environ[self._name] = self._before
+            os.environ[name] = before

@@ -26,6 +26,14 @@ def patch_tensors(patches: Patches, storages: Storages) -> None:
             raise NotSimulated("__cuda_array_interface__ hands the memory of a GPU to another library")
         raise AttributeError("__cuda_array_interface__")
 
+    as_it_was = torch.Tensor.as_subclass
+
+    def as_subclass(tensor: Tensor, cls: Any) -> Any:
+        # torch 2.4 fails on what a dispatch mode has handed back.
+        with torch._C._DisableTorchDispatch():
+            return as_it_was(tensor, cls)
+
+    patches.set(torch.Tensor, "as_subclass", as_subclass)
     patches.set(torch.Tensor, "device", property(device_of))
     patches.set(torch.Tensor, "is_cuda", property(lambda tensor: device_of(tensor).type == "cuda"))
     patches.set(torch.Tensor, "is_cpu", property(lambda tensor: device_of(tensor).type == "cpu"))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddpcheck.devices.calling import Calling
+from ddpcheck.devices.calling import Calling, function_modes
 from ddpcheck.devices.collectives import patch_groups
 from ddpcheck.devices.dispatching import Dispatching
 from ddpcheck.devices.errors import NotSimulated
@@ -99,6 +99,20 @@ def patch_modules(patches: Patches) -> None:
         return parse(*args, **kwargs)
 
     patches.set(torch._C._nn, "_parse_to", parse_to)
+
+
+def patch_attention(patches: Patches, calling: Calling) -> None:
+    """Attention without gradients has a fused path that any function mode closes: ours is none that a GPU would see."""
+    original = torch.overrides.has_torch_function
+
+    def has_torch_function(tensors: Sequence[Any]) -> bool:
+        if function_modes() != [calling]:
+            return original(tensors)
+        with torch.overrides._pop_mode_temporarily():
+            return original(tensors)
+
+    if hasattr(torch.overrides, "_pop_mode_temporarily"):
+        patches.set(torch.overrides, "has_torch_function", has_torch_function)
 
 
 def patch_threads(patches: Patches, dispatching: Dispatching, calling: Calling) -> None:

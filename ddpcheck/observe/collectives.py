@@ -34,6 +34,7 @@ def watch() -> None:
     around(torch._C._distributed_c10d.Work, "wait", _around_wait)
     around(Join, "__exit__", _around_join)
     around(endings, "ended", _around_ended)
+    _watch_functional()
     pulses.also(ledger.look)
     reduction.watch()
 

@@ -61,7 +61,6 @@ def facts(
         hardware={device: name for device in sorted(in_use | left.keys()) if (name := _hardware(device))},
         current=_current() if in_use else "",
         model=model,
-        wrapped=isinstance(module, DistributedDataParallel),
         device_ids=module.device_ids if isinstance(module, DistributedDataParallel) else None,
         output_device=module.output_device if isinstance(module, DistributedDataParallel) else None,
         batch={kind: {name: str(t.device) for name, t in found.items()} for kind, found in arguments.items()},
@@ -126,6 +125,8 @@ def _hardware(device: str) -> str:
     """What names the GPU itself; by its number in CUDA_VISIBLE_DEVICES where torch does not know; or empty."""
     try:
         uuid = str(getattr(torch.cuda.get_device_properties(torch.device(device)), "uuid", ""))
+    except NotImplementedError:  # a simulated device, which is none of those in CUDA_VISIBLE_DEVICES
+        return ""
     except Exception:
         uuid = ""
     if uuid:
@@ -215,12 +216,12 @@ def _state(module: Any, optimizer: Any) -> Iterator[tuple[StateTensor, torch.Ten
     for parameter, entries in state.items():
         if not isinstance(parameter, torch.Tensor) or not isinstance(entries, Mapping):
             continue
-        for key, value in entries.items():
-            if isinstance(value, torch.Tensor) and not (value.dim() == 0 and value.device.type == "cpu"):
-                # A count of steps is kept on the CPU on purpose.
-                name = f"{key} of {names.get(id(parameter), 'a parameter outside of the model')}"
-                entry = StateTensor(name=name, device=str(value.device), wanted=str(parameter.device))
-                yield entry, value
+        of = names.get(id(parameter), "a parameter outside of the model")
+        for key, held in entries.items():
+            for way, tensor in _within(held, str(key)):  # LBFGS keeps lists
+                if tensor.dim() or tensor.device.type != "cpu":  # a count of steps is on the CPU on purpose
+                    entry = StateTensor(name=f"{way} of {of}", device=str(tensor.device), wanted=str(parameter.device))
+                    yield entry, tensor
 
 
 # --- what else there is

@@ -72,7 +72,7 @@ def test_writers_by_functions_from_before(ddp, how):
     """All ranks writing one file is found however they have come by the function."""
     path = ddp.tmp_path / "model.pt"
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # newer torch would rather have it compiled
+        warnings.simplefilter("ignore")  # newer torch would rather have it compiled
         scripted = torch.jit.script(torch.nn.Linear(1, 1)) if how == "a scripted module" else None
 
     def save() -> None:

@@ -92,7 +92,7 @@ COLLECTIVES: dict[str, Callable[[Tensor, int], list[Tensor]]] = {
 @pytest.mark.ddp(world_size=2)
 def test_every_collective(ddp: Any) -> None:
     """Each of them runs, its values are the CPU's, and what comes in is where the rank's tensors are."""
-    refused = set()
+    wrong = set()
     for name, call in COLLECTIVES.items():
         plain = call(torch.arange(2.0) + ddp.rank, ddp.rank) if name != "objects" else None
         with ddpcheck.simulated_devices(2):
@@ -100,11 +100,11 @@ def test_every_collective(ddp: Any) -> None:
             there = torch.device("cuda", ddp.rank)
             found = call((torch.arange(2.0) + ddp.rank).to(there), ddp.rank)
             if {each.device for each in found} - {there}:
-                refused.add(name)
+                wrong.add(name)
             if plain is not None and not all(torch.equal(a, b.cpu()) for a, b in zip(plain, found, strict=True)):
-                refused.add(name)
+                wrong.add(name)
         dist.barrier()
-    assert not refused
+    assert not wrong
 
 
 @pytest.mark.ddp(world_size=2)

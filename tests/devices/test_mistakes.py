@@ -1,4 +1,4 @@
-"""What real GPUs refuse beyond the operators' own rules, each beside a twin that they take."""
+"""What real GPUs refuse, in torch's words: the common mistakes, and what is beyond the operators' own rules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,60 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ddpcheck
+
+ORDINAL = "CUDA error: invalid device ordinal"
+X = "torch.ones(2, 3, device='cuda:1')"
+REFUSED: dict[str, tuple[str, type[Exception], str]] = {
+    "missing to": (f"nn.Linear(3, 2).to('cuda:0')({X}.cpu())", RuntimeError, "mat1.*wrapper_CUDA_addmm"),
+    "other device": (f"nn.Linear(3, 2).to('cuda:0')({X})", RuntimeError, "same device.*cuda:1"),
+    "labels": (f"F.cross_entropy({X}, torch.zeros(2).long())", RuntimeError, "target.*wrapper_CUDA_nll_loss_forward"),
+    "targets": (f"F.mse_loss({X}, torch.zeros(2, 3))", RuntimeError, "at least two devices, cuda:1 and cpu!"),
+    "indices": (f"F.embedding(torch.tensor([1]), {X})", RuntimeError, "index.*wrapper_CUDA__index_select"),
+    "weights": (f"nn.Conv1d(2, 1, 1)({X})", RuntimeError, r"Input type \(torch.cuda.FloatTensor\) and weight type"),
+    "hidden state": (f"nn.RNN(3, 2)({X})", RuntimeError, "found input tensor at cuda:1 and"),
+    "no such device": ("torch.zeros(1, device='cuda:4')", RuntimeError, ORDINAL),
+    "global rank as index": ("torch.cuda.set_device(7)", RuntimeError, ORDINAL),
+    "no such number": ("nn.Linear(1, 1).to(9)", RuntimeError, ORDINAL),
+    "numpy": (f"{X}.numpy()", TypeError, "can't convert cuda:1 device type tensor to numpy. Use Tensor.cpu()"),
+    "array": (f"numpy.asarray({X})", TypeError, "can't convert cuda:1 device type tensor to numpy"),
+    "gradient": (f"setattr({X}, 'grad', torch.ones(2, 3))", RuntimeError, "assign a gradient with device type 'cpu'"),
+    "in place": (f"torch.ones(2, 3).add_({X})", RuntimeError, "at least two devices, cuda:1 and cpu!"),
+    "generator": (
+        "torch.rand(1, device='cuda', generator=torch.Generator())",
+        RuntimeError,
+        "Expected a 'cuda' device",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_as_by_cuda(name: str) -> None:
+    """The class and the words of the error are torch's."""
+    import numpy
+
+    expression, error, message = REFUSED[name]
+    with ddpcheck.simulated_devices(4), pytest.raises(error, match=message):
+        eval(expression, {"torch": torch, "nn": nn, "F": F, "numpy": numpy})
+
+
+def test_wording_follows_the_version() -> None:
+    """The installed torch's sentence, as it is known from GPUs."""
+    old = (
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+        "(when checking argument for argument mat2 in method wrapper_CUDA_mm)"
+    )
+    new = (
+        "Expected all tensors to be on the same device, but got mat2 is on cpu, different from other tensors on cuda:0 "
+        "(when checking argument in method wrapper_CUDA_mm)"
+    )
+    recent = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
+    with ddpcheck.simulated_devices(1):
+        with pytest.raises(RuntimeError) as caught:
+            _ = torch.ones(1, 1, device="cuda") @ torch.ones(1, 1)
+        assert str(caught.value) == (new if recent else old)
+
+
+# --- each mistake beside a twin that runs
 
 G, R = "torch.rand(3, device='cuda')", "torch.rand(3, device='cuda', requires_grad=True)"
 PAIRS: dict[str, tuple[str, str, str]] = {
@@ -112,38 +166,3 @@ def test_wrong_gradient_of_a_function() -> None:
 
     with ddpcheck.simulated_devices(1), pytest.raises(RuntimeError, match="Function HomeBackward returned an invalid"):
         Home.apply(torch.ones(3, device="cuda", requires_grad=True)).sum().backward()  # type: ignore[no-untyped-call]
-
-
-def test_default_device_is_put_back() -> None:
-    """A default that was set inside is gone afterwards."""
-    with ddpcheck.simulated_devices(2):
-        torch.set_default_device("cuda:1")
-        assert torch.zeros(1).is_cuda
-    assert str(torch.zeros(1).device) == "cpu"
-
-
-def test_decorated_too_early() -> None:
-    """A generator, a coroutine and a class are refused."""
-
-    def generator() -> Any:
-        yield
-
-    async def coroutine() -> None: ...
-
-    class Kind: ...
-
-    for each in (generator, coroutine, Kind):
-        with pytest.raises(TypeError, match="@simulated_devices"):
-            ddpcheck.simulated_devices(1)(each)
-
-
-def test_types_of_tensors() -> None:
-    """They make tensors on the current device, and know them."""
-    with ddpcheck.simulated_devices(1):
-        made: Any = torch.cuda.FloatTensor([1, 2])  # type: ignore[attr-defined]
-        assert str(made.device) == "cuda:0"
-        assert isinstance(made, torch.cuda.FloatTensor)  # type: ignore[attr-defined]
-        assert not isinstance(made.cpu(), torch.cuda.FloatTensor)  # type: ignore[attr-defined]
-        torch.cuda.random.manual_seed(1)
-        with pytest.raises(ddpcheck.NotSimulated, match="range_push"):
-            torch.cuda.nvtx.range_push("a")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from ddpcheck.devices import dispatching, moving
+from ddpcheck.devices import dispatching
 from tests.devices.graphs import OPERATIONS, disagreement, draw, expected
 
 
@@ -88,7 +88,6 @@ def test_gradients_that_stay_are_found_out(monkeypatch: pytest.MonkeyPatch) -> N
         return moved
 
     monkeypatch.setattr("ddpcheck.devices.calling.mover", mover)
-    assert moving.mover is not mover
     assert _disagreements() > 3
 
 

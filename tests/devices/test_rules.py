@@ -120,8 +120,8 @@ def test_lists_are_judged_place_by_place() -> None:
     lists = Operator("lists", "")
 
     def operands(second: str) -> list[Operand]:
-        pairs = [("self", "cuda:0", 0), ("self", "cuda:1", 1), ("other", "cuda:0", 0), ("other", second, 1)]
-        return [Operand(name, device, 2, place=place) for name, device, place in pairs]
+        pairs = [("self", "cuda:0"), ("self", "cuda:1"), ("other", "cuda:0"), ("other", second)]
+        return [Operand(name, device, 2) for name, device in pairs]
 
     assert refusal("_foreach_add.List", lists, operands("cuda:1"), NEW) is None
     assert "cuda:1 and cuda:0!" in (refusal("_foreach_add.List", lists, operands("cuda:0"), NEW) or "")

@@ -110,6 +110,13 @@ def test_collectives(ddp: Any) -> None:
 
 
 @pytest.mark.ddp(world_size=2)
+def test_normalisation_over_ranks(ddp: Any) -> None:
+    """SyncBatchNorm computes by kernels that GPUs alone have, and says so on every rank."""
+    with ddpcheck.simulated_devices(2), pytest.raises(ddpcheck.NotSimulated, match="kernel for GPUs alone"):
+        nn.SyncBatchNorm(3).to(ddp.rank)(torch.rand(4, 3, device=f"cuda:{ddp.rank}"))
+
+
+@pytest.mark.ddp(world_size=2)
 def test_model_outlives_the_simulation(ddp: Any) -> None:
     """A wrapper that was made inside goes on afterwards, on the CPU."""
     with ddpcheck.simulated_devices(2):

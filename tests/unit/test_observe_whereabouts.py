@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import ddpcheck
 from ddpcheck.observe import whereabouts
 
 CPU = torch.device("cpu")
@@ -49,6 +50,13 @@ def test_what_names_a_gpu_itself(gpus, uuids, visible, names):
     """Its UUID; for a torch that knows none, what CUDA_VISIBLE_DEVICES calls it; else its number alone."""
     gpus(uuids, visible)
     assert facts(nn.Linear(1, 1), devices_per_rank=2).hardware == names
+
+
+def test_a_simulated_device_has_no_other_name(monkeypatch):
+    """CUDA_VISIBLE_DEVICES speaks of real GPUs, and its second number is not that of the second simulated one."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with ddpcheck.simulated_devices(2):
+        assert facts(nn.Linear(1, 1), devices_per_rank=2).hardware == {}
 
 
 def test_the_cpu_alone_asks_nothing_of_cuda(monkeypatch):
@@ -204,8 +212,23 @@ def test_the_state_of_an_optimizer():
     assert names == [f"{moment} of {name}" for name in ("weight", "bias") for moment in ("exp_avg", "exp_avg_sq")]
 
 
+def test_the_state_of_an_optimizer_that_keeps_lists():
+    """What is within them is told as well, by the way to it."""
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(1, 2)).exp().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert "old_dirs[0] of weight" in [entry.name for entry in facts(model, optimizer=optimizer).state]
+
+
 def test_buffers_and_what_ddp_was_told():
     """Buffers are told as such; a module that is not wrapped has no device_ids."""
     found = facts(nn.BatchNorm1d(2))
     assert list(found.model)[2:] == [f"{b} (buffer)" for b in ("running_mean", "running_var", "num_batches_tracked")]
-    assert (found.wrapped, found.device_ids, found.output_device) == (False, None, None)
+    assert (found.device_ids, found.output_device) == (None, None)
