@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
@@ -78,6 +79,16 @@ class Ran:
             f"{name} was not reported; there are {sorted(self.tests)}\n{self.stdout}{self.stderr}"
         )
         return self.tests[name]
+
+
+def wait_until(condition: Callable[[], bool], patience: float = 60.0) -> bool:
+    """Wait until a condition holds; whether it came to that."""
+    end = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 class InnerProject:

@@ -47,6 +47,8 @@ class Launcher:
         self._runtime_dir = ""
         self._ready: wire.Ready | None = None
         self._fresh_paths: dict[str, str] = {}
+        self._prepared: set[str] = set()
+        """The files that this zygote was asked to collect in advance."""
         self.on_fresh: Callable[[str, str], None] = lambda path, reason: None
         """Called with a path and a reason when the ranks of its tests cannot be forked."""
         self.on_wait: Callable[[str], None] = lambda text: None
@@ -122,6 +124,7 @@ class Launcher:
         tail = log.read_text(errors="replace")[-4000:] if log.exists() else ""
         shutil.rmtree(self._runtime_dir, ignore_errors=True)
         self._process = self._channel = self._ready = None
+        self._prepared.clear()
         how = f"was killed by {signal_name(-code)}" if code < 0 else f"left with exit code {code}"
         return f"the process that ranks come from {how}\n{tail}".strip()
 
@@ -132,6 +135,7 @@ class Launcher:
         self.start()
         assert self._channel is not None
         if path not in self._fresh_paths:
+            self._prepared.add(path)
             with contextlib.suppress(wire.Closed):
                 self._channel.send(wire.Collect(path=path))
 
@@ -152,9 +156,12 @@ class Launcher:
                 fresh = plan.path in self._fresh_paths
                 message = self._ask(wire.Run(plan=replace(plan, fresh=fresh)))
             except wire.Closed:
+                others = self._prepared - {plan.path}
                 text = self._discard()
                 if plan.path in self._fresh_paths:
                     return never_started(plan, text)
+                if others:
+                    continue  # one of them may have crashed it: the next zygote collects this file alone
                 # Most likely importing the tests crashed it: with ranks of
                 # their own it is seen which rank, and the others' tests go on.
                 self._start_afresh(plan.path, text)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from forks import Command, Forks
+
 COMMAND = [sys.executable, "-m", "ddpcheck.cli", "run"]
 LIMIT = 120.0
 
@@ -64,13 +66,17 @@ def script(folder: Path, body: str, name: str = "train.py", head: str = TRAINING
     return path
 
 
-def begin(folder: Path, *arguments: str | Path, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    """Start the command in a folder, in a process group of its own."""
+def begin(
+    folder: Path, *arguments: str | Path, env: dict[str, str] | None = None, forks: Forks | None = None
+) -> subprocess.Popen[str] | Command:
+    """Start the command in a folder, in a process group of its own; with ``forks`` it needs no interpreters."""
     meeting = ("--standalone", "--nnodes", "--rdzv", "--master")
     if "--nproc-per-node" in arguments and not any(str(a).startswith(meeting) for a in arguments):
         arguments = ("--standalone", *arguments)  # without it, torchrun of an older torch takes a port that is fixed
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
     environment.pop("PYTEST_CURRENT_TEST", None)
+    if forks is not None:
+        return forks.start(["run", *map(str, arguments)], folder, environment)
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         cwd=folder,
@@ -82,7 +88,7 @@ def begin(folder: Path, *arguments: str | Path, env: dict[str, str] | None = Non
     )
 
 
-def finish(process: subprocess.Popen[str], json_file: Path | None = None, began: float = 0.0) -> Ran:
+def finish(process: subprocess.Popen[str] | Command, json_file: Path | None = None, began: float = 0.0) -> Ran:
     """Wait for its end."""
     try:
         out, err = process.communicate(timeout=LIMIT)
@@ -94,8 +100,8 @@ def finish(process: subprocess.Popen[str], json_file: Path | None = None, began:
     return Ran(process.returncode, out, err, time.monotonic() - began, document)
 
 
-def run(folder: Path, *arguments: str | Path, env: dict[str, str] | None = None) -> Ran:
-    """Run the command in a folder, with ``--json``."""
+def run(folder: Path, *arguments: str | Path, env: dict[str, str] | None = None, forks: Forks | None = None) -> Ran:
+    """Run the command in a folder, with ``--json``; with ``forks`` it needs no interpreters."""
     target = folder / "verdict.json"
     began = time.monotonic()
-    return finish(begin(folder, "--json", target, *arguments, env=env), target, began)
+    return finish(begin(folder, "--json", target, *arguments, env=env, forks=forks), target, began)

@@ -100,6 +100,7 @@ def test_planted_faults(tmp_path):
         @pytest.mark.ddp(world_size=2)
         def test_nccl_on_cuda(ddp):
             if ddp.rank == 1:
+                os.write(2, b"its last words\\n")
                 os.kill(os.getpid(), signal.SIGKILL)
             bodies.step_equals_oracle(ddp)
 
@@ -125,6 +126,7 @@ def test_planted_faults(tmp_path):
     assert "differs from that of one process on the whole batch by up to" in wrong.text
     assert "torch" in wrong.advice
     assert "SIGKILL" in killed.text
+    assert "its last words" in killed.text
     assert "memory" in killed.advice
     assert "no device of this backend was found" in refused.text
     assert isinstance(stack.ranks_start, Unknown)

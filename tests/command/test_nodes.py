@@ -26,7 +26,7 @@ dist.destroy_process_group()
 """
 
 
-def two_nodes(folder, path, *arguments):
+def two_nodes(forks, folder, path, *arguments):
     """Run a script on two nodes of one rank each; what each of the two commands came to."""
     with socket.socket() as found:
         found.bind(("localhost", 0))
@@ -39,15 +39,15 @@ def two_nodes(folder, path, *arguments):
             "--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(number),
             "--master-addr", "localhost", "--master-port", str(port),
         ]  # fmt: skip
-        nodes.append((begin(folder, "--json", target, *options, path, *arguments), target))
+        nodes.append((begin(folder, "--json", target, *options, path, *arguments, forks=forks), target))
     return [finish(process, target, began) for process, target in nodes]
 
 
 @pytest.mark.parametrize("fault", [pytest.param(False, marks=pytest.mark.long), True], ids=["correct", "faulty"])
-def test_two_nodes_come_to_one_verdict(tmp_path, fault):
+def test_two_nodes_come_to_one_verdict(tmp_path, forks, fault):
     """LOCAL_RANK is 0 on both: who shards by it is found by the evidence of both nodes together."""
     path = script(tmp_path, BODY)
-    ran = two_nodes(tmp_path, path, *(["--fault"] if fault else []))
+    ran = two_nodes(forks, tmp_path, path, *(["--fault"] if fault else []))
     assert [r.code for r in ran] == [int(fault)] * 2, ran[0].err + ran[1].err
     assert ran[0].document == ran[1].document
     document = ran[0].document
@@ -59,7 +59,7 @@ def test_two_nodes_come_to_one_verdict(tmp_path, fault):
     assert len(reports) == 1, "the node of rank 0 shows the report"
 
 
-def test_a_deadlock_between_nodes_ends_both(tmp_path):
+def test_a_deadlock_between_nodes_ends_both(tmp_path, forks):
     """What is certain on the judging node ends the ranks of the other one."""
     path = script(
         tmp_path,
@@ -72,7 +72,7 @@ def test_a_deadlock_between_nodes_ends_both(tmp_path):
             dist.all_reduce(torch.ones(3))
         """,
     )
-    ran = two_nodes(tmp_path, path)
+    ran = two_nodes(forks, tmp_path, path)
     assert [r.code for r in ran] == [1, 1]
     assert {r.document["verdict"] for r in ran} == {"hung"}
     assert max(r.seconds for r in ran) < 60

@@ -113,10 +113,10 @@ def test_from_the_shell(tmp_path):
     assert ran.document is None
 
 
-def test_nothing_is_started_for_an_unwritable_report(tmp_path):
+def test_nothing_is_started_for_an_unwritable_report(tmp_path, forks):
     """The path is looked at before the script is run."""
     path = script(tmp_path, "open('ran', 'w').close()\n")
-    ran = run(tmp_path, "--junit", tmp_path / "no" / "x.xml", path)
+    ran = run(tmp_path, "--junit", tmp_path / "no" / "x.xml", path, forks=forks)
     assert ran.code == 2
     assert not (tmp_path / "ran").exists()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from running import run, script
 
@@ -11,19 +13,33 @@ CORRECT = """
 model, optimizer = setup()
 for _ in range(3):
     step(model, optimizer)
-sys.stdout.write(f"arguments {sys.argv[1:]}\\n")  # in one piece: both ranks write to the same pipe
+# In one piece: both ranks write to the same pipe.
+sys.stdout.write(f"{__spec__.name} with {sys.argv[1:]}; the site's own: {os.environ.get('SITES_OWN')}\\n")
 sys.stderr.write("to stderr\\n")
 dist.destroy_process_group()
 """
 
 
-def test_a_correct_script_holds(tmp_path):
+@pytest.fixture(scope="module")
+def correct(tmp_path_factory):
+    """A module without a fault, run with -m as from a shell, where the environment has a sitecustomize."""
+    folder = tmp_path_factory.mktemp("correct")
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").write_text("")
+    script(folder / "package", CORRECT)
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text("import os\nos.environ['SITES_OWN'] = 'yes'\n")
+    path = os.pathsep.join([str(folder), str(folder / "site")])
+    arguments = ["-m", "package.train", "--json", "mine", "--epochs=3"]
+    return run(folder, "--nproc-per-node", "2", *arguments, env={"PYTHONPATH": path})
+
+
+def test_a_correct_script_holds(correct):
     """Exit 0, the document of the contract, and the script's own output and arguments as they are."""
-    ran = run(tmp_path, "--nproc-per-node", "2", script(tmp_path, CORRECT), "--json", "mine", "--epochs=3")
-    assert ran.code == 0, ran.err
-    assert ran.out.count("arguments ['--json', 'mine', '--epochs=3']") == 2
-    assert ran.err.count("to stderr") == 2
-    document = ran.document
+    assert correct.code == 0, correct.err
+    assert correct.out.count("with ['--json', 'mine', '--epochs=3']") == 2
+    assert correct.err.count("to stderr") == 2
+    document = correct.document
     assert document["schema"] == 1
     assert document["verdict"] == "held"
     assert document["world_size"] == 2
@@ -36,7 +52,20 @@ def test_a_correct_script_holds(tmp_path):
         {"rank": 1, "exit_code": 0, "signal": None},
     ]
     assert set(document["versions"]) >= {"ddpcheck", "torch", "python"}
-    assert "HELD" in ran.err
+    assert "HELD" in correct.err
+
+
+def test_a_module_is_run_as_such(correct):
+    """-m takes a module, as torchrun does."""
+    assert correct.code == 0, correct.err
+    assert correct.out.count("package.train with") == 2
+    assert correct.document["verdict"] == "held"
+
+
+def test_the_sites_own_startup_module_still_runs(correct):
+    """A sitecustomize of the environment is not lost."""
+    assert correct.out.count("the site's own: yes") == 2
+    assert correct.code == 0
 
 
 FAULTY = """
@@ -47,10 +76,10 @@ dist.destroy_process_group()
 """
 
 
-def test_a_broken_invariant_is_told(tmp_path):
-    """Exit 1, and one finding with all that the contract names."""
+def test_a_broken_invariant_is_told(tmp_path, forks):
+    """Exit 1, and one finding with all that the contract names; --junit writes a file that CI systems read."""
     path = script(tmp_path, FAULTY)
-    ran = run(tmp_path, "--nproc-per-node", "2", path)
+    ran = run(tmp_path, "--junit", tmp_path / "junit.xml", "--nproc-per-node", "2", path, forks=forks)
     assert ran.code == 1
     assert ran.document["verdict"] == "violated"
     assert ran.found == ["reducer-coverage"]
@@ -73,9 +102,12 @@ def test_a_broken_invariant_is_told(tmp_path):
     )
     assert ran.document["checks"]["gradient-sync"]["status"] == "violated"
     assert "VIOLATED" in ran.err
+    text = (tmp_path / "junit.xml").read_text()
+    assert "reducer-coverage" in text
+    assert "<failure" in text
 
 
-def test_a_script_that_raises_has_failed(tmp_path):
+def test_a_script_that_raises_has_failed(tmp_path, forks):
     """Exit 1: the rank that raised is named, with the line, and its peers are consequences."""
     ran = run(
         tmp_path,
@@ -90,6 +122,7 @@ def test_a_script_that_raises_has_failed(tmp_path):
             step(model, optimizer)
             """,
         ),
+        forks=forks,
     )
     assert ran.code == 1
     assert ran.document["verdict"] == "failed"
@@ -116,9 +149,9 @@ def test_a_script_that_raises_before_there_is_a_group_has_failed(tmp_path):
         pytest.param("dist.init_process_group('gloo')\ndist.barrier()\n", id="no-ddp"),
     ],
 )
-def test_a_script_without_ddp_checks_nothing(tmp_path, body):
+def test_a_script_without_ddp_checks_nothing(tmp_path, forks, body):
     """Exit 3, and a sentence that says so."""
-    ran = run(tmp_path, "--nproc-per-node", "2", script(tmp_path, body))
+    ran = run(tmp_path, "--nproc-per-node", "2", script(tmp_path, body), forks=forks)
     assert ran.code == 3, ran.err
     assert ran.document["verdict"] == "nothing-checked"
 
@@ -131,39 +164,21 @@ for _ in range(2):
 
 
 @pytest.mark.parametrize(("strict", "code"), [pytest.param(False, 0, marks=pytest.mark.long), (True, 1)])
-def test_warnings_count_when_asked_for(tmp_path, strict, code):
+def test_warnings_count_when_asked_for(tmp_path, forks, strict, code):
     """A group that is not destroyed is a warning: exit 0, and 1 with --strict."""
-    ran = run(tmp_path, *(["--strict"] if strict else []), "--nproc-per-node", "2", script(tmp_path, WARNING))
+    path = script(tmp_path, WARNING)
+    ran = run(tmp_path, *(["--strict"] if strict else []), "--nproc-per-node", "2", path, forks=forks)
     assert ran.found == ["process-hygiene"]
     assert ran.code == code
 
 
-def test_checks_can_be_chosen(tmp_path):
+def test_checks_can_be_chosen(tmp_path, forks):
     """--checks and --skip decide which findings count."""
     path = script(tmp_path, FAULTY)
     chosen = ["--checks", "parameter-sync,batch-count,gradient-sync", "--skip", "gradient-sync"]
-    ran = run(tmp_path, *chosen, "--nproc-per-node", "2", path)
+    ran = run(tmp_path, *chosen, "--nproc-per-node", "2", path, forks=forks)
     assert ran.found == ["parameter-sync"]
     assert ran.code == 1
-
-
-def test_junit_is_written(tmp_path):
-    """--junit writes a file that CI systems read."""
-    ran = run(tmp_path, "--junit", tmp_path / "junit.xml", "--nproc-per-node", "2", script(tmp_path, FAULTY))
-    assert ran.code == 1
-    text = (tmp_path / "junit.xml").read_text()
-    assert "reducer-coverage" in text
-    assert "<failure" in text
-
-
-def test_a_module_is_run_as_such(tmp_path):
-    """-m takes a module, as torchrun does."""
-    (tmp_path / "package").mkdir()
-    (tmp_path / "package" / "__init__.py").write_text("")
-    script(tmp_path / "package", CORRECT)
-    ran = run(tmp_path, "--nproc-per-node", "2", "-m", "package.train", env={"PYTHONPATH": str(tmp_path)})
-    assert ran.code == 0, ran.err
-    assert ran.document["verdict"] == "held"
 
 
 SPAWNING = """
@@ -203,10 +218,10 @@ if __name__ == "__main__":
         pytest.param("fork", True, marks=pytest.mark.long),
     ],
 )
-def test_ranks_that_a_script_starts_itself_are_followed(tmp_path, how, fault):
+def test_ranks_that_a_script_starts_itself_are_followed(tmp_path, forks, how, fault):
     """Without torchrun's options the script is run as it is, and a rank is whoever joins the group."""
     path = script(tmp_path, SPAWNING)
-    ran = run(tmp_path, path, how, *(["--fault"] if fault else []))
+    ran = run(tmp_path, path, how, *(["--fault"] if fault else []), forks=forks)
     assert ran.document["world_size"] == 2
     assert ran.found == (["reducer-coverage"] if fault else []), ran.err
     assert ran.code == int(fault)

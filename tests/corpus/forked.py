@@ -8,15 +8,11 @@ and what is judged, is the same. ``python -m tests.corpus.forked SCRIPT
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import runpy
 import shutil
 import signal
 import socket
-import sys
 import tempfile
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,9 +30,10 @@ from ddpcheck.checks.waiting import certain  # noqa: E402
 from ddpcheck.checks.world import Judged, Process, World  # noqa: E402
 from ddpcheck.checks.worlds import worlds  # noqa: E402
 from ddpcheck.evidence import Began, ChildEnded, Defect  # noqa: E402
-from ddpcheck.observe import endings, recorder, watching  # noqa: E402
+from ddpcheck.observe import watching  # noqa: E402
 from ddpcheck.run.folder import Folder  # noqa: E402
 from ddpcheck.verdict import RankResult, Verdict, conclude  # noqa: E402
+from tests.forking import run_and_leave, write_to  # noqa: E402
 
 PATIENCE = 30.0
 AFTER_FAILURE = 1.5
@@ -176,13 +173,9 @@ def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port
     pid = os.fork()
     if pid:
         return pid
-    code = 1
     try:
         out = os.open(base / f"output{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
-        sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        write_to(out, out)
         given = {
             "RANK": rank,
             "LOCAL_RANK": rank,
@@ -197,50 +190,10 @@ def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port
             "OMP_NUM_THREADS": 1,
         }
         os.environ.update({name: str(value) for name, value in {**given, **env}.items()})
-        torch.set_num_threads(1)
-        sys.argv = [str(script), *args]
-        sys.path.insert(0, str(script.parent))
         watching.start(base / "evidence", limit)
-        # A rank leaves without C++ destructors (below). Its groups are kept, or a script that lets go of the last one
-        # might wait for ever: torch 2.13 joins gloo's threads with the interpreter locked, and they may need it.
-        endings.GLOO_REST = 0.0
-        torch.distributed.destroy_process_group = _keeping(torch.distributed.destroy_process_group)
-        code = _interpret(script)
+        run_and_leave(str(script), args)
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # Left as an interpreter would, except for C++ destructors.
-        getattr(os._exit, "__wrapped__", os._exit)(code)
-    return 0
-
-
-def _keeping(destroy):
-    kept = []
-
-    def destroy_process_group(*args, **kwargs):
-        kept.extend(torch.distributed.distributed_c10d._world.pg_map)
-        return destroy(*args, **kwargs)
-
-    return destroy_process_group
-
-
-def _interpret(script: Path) -> int:
-    """What an interpreter does with a script: run it, show what it raised, wait for its threads, say that it ends."""
-    code = 0
-    try:
-        runpy.run_path(str(script), run_name="__main__")
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    except BaseException as error:
-        sys.excepthook(type(error), error, error.__traceback__.tb_next if error.__traceback__ else None)
-        code = 1
-    with contextlib.suppress(Exception):
-        threading._shutdown()  # type: ignore[attr-defined]
-    import atexit
-
-    atexit._run_exitfuncs()
-    recorder.stop()
-    return code
+        getattr(os._exit, "__wrapped__", os._exit)(1)
 
 
 def told(ran: Ran) -> dict[str, object]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.inner import InnerProject, Ran
@@ -235,27 +233,28 @@ class TestMarkOnTheClass:
 """
 
 
-def test_fixtures_of_conftests_in_folders(tmp_path: Path) -> None:
-    """Every file sees the fixtures of the conftests above it; siblings that were not asked for are not read."""
-    project = InnerProject(tmp_path / "project")
-    fixture = "import pytest\n@pytest.fixture\ndef {0}(): return '{0}'\n"
-    test = "import pytest\n@pytest.mark.ddp\ndef test_{0}(ddp, {1}):\n    assert ({1},) == {2}\n"
-    project.write("conftest.py", fixture.format("top"))
-    project.write("a/conftest.py", fixture.format("middle"))
-    project.write("a/b/conftest.py", fixture.format("low"))
-    project.write("a/test_one.py", test.format("one", "top, middle", ("top", "middle")))
-    project.write("a/test_two.py", test.format("two", "top, middle", ("top", "middle")))
-    project.write("a/b/test_three.py", test.format("three", "top, middle, low", ("top", "middle", "low")))
-    project.write("a/b/test_four.py", test.format("four", "middle, low", ("middle", "low")))
-    project.write(
-        "a/b/test_unasked.py",
-        "import os, pytest\nassert 'DDPCHECK_RUN' not in os.environ\n@pytest.mark.ddp\ndef test_no(ddp): pass\n",
-    )
-    ran = project.run("a/test_one.py", "a/b/test_three.py", "a/test_two.py", "a/b/test_four.py")
-    assert {name: seen.outcome for name, seen in ran.tests.items()} == dict.fromkeys(
-        ["test_one", "test_two", "test_three", "test_four"], "passed"
-    ), ran.stdout
+FIXTURE = """
+import pytest
 
+@pytest.fixture
+def {0}(): return {0!r}
+"""
+
+ASKING = """
+import pytest
+
+@pytest.mark.ddp
+def test_{0}(ddp, {1}):
+    assert [{1}] == {2}
+"""
+
+UNASKED = """
+import os, pytest
+assert "DDPCHECK_RUN" not in os.environ
+
+@pytest.mark.ddp
+def test_no(ddp): pass
+"""
 
 HOOK = """
 import os, pytest
@@ -264,27 +263,41 @@ from _pytest.runner import runtestprotocol
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item, nextitem):
     if "RANK" in os.environ:
-        {}
+        if "runs" in item.name:
+            runtestprotocol(item, nextitem=nextitem)
         return True
 """
 
+TAKEN = """
+import pytest
 
-@pytest.mark.parametrize("does", ["runtestprotocol(item, nextitem=nextitem)", "pass"])
-def test_a_hook_that_takes_items_does_not_take_those_of_ranks(tmp_path: Path, does: str) -> None:
+@pytest.mark.ddp
+@pytest.mark.parametrize("does", ["runs", "drops"])
+def test_it(ddp, does): assert ddp.rank == 9
+"""
+
+
+@pytest.mark.parametrize("does", ["runs", "drops"])
+def test_a_hook_that_takes_items_does_not_take_those_of_ranks(taking: Ran, does: str) -> None:
     """A conftest's own way of running a test comes after ddpcheck's, wherever it lies: no failure is lost in it."""
-    project = InnerProject(tmp_path / "project")
-    project.write("low/conftest.py", HOOK.format(does))
-    project.write("low/test_it.py", "import pytest\n@pytest.mark.ddp\ndef test_it(ddp): assert ddp.rank == 9\n")
-    ran = project.run()
-    assert ran["test_it"].outcome == "failed"
-    assert "== 9" in ran["test_it"].text
+    assert taking[f"test_it[{does}]"].outcome == "failed"
+    assert "== 9" in taking[f"test_it[{does}]"].text
+
+
+@pytest.fixture(scope="module")
+def taking(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A session with a hook that takes items."""
+    project = InnerProject(tmp_path_factory.mktemp("taking") / "project")
+    project.write("low/conftest.py", HOOK)
+    project.write("low/test_it.py", TAKEN)
+    return project.run()
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """One inner session; its module mark makes every test but the plain ones distributed."""
     project = InnerProject(tmp_path_factory.mktemp("isolation") / "project")
-    project.write("conftest.py", CONFTEST)
+    project.write("conftest.py", CONFTEST + FIXTURE.format("top"))
     plain = "def test_the_session_itself_is_undisturbed"
     head, tail = TESTS.split("pytestmark = ")
     start = head.index(plain)
@@ -295,13 +308,28 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         "import os, torch\nimport torch.distributed as dist\nfrom test_ranks import state\n\n" + head[start:end],
     )
     project.write("test_marks.py", "import pytest\npytestmark = " + tail)
-    result = project.run("test_ranks.py", "test_marks.py", "test_z_plain.py", "--flavour", "strong")
+    project.write("a/conftest.py", FIXTURE.format("middle"))
+    project.write("a/b/conftest.py", FIXTURE.format("low"))
+    project.write("a/test_one.py", ASKING.format("one", "top, middle", ["top", "middle"]))
+    project.write("a/test_two.py", ASKING.format("two", "top, middle", ["top", "middle"]))
+    project.write("a/b/test_three.py", ASKING.format("three", "top, middle, low", ["top", "middle", "low"]))
+    project.write("a/b/test_four.py", ASKING.format("four", "middle, low", ["middle", "low"]))
+    project.write("a/b/test_unasked.py", UNASKED)
+    asked = ["a/test_one.py", "a/b/test_three.py", "a/test_two.py", "a/b/test_four.py"]
+    result = project.run(*asked, "test_ranks.py", "test_marks.py", "test_z_plain.py", "--flavour", "strong")
     assert project.leftover_processes() == []
     return result
 
 
 def outcomes(ran: Ran, start: str) -> dict[str, str]:
     return {name: seen.outcome for name, seen in ran.tests.items() if name.startswith(start)}
+
+
+def test_fixtures_of_conftests_in_folders(ran: Ran) -> None:
+    """Every file sees the fixtures of the conftests above it; siblings that were not asked for are not read."""
+    names = ["test_one", "test_two", "test_three", "test_four"]
+    assert {name: ran[name].outcome for name in names} == dict.fromkeys(names, "passed"), ran.stdout
+    assert "test_no" not in ran.tests
 
 
 def test_no_test_sees_what_another_left_behind(ran: Ran) -> None:
