@@ -96,7 +96,7 @@ def test_a_module_that_crashes_when_it_is_imported_in_ranks(afresh: tuple[InnerP
 
 
 def test_what_comes_before_a_module_that_crashes(afresh: tuple[InnerProject, Ran]) -> None:
-    """All are imported in advance, and a crash is put down to the module that crashes, not to the one that comes first."""
+    """All are imported in advance, and a crash is put down to the module that crashes, not to the first one."""
     _, ran = afresh
     assert ran["test_step_before"].outcome == "passed"
     assert ran["test_step_before"].ddp["fresh"] is False
