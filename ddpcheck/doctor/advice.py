@@ -1,11 +1,65 @@
-"""What to do about a self-test that failed, by what it said."""
+"""What a failure has said: the lines of it that help, and what to do about it."""
 
 from __future__ import annotations
+
+import re
+
+MOST_LINES = 12
+"""Lines of a failure that are shown, of each kind; all are in the JSON."""
+
+PRINTED = "\nwhat the ranks had printed:\n"
+"""Stands in a failure's text before that."""
+
+FATAL = "Fatal Python error: "
+"""Begins what faulthandler writes for a process that crashes; the stacks of all threads follow, and all modules."""
+_STACK = re.compile(r"Current thread 0x.*\(most recent call first\):\n((?: *File .*\n?)*)")
+_CALL = re.compile(r'^ *File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+_MACHINERY = re.compile(r"^<|/importlib/|/_pytest/|/pluggy/")
+
+
+def gist(text: str) -> str:
+    """The lines of a failure that say the most.
+
+    Its first, and those that pytest marks as the error; or those of a crash,
+    which are the last words before it, and where it was; or else the last.
+    """
+    text, _, printed = text.partition(PRINTED)
+    said, fatal, dump = text.partition(FATAL)
+    first, *lines = _lines(text) or [""]
+    errors = [line[1:].strip() for line in lines if line.startswith("E ")]
+    if errors:
+        return "\n".join([first, *errors[:MOST_LINES]])
+    if fatal:
+        words = _shortened(_lines(said) + _lines(printed))
+        return "\n".join([*words, fatal + dump.partition("\n")[0], *innermost(dump)])
+    return "\n".join(_shortened([first, *lines]))
+
+
+def innermost(dump: str) -> list[str]:
+    """The last calls of a process that crashed, without those of pytest and of the import machinery."""
+    stack = _STACK.search(dump)
+    calls = [f"{file}:{line} in {function}" for file, line, function in _CALL.findall(stack[1])] if stack else []
+    return [call for call in calls if not _MACHINERY.search(call)][:MOST_LINES]
+
+
+def innermost_of_last(log: str) -> list[str]:
+    """The same of the last crash that a log tells of."""
+    return innermost(log.rpartition(FATAL)[2])
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines() if line.strip()]
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    """The first, and the last ones."""
+    left_out = ["…"] if len(lines) > MOST_LINES + 1 else []
+    return [*lines[:1], *left_out, *lines[1:][-MOST_LINES:]]
+
 
 _KNOWN = (
     ("No module named 'torch'", "Install torch in this environment: ddpcheck looks at the one that is there."),
     ("No module named", "A package is missing: install ddpcheck with its dependencies in this environment."),
-    ("import torch\n", "torch cannot be imported here: reinstall it, in a build that fits this machine."),
     (
         "from that of one process",
         "The reduction itself is wrong: reinstall torch, and report it there if that is no help.",
@@ -17,15 +71,24 @@ _KNOWN = (
     ("-broadcast violated", "The ranks did not agree after a broadcast: reinstall torch, and report it there."),
     (
         "SIGKILL",
-        "Something outside ended a rank, mostly for want of memory: free some, or raise the container's limit.",
+        "Something outside ended it, mostly for want of memory: free some, or raise the container's limit.",
     ),
-    ("SIGBUS", "Shared memory ran out: enlarge /dev/shm (docker run --shm-size=1g)."),
-    ("SIGILL", "This build of torch uses instructions that the processor lacks: install another build."),
-    ("SIGSEGV", "Native code crashed: install another build or version of torch."),
+    ("SIGBUS|Fatal.*: Bus error", "Shared memory ran out: enlarge /dev/shm (docker run --shm-size=1g)."),
+    (
+        "SIGILL|Fatal.*: Illegal instruction",
+        "This build of torch uses instructions that the processor lacks: install another build.",
+    ),
+    ("SIGSEGV|Fatal.*: Segmentation fault", "Native code crashed: install another build or version of torch."),
+    (
+        "SIGABRT|Fatal.*: Aborted",
+        "Native code gave up: above is what it printed, if it did, and where it was. Install another build or version "
+        "of torch, or of the library that is named there.",
+    ),
+    ("import torch\n", "torch cannot be imported here: reinstall it, in a build that fits this machine."),
     ("Too many open files", "Raise the number of file descriptors: ulimit -n 4096."),
     ("CUDA", "Compare the driver with what this build of torch needs (nvidia-smi), and see who else uses the GPU."),
     ("NCCL", "Run with NCCL_DEBUG=INFO to see what NCCL tried."),
-    ("importing torch", "A slow disk needs longer to read torch: ddpcheck doctor --timeout 300."),
+    ("did not end within.*importing torch", "A slow disk needs longer to read torch: ddpcheck doctor --timeout 300."),
     (
         "did not end within",
         "See where it stood, above; a slow machine needs longer: ddpcheck doctor --timeout 300.",
@@ -41,12 +104,13 @@ _KNOWN = (
     ),
     ("ddpcheck itself failed", "Please report this, with the output of `ddpcheck doctor --json FILE`."),
 )
+"""A pattern within one line, and the advice; the first that is found counts."""
 
 
 def advice_for(text: str) -> str:
     """A sentence that says what to do."""
-    for words, advice in _KNOWN:
-        if words in text:
+    for pattern, advice in _KNOWN:
+        if re.search(pattern, text):
             return advice
     return (
         "See the whole text in the file of `ddpcheck doctor --json FILE`; report it if it is not the machine's fault."

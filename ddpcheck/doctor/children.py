@@ -1,10 +1,9 @@
-"""Child processes: none is lost to an interrupt, and one that does not end says where it is stuck."""
+"""Child processes: none is lost to an interrupt, one that does not end says where it is stuck, and how one ended."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -15,15 +14,12 @@ from typing import Any
 
 import psutil
 
+from ddpcheck.doctor.advice import innermost_of_last
 from ddpcheck.ranks.processes import RUN_VARIABLE
+from ddpcheck.wording import signal_name
 
 PATIENCE = 1.0
 """Seconds for the stacks to be written."""
-
-MOST_LINES = 12
-
-_CALL = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
-_MACHINERY = re.compile(r"^<|/_pytest/|/pluggy/")
 
 
 def stacks_of(process: subprocess.Popen[bytes], log: Path) -> str:
@@ -44,15 +40,20 @@ def stacks_of(process: subprocess.Popen[bytes], log: Path) -> str:
                 child.send_signal(signal.SIGABRT)
         psutil.wait_procs(below, timeout=PATIENCE)
         for folder in sorted(folders):
-            found += [_innermost(one.read_text(errors="replace")) for one in Path(folder).glob("*.log")]
+            for one in Path(folder).glob("*.log"):
+                found += innermost_of_last(one.read_text(errors="replace"))
             shutil.rmtree(folder, ignore_errors=True)
         process.send_signal(signal.SIGABRT)
         os.kill(process.pid, signal.SIGCONT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE)
-    if not any(found):  # it had nothing below it yet
-        found = [_innermost(log.read_text(errors="replace"))]
-    return "\n".join(filter(None, found))
+    # Where it had nothing below it yet, it is the session itself that was stuck.
+    return "\n".join(found or innermost_of_last(log.read_text(errors="replace")))
+
+
+def ending(code: int) -> str:
+    """How a process ended, by its exit code, as a clause."""
+    return f"was killed by {signal_name(-code)}" if code < 0 else f"left with code {code}"
 
 
 @contextlib.contextmanager
@@ -116,12 +117,3 @@ def _runtime_folder(process: psutil.Process) -> str:
     with contextlib.suppress(psutil.Error):
         return process.environ().get(RUN_VARIABLE, "")
     return ""
-
-
-def _innermost(log: str) -> str:
-    """The last calls of the last stack in a log, without those of pytest and of the import machinery."""
-    _, head, stack = log.rpartition("(most recent call first):\n")
-    if not head:
-        return ""
-    calls = [f"{file}:{line} in {function}" for file, line, function in _CALL.findall(stack)]
-    return "\n".join([call for call in calls if not _MACHINERY.search(call)][:MOST_LINES])

@@ -39,8 +39,8 @@ class Relay:
             phase=report.when,
             outcome=report.outcome,
             text=(skipped or report.longreprtext) if report.outcome != "passed" else "",
+            printed="\n".join(content for _, content in report.sections) if report.failed else "",
             seconds=report.duration,
-            fresh=(getattr(report, "ddp", None) or {}).get("fresh"),
         )
 
     def pytest_warning_recorded(self, warning_message: Any) -> None:

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ddpcheck.doctor.advice import gist
 from ddpcheck.doctor.facts import BACKENDS, Examination, Gpu, Limit, Machine, SelfTest, Torch, Unknown
 from ddpcheck.gpus.allotment import SHARING_NCCL, SHARING_TORCH, SHARING_VARIABLE, version_text
 from ddpcheck.report.console import across, console_on, plain
@@ -23,8 +24,6 @@ SMALL_SHARED_MEMORY = 64 << 20
 LITTLE_MEMORY = 1 << 30
 
 _MARKS = {"passed": ("PASS", "bold green"), "failed": ("FAIL", "bold red"), "untestable": ("  --", "dim")}
-_TOLD = 12
-"""Lines of a failure that are shown; all are in the JSON."""
 
 
 class Row(NamedTuple):
@@ -59,16 +58,6 @@ def outcome_of(test: SelfTest, torch: Torch) -> str:
         _, title, reason = test.text.partition(") ") if test.text.startswith("@") else ("", "", "")
         return f"not testable here: it {reason}" if title else f"not testable here: {test.text}"
     return gist(test.text)
-
-
-def gist(text: str) -> str:
-    """The lines of a failure that say the most: its first, and those that pytest marks as the error, or its last."""
-    first, *lines = [line.rstrip() for line in text.splitlines() if line.strip()] or [""]
-    errors = [line[1:].strip() for line in lines if line.startswith("E ")]
-    if errors:
-        return "\n".join([first, *errors[:_TOLD]])
-    left_out = ["…"] if len(lines) > _TOLD else []
-    return "\n".join([first, *left_out, *lines[-_TOLD:]])
 
 
 def verdict(examination: Examination) -> str:

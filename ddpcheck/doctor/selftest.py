@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddpcheck.doctor.advice import advice_for
-from ddpcheck.doctor.children import running, stacks_of
+from ddpcheck.doctor.advice import PRINTED, advice_for
+from ddpcheck.doctor.children import ending, running, stacks_of
 from ddpcheck.doctor.facts import SelfTest, Stack, Unknown
 from ddpcheck.doctor.relay import VARIABLE
 
@@ -35,7 +35,6 @@ TESTS = {
 
 _CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import pytest; sys.exit(pytest.main(sys.argv[2:]))"
 _NOT_OURS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_CURRENT_TEST", "PYTEST_XDIST", "COV_CORE", "COVERAGE_PROCESS")
-_TAIL = 2000
 
 STARTING = "importing torch"
 
@@ -54,14 +53,14 @@ class Session:
     def run(self) -> Stack:
         """Return when the session has ended, or at the deadline, with nothing of it left."""
         with tempfile.TemporaryDirectory(prefix="ddpcheck-doctor-", ignore_cleanup_errors=True) as folder:
-            stuck, tail = self._follow(Path(folder))
-        tests = tuple(self._outcome(name, stuck, tail) for name in TESTS)
+            broken_off = self._follow(Path(folder))
+        tests = tuple(self._outcome(name, broken_off) for name in TESTS)
         return Stack(tests=tests, ranks_start=self._ranks_start(tests), seconds=time.monotonic() - self._begun)
 
     # --- the session
 
-    def _follow(self, folder: Path) -> tuple[str | None, str]:
-        """Where it was stuck, or None; and what it had printed."""
+    def _follow(self, folder: Path) -> str:
+        """What is to be told of the session if it did not end as it should: where it was stuck, or how it ended."""
         (folder / "pytest.ini").write_text("[pytest]\n")
         reading, writing = os.pipe()
         log = folder / "pytest.log"
@@ -72,11 +71,15 @@ class Session:
                 with session as process:
                     os.close(writing)
                     writing = -1
-                    stuck = None if self._listen(lines, process) else stacks_of(process, log)
+                    ended = self._listen(lines, process)
+                    stuck = "" if ended else stacks_of(process, log)
             finally:
                 if writing >= 0:
                     os.close(writing)
-        return stuck, log.read_text(errors="replace")[-_TAIL:]
+        if not ended:
+            seconds = self._deadline - self._begun
+            return f"the self-test did not end within {seconds:.1f} s; it was at: {self._at}\n{stuck}"
+        return f"pytest {ending(process.returncode)} while it was at: {self._at}\n{log.read_text(errors='replace')}"
 
     def _arguments(self, folder: Path) -> list[str]:
         plugins = [word for name in ("ddpcheck.pytest_plugin", "ddpcheck.doctor.relay") for word in ("-p", name)]
@@ -120,14 +123,14 @@ class Session:
 
     # --- what came of it
 
-    def _outcome(self, name: str, stuck: str | None, tail: str) -> SelfTest:
+    def _outcome(self, name: str, broken_off: str) -> SelfTest:
         backend, device = TESTS[name]
         phases = self._phases.get(name, [])
         failed = [p for p in phases if p["outcome"] == "failed"]
         skipped = [p for p in phases if p["outcome"] == "skipped"]
         seconds = sum(p["seconds"] for p in phases)
         if failed:
-            text = failed[0]["text"]
+            text, printed = failed[0]["text"], failed[0]["printed"]
         elif skipped:
             reason = skipped[0]["text"].removeprefix("Skipped: ")
             return SelfTest(backend=backend, device=device, outcome="untestable", text=reason)
@@ -135,14 +138,15 @@ class Session:
             return SelfTest(backend=backend, device=device, outcome="passed", seconds=seconds)
         elif name != (self._running or next(iter(TESTS))):
             return SelfTest(backend=backend, device=device, outcome="untestable", text="it was not reached")
-        elif stuck is not None:
-            text = (
-                f"the self-test did not end within {self._deadline - self._begun:.1f} s; it was at: {self._at}\n{stuck}"
-            )
         else:
-            text = f"pytest ended while it was at: {self._at}\n{tail}"
+            text, printed = broken_off, ""
         return SelfTest(
-            backend=backend, device=device, outcome="failed", seconds=seconds, text=text, advice=advice_for(text)
+            backend=backend,
+            device=device,
+            outcome="failed",
+            seconds=seconds,
+            text=text + (PRINTED + printed if printed else ""),
+            advice=advice_for(text),
         )
 
     def _ranks_start(self, tests: tuple[SelfTest, ...]) -> str | Unknown:

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from ddpcheck.doctor.children import running
+from ddpcheck.doctor.advice import FATAL, innermost
+from ddpcheck.doctor.children import ending, running
 from ddpcheck.doctor.facts import BACKENDS, Gpu, Torch, Unknown, asked
 from ddpcheck.gpus.machine import nccl_version
 
@@ -28,7 +29,7 @@ def asked_aside() -> Iterator[Callable[[float], Torch]]:
 
     All is unknown where there is no answer by then.
     """
-    arguments = [sys.executable, "-c", _CODE, json.dumps(sys.path)]
+    arguments = [sys.executable, "-X", "faulthandler", "-c", _CODE, json.dumps(sys.path)]
     with running(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         yield lambda until: _answer(process, until)
 
@@ -41,8 +42,14 @@ def _answer(process: subprocess.Popen[bytes], until: float) -> Torch:
     try:
         return msgspec.json.decode(out.strip().rpartition(b"\n")[2], type=Torch)
     except msgspec.DecodeError:
-        last = " / ".join(err.decode(errors="replace").strip().splitlines()[-_LAST_LINES:])
-        return unknown(f"python left with code {process.returncode}: {last}".rstrip(": "))
+        return unknown(f"python {ending(process.returncode)}: {_last_words(err.decode(errors='replace'))}".rstrip(": "))
+
+
+def _last_words(err: str) -> str:
+    """The last lines on its stderr, and where it crashed, if it did."""
+    said, fatal, dump = err.partition(FATAL)
+    crash = [fatal + dump.partition("\n")[0], *(f"at {call}" for call in innermost(dump)[:1])] if fatal else []
+    return " / ".join([*map(str.strip, said.strip().splitlines()[-_LAST_LINES:]), *crash])
 
 
 def unknown(why: str) -> Torch:

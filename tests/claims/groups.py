@@ -35,6 +35,12 @@ def group_of_its_own(backend: str | None = "gloo", timeout: float = 30.0, **how:
         dist.destroy_process_group()
 
 
+def group_by_file(ddp: Any, backend: str | None = "gloo", timeout: float = 30.0, name: str = "store") -> Any:
+    """One in which the test's ranks have met by a file of this name in the folder that they share."""
+    path = f"file://{ddp.tmp_path}/{name}"
+    return group_of_its_own(backend, timeout, init_method=path, rank=ddp.rank, world_size=ddp.world_size)
+
+
 def open_store(ddp: Any) -> dist.TCPStore:
     """The store of all ranks of the test, at rank 0's port; it stays open to the test's end."""
     told = ddp.tmp_path / "port"

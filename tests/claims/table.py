@@ -73,13 +73,17 @@ def claim_of(file: str) -> int | None:
 
 
 def _functions(path: Path) -> Iterable[tuple[str, bool]]:
-    """The test functions of a file, and whether each has the mark `gpu`."""
+    """The test functions of a file, and whether each needs GPUs, by its marks."""
     for node in ast.parse(path.read_text()).body:
         inside = node.body if isinstance(node, ast.ClassDef) and node.name.startswith("Test") else [node]
         for one in inside:
             if isinstance(one, ast.FunctionDef) and one.name.startswith("test"):
-                marks = [ast.unparse(mark).partition("(")[0] for mark in one.decorator_list]
-                yield one.name, "pytest.mark.gpu" in marks
+                yield one.name, any(_needs_gpus(ast.unparse(mark)) for mark in one.decorator_list)
+
+
+def _needs_gpus(mark: str) -> bool:
+    name = mark.partition("(")[0]
+    return name == "pytest.mark.gpu" or (name == "pytest.mark.ddp" and "device='cuda'" in mark)
 
 
 def lines(tests: Mapping[int, ClaimTests], claims: Iterable[Claim] = CLAIMS) -> list[Line]:

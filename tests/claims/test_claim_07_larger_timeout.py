@@ -15,7 +15,7 @@ import pytest
 
 import ddpcheck
 from fixtures import s0_basic
-from tests.claims.groups import group_of_its_own
+from tests.claims.groups import group_by_file
 
 SMALL, LARGE = 0.5, 30.0
 
@@ -35,9 +35,7 @@ def begun(mark: Path) -> float:
 def test_delay_beyond_a_small_timeout_fails(ddp):
     """The rank that is in time gives up at the timeout, with an error that names it; the late one finds nobody."""
     gave_up = ddp.tmp_path / "gave up"
-    with group_of_its_own(
-        init_method=f"file://{ddp.tmp_path}/store", rank=ddp.rank, world_size=ddp.world_size, timeout=SMALL
-    ):
+    with group_by_file(ddp, timeout=SMALL):
         model = ddp.wrap(s0_basic.build_model(seed=ddp.rank))
         if ddp.rank == 1:
             wait_until(gave_up.exists)
@@ -54,9 +52,7 @@ def test_delay_beyond_a_small_timeout_fails(ddp):
 def test_the_same_delay_under_a_large_timeout_passes(ddp):
     """A rank that comes when the other has waited for longer than the small timeout is waited for, and all is well."""
     mark = ddp.tmp_path / "waiting since"
-    with group_of_its_own(
-        init_method=f"file://{ddp.tmp_path}/store", rank=ddp.rank, world_size=ddp.world_size, timeout=LARGE
-    ):
+    with group_by_file(ddp, timeout=LARGE):
         model = ddp.wrap(s0_basic.build_model(seed=ddp.rank))
         if ddp.rank == 0:
             mark.write_text(f"{time.monotonic()}\n")
@@ -75,7 +71,6 @@ def test_the_timeout_counts_for_joining_too(ddp):
     if ddp.rank == 1:
         wait_until(gave_up.exists)
         return
-    how = {"init_method": f"file://{ddp.tmp_path}/store", "rank": 0, "world_size": 2, "timeout": SMALL}
-    with pytest.raises(RuntimeError, match=r"(?i)time(d )?out"), group_of_its_own(**how):
+    with pytest.raises(RuntimeError, match=r"(?i)time(d )?out"), group_by_file(ddp, timeout=SMALL):
         pass
     gave_up.touch()

@@ -12,13 +12,7 @@ import torch.distributed as dist
 
 import ddpcheck
 from fixtures import s0_basic
-from tests.claims.groups import group_of_its_own
-
-
-def own_group(ddp, number: int):
-    return group_of_its_own(
-        init_method=f"file://{ddp.tmp_path}/store{number}", rank=ddp.rank, world_size=ddp.world_size
-    )
+from tests.claims.groups import group_by_file
 
 
 @pytest.mark.ddp(world_size=[2, 4])
@@ -26,7 +20,7 @@ def test_second_group_in_the_same_process_trains_as_the_first(ddp):
     """After a group is destroyed another can be made, and the same training in it ends in the same bits."""
     ends = []
     for number in range(3):
-        with own_group(ddp, number):
+        with group_by_file(ddp, name=f"store{number}"):
             assert dist.get_world_size() == ddp.world_size
             model, losses = s0_basic.train(ddp.rank, steps=3)
             ddpcheck.assert_parameters_identical(model)
@@ -42,7 +36,7 @@ def test_second_group_in_the_same_process_trains_as_the_first(ddp):
 @pytest.mark.ddp(world_size=2)
 def test_what_is_left_is_no_group(ddp):
     """Nothing can be wrapped or reduced once the group is gone, and torch says so: no quiet training alone."""
-    with own_group(ddp, 0):
+    with group_by_file(ddp):
         model, _ = s0_basic.train(ddp.rank)
 
     with pytest.raises((RuntimeError, ValueError), match="Default process group has not been initialized"):

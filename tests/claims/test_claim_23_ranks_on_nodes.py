@@ -37,7 +37,7 @@ dist.destroy_process_group()
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory) -> tuple[list[dict[str, int]], Ran]:
+def nodes(tmp_path_factory, forks) -> tuple[list[dict[str, int]], Ran]:
     """What the environment of each rank has said, and what the command says of the run."""
     folder = tmp_path_factory.mktemp("nodes")
     path = script(folder, BODY)
@@ -46,11 +46,10 @@ def nodes(tmp_path_factory) -> tuple[list[dict[str, int]], Ran]:
         endpoint = f"localhost:{found.getsockname()[1]}"
     meeting = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint]
     began = time.monotonic()
-    started = [
-        (begin(folder, "--json", folder / f"{node}.json", *meeting, "--rdzv-id", "job", path), folder / f"{node}.json")
-        for node in range(2)
-    ]
-    ran = [finish(process, target, began) for process, target in started]
+    targets = [folder / f"{node}.json" for node in range(2)]
+    options = [*meeting, "--rdzv-id", "job", path]
+    started = [begin(folder, "--json", target, *options, forks=forks) for target in targets]
+    ran = [finish(process, target, began) for process, target in zip(started, targets, strict=True)]
     assert ran[0].document == ran[1].document, ran[0].err + ran[1].err
     return [json.loads((folder / f"rank{rank}").read_text()) for rank in range(4)], ran[0]
 

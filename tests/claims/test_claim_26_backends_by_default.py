@@ -10,11 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.claims.groups import group_of_its_own
-
-
-def unnamed(ddp):
-    return group_of_its_own(None, init_method=f"file://{ddp.tmp_path}/store", rank=ddp.rank, world_size=ddp.world_size)
+from tests.claims.groups import group_by_file
 
 
 def serving(device: str) -> str:
@@ -25,7 +21,7 @@ def serving(device: str) -> str:
 @pytest.mark.ddp(world_size=2)
 def test_gloo_serves_the_cpu(ddp):
     """A group with no backend named reduces CPU tensors, by gloo."""
-    with unnamed(ddp):
+    with group_by_file(ddp, backend=None):
         assert serving("cpu") == "gloo"
         ones = torch.ones(3)
         dist.all_reduce(ones)
@@ -37,7 +33,7 @@ def test_nothing_serves_gpus_where_there_are_none(ddp):
     """Where torch sees no GPU, no nccl is made, and a tensor there would be refused with the kind of its device."""
     if torch.cuda.is_available():
         pytest.skip("there is a GPU here")
-    with unnamed(ddp):
+    with group_by_file(ddp, backend=None):
         assert dist.get_backend_config() == "cpu:gloo"
         with pytest.raises(RuntimeError, match="No backend type associated with device type cuda"):
             serving("cuda")
@@ -46,14 +42,14 @@ def test_nothing_serves_gpus_where_there_are_none(ddp):
 @pytest.mark.ddp(world_size=2)
 def test_a_backend_that_is_named_serves_all_devices(ddp):
     """The twin: gloo by name serves the CPU and GPUs alike."""
-    with group_of_its_own("gloo", init_method=f"file://{ddp.tmp_path}/store", rank=ddp.rank, world_size=2):
+    with group_by_file(ddp):
         assert serving("cpu") == serving("cuda") == "gloo"
 
 
 @pytest.mark.ddp(world_size=1, device="cuda")
 def test_nccl_serves_gpus_where_there_are_some(ddp):
     """Where torch sees a GPU, both are made: nccl for it, and gloo for the CPU."""
-    with unnamed(ddp):
+    with group_by_file(ddp, backend=None):
         assert serving("cpu") == "gloo"
         assert serving("cuda") == "nccl"
         for device in ("cpu", ddp.device):

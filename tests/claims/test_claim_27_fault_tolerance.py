@@ -50,37 +50,44 @@ def test_death_of_a_rank_fails_the_others(watch):
 
 
 SCRIPT = """
-import json, os, signal
+import json, os, signal, sys
 from pathlib import Path
 
 import torch
+import torch._dynamo.utils  # once, and not by the first DistributedDataParallel of each rank
 import torch.distributed as dist
+from torch.distributed import run as torchrun
+from torch.distributed.launcher.api import elastic_launch
 from torch.nn.parallel import DistributedDataParallel
 
 from fixtures import s0_basic
 
-attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-saved, new = Path("job.pt"), Path("job.pt.new")
+def train():
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    saved, new = Path("job.pt"), Path("job.pt.new")
+    with s0_basic.process_group():
+        rank = dist.get_rank()
+        net, first = s0_basic.build_model(seed=rank), 0
+        if saved.exists():
+            state = torch.load(saved, weights_only=True)
+            net.load_state_dict(state["model"])
+            first = state["steps"]
+        model = DistributedDataParallel(net)
+        optimizer = s0_basic.make_optimizer(model)
+        for number in range(first, 6):
+            if attempt == 0 and rank == 1 and number == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            s0_basic.train_step(model, optimizer, s0_basic.make_batch(rank, number))
+            if number % 2 and rank == 0:
+                torch.save({"model": net.state_dict(), "steps": number + 1}, new)
+                os.replace(new, saved)
+            dist.barrier()
+        weights = net.output.weight.flatten().tolist()
+        Path(f"rank{rank}").write_text(json.dumps({"attempt": attempt, "first": first, "weights": weights}))
 
-with s0_basic.process_group():
-    rank = dist.get_rank()
-    net, first = s0_basic.build_model(seed=rank), 0
-    if saved.exists():
-        state = torch.load(saved, weights_only=True)
-        net.load_state_dict(state["model"])
-        first = state["steps"]
-    model = DistributedDataParallel(net)
-    optimizer = s0_basic.make_optimizer(model)
-    for number in range(first, 6):
-        if attempt == 0 and rank == 1 and number == 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        s0_basic.train_step(model, optimizer, s0_basic.make_batch(rank, number))
-        if number % 2 and rank == 0:
-            torch.save({"model": net.state_dict(), "steps": number + 1}, new)
-            os.replace(new, saved)
-        dist.barrier()
-    weights = net.output.weight.flatten().tolist()
-    Path(f"rank{rank}").write_text(json.dumps({"attempt": attempt, "first": first, "weights": weights}))
+# What torchrun does with its options, but that the ranks are forks of it, and need no interpreters of their own.
+config, _, _ = torchrun.config_from_args(torchrun.parse_args(sys.argv[1:]))
+elastic_launch(config, train)()
 """
 
 STORE_OF_ITS_OWN = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -93,8 +100,8 @@ def test_only_the_launcher_restarts_them(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
 
     ran = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         "--max-restarts", "1", "train.py"],
+        [sys.executable, "train.py", "--start-method", "fork", "--rdzv-backend", "c10d",
+         "--rdzv-endpoint", "localhost:0", "--nproc-per-node", "2", "--max-restarts", "1", "train.py"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **STORE_OF_ITS_OWN},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip

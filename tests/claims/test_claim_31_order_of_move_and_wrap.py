@@ -74,7 +74,7 @@ def test_move_after_the_wrap_is_caught(ddp):
 
 @pytest.mark.ddp(world_size=1, device="cuda")
 def test_both_orders_on_a_gpu(ddp):
-    """From the CPU to a GPU: a move before the wrap, apart or not, trains alike, and one after it is not reduced."""
+    """From the CPU to a GPU: a move before the wrap, in a statement of its own or not, gives the same gradients."""
     ends = []
     for move in ("within", "before"):
         torch.manual_seed(0)

@@ -71,6 +71,20 @@ def test_files_name_their_claims():
     assert claim_of("test_claim_7_short.py") is None
 
 
+def test_tests_that_need_gpus_are_known_by_their_marks(tmp_path):
+    """The mark `gpu`, and `ddp` with a device: either may be skipped where there is none."""
+    (tmp_path / "test_claim_01_marks.py").write_text(
+        "@pytest.mark.gpu\ndef test_a(): pass\n"
+        "@pytest.mark.gpu(2)\ndef test_b(): pass\n"
+        '@pytest.mark.ddp(world_size=1, device="cuda")\ndef test_c(ddp): pass\n'
+        "@pytest.mark.ddp(world_size=1, device='cpu')\ndef test_d(ddp): pass\n"
+        "@pytest.mark.parametrize('device', ['cuda'])\ndef test_e(device): pass\n"
+    )
+    found = written_tests(tmp_path)[1]
+    assert {name.rpartition("_")[2] for name in found.there} == set("abcde")
+    assert {name.rpartition("_")[2] for name in found.for_gpus} == set("abc")
+
+
 def test_every_claim_is_in_the_table():
     """All 33, in order, each of documents that there are."""
     assert [claim.number for claim in CLAIMS] == list(range(1, 34))
@@ -103,7 +117,7 @@ PASSES = "def test_a(): pass\n"
 FILES = {
     "test_claim_01_passes.py": (
         "import pytest\n" + PASSES + "class TestB:\n    def test_b(self): pass\n"
-        "@pytest.mark.gpu(99)\ndef test_gpu(): pass\n"
+        "@pytest.mark.gpu(real='kernels')\ndef test_gpu(): pass\n"
     ),
     "test_claim_02_refutes.py": "import pytest\n@pytest.mark.parametrize('x', ['::', 'b'])\n" + "def test_a(x): pass\n",
     "test_claim_03_skips.py": "import pytest\ndef test_a(): pytest.skip('no GPU here')\n",
@@ -119,9 +133,10 @@ def claims(project):
         project.write(name, text)
 
     def run(*arguments: str) -> list[str]:
-        ran = project.run(*arguments, PYTHONPATH=f"{project.folder}:{ROOT}")
+        # Simulated, so that nothing has to be started to count the real ones.
+        ran = project.run("--ddp-simulate-gpus", "1", *arguments, PYTHONPATH=f"{project.folder}:{ROOT}")
         _, _, table = ran.stdout.partition(" claims -")
-        kept = [" ".join(line.partition(" needs ")[0].split()) for line in table.splitlines()[1:]]
+        kept = [" ".join(line.split()) for line in table.splitlines()[1:]]
         return kept[: next((n for n, line in enumerate(kept) if line.startswith("=")), len(kept))]
 
     return run
@@ -132,7 +147,7 @@ def test_a_session_ends_with_the_table(claims, workers):
     """Every outcome, from files that pass, skip, fail and break; the same where workers run the tests."""
     assert claims("--continue-on-collection-errors", *workers) == [
         "1 S0 verified claim 1",
-        "1 test skipped: @pytest.mark.gpu(99)",
+        "1 test skipped: it runs on real GPUs only, and these are simulated: kernels",
         "2 S0 refuted claim 2",
         "3 S0 skipped claim 3",
         "1 test skipped: no GPU here",

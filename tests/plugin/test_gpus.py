@@ -12,6 +12,7 @@ import signal
 import subprocess
 import time
 
+import psutil
 import pytest
 
 from ddpcheck.gpus import leases
@@ -197,61 +198,70 @@ def test_sharing(ddp, n):
 """
 
 
-def test_sessions_and_workers_never_have_a_gpu_at_once(made_up: InnerProject) -> None:
-    """Two workers of one session, and another session, with tests of every kind: each waits, says so, and is alone."""
-    made_up.write("test_it.py", COMPETING.format(folder=str(made_up.folder / "alone")))
-    lease = holder(made_up, "0", "1")
-    sessions = [made_up.start("-n", "2"), made_up.start("-p", "no:xdist")]
-    for process in sessions:
-        wait_for(process, "of the GPUs 0, 1; in use: ")
-    assert list((made_up.folder / "alone").iterdir()) == []
-    lease.release()
-    outputs = [finish(process) for process in sessions]
-    assert [process.returncode for process in sessions] == [0, 0], outputs
-    assert all("14 passed" in out for out, _ in outputs)
-    assert list((made_up.folder / "alone").iterdir()) == []
-
-
 ONE = """
-import os
 import pytest
 
 @pytest.mark.ddp(world_size=1, device="cuda", timeout=1)
 def test_it(ddp): pass
 """
 
-
-MORE_THAN_ONE = """
+NCCL_SHARING = """
 @pytest.mark.ddp(world_size=4, backend="nccl", device="cuda")
 def test_sharing(ddp): pass
+"""
 
-@pytest.mark.ddp(world_size=2, device="cuda")
-def test_both(ddp): pass
+ALL = """
+import pytest
+
+@pytest.mark.ddp(world_size=3, device="cuda")
+def test_all(ddp): pass
 """
 
 
-def test_a_wait_is_told_is_no_part_of_the_tests_time_and_may_be_interrupted(made_up: InnerProject) -> None:
-    """Who waits long says for what, and begins to count then; NCCL before 2.30 shares no GPU; Ctrl-C ends a wait."""
-    made_up.write("test_it.py", ONE + MORE_THAN_ONE)
-    first, second = holder(made_up, "0"), holder(made_up, "1")
-    process = made_up.start("-v", "-rs", "-p", "no:randomly", CUDA_VISIBLE_DEVICES="0,1", MADE_UP_NCCL="2.27.5")
-    said = wait_for(process, "ddpcheck: ")
-    assert "test_it.py::test_it waits for 1 of the GPUs 0, 1; in use: " in said
-    assert f"GPU 0 by another test (process {os.getpid()})" in said
-    time.sleep(1.2)  # longer than the test may take
-    assert process.poll() is None
-    first.release()
-    wait_for(process, "test_it.py::test_both waits for 2 of the GPUs 0, 1; in use: GPU 1 by another test")
+def test_sessions_and_workers_never_have_a_gpu_at_once(made_up: InnerProject) -> None:
+    """Two workers of one session, and another session, with tests of every kind: each waits, says so, and is alone.
+
+    A wait is no part of the test's time, and may be interrupted; NCCL before 2.30 shares no GPU.
+    """
+    made_up.write("test_it.py", COMPETING.format(folder=str(made_up.folder / "alone")))
+    made_up.write("test_first.py", ONE + NCCL_SHARING)
+    made_up.write("test_last.py", ALL)
+    both, third = holder(made_up, "0", "1"), holder(made_up, "2")
+    me = f"another test (process {os.getpid()})"
+    workers = made_up.start("-n", "2", "test_it.py", CUDA_VISIBLE_DEVICES="0,1,2")
+    other = made_up.start(
+        *("-v", "-rs", "-p", "no:xdist", "test_first.py", "test_it.py", "test_last.py"),
+        CUDA_VISIBLE_DEVICES="0,1,2",
+        MADE_UP_NCCL="2.27.5",
+    )
+    in_use = f"of the GPUs 0, 1, 2; in use: GPU 0 by {me}; GPU 1 by {me}; GPU 2 by {me}"
+    assert f"ddpcheck: test_first.py::test_it waits for 1 {in_use}" in wait_for(other, in_use)
+    wait_for(workers, in_use)
+    time.sleep(1.2)  # longer than that first test may take
+    assert [process.poll() for process in (other, workers)] == [None, None]
+    assert list((made_up.folder / "alone").iterdir()) == []
+    both.release()
+
+    said = wait_for(other, "test_last.py::test_all waits for 3 of the GPUs 0, 1, 2; in use: ").splitlines()[-1]
+    assert f"GPU 2 by {me}" in said
+    below = psutil.Process(other.pid).children(recursive=True)
+    assert below
     begun = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    out, _ = finish(process)
+    other.send_signal(signal.SIGINT)
+    out, _ = finish(other)
     assert time.monotonic() < begun + 10
-    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    assert not any(process.is_running() for process in below)
+    assert other.returncode == pytest.ExitCode.INTERRUPTED
     assert "KeyboardInterrupt" in out
-    assert "1 passed, 1 skipped" in out
+    assert "15 passed, 1 skipped" in out
     assert "needs NCCL 2.30 or newer (torch 2.14 and newer ship it), and NCCL 2.27.5 is loaded" in out
+
+    out, err = finish(workers)  # it had to wait for who wanted all of them
+    assert workers.returncode == 0, out + err
+    assert "14 passed" in out
+    assert list((made_up.folder / "alone").iterdir()) == []
     assert made_up.leftover_processes() == []
-    second.release()
+    third.release()
 
 
 @pytest.mark.long
@@ -373,82 +383,3 @@ def test_a_wrong_gpu_mark_is_a_sentence(made_up: InnerProject) -> None:
     ran: Ran = made_up.run()
     assert ran.code == pytest.ExitCode.USAGE_ERROR
     assert "test_it.py::test_it: @pytest.mark.gpu('two'): it takes a number of GPUs above 0, such as 2." in ran.stderr
-
-
-# --- a rehearsal
-
-
-REHEARSED = """
-import pytest, torch
-import torch.distributed as dist
-
-@pytest.mark.ddp(world_size=[2, 4], backend="nccl", device="cuda")
-def test_ranks(ddp):
-    assert ddp.backend == dist.get_backend() == "gloo"
-    assert torch.cuda.device_count() == min(ddp.world_size, 3)
-    model = ddp.wrap(torch.nn.Linear(2, 1))
-    model(torch.ones(1, 2, device=ddp.device)).sum().backward()
-    assert model.module.weight.grad.device == torch.device("cuda", ddp.rank % 3)
-
-@pytest.mark.ddp(world_size=1, device="cuda")
-@pytest.mark.gpu(2)
-def test_two(ddp):
-    with pytest.raises(RuntimeError, match="same device"):
-        torch.ones(2, device="cuda:0") @ torch.ones(2, device="cuda:1")
-
-@pytest.mark.ddp(world_size=1, device="cuda")
-@pytest.mark.gpu(4)
-def test_too_many(ddp): pass
-
-@pytest.mark.ddp(device="cuda", backend="nccl")
-@pytest.mark.gpu(real="its kernels")
-def test_real_ranks(ddp): pass
-
-@pytest.mark.gpu(2)
-def test_alone():
-    assert torch.ones(1, device="cuda:1").device.index == 1
-
-@pytest.mark.gpu(real="its memory")
-def test_real(): pass
-
-def test_other():
-    assert not torch.cuda.is_available()
-
-@pytest.mark.ddp
-def test_on_the_cpu(ddp):
-    assert not torch.cuda.is_available()
-"""
-
-
-def test_a_rehearsal_on_simulated_devices(project: InnerProject) -> None:
-    """Tests for GPUs run on devices that are not there, the others as ever; the reader is told what is not shown."""
-    torch = pytest.importorskip("torch")
-    if torch.version.cuda is not None and torch.cuda.is_available():
-        pytest.skip("there is a GPU here")
-    project.write("test_it.py", REHEARSED)
-    project.write("pytest.ini", "[pytest]\nddp_simulate_gpus = 3\n")
-    ran = project.run("--ddp-report", "report.json")
-    outcomes = {name: one.outcome for name, one in ran.tests.items()}
-    skipped = {"test_too_many", "test_real_ranks", "test_real"}
-    assert {name for name, outcome in outcomes.items() if outcome == "skipped"} == skipped, ran.stdout
-    assert {outcome for name, outcome in outcomes.items() if name not in skipped} == {"passed"}, ran.stdout
-    assert "needs 4 GPUs, and torch sees 3 GPUs" in ran["test_too_many"].text
-    for name, why in (("test_real_ranks", "its kernels"), ("test_real", "its memory")):
-        assert ran[name].text == f"Skipped: it runs on real GPUs only, and these are simulated: {why}"
-    line = (
-        "3 tests for GPUs ran on simulated devices, with gloo in the place of NCCL: that shows where tensors were, and "
-        "nothing of NCCL, streams, memory or kernels"
-    )
-    assert line in ran.stdout
-    report = json.loads((project.folder / "report.json").read_text())
-    assert report["notes"] == [line]
-    assert {t["nodeid"]: t["simulated"] for t in report["tests"]}["test_it.py::test_on_the_cpu"] is False
-
-
-def test_a_rehearsal_promises_no_gpu(project: InnerProject) -> None:
-    """Simulated devices are no GPUs that a runner could promise."""
-    project.write("test_it.py", "def test_it(): pass\n")
-    ran = project.run("--ddp-simulate-gpus", "2", "--ddp-require-gpus", "1")
-    assert ran.code == pytest.ExitCode.USAGE_ERROR
-    assert "--ddp-require-gpus with --ddp-simulate-gpus: simulated devices are no GPUs" in ran.stderr
-    assert project.run("--ddp-simulate-gpus", "0").code == pytest.ExitCode.USAGE_ERROR

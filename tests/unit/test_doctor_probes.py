@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from ddpcheck.doctor import machine, selftest, torch_build
-from ddpcheck.doctor.advice import advice_for
+from ddpcheck.doctor.advice import advice_for, gist
 from ddpcheck.doctor.facts import Limit, Unknown, asked
 
 
@@ -78,7 +78,8 @@ def broken(tmp_path, monkeypatch, code):
 
 @pytest.mark.parametrize(("code", "why"), [
     ("raise ImportError('libcudart.so.13: cannot open shared object file')", "libcudart.so.13"),
-    ("import os; os.abort()", "python left with code -6"),
+    ("import os; os.write(2, b'what\\n it says'); os.abort()",
+     "python was killed by SIGABRT: what / it says / Fatal Python error: Aborted / at {torch}:1 in <module>"),
     ("import os; os._exit(3)", "python left with code 3"),
 ])  # fmt: skip
 def test_a_torch_that_does_not_come_up(tmp_path, monkeypatch, code, why):
@@ -86,7 +87,7 @@ def test_a_torch_that_does_not_come_up(tmp_path, monkeypatch, code, why):
     broken(tmp_path, monkeypatch, code)
     with torch_build.asked_aside() as answer:
         found = answer(time.monotonic() + 60)
-    assert why in found.version.why
+    assert why.format(torch=tmp_path / "torch.py") in found.version.why
     assert isinstance(found.gpus, Unknown)
 
 
@@ -108,13 +109,21 @@ def test_a_torch_that_knows_nothing(tmp_path, monkeypatch):
         assert isinstance(fact, Unknown)
 
 
-def test_a_self_test_with_a_torch_that_does_not_come_up(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("code", "words", "advice"), [
+    ("raise ImportError('libcudart.so.13: cannot open shared object file')", ["libcudart.so.13"], "cannot be imported"),
+    ("import os\nos.write(2, b'no such symbol\\n')\nos.abort()",
+     ["killed by SIGABRT", "no such symbol", "torch.py:3 in <module>"], "Native code gave up"),
+], ids=["raises", "aborts"])  # fmt: skip
+def test_a_self_test_with_a_torch_that_does_not_come_up(tmp_path, monkeypatch, code, words, advice):
     """The process that ranks come from says why, the self-test fails with it, and nothing hangs."""
-    broken(tmp_path, monkeypatch, "raise ImportError('libcudart.so.13: cannot open shared object file')")
+    broken(tmp_path, monkeypatch, code)
     stack = selftest.Session(selftest.BODIES, time.monotonic() + 60, lambda at, ended: None).run()
     assert not stack.healthy
     assert stack.tests[0].outcome == "failed"
-    assert "libcudart.so.13" in stack.tests[0].text
+    told = gist(stack.tests[0].text)
+    assert [word for word in words if word not in told] == []
+    assert "Extension modules" not in told
+    assert advice in stack.tests[0].advice
     assert isinstance(stack.ranks_start, Unknown)
 
 
@@ -122,6 +131,10 @@ def test_a_self_test_with_a_torch_that_does_not_come_up(tmp_path, monkeypatch):
     ("ModuleNotFoundError: No module named 'torch'", "Install torch"),
     ("0.weight differs from that of one process on the whole batch", "reinstall torch"),
     ("rank 1 was killed by SIGKILL", "want of memory"),
+    ("rank 0 could not start\nFatal Python error: Segmentation fault", "Native code crashed"),
+    ("rank 1 was killed by SIGABRT", "gave up"),
+    ("pytest left with code 3 while it was at: importing torch", "--json"),
+    ("the self-test did not end within 120 s; it was at: gloo on the CPU: importing torch", "slow disk"),
     ("OSError: [Errno 24] Too many open files", "ulimit -n"),
     ("CUDA driver version is insufficient for CUDA runtime version", "driver"),
     ("the self-test did not end within 120 s", "--timeout"),

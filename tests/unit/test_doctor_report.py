@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from ddpcheck.doctor import report
+from ddpcheck.doctor.advice import MOST_LINES, PRINTED, gist
 from ddpcheck.doctor.facts import Examination, Gpu, Limit, Machine, SelfTest, Stack, Torch, Unknown
 
 GB = 1 << 30
@@ -170,6 +171,50 @@ def test_a_failure():
     assert "Failed: 0.weight differs" in told
     assert "def test()" not in told
     assert "        mend  Reinstall torch." in told
+
+
+CRASHED = f"""\
+rank 1 failed first: it was killed by SIGABRT before the test's body ended (of 2 ranks)
+The Python stack of rank 1 at that moment:
+Fatal Python error: Aborted
+
+Thread 0x00000000000000b1 (most recent call first):
+  File "/lib/threading.py", line 9 in wait
+{{more}}
+Current thread 0x00000000000000a0 (most recent call first):
+  File "/lib/torch/distributed.py", line 7 in all_reduce
+  File "/lib/_pytest/python.py", line 8 in pytest_pyfunc_call
+{{more}}
+Extension modules: numpy, torch._C (total: 2)
+--- the other ranks ---
+rank 0 could not start: Extension modules: numpy, torch._C (total: 2)
+{PRINTED}{{noise}}terminate called
+  what():  no such symbol
+"""
+
+
+def test_a_crash():
+    """Its last words and the innermost calls of its thread are shown: not the end of a dump, however long it is."""
+    more = '  File "/lib/pluggy/_hooks.py", line 9 in call\n' * 40
+    assert gist(CRASHED.format(more=more, noise="")).splitlines() == [
+        "rank 1 failed first: it was killed by SIGABRT before the test's body ended (of 2 ranks)",
+        "The Python stack of rank 1 at that moment:",
+        "terminate called",
+        "  what():  no such symbol",
+        "Fatal Python error: Aborted",
+        "/lib/torch/distributed.py:7 in all_reduce",
+    ]
+    first, left_out, *rest = gist(CRASHED.format(more=more, noise="noise\n" * 40)).splitlines()
+    assert first.startswith("rank 1 failed first")
+    assert left_out == "…"
+    assert rest[-3:] == ["  what():  no such symbol", "Fatal Python error: Aborted", rest[-1]]
+    assert len(rest) == MOST_LINES + 2
+
+
+def test_what_ranks_have_printed_hides_no_error():
+    """Where pytest tells an error, or there are stacks, it is these that are shown."""
+    assert gist(f"first\nE   Failed: it\n{PRINTED}" + "noise\n" * 40) == "first\nFailed: it"
+    assert gist(f"timed out\nthe stack\n{PRINTED}" + "noise\n" * 40) == "timed out\nthe stack"
 
 
 def test_nothing_tested_is_not_healthy():

@@ -1,57 +1,116 @@
-"""Digests of tensors: the same for the same elements, however they lie in memory, and another for any other bit."""
+"""Digests of tensors: the same for the same elements, however they lie in memory, and another for any other bit.
+
+Both kinds: as computed for tensors on the CPU, and as a GPU computes them, here
+on CPU tensors. The operations of the latter are the same on every device, and
+only integers are computed with.
+"""
 
 from __future__ import annotations
 
+import math
+import struct
+
 import pytest
 import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
+from ddpcheck.observe import device_digest
 from ddpcheck.observe.digest import digest, digest_of_parts, tensor_bytes
 
+fast = settings(deadline=None, max_examples=60)
+
 DTYPES = [
-    torch.float64,
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.float8_e4m3fn,
-    torch.complex64,
-    torch.int64,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-]
+    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
+    torch.complex128, torch.complex64, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+]  # fmt: skip
 
 
-def of_dtype(dtype, *numbers):
-    return torch.tensor(numbers).to(dtype)
+def as_on_gpu(tensor):
+    return device_digest.digests([tensor])[0]
 
 
+both = pytest.mark.parametrize("one", [digest, as_on_gpu], ids=["CPU", "GPU"])
+
+
+def of_bytes(data, dtype=torch.uint8):
+    """A tensor of its own over these bytes."""
+    return torch.tensor(list(data), dtype=torch.uint8).view(dtype)
+
+
+# --- equal bytes, equal digests, and no other
+
+
+@both
+@fast
+@given(a=st.binary(max_size=80), b=st.binary(max_size=80))
+def test_digests_are_equal_exactly_where_bytes_are(one, a, b):
+    """Any two byte strings, empty ones and ones that differ in their length alone among them."""
+    assert (one(of_bytes(a)) == one(of_bytes(b))) == (a == b)
+
+
+@both
+@fast
+@given(data=st.binary(min_size=1, max_size=80), place=st.integers(0, 79), bit=st.integers(0, 7))
+def test_one_bit_makes_another_digest(one, data, place, bit):
+    """A flipped bit anywhere changes both halves, so that either of them tells."""
+    other = bytearray(data)
+    other[place % len(data)] ^= 1 << bit
+    mine, its = one(of_bytes(data)), one(of_bytes(other))
+    half = len(mine) // 2
+    assert mine[:half] != its[:half]
+    assert mine[half:] != its[half:]
+
+
+@both
+@fast
+@given(numbers=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=12), data=st.data())
+def test_the_order_counts(one, numbers, data):
+    """A permutation of the words is another tensor."""
+    permuted = data.draw(st.permutations(numbers))
+    assume(permuted != numbers)
+    assert one(torch.tensor(numbers)) != one(torch.tensor(permuted))
+
+
+@both
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_equal_elements_have_equal_digests(dtype):
-    """Tensors made separately with the same elements have the same digest."""
-    assert digest(of_dtype(dtype, 0, 1, 1)) == digest(of_dtype(dtype, 0, 1, 1))
-    assert digest(of_dtype(dtype, 0, 1, 1)) != digest(of_dtype(dtype, 0, 1, 0))
+def test_every_type_is_read_by_its_bytes(one, dtype):
+    """A tensor of any type has the digest of its bytes."""
+    data = bytes(range(48))
+    if dtype is torch.bool:
+        data = bytes(n % 2 for n in range(48))
+    assert one(of_bytes(data, dtype)) == one(of_bytes(data))
 
 
-@pytest.mark.parametrize("dtype", [d for d in DTYPES if d is not torch.bool], ids=str)
-@pytest.mark.parametrize("bit", [0, 7])
-def test_one_bit_makes_another_digest(dtype, bit):
-    """A single flipped bit anywhere changes the digest."""
-    tensor = of_dtype(dtype, *[1] * 40)
-    before = digest(tensor)
-    for byte in (0, -1):
-        other = tensor.clone()
-        other.view(torch.uint8)[byte] ^= 1 << bit
-        assert digest(other) != before
+@both
+@fast
+@given(payload=st.integers(1, 2**51 - 1), other=st.integers(1, 2**51 - 1), sign=st.booleans())
+def test_the_payload_of_a_nan_counts(one, payload, other, sign):
+    """Two NaN are equal exactly where all of their bits are."""
+    bits = [(int(sign) << 63) | (0x7FF8 << 48) | p for p in (payload, other)]
+    tensors = [of_bytes(struct.pack("<Q", b), torch.float64) for b in bits]
+    assert all(math.isnan(float(t)) for t in tensors)
+    assert (one(tensors[0]) == one(tensors[1])) == (payload == other)
 
 
-def test_the_order_of_elements_counts():
-    """The same elements in another order are another tensor."""
-    assert digest(torch.tensor([1.0, 2.0])) != digest(torch.tensor([2.0, 1.0]))
+@both
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d.is_floating_point or d.is_complex], ids=str)
+def test_the_sign_of_zero_counts(one, dtype):
+    """0.0 and -0.0 are other bits."""
+    if dtype is torch.complex64 or dtype is torch.complex128:
+        part = torch.float32 if dtype is torch.complex64 else torch.float64
+        negative = torch.complex(torch.tensor([-0.0], dtype=part), torch.zeros(1, dtype=part))
+    else:
+        negative = torch.tensor([-0.0]).to(dtype)
+    assert one(torch.zeros(1, dtype=dtype)) != one(negative)
 
 
-def test_negative_zero_has_other_bits():
-    """Digests are of bits: 0.0 and -0.0 differ, and elements are looked at afterwards."""
-    assert digest(torch.tensor([0.0])) != digest(torch.tensor([-0.0]))
+@both
+def test_lengths_count(one):
+    """Zeros more or less are another tensor, also within one word; no elements are no elements in any shape."""
+    found = [one(torch.zeros(n, dtype=torch.uint8)) for n in range(20)]
+    assert len(set(found)) == 20
+    assert one(torch.zeros(3, 0)) == one(torch.zeros(0, dtype=torch.int8))
 
 
 SAME = torch.arange(12.0).reshape(3, 4)
@@ -67,34 +126,52 @@ LAYOUTS = {
 }
 
 
+@both
 @pytest.mark.parametrize("tensor", LAYOUTS.values(), ids=LAYOUTS)
-def test_the_layout_does_not_count(tensor):
+def test_the_layout_does_not_count(one, tensor):
     """A digest is of the elements in their order, however they lie in memory."""
-    assert digest(tensor) == digest(SAME)
+    assert one(tensor) == one(SAME)
 
 
-def test_expanded_elements_are_counted_each():
+@both
+def test_expanded_elements_are_counted_each(one):
     """A tensor that holds one number and shows it often has the digest of its elements."""
-    assert digest(torch.tensor([2.0]).expand(3)) == digest(torch.full((3,), 2.0))
+    assert one(torch.tensor([2.0]).expand(3)) == one(torch.full((3,), 2.0))
 
 
-def test_conjugate_views_are_resolved():
+@both
+def test_conjugate_views_are_resolved(one):
     """A conjugated view has the digest of the conjugate, not of what lies beneath."""
     tensor = torch.tensor([1 + 2j, 3 - 4j])
-    assert digest(tensor.conj()) == digest(torch.tensor([1 - 2j, 3 + 4j]))
-    assert digest(tensor.conj().imag) == digest(torch.tensor([-2.0, 4.0]))
+    assert one(tensor.conj()) == one(torch.tensor([1 - 2j, 3 + 4j]))
+    assert one(tensor.conj()) != one(tensor)
+    assert one(tensor.conj().imag) == one(torch.tensor([-2.0, 4.0]))
 
 
-def test_empty_tensors_have_a_digest():
-    """Tensors without elements are equal, whatever their shape; a shape is no part of a digest."""
-    assert digest(torch.zeros(0)) == digest(torch.zeros(3, 0))
-    assert digest(torch.zeros(0)) != digest(torch.zeros(1))
-    assert bytes(tensor_bytes(torch.zeros(0))) == b""
-
-
-def test_a_single_number_has_a_digest():
+@both
+def test_a_single_number_has_a_digest(one):
     """A tensor without dimensions has the digest of its one element."""
-    assert digest(torch.tensor(1.5)) == digest(torch.tensor([1.5]))
+    assert one(torch.tensor(1.5)) == one(torch.tensor([1.5]))
+
+
+@both
+def test_a_digest_needs_no_gradient_and_leaves_none(one):
+    """Looking at a tensor changes nothing about it, draws nothing, and makes no graph."""
+    tensor = torch.ones(100, requires_grad=True)
+    before = torch.get_rng_state()
+    one(tensor)
+    assert torch.equal(before, torch.get_rng_state())
+    assert tensor.grad is None
+    assert tensor.requires_grad
+    assert tensor._version == 0
+
+
+# --- the bytes of a tensor
+
+
+def test_empty_tensors_have_no_bytes():
+    """There is no memory to look at."""
+    assert bytes(tensor_bytes(torch.zeros(0))) == b""
 
 
 def test_the_bytes_of_a_contiguous_tensor_are_not_copied():
@@ -111,15 +188,6 @@ def test_the_bytes_outlive_the_tensor():
     others = [torch.full((1000,), -1.0) for _ in range(20)]
     assert bytes(view[4:8]) == bytes(tensor_bytes(torch.tensor(100.0)))
     assert len(others) == 20
-
-
-def test_a_digest_needs_no_gradient_and_leaves_none():
-    """Looking at a tensor changes nothing about it."""
-    tensor = torch.ones(2, requires_grad=True)
-    digest(tensor)
-    assert tensor.grad is None
-    assert tensor.requires_grad
-    assert tensor._version == 0
 
 
 def test_the_boundaries_between_parts_count():
