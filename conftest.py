@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.command.forks import Forks, forking
 from tests.inner import InnerProject
 
 pytest_plugins = ["tests.claims.plugin"]
@@ -27,6 +29,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item.get_closest_marker("long") is None]
+
+
+@pytest.fixture(scope="session")
+def forks(request: pytest.FixtureRequest) -> Iterator[Forks | None]:
+    """For commands that need no interpreters of their own: see `Forks`; None, and so in interpreters, with --long."""
+    if request.config.getoption("--long"):
+        yield None
+        return
+    with forking() as forked:
+        yield forked
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forks import Command, Forks
+from tests.command.forks import Command, Forks
 
 COMMAND = [sys.executable, "-m", "ddpcheck.cli", "run"]
 LIMIT = 120.0
