@@ -40,9 +40,7 @@ def run(arguments: Sequence[str]) -> int:
                 _write(options, told)
                 print(f"ddpcheck: {told.verdict}; the node of rank 0 has judged, and shows the report", file=sys.stderr)
                 return told.exit_code(options.strict)
-        if supervisor.collector is not None:
-            supervisor.collector.wait(OTHER_NODES)
-            supervisor.folder.read()
+        supervisor.gather(OTHER_NODES)
         verdict = _verdict(options, supervisor, seen)
         if supervisor.collector is not None:
             supervisor.collector.tell(verdict)

@@ -24,6 +24,9 @@ from ddpcheck.run.options import Options
 PERIOD = 0.25
 """Seconds between two looks at the evidence."""
 
+FIRST_WORD = 10.0
+"""Seconds for a node whose ranks have joined to send their evidence: it begins at its first look after that."""
+
 PATIENCE = 5.0
 """Seconds that processes have to end in, once they are asked to."""
 
@@ -78,6 +81,7 @@ class Supervisor:
         code = os.waitstatus_to_exitcode(status)
         _reap(self._family)
         self.folder.read()
+        self._mirror()  # ranks may have joined and ended since the last look
         return Run(
             pid=pid,
             exit_code=code if code >= 0 else None,
@@ -106,6 +110,22 @@ class Supervisor:
                 return
         with contextlib.suppress(OSError):
             self.sender.push(self.folder.path)
+
+    def gather(self, seconds: float) -> None:
+        """Wait until the other nodes have sent all of their evidence, those included that have yet to begin."""
+        if self.collector is None:
+            return
+        end = time.monotonic() + FIRST_WORD
+        while self._awaits_ranks() and time.monotonic() < end:
+            time.sleep(PERIOD)
+            self.folder.read()
+        self.collector.wait(seconds)
+        self.folder.read()
+
+    def _awaits_ranks(self) -> bool:
+        """Whether this node judges a group of which it does not know all ranks."""
+        found = worlds(self.folder.processes.values())
+        return bool(found) and 0 in {r.rank for r in found[-1]} and len(found[-1].ranks) < found[-1].world_size
 
     # --- ranks that wait for each other
 

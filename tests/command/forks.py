@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+PERIOD = "TESTS_PERIOD"
+"""In a command's environment: the seconds between two of its looks at the evidence."""
 
 
 class Forks:
@@ -140,7 +142,7 @@ def _forked(body: Callable[[], int]) -> int:
 
 def _be_command(arguments: list[str], folder: str, environment: dict[str, str], out: str, err: str) -> int:
     from ddpcheck import cli
-    from ddpcheck.run import agent
+    from ddpcheck.run import agent, supervise
     from tests.forking import write_to
 
     os.setsid()
@@ -151,6 +153,7 @@ def _be_command(arguments: list[str], folder: str, environment: dict[str, str], 
     os.environ.update(environment)
     agent._agent = _with_ranks_at_hand(agent._agent)
     agent._script = _run_script
+    supervise.PERIOD = float(environment.get(PERIOD, supervise.PERIOD))
     return cli.main(arguments)
 
 

@@ -8,6 +8,8 @@ import time
 import pytest
 from running import begin, finish, script
 
+from tests.command.forks import PERIOD
+
 BODY = """
 model, optimizer = setup()
 assert int(os.environ["LOCAL_RANK"]) != dist.get_rank() or dist.get_rank() == 0
@@ -26,8 +28,8 @@ dist.destroy_process_group()
 """
 
 
-def two_nodes(forks, folder, path, *arguments):
-    """Run a script on two nodes of one rank each; what each of the two commands came to."""
+def two_nodes(forks, folder, path, *arguments, second=None):
+    """Run a script on two nodes of one rank each; what each came to. ``second``: the second one's environment."""
     with socket.socket() as found:
         found.bind(("localhost", 0))
         port = found.getsockname()[1]
@@ -39,7 +41,8 @@ def two_nodes(forks, folder, path, *arguments):
             "--nnodes", "2", "--nproc-per-node", "1", "--node-rank", str(number),
             "--master-addr", "localhost", "--master-port", str(port),
         ]  # fmt: skip
-        nodes.append((begin(folder, "--json", target, *options, path, *arguments, forks=forks), target))
+        env = second if number else None
+        nodes.append((begin(folder, "--json", target, *options, path, *arguments, env=env, forks=forks), target))
     return [finish(process, target, began) for process, target in nodes]
 
 
@@ -57,6 +60,14 @@ def test_two_nodes_come_to_one_verdict(tmp_path, forks, fault):
     assert ran[0].found == (["shard-partition"] if fault else [])
     reports = [r for r in ran if "judged" not in r.err]
     assert len(reports) == 1, "the node of rank 0 shows the report"
+
+
+def test_a_node_that_sends_late_is_waited_for(tmp_path, forks):
+    """The ranks have all ended before the second node looks at their evidence for the first time: it counts."""
+    path = script(tmp_path, BODY)
+    ran = two_nodes(forks, tmp_path, path, "--fault", second={PERIOD: "4"})
+    assert [r.code for r in ran] == [1, 1], ran[0].err + ran[1].err
+    assert ran[0].found == ran[1].found == ["shard-partition"]
 
 
 def test_a_deadlock_between_nodes_ends_both(tmp_path, forks):
