@@ -71,12 +71,12 @@ def assert_load_complete(load: Callable[[], object], training: Any) -> None:
     """Fail unless ``load`` writes all of every parameter and saved buffer of ``training`` (`checkpoint-load-complete`).
 
     ``training`` is a module, or anything that holds modules. Its parameters
-    and buffers are overwritten with noise first; whatever still holds noise
-    after the load was left out. A checkpoint that cannot be loaded (cut off,
+    and buffers are overwritten before; ``load()`` is called twice, over two
+    different values, and whatever differs between the two was left out. A checkpoint that cannot be loaded (cut off,
     empty, of another model …) fails with the file and the first key that differs.
     """
     __tracebackhide__ = True
-    from ddpcheck.checkpoints import noise
+    from ddpcheck.checkpoints import marking
     from ddpcheck.checkpoints.trying import Failed, attempt, told
     from ddpcheck.checks.resuming import Loaded
     from ddpcheck.observe import holdings
@@ -85,18 +85,27 @@ def assert_load_complete(load: Callable[[], object], training: Any) -> None:
     rank = current(f"ddpcheck.{title}")
     _needs_modules(title, training)
     section = _section(rank)
-    noise.overwrite(training, rank.rank)
-    before, failed = holdings.values(training), None
+    after, failed = [], None
+    first, second = marking.MARKS
+    refused = marking.mark(training, first)
+    places = marking.places(training)
     try:
         with section.heard():
             attempt("load", load, section.so_far)
+        after.append(marking.held(training))
+        # What the load has put in the place of a tensor is its own, and not to be overwritten.
+        own = {name for name, place in marking.places(training).items() if place != places.get(name)}
+        marking.mark(training, second, but=own)
+        with section.heard():
+            attempt("load", load, section.so_far)
+        after.append(marking.held(training))
     except Failed as error:
         failed = error
     section.end()
     facts = Loaded(
-        before=before,
         after=holdings.values(training),
-        noise=noise.left(training, rank.rank),
+        left=marking.left(*after) if failed is None else {},
+        not_looked_at=tuple(refused),
         failure=told(failed),
     )
     assert_judged("checkpoint-load-complete", title, facts, stuck=failed is not None)

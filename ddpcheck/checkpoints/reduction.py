@@ -8,6 +8,8 @@ is new after a resume would differ by these from the one that went on.
 
 from __future__ import annotations
 
+import contextlib
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,13 +18,38 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 
-def reduce_in_order(modules: Iterable[torch.nn.Module]) -> None:
-    """Have these wrappers add up gradients rank by rank; those that have a hook of the user's are left alone."""
-    for module in modules:
-        if isinstance(module, DistributedDataParallel) and not getattr(module, "_comm_hooks", None):
-            group = module.process_group
-            if dist.get_world_size(group) > 2:  # two numbers have one sum
-                module.register_comm_hook(group, _in_order)
+def reduce_in_order(modules: Iterable[torch.nn.Module]) -> bool:
+    """Have these wrappers add up gradients rank by rank, from their first forward on; whether all do.
+
+    Those that have a hook of the user's by then are left alone.
+    """
+    several = [
+        module
+        for module in modules
+        # Two numbers have one sum.
+        if isinstance(module, DistributedDataParallel) and dist.get_world_size(module.process_group) > 2
+    ]
+    for module in several:
+        if module not in _in_hand:
+            _in_hand[module] = True
+            _at_first_forward(module)
+    return all(_in_hand[module] for module in several)
+
+
+_in_hand: weakref.WeakKeyDictionary[DistributedDataParallel, bool] = weakref.WeakKeyDictionary()
+"""Whether a wrapper adds up gradients in this order, or will."""
+
+
+def _at_first_forward(module: DistributedDataParallel) -> None:
+    def register(*_: Any) -> None:
+        handle.remove()
+        _in_hand[module] = False
+        if not getattr(module, "_comm_hooks", None):
+            with contextlib.suppress(RuntimeError):  # torch has a hook of its own there, which is on no list
+                module.register_comm_hook(module.process_group, _in_order)
+                _in_hand[module] = True
+
+    handle = module.register_forward_pre_hook(register)
 
 
 def _in_order(group: Any, bucket):  # type: ignore[no-untyped-def]  # torch compares annotations, and these are text

@@ -42,6 +42,8 @@ class Trainings:
         self._build, self._step, self._save, self._load = build, step, save, load
         self._built = 0
         self.section: Section | None = None
+        self.in_order = True
+        """The last steps have added up gradients in the order of ranks, whatever DDP's buckets are."""
 
     def new(self, wrap: Wrap | None = None) -> Any:
         """A training as another process would build it, in DDP by default.
@@ -80,11 +82,13 @@ class Trainings:
     def steps(self, training: Any, number: int) -> list[str]:
         """Go some steps; a digest, for each, of what the modules were given."""
         given: list[str] = []
-        reduce_in_order(modules(training).values())
+        watched = list(modules(training).values())
+        reduce_in_order(watched)
         for _ in range(number):
-            with inputs_of(modules(training).values()) as seen:
+            with inputs_of(watched) as seen:
                 attempt("step", lambda: self._step(training))
             given.append(digest_of_parts([text.encode() for text in seen]))
+        self.in_order = reduce_in_order(watched)
         return given
 
     def save(self, training: Any, path: Path) -> None:

@@ -96,9 +96,11 @@ class Trial:
         self.went_on: Holdings = {}
         self.batches: list[str] = []
         self.failed: Failed | None = None
+        self.went_on_in_order = True
         try:
             self.batches = self.trainings.steps(self.training, steps)
             self.went_on = holdings.values(self.training)
+            self.went_on_in_order = self.trainings.in_order
         except Failed as error:
             self.failed = error
 
@@ -150,6 +152,7 @@ class Trial:
             batches_resumed=tuple(batches),
             idle=idle(self.saved, self.went_on),
             ignored=frozenset(ignore),
+            in_order=self.went_on_in_order or self.trainings.in_order,
             failure=told(failed),
         )
         self._judge("resume-equivalence", facts, failed)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ddpcheck.catalogue import NOT_EXERCISED
 from ddpcheck.checks import failures
 from ddpcheck.checks.holding import Failure, Holdings, Kind, Value
 from ddpcheck.model import Finding, Struct
@@ -31,6 +32,8 @@ ADVICE: dict[str, str] = {
     "buffer that is not saved": "Register the buffer as persistent, or work it out anew from what is saved.",
     "tensor": "Save the tensor, and put it back at a load.",
     "counter": "Save the number, and put it back at a load; or name it in ignore=, if training does not depend on it.",
+    "unseen": "Look for state that build() does not return, and have it returned and saved: that of a communication "
+    "hook, of a library, in a global.",
 }
 """By kind of what was not restored; in the order in which one explains the next."""
 
@@ -39,11 +42,13 @@ class Loaded(Struct, frozen=True, kw_only=True):
     """What one rank held when it saved, before it loaded, and afterwards."""
 
     saved: Holdings = msgspec.field(default_factory=dict)
-    """Empty where that is not known: then all has to be another than before."""
+    """Empty where that is not known: then ``left`` says what is missing."""
     before: Holdings = msgspec.field(default_factory=dict)
     after: Holdings = msgspec.field(default_factory=dict)
-    noise: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
-    """Where noise was put before the load, and some is left: how many elements, of how many."""
+    left: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    """Tensors of which the load has left elements as they were: how many, of how many."""
+    not_looked_at: tuple[str, ...] = ()
+    """Tensors that could not be overwritten before, so that this is not known of them."""
     failure: Failure | None = None
     how: str = ""
     """Into what it was loaded, where that is not what was saved: ``saved from …, loaded into …``."""
@@ -63,6 +68,8 @@ class Resumed(Struct, frozen=True, kw_only=True):
     idle: frozenset[str] = frozenset()
     """Streams and counters that no step has moved: they are not compared."""
     ignored: frozenset[str] = frozenset()
+    in_order: bool = True
+    """Sums of gradients depend on nothing but the gradients; else, in both, on how DDP has laid out its buckets."""
     failure: Failure | None = None
 
 
@@ -84,19 +91,20 @@ def _complete(said: Sequence[Loaded]) -> tuple[Finding, ...]:
     untouched: dict[str, list[int]] = defaultdict(list)
     other: dict[str, list[int]] = defaultdict(list)
     for rank, one in enumerate(said):
-        for name, value in (one.saved or one.before).items():
+        for name, (left, of) in one.left.items():
+            if left == of:
+                untouched[name].append(rank)
+        for name, value in one.saved.items():
             after = one.after.get(name)
             # A buffer may be another on each rank, and the checkpoint has that of one: DDP sends rank 0's to all.
-            if value.kind in LASTING and not value.is_empty and not (one.saved and _is_any(after, name, said)):
+            if value.kind in LASTING and not value.is_empty and not _is_any(after, name, said):
                 same = after is not None and after.equals(one.before.get(name))
-                if not one.saved and not same:
-                    continue
                 (untouched if same or after is None else other)[name].append(rank)
     if not untouched and not other:
         return _in_part(said)
     found = untouched or other
     name = next(iter(found))
-    total = sum(1 for value in (said[0].saved or said[0].before).values() if value.kind in LASTING)
+    total = sum(1 for value in (said[0].saved or said[0].after).values() if value.kind in LASTING)
     ranks = sorted({rank for ranks in found.values() for rank in ranks})
     some = len(ranks) < len(said)
     first = said[ranks[0]]
@@ -134,10 +142,10 @@ def _complete(said: Sequence[Loaded]) -> tuple[Finding, ...]:
 
 def _in_part(said: Sequence[Loaded]) -> tuple[Finding, ...]:
     """A tensor of which the load has written some elements, and not all."""
-    ranks = [rank for rank, one in enumerate(said) if one.noise]
+    ranks = [rank for rank, one in enumerate(said) if one.left]
     if not ranks:
-        return ()
-    found = said[ranks[0]].noise
+        return _not_looked_at(said)
+    found = said[ranks[0]].left
     name, (left, of) = next(iter(found.items()))
     return (
         Finding(
@@ -151,6 +159,24 @@ def _in_part(said: Sequence[Loaded]) -> tuple[Finding, ...]:
             cause="what was saved is smaller than what it was loaded into",
             advice="Load it into a module of the size that it was saved from; set what is new in it on purpose.",
             count=len(found),
+        ),
+    )
+
+
+def _not_looked_at(said: Sequence[Loaded]) -> tuple[Finding, ...]:
+    """A warning where tensors could not be overwritten before the load."""
+    names = said[0].not_looked_at if said else ()
+    if not names:
+        return ()
+    return (
+        Finding(
+            check="checkpoint-load-complete",
+            severity="warning",
+            ranks=tuple(range(len(said))),
+            subject=names[0],
+            expected="every parameter and buffer to be overwritten before the load, to see what is left of that",
+            found=f"{listing(names, 4)} in a form that takes no values: expanded, sparse or quantized",
+            advice="Whether the load writes it is not known; compare it by hand.",
         ),
     )
 
@@ -178,6 +204,8 @@ def _resumed(said: Sequence[Resumed]) -> tuple[Finding, ...]:
     batches = {rank: step for rank, one in enumerate(said) if (step := _other_batch(one)) is not None}
     if not differences and not batches:
         return ()
+    if not batches and not all(one.in_order for one in said) and not any(d.from_the_load_on for d in differences):
+        return (_not_in_order(said, differences),)
     lost = sorted((d for d in differences if d.from_the_load_on), key=lambda d: list(ADVICE).index(d.kind))
     final = sorted(differences, key=lambda d: (d.kind not in LASTING, not d.from_the_load_on))
     ranks = sorted({rank for d in differences for rank in d.ranks} | set(batches))
@@ -206,6 +234,22 @@ def _resumed(said: Sequence[Resumed]) -> tuple[Finding, ...]:
             advice=ADVICE[kind],
             count=max(1, len(differences)),
         ),
+    )
+
+
+def _not_in_order(said: Sequence[Resumed], differences: Sequence[_Difference]) -> Finding:
+    return Finding(
+        check="resume-equivalence",
+        severity="warning",
+        ranks=tuple(rank for rank, one in enumerate(said) if not one.in_order),
+        subject=differences[0].name,
+        expected="sums of gradients that do not depend on how DDP has laid out its buckets",
+        found=f"{count(len(differences), 'thing')} different after {count(said[0].steps, 'more step')}, though the "
+        "load has restored all; the training's own communication hook adds up, and a new wrapper's buckets are others",
+        cause="DDP lays its buckets out anew after its first backward; with three ranks or more a sum's last bits "
+        "depend on that",
+        advice="Try the resume without the hook, or on two ranks.",
+        links=(NOT_EXERCISED,),
     )
 
 
@@ -269,7 +313,7 @@ def _cause(
     worst = min(differences, key=lambda d: list(ADVICE).index(d.kind))
     return (
         worst.name,
-        worst.kind,
+        "unseen",
         "all that was looked at was restored by the load: something else has to be saved, too",
     )
 

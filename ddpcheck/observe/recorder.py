@@ -122,9 +122,18 @@ def stop() -> None:
     _recorder = None
 
 
+_muted = False
+
+
+def mute(on: bool) -> None:
+    """Whether nothing of this process is recorded for now, whichever thread it comes from."""
+    global _muted
+    _muted = on
+
+
 def current() -> Recorder | None:
     """The recorder of this process; None where nothing is recorded, or where a probe itself is at work."""
-    return None if _silence.depth else _recorder
+    return None if _muted or _silence.depth else _recorder
 
 
 def always() -> Recorder | None:

@@ -33,7 +33,6 @@ class Section:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "section"
-        self._silence = recorder.silence()
 
     def begin(self) -> None:
         """Begin to record; the probes stay in place afterwards, and do nothing."""
@@ -55,7 +54,8 @@ class Section:
                 site=0,
             )
         )
-        self._silence.__enter__()
+        # Of all threads: callbacks of collectives run in torch's own.
+        recorder.mute(True)
 
     @contextmanager
     def heard(self) -> Iterator[None]:
@@ -63,16 +63,16 @@ class Section:
 
         That we wait for them is not on record: what they have written is known, and that nobody waited for it.
         """
-        self._silence.__exit__(None, None, None)
         before = set(threading.enumerate())
+        recorder.mute(False)
         try:
             yield
         finally:
-            self._silence = recorder.silence()
-            self._silence.__enter__()
             deadline = time.monotonic() + _PATIENCE
-            for thread in set(threading.enumerate()) - before:
-                thread.join(max(0.0, deadline - time.monotonic()))
+            with recorder.silence():
+                for thread in set(threading.enumerate()) - before:
+                    thread.join(max(0.0, deadline - time.monotonic()))
+            recorder.mute(True)
 
     def so_far(self) -> bytes:
         """The records up to now, as they were written."""
@@ -83,8 +83,8 @@ class Section:
 
     def end(self) -> None:
         """Record no more."""
-        self._silence.__exit__(None, None, None)
         recorder.stop()
+        recorder.mute(False)
 
 
 # --- DDP's own meetings

@@ -176,21 +176,103 @@ def test_one_thing_is_left_out(ddp, left_out):
     assert finding.ranks == (0, 1)
 
 
+class Numbers(nn.Module):
+    """A parameter, and buffers of every kind of number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(10, 4))
+        kinds = [torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.uint8, torch.bool]
+        for kind in kinds:
+            self.register_buffer(f"of_{str(kind).removeprefix('torch.')}", torch.ones(10, 4, dtype=kind))
+        self.register_buffer("arrived", torch.tensor(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight.sum() * x
+
+
 @pytest.mark.ddp(world_size=2)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-def test_a_part_of_a_tensor_is_left_out(ddp, dtype):
-    """Rows that a smaller checkpoint does not have keep their noise: told, with their number."""
-    model = ddp.wrap(nn.Linear(4, 10).to(dtype))
+def test_a_part_of_a_tensor_is_left_out(ddp):
+    """Rows that a smaller checkpoint does not have are as before: told for every type, with their number."""
+    model = ddp.wrap(Numbers())
+    state = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
 
-    def load(rows: int) -> None:
-        with torch.no_grad():
-            model.module.weight[:rows] = 1
-            model.module.bias[:] = 1
+    def load(less: str = "") -> None:
+        for name, tensor in model.module.state_dict().items():
+            if tensor.ndim:
+                rows = slice(7 if name == less else None)
+                tensor[rows] = state[name][rows]
+            else:
+                tensor.copy_(state[name])
 
-    finding = violated(ddpcheck.assert_load_complete, lambda: load(7), model)
-    assert (finding.subject, finding.ranks) == ("Linear.weight", (0, 1))
-    assert finding.found == "12 of 40 elements of Linear.weight untouched by the load on rank 0"
-    ddpcheck.assert_load_complete(lambda: load(10), model)
+    for name, tensor in state.items():
+        if tensor.ndim:
+            finding = violated(ddpcheck.assert_load_complete, lambda name=name: load(name), model)
+            assert (finding.subject, finding.ranks) == (f"Numbers.{name}", (0, 1))
+            assert finding.found == f"12 of 40 elements of Numbers.{name} untouched by the load on rank 0"
+    ddpcheck.assert_load_complete(load, model)
+
+
+@pytest.mark.ddp(world_size=2)
+def test_a_real_part_alone(ddp):
+    """A complex tensor of which the load leaves out the other part."""
+    model = ddp.wrap(Numbers())
+    state = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
+
+    def load() -> None:
+        for name, tensor in model.module.state_dict().items():
+            (tensor.real if tensor.is_complex() else tensor).copy_(state[name].real)
+
+    assert violated(ddpcheck.assert_load_complete, load, model).subject == "Numbers.of_complex64"
+
+
+@pytest.mark.ddp(world_size=2)
+def test_values_that_are_like_marks(ddp):
+    """Counters, flags and weights of 0 and 1, into a new model and into one that has them already."""
+    path = ddp.tmp_path / "model.pt"
+    trained = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    trained[1].num_batches_tracked += 1
+    torch.nn.init.ones_(trained[0].weight)
+    torch.nn.init.zeros_(trained[0].bias)
+    if ddp.rank == 0:
+        torch.save(trained.state_dict(), path)
+    dist.barrier()
+    for model in (nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), trained):
+        wrapped = ddp.wrap(model)
+        ddpcheck.assert_load_complete(loading(path, wrapped), wrapped)
+
+
+@pytest.mark.ddp(world_size=2)
+def test_tensors_of_the_checkpoint_itself(ddp):
+    """A load that puts them in the place of the module's own (assign=True) has them as they were afterwards."""
+    module = Numbers()
+    state = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    ddpcheck.assert_load_complete(lambda: module.load_state_dict(state, assign=True), module)
+    assert all(torch.equal(tensor, torch.ones_like(tensor)) for tensor in state.values())
+    partial = {name: tensor for name, tensor in state.items() if name != "weight"}
+    finding = violated(
+        ddpcheck.assert_load_complete,
+        lambda: module.load_state_dict({**partial, "weight": module.weight.detach()}, assign=True),
+        module,
+    )
+    assert finding.subject == "Numbers.weight"
+
+
+@pytest.mark.ddp(world_size=2)
+def test_tensors_that_cannot_be_overwritten(ddp):
+    """An expanded buffer takes no values: a warning names it, and the others are looked at."""
+    model = ddp.wrap(nn.Linear(2, 2))
+    model.module.register_buffer("rows", torch.arange(4.0).expand(3, -1))
+    state = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
+
+    def load(less: str = "rows") -> None:
+        for name, tensor in model.module.state_dict().items():
+            if name not in ("rows", less):
+                tensor.copy_(state[name])
+
+    with pytest.warns(ddpcheck.AtRisk, match="Linear.rows"):
+        ddpcheck.assert_load_complete(load, model)
+    assert violated(ddpcheck.assert_load_complete, lambda: load("bias"), model).subject == "Linear.bias"
 
 
 @pytest.mark.ddp(world_size=2)

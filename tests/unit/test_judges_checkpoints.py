@@ -66,24 +66,27 @@ def test_something_else_was_loaded() -> None:
     assert "rank 1 loaded something else" in finding.cause
 
 
-def test_noise_that_is_still_there() -> None:
-    """Without anything saved to compare with, all has to be another than before."""
-    before = {"w": weight("n1"), "b": weight("n2"), "lr": Value(kind="optimizer", shown="0.1")}
-    assert (
-        judged("checkpoint-load-complete", Loaded(before=before, after={**before, "w": weight("a"), "b": weight("c")}))
-        == ()
-    )
-    (finding,) = judged("checkpoint-load-complete", Loaded(before=before, after={**before, "w": weight("a")}))
+def test_what_a_load_has_left_as_it_was() -> None:
+    """Without anything saved to compare with, it is told what is left of the values before."""
+    after = {"w": weight("a"), "b": weight("c"), "lr": Value(kind="optimizer", shown="0.1")}
+    assert judged("checkpoint-load-complete", Loaded(after=after)) == ()
+    (finding,) = judged("checkpoint-load-complete", Loaded(after=after, left={"b": (2, 2)}))
     assert finding.subject == "b"
+    assert finding.found.startswith("1 of 2 untouched by the load on rank 0 (b)")
 
 
-def test_noise_that_is_left_in_a_tensor() -> None:
+def test_what_a_load_has_left_of_a_tensor() -> None:
     """A tensor that was written in part is none that was loaded."""
-    before, after = {"e": weight("n1"), "b": weight("n2")}, {"e": weight("a"), "b": weight("c")}
-    whole = Loaded(before=before, after=after)
-    (finding,) = judged("checkpoint-load-complete", whole, Loaded(before=before, after=after, noise={"e": (30, 100)}))
+    after = {"e": weight("a"), "b": weight("c")}
+    (finding,) = judged("checkpoint-load-complete", Loaded(after=after), Loaded(after=after, left={"e": (30, 100)}))
     assert (finding.subject, finding.ranks, finding.count) == ("e", (1,), 1)
     assert finding.found == "30 of 100 elements of e untouched by the load on rank 1"
+
+
+def test_what_could_not_be_overwritten() -> None:
+    """It is named, as a warning."""
+    (finding,) = judged("checkpoint-load-complete", Loaded(not_looked_at=("table",)))
+    assert (finding.severity, finding.subject) == ("warning", "table")
 
 
 def test_other_forms_are_other_values() -> None:

@@ -137,7 +137,7 @@ LAYERS = [
         "ddpcheck.checkpoints.alone",
         "ddpcheck.checkpoints.files",
         "ddpcheck.checkpoints.folders",
-        "ddpcheck.checkpoints.noise",
+        "ddpcheck.checkpoints.marking",
     ],
     ["ddpcheck.checkpoints.reduction"],
     ["ddpcheck.checkpoints.copies", "ddpcheck.checkpoints.trying"],
