@@ -21,7 +21,7 @@ import torch.serialization
 
 from ddpcheck.checkpoints import folders
 from ddpcheck.checkpoints.alone import listen
-from ddpcheck.checkpoints.copies import in_copy
+from ddpcheck.checkpoints.copies import Ending, in_copy
 from ddpcheck.checks.kills import Kill
 from ddpcheck.observe import paths
 
@@ -41,6 +41,8 @@ _DOING = {
     "shutil.rmtree": "removing the folder {0} and what is in it",
 }
 """The audit events at which a save may be killed, in words."""
+_STARTING = ("starting ", "running ")
+"""How the words begin of those that start another program."""
 _MAKES = ("os.rename", "os.link", "os.symlink")
 """Those that put something at their second path."""
 
@@ -70,16 +72,22 @@ class Moment(NamedTuple):
     event: int
     bytes: int | None
     words: str
+    file: str = ""
+    """The name of the file that has so many bytes."""
 
 
 class _Watch:
     """Told of every event in a copy; kills it at its moment, if it has one."""
 
-    def __init__(self, moment: Moment | None = None) -> None:
+    def __init__(self, moment: Moment | None = None, folder: Path | None = None) -> None:
         self.moment = moment
+        self.folder = folder
+        self.hidden: set[str] = set()
+        """The names of files that were in that folder at some time, and that no event tells of."""
+        self._told: list[str] = []
         self.seen: list[tuple[str, str, str]] = []
         self.sizes: dict[int, int] = {}
-        self._busy = False
+        self._busy = threading.local()
 
     def begin(self) -> None:
         sys.addaudithook(self._hear)  # a copy ends soon: that it cannot be taken away does no harm
@@ -101,26 +109,30 @@ class _Watch:
         writer.__init__ = __init__
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
-        if event not in _DOING or self._busy or not args or not isinstance(args[0], (str, bytes, os.PathLike)):
+        if event not in _DOING or getattr(self._busy, "on", False):
             return
-        self._busy = True
+        if not args or not isinstance(args[0], (str, bytes, os.PathLike)):
+            return
+        self._busy.on = True
         try:
             path = os.path.abspath(os.fsdecode(args[0]))
             if event == "open":
                 if not args[2] & _WRITING or paths.is_elsewhere(path):
                     return
-                self._event(event, args, path)
+                # By its descriptor a file is written out of sight, unless it is a marker that one alone can make.
+                self._event(event, args, path, told=args[1] is not None or bool(args[2] & os.O_EXCL))
             elif not paths.is_elsewhere(path):
                 self._event(event, args, "")
         finally:
-            self._busy = False
+            self._busy.on = False
 
-    def _event(self, event: str, args: tuple[Any, ...], opens: str) -> None:
+    def _event(self, event: str, args: tuple[Any, ...], opens: str, told: bool = True) -> None:
         number = len(self.seen)
-        self.note_sizes()
+        self.look()
         names = [os.path.basename(os.fsdecode(a)) if isinstance(a, (str, bytes, os.PathLike)) else "" for a in args]
         makes = os.path.abspath(os.fsdecode(args[1])) if event in _MAKES else ""
         self.seen.append((_DOING[event].format(*names, ""), opens, makes))
+        self._told += [one for one in (opens if told else "", makes) if one]
         self._at(number)
 
     def _at(self, number: int) -> None:
@@ -133,14 +145,17 @@ class _Watch:
 
     def unseen(self, function: Callable[[], object]) -> None:
         """Call this, whose doings are none of the save's."""
-        self._busy = True
+        self._busy.on = True
         try:
             function()
         finally:
-            self._busy = False
+            self._busy.on = False
 
-    def note_sizes(self) -> None:
-        """How large the files are that were opened so far: one that is renamed next is not found later."""
+    def look(self) -> None:
+        """See what is there now: a file that is renamed or removed next is not found later."""
+        if self.folder is not None:
+            here = {name: str(self.folder / name) for name in folders.names(self.folder)}
+            self.hidden |= {n for n, path in here.items() if not any(_is_at_or_below(path, one) for one in self._told)}
         for number, (_, path, _) in enumerate(self.seen):
             if path and os.path.isfile(path):
                 self.sizes[number] = max(self.sizes.get(number, 0), os.path.getsize(path))
@@ -159,13 +174,29 @@ def events_of(save: Callable[[], object], told: Callable[[], object] = lambda: N
         save()
         _wait_for_threads()
         watch.unseen(told)
-        watch.note_sizes()
+        watch.look()
         return [(*seen, watch.sizes.get(n, 0)) for n, seen in enumerate(watch.seen)]
 
     ending = in_copy(rehearse)
     if ending.said is None:
         return [], ending.error or f"a copy of the rank was ended by signal {ending.signal}"
     return [Event(*event) for event in ending.said], ""
+
+
+def hidden_by(save: Callable[[], object], folder: Path) -> tuple[list[str], str]:
+    """What a save writes into an empty folder out of sight, found out in a copy; and why that is not known."""
+
+    def rehearse() -> list[str]:
+        watch = _Watch(folder=folder)
+        watch.begin()
+        listen(lambda: watch.unseen(watch.look))
+        save()
+        _wait_for_threads()
+        watch.unseen(watch.look)
+        return sorted(watch.hidden)
+
+    ending = in_copy(rehearse)
+    return ending.said or [], "" if ending.said is not None else ending.why
 
 
 def _wait_for_threads() -> None:
@@ -195,18 +226,20 @@ def moments(events: list[Event], unseen: dict[str, int], wanted: int) -> list[Mo
     found = [Moment(n, None, f"just before {event.doing}") for n, event in enumerate(events)]
     found.append(Moment(len(events), None, "as soon as save() had returned"))
     writes = [(n, event.opens, event.size) for n, event in enumerate(events) if event.opens and event.size > 0]
-    writes += [(FROM_THE_BEGINNING, name, size) for name, size in unseen.items() if size > 0]
+    # By this process itself, or by another that it starts and that has its limits.
+    from_where = [FROM_THE_BEGINNING, *(n for n, event in enumerate(events) if event.doing.startswith(_STARTING))]
+    writes += [(number, name, size) for name, size in unseen.items() if size > 0 for number in from_where]
     left = max(wanted - len(found), len(writes))
     for place, (number, path, size) in enumerate(writes):
         share = left // len(writes) + (place < left % len(writes))
         spread = {size * step // share for step in range(share)} if share else set()
         name = os.path.basename(path)
-        found += [Moment(number, b, f"after {b:,} of {size:,} bytes of {name}") for b in sorted(spread)]
+        found += [Moment(number, b, f"after {b:,} of {size:,} bytes of {name}", name) for b in sorted(spread)]
     return found
 
 
-def plant(save: Callable[[Path], object], path: Path, before: Path, moment: Moment) -> bool:
-    """Have a copy save over the checkpoint in ``before`` and be killed then; whether it was.
+def plant(save: Callable[[Path], object], path: Path, before: Path, moment: Moment) -> Ending:
+    """Have a copy save over the checkpoint in ``before`` and be killed then; how it ended.
 
     ``path`` is the checkpoint's, in a folder that this makes anew from ``before``.
     """
@@ -220,7 +253,12 @@ def plant(save: Callable[[Path], object], path: Path, before: Path, moment: Mome
             os.kill(os.getpid(), signal.SIGKILL)
         _wait_for_threads()
 
-    return in_copy(doomed).signal in (signal.SIGKILL, signal.SIGXFSZ)
+    return in_copy(doomed)
+
+
+def was_killed(ending: Ending) -> bool:
+    """Whether a copy was killed at its moment."""
+    return ending.signal in (signal.SIGKILL, signal.SIGXFSZ)
 
 
 def verdict(words: str, found: Any, error: str, old: Any, new: Any) -> Kill:

@@ -75,19 +75,18 @@ class Trial:
         except Failed as error:
             failed = error
         folder = self.path.parent
-        facts = Recorded(
-            evidence=self.section.so_far(), failure=told(failed), folder=str(folder), there=tuple(folders.names(folder))
-        )
+        self.there = tuple(folders.names(folder))
+        facts = Recorded(evidence=self.section.so_far(), failure=told(failed), folder=str(folder), there=self.there)
         self._judge("checkpoint-single-writer", facts, failed, {ASK: lambda _: self._alone()})
 
     def _alone(self) -> Alone:
-        """What a copy of this rank writes."""
+        """What this rank writes out of sight: a copy of it saves alone, into a folder of its own."""
         path = self._place(f"alone-{self.rank.rank}")
         why_not = copies.why_not()
-        if not why_not:
-            ending = copies.in_copy(lambda: self.trainings.save(self.training, path))
-            why_not = ending.error or ("" if ending.signal is None else ending.why)
-        return Alone(names=tuple(folders.names(path.parent)), why_not=why_not)
+        if why_not:
+            return Alone(why_not=why_not)
+        names, why_not = kills.hidden_by(lambda: self.trainings.save(self.training, path), path.parent)
+        return Alone(names=tuple(names), why_not=why_not)
 
     # --- go on, and resume
 
@@ -122,6 +121,8 @@ class Trial:
         recorded = Recorded(
             evidence=self.section.so_far(),
             failure=told(failed),
+            folder=str(self.path.parent),
+            there=self.there,
             own=own_devices(before) or (str(self.rank.device),),
             moved=moved(before, self.loaded),
         )
@@ -198,6 +199,7 @@ class Trial:
         __tracebackhide__ = True
         failed = None
         tried: list[Kill] = []
+        unstopped: list[str] = []
         target: Any = None
         why_not = copies.why_not()
         if not why_not:
@@ -206,10 +208,11 @@ class Trial:
                 target = self.trainings.new()
                 # In a copy that makes the others: what they all need is done there once.
                 ending = copies.in_copy(lambda: msgspec.to_builtins(self._kills(target, wanted)), patience=None)
-                tried, why_not = msgspec.convert(ending.said or [[], ending.error], tuple[list[Kill], str])
+                said = ending.said or [[], ending.error, []]
+                tried, why_not, unstopped = msgspec.convert(said, tuple[list[Kill], str, list[str]])
             except Failed as error:
                 failed = error
-        facts = Killed(kills=tuple(tried), not_tried=why_not, failure=told(failed))
+        facts = Killed(kills=tuple(tried), not_tried=why_not, unstopped=tuple(unstopped), failure=told(failed))
         self._judge("checkpoint-atomic-save", facts, failed)
         stages = partly.stages(self.path.parent, self.folder, self.rank.world_size)
         if stages:  # on all ranks or on none: they look at one folder, and all have written what they have to write
@@ -236,7 +239,7 @@ class Trial:
 
         return load
 
-    def _kills(self, target: Any, wanted: int) -> tuple[list[Kill], str]:
+    def _kills(self, target: Any, wanted: int) -> tuple[list[Kill], str, list[str]]:
         before = self.path.parent
         path = self._place(f"killed-{self.rank.rank}")
 
@@ -249,21 +252,27 @@ class Trial:
         events, error = kills.events_of(save, lambda: partly.keep(path.parent, self.folder, self.rank.rank))
         unseen = kills.unseen(path.parent, before, events)
         if not events and not unseen:
-            return [], error
+            return [], error, []
         new = copies.in_copy(load)
         for one, which in ((old, "the checkpoint before"), (again, "it once more"), (new, "the new checkpoint")):
             if one.said is None:
-                return [], f"a copy of the rank cannot load {which}: {one.why}"
+                return [], f"a copy of the rank cannot load {which}: {one.why}", []
         # What is another each time that one checkpoint is loaded (a clock, say) tells nothing.
         changing = {name for name, value in old.said.items() if again.said.get(name) != value}
         states = [{n: v for n, v in one.said.items() if n not in changing} for one in (old, new)]
         tried = []
+        stopped: dict[str, bool] = {}
         for moment in kills.moments(events, unseen, wanted):
-            if kills.plant(save, path, before, moment):
+            ending = kills.plant(save, path, before, moment)
+            killed = kills.was_killed(ending)
+            if moment.file:
+                stopped[moment.file] = stopped.get(moment.file, False) or killed or bool(ending.error)
+            # At a byte another process may have been killed instead, which has written for this one.
+            if killed or moment.file:
                 left = copies.in_copy(load)
                 found = {n: v for n, v in (left.said or {}).items() if n not in changing}
                 tried.append(kills.verdict(moment.words, found, "" if left.said is not None else left.why, *states))
-        return tried, ""
+        return tried, "", [file for file, one in stopped.items() if not one]
 
     # --- the end of a phase
 

@@ -11,7 +11,7 @@ from ddpcheck.catalogue import NOT_EXERCISED
 from ddpcheck.checks import failures
 from ddpcheck.checks.holding import Failure
 from ddpcheck.model import Finding, Struct
-from ddpcheck.wording import count, ranks_text
+from ddpcheck.wording import count, listing, ranks_text
 
 Left = Literal["old", "new", "other", "raised"]
 """What a load found after a kill: the state before the save, the one after it, neither of them, or an error."""
@@ -32,6 +32,8 @@ class Killed(Struct, frozen=True, kw_only=True):
     kills: tuple[Kill, ...] = ()
     not_tried: str = ""
     """Why no kill could be planted, where this rank writes."""
+    unstopped: tuple[str, ...] = ()
+    """Files whose writing no kill has stopped, at whichever byte."""
     together: tuple[Kill, ...] = ()
     """Of several ranks that write: what this rank finds where some of them have saved; the same moments on all."""
     failure: Failure | None = None
@@ -50,6 +52,9 @@ def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()
     torn = _torn(said)
     if torn is not None:
         return (torn,)
+    unstopped = {rank: one.unstopped for rank, one in said.items() if one.unstopped}
+    if unstopped:
+        return (_unstopped(unstopped),)
     if any(one.together for one in said.values()):
         return ()
     reasons = {rank: one.not_tried for rank, one in said.items() if one.not_tried}
@@ -106,6 +111,22 @@ def _torn(said: dict[int, Killed]) -> Finding | None:
         cause="several ranks write a part each, in the place of the part before",
         advice="Write the parts to a new folder, let all ranks meet, and then let one rank point to it in one step.",
         count=len(wrong),
+    )
+
+
+def _unstopped(unstopped: dict[int, tuple[str, ...]]) -> Finding:
+    rank, files = next(iter(unstopped.items()))
+    return Finding(
+        check="checkpoint-atomic-save",
+        severity="warning",
+        ranks=tuple(sorted(unstopped)),
+        subject=f"file {files[0]}",
+        expected="kills in the midst of everything that save() writes",
+        found=f"none in the midst of {listing(files)} on rank {rank}, which no limit on the size of files has stopped: "
+        "a memory map, perhaps",
+        advice="Nothing is known of a save that is interrupted there: see that it writes beside the old file and "
+        "renames.",
+        links=(NOT_EXERCISED,),
     )
 
 

@@ -7,6 +7,7 @@ checkpoint-map-location, as assertions.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,16 +49,20 @@ def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()
         found = races.judge(files, several)[0]
         if found.findings or raised:
             return found.findings or raised  # that a load failed may well come of a race
-        return () if files.reads else (_nothing_read(len(facts)),)
+        unread = _unread(files, said)
+        return () if files.reads and not unread else (_nothing_read(len(facts), unread),)
     if raised:
         return raised
     if check == "checkpoint-single-writer":
-        names = unseen.unseen(files, [(one.folder, one.there) for one in said if one is not None])
-        if names and not single.findings:
+        known = [one for one in said if one is not None]
+        hidden: tuple[Finding, ...] | None = None
+        if not single.findings and all(one.folder for one in known):
             if not rounds:
                 return Question(ask=unseen.ASK)
-            return unseen.judge(names, {r: msgspec.convert(a, unseen.Alone) for r, a in enumerate(rounds[0])})
-        return single.findings if single.exercised else (_nothing_written(len(facts)),)
+            alone = [msgspec.convert(answer, unseen.Alone) for answer in rounds[0]]
+            hidden = unseen.judge(files, [one.folder for one in known], [one.there for one in known], alone)
+        nothing = not single.exercised and hidden is None
+        return single.findings or hidden or ((_nothing_written(len(facts)),) if nothing else ())
     risky = [f for f in resumes.map_location(files).findings if f.severity == "warning"]
     return tuple([*_elsewhere(files, said), *_moved(said)] or risky)
 
@@ -75,14 +80,26 @@ def world_of(evidence: Sequence[bytes | None]) -> World:
     return World(ranks, len(evidence))
 
 
-def _nothing_read(world_size: int) -> Finding:
+def _unread(files: Files, said: Sequence[Recorded | None]) -> list[str]:
+    """Files that were there after the save, and that nobody was seen to write or to read."""
+    paths = {os.path.join(one.folder, name) for one in said if one is not None for name in one.there}
+    return sorted(p for p in paths if not files.reads.get(p) and not _written_in_sight(files, p))
+
+
+def _written_in_sight(files: Files, path: str) -> bool:
+    """Whether its content was put there so, or where it was renamed from."""
+    return any(t.record.op == "write" or files.writes.get(t.record.path) for t in files.written_to(path))
+
+
+def _nothing_read(world_size: int, unread: Sequence[str]) -> Finding:
+    which = f"{listing([os.path.basename(p) for p in unread])}" if unread else "a file"
     return Finding(
         check="checkpoint-read-after-write",
         severity="warning",
         ranks=tuple(range(world_size)),
         subject="load()",
-        expected="load() to read a file",
-        found="no rank reading one (what another program or a library in C reads, or a memory map, is not seen)",
+        expected=f"load() to read {which} in sight",
+        found="no rank reading it (what another program or a library in C reads, or a memory map, is not seen)",
         advice="Nothing is known of what the load waits for: see that it cannot begin before the save has ended.",
         links=(NOT_EXERCISED,),
     )
@@ -91,12 +108,14 @@ def _nothing_read(world_size: int) -> Finding:
 def _nothing_written(world_size: int) -> Finding:
     return Finding(
         check="checkpoint-single-writer",
-        severity="error",
+        severity="warning",
         ranks=tuple(range(world_size)),
         subject="save()",
         expected="save() to write a file",
-        found="no rank writing one (what another program writes, or a memory map, is not seen)",
-        advice="Give a function that saves: called on every rank, as the training does, and writing on one of them.",
+        found="no rank writing one (what another program or a library in C writes, or a memory map, is not seen)",
+        advice="Give a function that saves: called on every rank, as the training does, and writing on one of them. "
+        "Where it writes out of sight, assert_checkpoint_resumable finds out who does.",
+        links=(NOT_EXERCISED,),
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
+from ddpcheck.ranks.launcher import FATAL
+
 MOST_LINES = 12
 """Lines of a failure that are shown, of each kind; all are in the JSON."""
 
 PRINTED = "\nwhat the ranks had printed:\n"
 """Stands in a failure's text before that."""
 
-FATAL = "Fatal Python error: "
-"""Begins what faulthandler writes for a process that crashes; the stacks of all threads follow, and all modules."""
 _STACK = re.compile(r"Current thread 0x.*\(most recent call first\):\n((?: *File .*\n?)*)")
 _CALL = re.compile(r'^ *File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _MACHINERY = re.compile(r"^<|/importlib/|/_pytest/|/pluggy/")
@@ -59,6 +59,11 @@ def _shortened(lines: list[str]) -> list[str]:
 
 _KNOWN = (
     ("No module named 'torch'", "Install torch in this environment: ddpcheck looks at the one that is there."),
+    (
+        "No module named 'torch[.]|module 'torch' has no attribute|cannot import name .* 'torch'",
+        "What is imported as torch is another thing of that name, or lacks parts of it. If it hides the torch that you "
+        "mean, rename it, or take its folder off the import path (PYTHONPATH); else reinstall torch.",
+    ),
     ("No module named", "A package is missing: install ddpcheck with its dependencies in this environment."),
     (
         "from that of one process",
@@ -107,11 +112,11 @@ _KNOWN = (
 """A pattern within one line, and the advice; the first that is found counts."""
 
 
-def advice_for(text: str) -> str:
-    """A sentence that says what to do."""
+def advice_for(text: str, torch: str = "") -> str:
+    """What to do, in a sentence or two; with the file ``torch``, if one is found, where that may be at fault."""
     for pattern, advice in _KNOWN:
         if re.search(pattern, text):
-            return advice
+            return f"{advice} The torch that is imported here is {torch}." if torch and "torch" in advice else advice
     return (
         "See the whole text in the file of `ddpcheck doctor --json FILE`; report it if it is not the machine's fault."
     )

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ddpcheck.doctor import torch_build
 from ddpcheck.doctor.advice import PRINTED, advice_for
 from ddpcheck.doctor.children import ending, running, stacks_of
 from ddpcheck.doctor.facts import SelfTest, Stack, Unknown
@@ -146,7 +147,7 @@ class Session:
             outcome="failed",
             seconds=seconds,
             text=text + (PRINTED + printed if printed else ""),
-            advice=advice_for(text),
+            advice=advice_for(text, torch_build.file()),
         )
 
     def _ranks_start(self, tests: tuple[SelfTest, ...]) -> str | Unknown:

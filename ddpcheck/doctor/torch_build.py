@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
-from ddpcheck.doctor.advice import FATAL, innermost
+from ddpcheck.doctor.advice import innermost
 from ddpcheck.doctor.children import ending, running
 from ddpcheck.doctor.facts import BACKENDS, Gpu, Torch, Unknown, asked
 from ddpcheck.gpus.machine import nccl_version
+from ddpcheck.ranks.launcher import FATAL
 
 _CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ddpcheck.doctor.torch_build import tell; tell()"
 _LAST_LINES = 3
@@ -56,6 +57,16 @@ def unknown(why: str) -> Torch:
     """Nothing is known, for one reason."""
     one = Unknown(why=why)
     return Torch(version=one, build=one, backends=one, nccl=one, gpus=one, driver=one)
+
+
+def file() -> str:
+    """Where the torch lies that an import would find; it is not imported for that. Empty where there is none."""
+    specs = (finder.find_spec("torch", None) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+    found = next(filter(None, specs), None)
+    if found is None:
+        return ""
+    # A folder without __init__.py is a package, too.
+    return found.origin or ", ".join(found.submodule_search_locations or ())
 
 
 def tell() -> None:

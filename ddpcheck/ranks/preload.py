@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from ddpcheck.gpus.machine import children_lack_cuda
 from ddpcheck.ranks.processes import native_threads
+from ddpcheck.wording import signal_name
 
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _KEPT = "DDPCHECK_KEPT_"
@@ -162,13 +163,12 @@ class ForkSafety:
 
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return "it initialised CUDA"
-        if self.has_gpus and _in_child(children_lack_cuda) != 0:
-            return "it had CUDA count the devices, as torch.cuda.is_available() does"
+        counted = "it had CUDA count the devices, as torch.cuda.is_available() does"
+        if self.has_gpus and (reason := _said_by_child(children_lack_cuda, counted)):
+            return reason
         if torch.distributed.is_initialized():
             return "it made a process group"
-        if _autograd_ran():
-            return "it ran autograd (a backward pass)"
-        return ""
+        return _said_by_child(_backward_forbidden, "it ran autograd (a backward pass)")
 
     def settle(self) -> None:
         """Make what is here now cheap to share: no collection of a rank will touch it."""
@@ -176,33 +176,41 @@ class ForkSafety:
         gc.freeze()
 
 
-def _autograd_ran() -> bool:
-    """Whether a child could not use autograd, because this process has.
+def _backward_forbidden() -> bool:
+    """Asked in a fork: whether it cannot use autograd, because its parent has.
 
     torch forbids backward in the child of a process whose autograd started
-    threads; that is only seen by trying, in a child.
+    threads; that is only seen by trying.
     """
+    import torch
 
-    def backward() -> int:
-        import torch
-
+    try:
         torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
-        return 0
+    except RuntimeError as error:
+        if "autograd" in str(error):
+            return True
+        raise
+    return False
 
-    return _in_child(backward) != 0
+
+_NO, _YES, _RAISED = 200, 201, 202
+"""How a fork that was asked something ends; any other end is none of its own."""
 
 
-_FAILED = 255
-
-
-def _in_child(question: Callable[[], int]) -> int:
-    """What ``question`` returns in a fork of this process, 0 to 254; 255 where it raises or dies."""
+def _said_by_child(question: Callable[[], bool], reason: str) -> str:
+    """``reason`` where a fork of this process says yes, nothing where it says no; else what became of that fork."""
     pid = os.fork()
     if pid == 0:
-        code = _FAILED
+        code = _RAISED
         try:
-            code = question()
+            code = _YES if question() else _NO
         finally:
             os._exit(code)
     _, status = os.waitpid(pid, 0)
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else _FAILED
+    code = os.waitstatus_to_exitcode(status)
+    if code in (_YES, _NO):
+        return reason if code == _YES else ""
+    if code == _RAISED:
+        return "a child that was forked to try it could not use torch"
+    how = f"was killed by {signal_name(-code)}" if code < 0 else f"left with exit code {code}"
+    return f"a child that was forked to try it {how}"

@@ -69,7 +69,8 @@ class SessionReport:
             held, violated = row["exercised"] - row["violated"], row["violated"]
             line = f"{check:<{width}}  {held:>6}  {violated:>8}"
             if row["skipped_because"]:
-                line += "  " + textwrap.shorten(f"not exercised everywhere: {row['skipped_because']}", 150)
+                where = " everywhere" if row["exercised"] else ""
+                line += "  " + textwrap.shorten(f"not exercised{where}: {row['skipped_because']}", 150)
             terminalreporter.write_line(line, red=violated > 0, green=held > 0 and not violated)
 
     # --- the file

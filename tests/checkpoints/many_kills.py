@@ -93,7 +93,8 @@ def tried(saver: Saver, wanted: int, folder: Path, seed: int, told: Any) -> Trie
     wrong = []
     moments = kills.moments(events, unseen, wanted)
     for moment in moments:
-        assert kills.plant(lambda to: saver.save(training, to), path, before.parent, moment), moment
+        ending = kills.plant(lambda to: saver.save(training, to), path, before.parent, moment)
+        assert kills.was_killed(ending), moment
         found, truth = in_copy(judged), in_copy(true)
         error = "" if found.said is not None else found.error or f"signal {found.signal}"
         kill = kills.verdict(moment.words, found.said, error, old, new)

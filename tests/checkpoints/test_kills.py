@@ -35,7 +35,7 @@ def rehearsed(
     new = in_copy(found).said
     result = {}
     for moment in kills.moments(events, unseen, wanted):
-        assert kills.plant(save, path, before, moment), moment
+        assert kills.was_killed(kills.plant(save, path, before, moment)), moment
         left = in_copy(found)
         kind = "raised" if left.said is None else "old" if left.said == old else "new" if left.said == new else "other"
         result[moment.words] = moment, Kill(moment=moment.words, left=kind)  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_what_is_left_after_a_kill_is_what_was_written(ddp):
     amid = [moment for moment in kills.moments(events, {}, 8) if moment.bytes is not None]
     assert len(amid) == 5
     for moment in amid:
-        assert kills.plant(save, path, before, moment)
+        assert kills.was_killed(kills.plant(save, path, before, moment))
         assert path.stat().st_size == moment.bytes
 
 

@@ -124,10 +124,11 @@ def test_every_rank_saves(ddp):
 
 @pytest.mark.ddp(world_size=2)
 def test_nothing_is_saved(ddp):
-    """A save that writes no file is none."""
-    finding = violated(lambda trainer, path: None)
-    assert finding.check == "checkpoint-single-writer"
-    assert finding.found.startswith("no rank writing one")
+    """That no write was seen is a warning; that there is nothing to load is a violation."""
+    with pytest.warns(ddpcheck.AtRisk, match="no rank writing one"):
+        finding = violated(lambda trainer, path: None)
+    assert finding.check == "checkpoint-load-complete"
+    assert "there is no such file" in finding.cause
 
 
 @pytest.mark.ddp(world_size=2)

@@ -290,8 +290,8 @@ def test_one_rank_loads(ddp):
 
 @pytest.mark.ddp(world_size=2)
 def test_nothing_is_written(ddp):
-    """A save that writes nothing, or in no way that is seen, is no single writer."""
-    with pytest.raises(ddpcheck.Violation, match="no rank writing one"):
+    """Of a save that writes nothing, or in no way that is seen, a warning says so; it does not count as held."""
+    with pytest.warns(ddpcheck.AtRisk, match="no rank writing one"):
         ddpcheck.assert_single_writer(lambda: None)
 
 
@@ -304,7 +304,7 @@ def test_nothing_is_read(ddp):
         if dist.get_rank() == 0:
             torch.save({}, path)
 
-    with pytest.warns(ddpcheck.AtRisk, match="no rank reading one"):
+    with pytest.warns(ddpcheck.AtRisk, match="no rank reading it"):
         ddpcheck.assert_read_after_write(save, lambda: None)
 
 

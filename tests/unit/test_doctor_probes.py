@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
+import sys
 import time
 
 import psutil
@@ -109,11 +111,25 @@ def test_a_torch_that_knows_nothing(tmp_path, monkeypatch):
         assert isinstance(fact, Unknown)
 
 
+DEEP = """
+import os
+def deep(calls):
+    if calls: deep(calls - 1)
+    else:
+        os.write(2, b"no such symbol\\n")
+        os.abort()
+deep(90)
+"""
+
+
 @pytest.mark.parametrize(("code", "words", "advice"), [
     ("raise ImportError('libcudart.so.13: cannot open shared object file')", ["libcudart.so.13"], "cannot be imported"),
     ("import os\nos.write(2, b'no such symbol\\n')\nos.abort()",
      ["killed by SIGABRT", "no such symbol", "torch.py:3 in <module>"], "Native code gave up"),
-], ids=["raises", "aborts"])  # fmt: skip
+    (DEEP, ["killed by SIGABRT", "no such symbol", "torch.py:7 in deep", "torch.py:4 in deep"], "Native code gave up"),
+    ("", [], "another thing of that name"),
+    ("from torch import nn", [], "another thing of that name"),
+], ids=["raises", "aborts", "aborts deep down", "is empty", "is named so"])  # fmt: skip
 def test_a_self_test_with_a_torch_that_does_not_come_up(tmp_path, monkeypatch, code, words, advice):
     """The process that ranks come from says why, the self-test fails with it, and nothing hangs."""
     broken(tmp_path, monkeypatch, code)
@@ -122,13 +138,19 @@ def test_a_self_test_with_a_torch_that_does_not_come_up(tmp_path, monkeypatch, c
     assert stack.tests[0].outcome == "failed"
     told = gist(stack.tests[0].text)
     assert [word for word in words if word not in told] == []
-    assert "Extension modules" not in told
+    assert "Extension modules" not in stack.tests[0].text
+    if "abort" in code:
+        assert "rank 1 could not start: Fatal Python error: Aborted" in stack.tests[0].text
     assert advice in stack.tests[0].advice
+    assert f"The torch that is imported here is {tmp_path / 'torch.py'}." in stack.tests[0].advice
     assert isinstance(stack.ranks_start, Unknown)
 
 
 @pytest.mark.parametrize(("text", "words"), [
     ("ModuleNotFoundError: No module named 'torch'", "Install torch"),
+    ("ModuleNotFoundError: No module named 'torch.nn'; 'torch' is not a package", "another thing of that name"),
+    ("AttributeError: module 'torch' has no attribute 'manual_seed'", "another thing of that name"),
+    ("ModuleNotFoundError: No module named 'msgspec'", "install ddpcheck"),
     ("0.weight differs from that of one process on the whole batch", "reinstall torch"),
     ("rank 1 was killed by SIGKILL", "want of memory"),
     ("rank 0 could not start\nFatal Python error: Segmentation fault", "Native code crashed"),
@@ -143,3 +165,24 @@ def test_a_self_test_with_a_torch_that_does_not_come_up(tmp_path, monkeypatch, c
 def test_the_advice(text, words):
     """What failed decides what to do."""
     assert words in advice_for(text)
+
+
+def test_the_advice_names_the_torch_where_it_may_be_at_fault():
+    """Where that may be no matter, it is left out."""
+    assert advice_for("was killed by SIGSEGV", "/x/torch.py").endswith(
+        "The torch that is imported here is /x/torch.py."
+    )
+    assert "/x/torch.py" not in advice_for("was killed by SIGBUS", "/x/torch.py")
+    assert "imported here" not in advice_for("was killed by SIGSEGV", "")
+
+
+def test_where_torch_lies(tmp_path, monkeypatch):
+    """What an import would find first, a folder without __init__.py too; nothing where there is none."""
+    assert torch_build.file() == importlib.import_module("torch").__file__
+    broken(tmp_path, monkeypatch, "never run")
+    assert torch_build.file() == str(tmp_path / "torch.py")
+    (tmp_path / "a" / "torch").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "a")])
+    assert torch_build.file() == str(tmp_path / "a" / "torch")
+    monkeypatch.setattr(sys, "path", [])
+    assert torch_build.file() == ""

@@ -51,7 +51,7 @@ def test_what_could_not_be_judged_is_not_held() -> None:
         "violated": 0,
         "skipped_because": "none: CUDA does not work in a copy",
     }
-    shown = "checkpoint-atomic-save       0         0  not exercised everywhere: none: CUDA does not work in a copy"
+    shown = "checkpoint-atomic-save       0         0  not exercised: none: CUDA does not work in a copy"
     assert shown in terminal.lines
     assert terminal.green == []
 
