@@ -194,11 +194,11 @@ class Numbers(nn.Module):
 @pytest.mark.ddp(world_size=2)
 def test_a_part_of_a_tensor_is_left_out(ddp):
     """Rows that a smaller checkpoint does not have are as before: told for every type, with their number."""
-    model = ddp.wrap(Numbers())
-    state = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
+    model = Numbers()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
     def load(less: str = "") -> None:
-        for name, tensor in model.module.state_dict().items():
+        for name, tensor in model.state_dict().items():
             if tensor.ndim:
                 rows = slice(7 if name == less else None)
                 tensor[rows] = state[name][rows]
@@ -216,11 +216,11 @@ def test_a_part_of_a_tensor_is_left_out(ddp):
 @pytest.mark.ddp(world_size=2)
 def test_a_real_part_alone(ddp):
     """A complex tensor of which the load leaves out the other part."""
-    model = ddp.wrap(Numbers())
-    state = {name: tensor.clone() for name, tensor in model.module.state_dict().items()}
+    model = Numbers()
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
     def load() -> None:
-        for name, tensor in model.module.state_dict().items():
+        for name, tensor in model.state_dict().items():
             (tensor.real if tensor.is_complex() else tensor).copy_(state[name].real)
 
     assert violated(ddpcheck.assert_load_complete, load, model).subject == "Numbers.of_complex64"

@@ -58,6 +58,13 @@ def test_a_child_that_says_nothing(question, clause):
     assert psutil.Process().children() == before
 
 
+@pytest.fixture
+def unasked(monkeypatch):
+    """As if no other test of this process had asked for CUDA's devices."""
+    monkeypatch.setattr(torch._C, "_cuda_isInBadFork", lambda: False, raising=False)
+
+
+@pytest.mark.usefixtures("unasked")
 def test_a_question_in_an_interpreter():
     """Where a fork cannot use CUDA, an interpreter is asked the same, and knows the same."""
     here = machine.said_by_child(machine._describe)
@@ -203,6 +210,7 @@ def test_a_zygote_counts_devices_without_cuda(monkeypatch):
         assert os.environ.get(name) == ("0" if environment is not inside else None)
 
 
+@pytest.mark.usefixtures("unasked")
 @pytest.mark.parametrize("gpus", [True, False])
 def test_a_process_that_has_counted_devices_is_not_forked_from(monkeypatch, gpus):
     """Its forks cannot use CUDA; where there is no GPU, that is no matter."""
