@@ -80,6 +80,23 @@ def by_rank_0(write: Callable[[dict[str, Any], Path], None]) -> Callable[[Traini
     return save
 
 
+def by_rank_0_once_rank_1_is_ready(
+    write: Callable[[dict[str, Any], Path], None],
+) -> Callable[[Training, Path], None]:
+    """A save that no rank can make alone: rank 0 waits for a word of rank 1."""
+
+    def save(training: Training, path: Path) -> None:
+        word = torch.zeros(1)
+        if dist.get_rank() == 1:
+            dist.send(word, dst=0)
+        else:
+            dist.recv(word, src=1)
+            write(state_of(training), path)
+        dist.barrier()
+
+    return save
+
+
 def in_place(state: dict[str, Any], path: Path) -> None:
     torch.save(state, path)
 

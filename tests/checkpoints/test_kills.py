@@ -16,7 +16,18 @@ import ddpcheck
 from ddpcheck.checkpoints import folders, kills
 from ddpcheck.checkpoints.copies import in_copy
 from ddpcheck.checks.kills import Kill
-from tests.checkpoints.savers import NAME, SAVERS, Training, build, load, put_back, renamed, state_of, step
+from tests.checkpoints.savers import (
+    NAME,
+    SAVERS,
+    Training,
+    build,
+    by_rank_0_once_rank_1_is_ready,
+    load,
+    put_back,
+    renamed,
+    state_of,
+    step,
+)
 
 
 def rehearsed(
@@ -144,18 +155,8 @@ def test_a_load_that_begins_anew_where_there_is_no_file(ddp):
 @pytest.mark.ddp(world_size=2)
 def test_a_save_that_needs_its_peers_is_not_tried(ddp):
     """What a copy cannot do alone is said, as a warning, and no verdict is made up."""
-
-    def save(training: Training, path: Path) -> None:
-        own = torch.zeros(1)
-        if dist.get_rank() == 1:
-            dist.send(own, dst=0)
-        else:
-            dist.recv(own, src=1)
-            renamed(state_of(training), path)
-        dist.barrier()
-
     with pytest.warns(ddpcheck.AtRisk, match="nobody to send to or to receive from"):
-        ddpcheck.assert_atomic_save(save, load, build=build, step=step)
+        ddpcheck.assert_atomic_save(by_rank_0_once_rank_1_is_ready(renamed), load, build=build, step=step)
 
 
 @pytest.mark.ddp(world_size=2)

@@ -18,7 +18,18 @@ import torch.distributed as dist
 
 import ddpcheck
 from ddpcheck.model import Finding
-from tests.checkpoints.savers import Training, build, by_rank_0, in_c, in_c_and_renamed, load, put_back, state_of, step
+from tests.checkpoints.savers import (
+    Training,
+    build,
+    by_rank_0,
+    by_rank_0_once_rank_1_is_ready,
+    in_c,
+    in_c_and_renamed,
+    load,
+    put_back,
+    state_of,
+    step,
+)
 
 OPTIONS: dict[str, Any] = {"build": build, "step": step, "kills": 4}
 
@@ -106,19 +117,9 @@ def test_a_memory_map(ddp):
 @pytest.mark.ddp(world_size=2)
 def test_a_writer_that_needs_its_peers(ddp):
     """Where no copy can save alone, a warning says that the writer is not known."""
-
-    def save(training: Training, path: Path) -> None:
-        own = torch.zeros(1)
-        if dist.get_rank() == 1:
-            dist.send(own, dst=0)
-        else:
-            dist.recv(own, src=1)
-            in_c(state_of(training), path)
-        dist.barrier()
-
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        ddpcheck.assert_atomic_save(save, load, **OPTIONS)
+        ddpcheck.assert_atomic_save(by_rank_0_once_rank_1_is_ready(in_c), load, **OPTIONS)
     first, second = (str(one.message) for one in said)
     assert first.startswith("checkpoint-single-writer at risk: file checkpoint.pt")
     assert "checkpoint.pt written out of sight, and no copy of ranks 0 and 1 that could save" in first
