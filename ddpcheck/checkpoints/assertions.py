@@ -35,9 +35,9 @@ def assert_single_writer(save: Callable[[], object]) -> None:
 
     ``save()`` is called once on every rank, as a training calls it. All ranks
     writing one path is a violation also where the file happens to be whole
-    afterwards; so is a save that is not seen writing anything. Writes out of
-    the interpreter's sight (a library in C, a memory map) are missed here, and
-    found by `assert_checkpoint_resumable`.
+    afterwards. Writes out of the interpreter's sight (a library in C, a memory
+    map) are missed here, and found by `assert_checkpoint_resumable`; a save
+    that is not seen writing anything is a warning.
     """
     __tracebackhide__ = True
     _record("assert_single_writer", save=save)
@@ -72,8 +72,9 @@ def assert_load_complete(load: Callable[[], object], training: Any) -> None:
 
     ``training`` is a module, or anything that holds modules. Its parameters
     and buffers are overwritten before; ``load()`` is called twice, over two
-    different values, and whatever differs between the two was left out. A checkpoint that cannot be loaded (cut off,
-    empty, of another model …) fails with the file and the first key that differs.
+    different values, and whatever differs between the two was left out. A
+    checkpoint that cannot be loaded (cut off, empty, of another model …) fails
+    with the file and the first key that differs.
     """
     __tracebackhide__ = True
     from ddpcheck.checkpoints import marking

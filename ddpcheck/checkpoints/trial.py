@@ -208,7 +208,7 @@ class Trial:
                 target = self.trainings.new()
                 # In a copy that makes the others: what they all need is done there once.
                 ending = copies.in_copy(lambda: msgspec.to_builtins(self._kills(target, wanted)), patience=None)
-                said = ending.said or [[], ending.error, []]
+                said = ending.said or [[], ending.why, []]
                 tried, why_not, unstopped = msgspec.convert(said, tuple[list[Kill], str, list[str]])
             except Failed as error:
                 failed = error

@@ -43,8 +43,9 @@ def judge(
         return (_several(several),)
     reasons = {rank: one.why_not for rank, one in enumerate(alone) if one.why_not}
     unknown = sorted({n for names in there for n in names if n not in hidden and not _seen(files, folders, n, True)})
-    if reasons and (unknown or hidden):
-        return (_not_known(unknown or sorted(hidden), reasons),)
+    # What a copy has written may have another name each time; where it has written nothing, somebody else did.
+    if (reasons and hidden) or (unknown and (reasons or not hidden)):
+        return (_not_known(unknown or sorted(hidden), reasons, len(alone)),)
     return () if hidden else None
 
 
@@ -69,16 +70,18 @@ def _several(several: Mapping[str, list[int]]) -> Finding:
     )
 
 
-def _not_known(names: Sequence[str], reasons: Mapping[int, str]) -> Finding:
-    rank, why = next(iter(reasons.items()))
+def _not_known(names: Sequence[str], reasons: Mapping[int, str], world_size: int) -> Finding:
+    why = "no copy of a rank that has left it in a folder of its own"
+    if reasons:
+        rank, reason = next(iter(reasons.items()))
+        why = f"no copy of {ranks_text(reasons)} that could save: on rank {rank}, {reason}"
     return Finding(
         check="checkpoint-single-writer",
         severity="warning",
-        ranks=tuple(reasons),
+        ranks=tuple(reasons) or tuple(range(world_size)),
         subject=f"file {names[0]}",
         expected="each file that save() writes to be written in sight, or by a copy of the rank that does",
-        found=f"{listing(names)} written out of sight, and no copy of {ranks_text(reasons)} that could save: on rank "
-        f"{rank}, {why}",
+        found=f"{listing(names)} written out of sight, and {why}",
         advice="Nothing is known of who writes it: see that one rank does.",
         links=(NOT_EXERCISED,),
     )

@@ -27,6 +27,7 @@ from tests.checkpoints.savers import (
     in_c_and_renamed,
     load,
     put_back,
+    renamed,
     state_of,
     step,
 )
@@ -125,6 +126,22 @@ def test_a_writer_that_needs_its_peers(ddp):
     assert "checkpoint.pt written out of sight, and no copy of ranks 0 and 1 that could save" in first
     assert "NoPeer: a forked copy of a rank has nobody to send to" in first
     assert second.startswith("checkpoint-atomic-save at risk")
+
+
+@pytest.mark.ddp(world_size=2)
+def test_a_writer_that_no_copy_shows(ddp):
+    """A file that is there once, beside one that rank 0 is seen to write, and that no copy leaves: not held."""
+    rank = os.getpid()
+
+    def save(training: Training, path: Path) -> None:
+        if dist.get_rank() == 0:
+            renamed(state_of(training), path)
+            if os.getpid() == rank:  # as a process would that was there before, and is no part of a copy
+                in_c({}, path.with_name("weights.bin"))
+        dist.barrier()
+
+    with pytest.warns(ddpcheck.AtRisk, match=r"checkpoint-single-writer at risk: file weights\.bin"):
+        ddpcheck.assert_atomic_save(save, load, **OPTIONS)
 
 
 @pytest.mark.ddp(world_size=2)
