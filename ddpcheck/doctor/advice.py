@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ddpcheck.ranks.launcher import FATAL
+from ddpcheck.ranks.stacks import FATAL
 
 MOST_LINES = 12
 """Lines of a failure that are shown, of each kind; all are in the JSON."""

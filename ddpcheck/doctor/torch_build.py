@@ -18,7 +18,7 @@ from ddpcheck.doctor.advice import innermost
 from ddpcheck.doctor.children import ending, running
 from ddpcheck.doctor.facts import BACKENDS, Gpu, Torch, Unknown, asked
 from ddpcheck.gpus.machine import nccl_version
-from ddpcheck.ranks.launcher import FATAL
+from ddpcheck.ranks.stacks import FATAL
 
 _CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ddpcheck.doctor.torch_build import tell; tell()"
 _LAST_LINES = 3

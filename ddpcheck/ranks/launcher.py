@@ -29,12 +29,6 @@ STOP_PATIENCE = 3.0
 ABORT_PATIENCE = 1.5
 """Seconds to end the ranks of an interrupted test; it cannot while it imports a module that does not return."""
 
-FATAL = "Fatal Python error: "
-"""Begins what faulthandler writes for a process that crashes; the stacks of all threads follow, and all modules."""
-
-MOST_WRITTEN = 4000
-"""Characters of what a zygote has written that are told."""
-
 
 class InternalError(Exception):
     """ddpcheck itself failed; never the user's program."""
@@ -127,7 +121,7 @@ class Launcher:
         if code != 0:
             sweep(self._runtime_dir)
         log = Path(self._runtime_dir) / "zygote.log"
-        words = last_words(log.read_text(errors="replace")) if log.exists() else ""
+        words = stacks.last_words(log.read_text(errors="replace")) if log.exists() else ""
         shutil.rmtree(self._runtime_dir, ignore_errors=True)
         self._process = self._channel = self._ready = None
         self._prepared.clear()
@@ -220,27 +214,10 @@ class Launcher:
             raise
 
 
-def last_words(log: str) -> str:
-    """The end of what a process has written; where it crashed, what it said before and its innermost calls.
-
-    faulthandler writes more after these than would be kept of a log's end.
-    """
-    said, fatal, dump = log.rpartition(FATAL)
-    if not fatal:
-        return log[-MOST_WRITTEN:]
-    error, _, below = dump.partition("\n")
-    own = below[max(0, below.find("Current thread 0x")) :]  # other threads may stand before it
-    before = "\n".join(said[-MOST_WRITTEN // 4 :].splitlines()[-10:])
-    after = stacks.tidy(f"{fatal}{error}\n\n{own}")
-    if len(after) > MOST_WRITTEN:
-        after = f"{after[: MOST_WRITTEN * 3 // 4]}\n…\n{after[-MOST_WRITTEN // 4 :]}"
-    return f"{before}\n{after}".strip()
-
-
 def _none_started(plan: Plan, text: str) -> RunRecord:
     """All for one reason: the first rank tells it whole; of a crash the others end with its name, not with a stack."""
     record = never_started(plan, text)
-    said, fatal, dump = text.rpartition(FATAL)
+    said, fatal, dump = text.rpartition(stacks.FATAL)
     if not fatal:
         return record
     short = said + fatal + dump.partition("\n")[0]

@@ -1,4 +1,4 @@
-"""The Python stack of a rank, taken from outside, also when native code holds the GIL."""
+"""The Python stack of a rank, taken from outside, also when native code holds the GIL; and what a crash has written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ import re
 import signal
 import time
 from pathlib import Path
+
+FATAL = "Fatal Python error: "
+"""Begins what faulthandler writes for a process that crashes; the stacks of all threads follow, and all modules."""
+
+MOST_WRITTEN = 4000
+"""Characters of what a zygote has written that are told."""
+
 
 # The last real-time signals are the ones that programs, launchers and
 # schedulers leave alone; SIGUSR1 and SIGUSR2 are spoken for.
@@ -94,3 +101,20 @@ def tidy(text: str) -> str:
         if not below and not own:
             kept.append(line)
     return "\n".join(kept).strip()
+
+
+def last_words(log: str) -> str:
+    """The end of what a process has written; where it crashed, what it said before and its innermost calls.
+
+    faulthandler writes more after these than would be kept of a log's end.
+    """
+    said, fatal, dump = log.rpartition(FATAL)
+    if not fatal:
+        return log[-MOST_WRITTEN:]
+    error, _, below = dump.partition("\n")
+    own = below[max(0, below.find("Current thread 0x")) :]  # other threads may stand before it
+    before = "\n".join(said[-MOST_WRITTEN // 4 :].splitlines()[-10:])
+    after = tidy(f"{fatal}{error}\n\n{own}")
+    if len(after) > MOST_WRITTEN:
+        after = f"{after[: MOST_WRITTEN * 3 // 4]}\n…\n{after[-MOST_WRITTEN // 4 :]}"
+    return f"{before}\n{after}".strip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.ranks.launcher import MOST_WRITTEN, last_words
+from ddpcheck.ranks.stacks import MOST_WRITTEN, last_words
 
 OTHERS = "".join(
     f"Thread 0x{n:04x} (most recent call first):\n" + '  File "/lib/threading.py", line 9 in wait\n' * 90 + "\n"
