@@ -40,6 +40,16 @@ class Machine(Struct, frozen=True, kw_only=True):
     """Why torch sees no GPU, as a clause, where that is known."""
 
 
+class Task(Struct, frozen=True, kw_only=True):
+    """A function of ddpcheck's own that ranks call in place of a test, in a session as that test would have it."""
+
+    name: str
+    function: str
+    """Where it is: ``package.module:name``. It is called with what the test's function was marked to check, and with
+    ``given``."""
+    given: Any = None
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """What one item asks for: which test, in how many ranks, on what, for how long."""
 
@@ -67,6 +77,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The GPUs are simulated: nothing is leased, and gloo is in the place of NCCL."""
     nccl_shares_gpu: bool = False
     """Several NCCL ranks are on one GPU, which NCCL has to be told."""
+    task: Task | None = None
+    """What the ranks do instead of the test."""
 
     @property
     def shares_gpus(self) -> bool:

@@ -7,6 +7,7 @@ nothing, and no function or exception has to travel.
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import traceback
@@ -21,7 +22,7 @@ import pytest
 from _pytest._io import TerminalWriter
 from _pytest.config import Config  # fromdictargs is pytest's constructor for subprocesses; pytest-xdist's too
 
-from ddpcheck.model import PhaseReport, Plan, Raised, WarningRecord
+from ddpcheck.model import PhaseReport, Plan, Raised, Task, WarningRecord
 from ddpcheck.ranks import wire
 from ddpcheck.ranks.current import Violation
 from ddpcheck.ranks.reaction import is_reaction
@@ -94,7 +95,7 @@ class Host:
         """The test of this plan; raises CannotCollect with a sentence that says why not."""
         item = self._items.get(plan.nodeid)
         if item is not None:
-            return item
+            return item if plan.task is None else _in_place_of(item, plan.task)
         error = self._collected.get(plan.path, "")
         if error:
             raise CannotCollect(f"{plan.path} could not be collected in a rank:\n{error}")
@@ -102,6 +103,24 @@ class Host:
             f"{plan.nodeid} is not there when {plan.path} is collected again. Its id must be the same every time: "
             "give parameters ids that depend on neither time, chance nor the order of a set."
         )
+
+
+SUBJECT = "_ddpcheck_subject"
+"""The attribute of a test's function that says what a task is about: what has no name to be found by in another process."""
+
+
+def _in_place_of(item: pytest.Item, task: Task) -> pytest.Item:
+    """An item that runs a task, beside this one."""
+    module = item.getparent(pytest.Module)
+    assert module is not None
+    subject = getattr(getattr(item, "obj", None), SUBJECT, None)
+    home, _, name = task.function.partition(":")
+
+    def body() -> None:
+        getattr(importlib.import_module(home), name)(subject, task.given)
+
+    made: pytest.Item = pytest.Function.from_parent(module, name=task.name, callobj=body)
+    return made
 
 
 def _expect_conftests(session: pytest.Session) -> None:

@@ -1,0 +1,168 @@
+"""The checks of the suite: by which situations each is judged, in how many ranks, and by which judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ddpcheck.checks.world import Judged
+from ddpcheck.conformance.judges import adapter, endings, metrics, rates, replicas, resumes, samples, streams, updates
+from ddpcheck.conformance.situations import BY_NAME, SITUATIONS, LossKind, curriculum
+from ddpcheck.conformance.situations import rates as scheduled
+from ddpcheck.conformance.trained import Trained
+
+ANY = "*"
+"""All trainings that end of themselves."""
+
+ORDINARY = tuple(s.name for s in SITUATIONS if s.at == "train" and not s.resumed_from)
+
+
+class Check(NamedTuple):
+    """One row of the suite."""
+
+    name: str
+    """A check id, and after a colon the situation, where there are several."""
+    situations: tuple[str, ...]
+    judge: Callable[[Sequence[Trained]], Judged]
+    """Given what came of the situations, in their order."""
+    least: int = 1
+    """The smallest world size at which there is something to judge."""
+    world_sizes: tuple[int, ...] = ()
+    """The only ones at which there is; empty for all."""
+    also_failed: bool = False
+    """It judges trainings that did not end well, too."""
+
+    @property
+    def id(self) -> str:
+        """The check id alone."""
+        return self.name.partition(":")[0]
+
+    @property
+    def loss(self) -> LossKind:
+        """The kind of loss that its trainings have."""
+        return BY_NAME[self.situations[0]].loss if self.situations[0] != ANY else "samples"
+
+    def fits(self, world_size: int, losses: Sequence[str]) -> bool:
+        """Whether there is something to judge in so many ranks, for a trainer of such losses."""
+        sizes = self.world_sizes
+        return world_size >= self.least and (not sizes or world_size in sizes) and self.loss in losses
+
+
+def _one(judge: Callable[[Trained], Judged]) -> Callable[[Sequence[Trained]], Judged]:
+    return lambda trained: judge(trained[0])
+
+
+def _each(judge: Callable[[Trained], Judged]) -> Callable[[Sequence[Trained]], Judged]:
+    """A judge of many trainings: all that it says of each; the first findings stand for the others."""
+
+    def judge_all(trained: Sequence[Trained]) -> Judged:
+        said = [judge(one) for one in trained]
+        findings = [finding for one in said for finding in one.findings]
+        reason = next((one.skipped_because for one in said if one.skipped_because), "")
+        check = said[0].check if said else ""
+        exercised = sum(one.exercised for one in said)
+        return Judged(check=check, exercised=exercised, findings=tuple(findings[:3]), skipped_because=reason)
+
+    return judge_all
+
+
+def _watched(check: str) -> Callable[[Sequence[Trained]], Judged]:
+    """What the judges of a script's run say."""
+
+    def judge(trained: Trained) -> Judged:
+        return trained.watched.get(check, Judged(check=check, exercised=0))
+
+    return _each(judge)
+
+
+def _of_the_sampler(trained: Trained) -> Judged:
+    return samples.judge_shares(trained, curriculum(trained.situation.size.at(trained.world_size)))
+
+
+def _schedule(trained: Trained) -> Judged:
+    return rates.judge_schedule(trained, scheduled(trained.situation, len(trained.traces[0].steps)))
+
+
+def _oracle(situation: str) -> Check:
+    return Check(f"{updates.CHECK}:{situation}", (situation,), _one(updates.judge))
+
+
+CHECKLIST: tuple[Check, ...] = (
+    Check("adapter", ("plain",), _one(adapter.judge), also_failed=True),
+    Check("initial-broadcast", (ANY,), _each(replicas.judge_broadcast), least=2),
+    Check("gradient-sync", (ANY,), _each(replicas.judge_gradients), least=2),
+    Check("parameter-sync", (ANY,), _each(replicas.judge_parameters), least=2),
+    Check("buffer-sync", ("batchnorm",), _one(replicas.judge_buffers), least=2),
+    Check("optimizer-sync", (ANY,), _each(rates.judge_state), least=2),
+    Check("optimizer-sync:schedule", ("schedule",), _one(_schedule)),
+    Check("optimizer-sync:plateau", ("plateau",), _one(rates.judge_plateau)),
+    Check("reducer-coverage", (ANY,), _watched("reducer-coverage"), least=2),
+    Check("collective-order", (ANY,), _watched("collective-order"), least=2),
+    Check("gradient-oracle", ("plain",), _one(updates.judge)),
+    *(
+        _oracle(situation)
+        for situation in (
+            "exact",
+            "in-order",
+            "drop-last",
+            "few-samples",
+            "accumulation",
+            "accumulation-tail",
+            "clipping",
+            "accumulation-clipping",
+            "schedule",
+            "batchnorm",
+            "dropout",
+            "branches",
+            "tied",
+            "iterable",
+            "float32",
+            "bfloat16",
+            "tokens",
+            "tokens-accumulation",
+            "pairs",
+        )
+    ),
+    Check("shard-partition", ("plain",), _one(samples.judge_shares)),
+    Check("shard-partition:in-order", ("in-order",), _one(samples.judge_shares)),
+    Check("shard-partition:drop-last", ("drop-last",), _one(samples.judge_shares)),
+    Check("shard-partition:few-samples", ("few-samples",), _one(samples.judge_shares)),
+    Check("shard-partition:iterable", ("iterable",), _one(samples.judge_shares)),
+    Check("shard-partition:sampler", ("sampler",), _one(_of_the_sampler)),
+    Check("shard-partition:two-nodes", ("two-nodes",), _one(samples.judge_shares), world_sizes=(4,)),
+    Check("epoch-reshuffle", ("plain",), _one(samples.judge_epochs)),
+    Check("batch-count", ("plain",), _one(samples.judge_counts)),
+    Check("batch-count:drop-last", ("drop-last",), _one(samples.judge_counts)),
+    Check("batch-count:few-samples", ("few-samples",), _one(samples.judge_counts)),
+    Check("batch-count:iterable", ("iterable",), _one(samples.judge_counts)),
+    Check("rng-independence", ("dropout",), _one(streams.judge_dropout)),
+    Check("rng-independence:augmentation", ("augmentation",), _one(streams.judge_augmentation)),
+    Check("metric-oracle", ("validation",), _one(metrics.judge)),
+    Check("metric-oracle:few-validation", ("few-validation",), _one(metrics.judge)),
+    Check(
+        "resume-equivalence",
+        ("long", "killed", "resumed"),
+        lambda t: resumes.judge_resume(*t),
+        also_failed=True,
+    ),
+    Check(
+        "resume-equivalence:random",
+        ("long-random", "killed-random", "resumed-random"),
+        lambda t: resumes.judge_resume(*t),
+        also_failed=True,
+    ),
+    Check(
+        "checkpoint-atomic-save",
+        ("long", "killed-in-save", "resumed-after-save"),
+        lambda t: resumes.judge_save(*t),
+        also_failed=True,
+    ),
+    Check("checkpoint-single-writer", ("long",), _watched("checkpoint-single-writer"), least=2),
+    Check("checkpoint-single-writer:two-nodes", ("two-nodes",), _watched("checkpoint-single-writer"), world_sizes=(4,)),
+    Check("checkpoint-read-after-write", ("long",), _watched("checkpoint-read-after-write"), least=2),
+    Check("rank-failure", ("raises",), _one(endings.judge_failure), also_failed=True),
+    Check("no-hang", (ANY,), endings.judge_progress, also_failed=True),
+    Check("process-hygiene", (ANY,), endings.judge_leftovers, also_failed=True),
+)
+
+BY_CHECK: dict[str, Check] = {check.name: check for check in CHECKLIST}

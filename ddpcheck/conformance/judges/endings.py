@@ -1,0 +1,87 @@
+"""How trainings end: one rank that fails is told as the cause, nothing hangs, and nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpcheck.checks.world import Judged
+from ddpcheck.conformance import facts
+from ddpcheck.conformance.trained import Trained
+from ddpcheck.model import Finding
+from ddpcheck.outcome import crash_message
+from ddpcheck.wording import listing, ranks_text
+
+PLANNED = "the conformance suite lets the loss of this rank fail here"
+
+
+def judge_failure(trained: Trained) -> Judged:
+    """`rank-failure`: what one rank raises comes out of fit there, and the other ranks do not return as if all were well."""
+    last = trained.world_size - 1
+    trace, ending = trained.traces[last], trained.record.endings[last]
+    if not trace.of(facts.Raised):
+        return Judged(check="rank-failure", exercised=0, skipped_because="the loss was not called on the last rank")
+    if trace.returned:
+        return _violated(
+            trained, [last], f"fit returned on rank {last}, although job.loss had raised there", _SWALLOWS
+        )
+    if ending.kind == "hung":
+        return _violated(trained, [last], f"rank {last} hung after job.loss had raised there", _SWALLOWS)
+    told = " ".join(crash_message(r) + str(r.data.get("longrepr")) for r in ending.reports if r.outcome == "failed")
+    told += ending.raised.text if ending.raised is not None else ""
+    if PLANNED not in told:
+        return _violated(
+            trained,
+            [last],
+            f"rank {last} ended without the words of that exception: {trained.outcome.headline}",
+            "Raise the exception itself, or another one from it.",
+        )
+    went_on = [rank for rank in range(last) if trained.traces[rank].returned]
+    if went_on:
+        return _violated(
+            trained, went_on, f"fit returned on {ranks_text(went_on)} as if all were well",
+            "Let the other ranks' collectives fail with the rank that is lost.",
+        )  # fmt: skip
+    return Judged(check="rank-failure", exercised=1)
+
+
+_SWALLOWS = "Let exceptions out of fit: catch none that is not your own, and do not go on to the next batch."
+
+
+def _violated(trained: Trained, ranks: list[int], found: str, advice: str) -> Judged:
+    finding = Finding(
+        check="rank-failure",
+        severity="error",
+        ranks=tuple(ranks),
+        subject="fit(job)",
+        expected="the exception that job.loss raises on one rank to come out of fit there, and no rank to go on",
+        found=found,
+        advice=advice,
+    )
+    return Judged(check="rank-failure", exercised=1, findings=(finding,))
+
+
+def judge_progress(trained: Sequence[Trained]) -> Judged:
+    """`no-hang`: every training came to an end of its own."""
+    findings = [one.failure() for one in trained if one.hung]
+    return Judged(check="no-hang", exercised=len(trained), findings=tuple(findings[:3]))
+
+
+def judge_leftovers(trained: Sequence[Trained]) -> Judged:
+    """`process-hygiene`: no thread and no process of a training is there when fit has returned."""
+    findings = []
+    for one in trained:
+        left = list(dict.fromkeys(f"a {left.kind} ({left.name})" for left in one.record.leftovers))
+        if left and not one.failed:
+            ranks = sorted({left.rank for left in one.record.leftovers if left.rank is not None})
+            findings.append(
+                Finding(
+                    check="process-hygiene",
+                    severity="error",
+                    ranks=tuple(ranks),
+                    subject=f"fit(job), {one.situation.about}",
+                    expected="nothing to be left running when fit has returned",
+                    found=f"{listing(left, 3)} on {ranks_text(ranks) if ranks else 'some rank'}",
+                    advice="End and join what the trainer has started before fit returns.",
+                )
+            )
+    return Judged(check="process-hygiene", exercised=len(trained), findings=tuple(findings[:1]))

@@ -1,0 +1,108 @@
+"""Learning rates and optimizer state: the same on all ranks, and the rates those of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpcheck.checks.world import Judged
+from ddpcheck.conformance.trained import Trained
+from ddpcheck.model import Finding
+from ddpcheck.wording import count, ranks_text
+
+CHECK = "optimizer-sync"
+
+
+def judge_state(trained: Trained) -> Judged:
+    """`optimizer-sync`: after every step all ranks have the same learning rates and the same optimizer state."""
+    rounds = list(zip(*(trace.steps for trace in trained.traces), strict=False))
+    for number, steps in enumerate(rounds):
+        others = [rank for rank, step in enumerate(steps) if step.rates != steps[0].rates]
+        if others:
+            rates = ", ".join(f"{step.rates[0]:.6g} on rank {rank}" for rank, step in enumerate(steps) if step.rates)
+            return _violated(
+                trained,
+                len(rounds),
+                others,
+                "the learning rate",
+                "the same learning rate on all ranks",
+                f"{rates} at step {number}, with {trained.situation.about}",
+                "Let what the scheduler is stepped with, and how often, be the same on all ranks: reduce a metric first.",
+                number,
+            )
+        others = [rank for rank, step in enumerate(steps) if step.moments != steps[0].moments]
+        if others:
+            return _violated(
+                trained,
+                len(rounds),
+                others,
+                "the optimizer's state",
+                "the same optimizer state on all ranks",
+                f"another state than rank 0's on {ranks_text(others)} after step {number}",
+                "Begin with the same state and step with the same gradients on every rank.",
+                number,
+            )
+    return Judged(check=CHECK, exercised=len(rounds))
+
+
+def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
+    """`optimizer-sync`: the learning rate of each step is the one that a scheduler stepped once after each step gives."""
+    found = [step.rates[0] for step in trained.traces[0].steps if step.rates]
+    for number, (rate, wanted) in enumerate(zip(found, expected, strict=False)):
+        if abs(rate - wanted) > 1e-9 * abs(wanted):
+            stepped = next((n for n, one in enumerate(expected) if abs(rate - one) <= 1e-9 * one), None)
+            told = f", which is that of step {stepped}" if stepped is not None else ""
+            return _violated(
+                trained,
+                len(found),
+                [0],
+                "the learning rate",
+                f"the rate {wanted:.6g} at step {number}: job.scheduler is to be stepped once after each optimizer step",
+                f"{rate:.6g}{told}, on {count(trained.world_size, 'rank')}",
+                "Step the scheduler once for each optimizer step, and not once for each rank, micro-batch or epoch.",
+                number,
+            )
+    return Judged(check=CHECK, exercised=len(found))
+
+
+def judge_plateau(trained: Trained) -> Judged:
+    """`optimizer-sync`: a scheduler that waits for a plateau is stepped once after each epoch."""
+    situation = trained.situation
+    steps = trained.traces[0].steps
+    if len(steps) < situation.epochs or len(steps) % situation.epochs:
+        return Judged(check=CHECK, exercised=0, skipped_because="the steps cannot be told apart by epochs")
+    each = len(steps) // situation.epochs
+    rates = [steps[epoch * each].rates[0] for epoch in range(situation.epochs)]
+    # It lowers the rate after the second evaluation that is not twice as good, and never twice in one epoch.
+    for epoch in range(1, situation.epochs):
+        falls = rates[epoch] / rates[epoch - 1]
+        wanted = 1.0 if epoch == 1 else 0.5
+        if abs(falls - wanted) > 1e-9:
+            return _violated(
+                trained,
+                len(rates),
+                [0],
+                "the learning rate",
+                f"the rate of epoch {epoch} to be {wanted:g} times that of the one before: the scheduler is to be "
+                "stepped once after each epoch, with the validation loss",
+                f"{falls:g} times, on {count(trained.world_size, 'rank')} (the rates are "
+                f"{', '.join(f'{rate:g}' for rate in rates)})",
+                "Step the scheduler once for each evaluation, and not once for each rank.",
+                epoch * each,
+            )
+    return Judged(check=CHECK, exercised=len(rates))
+
+
+def _violated(
+    trained: Trained, exercised: int, ranks: list[int], subject: str, expected: str, found: str, advice: str, step: int
+) -> Judged:
+    finding = Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(ranks),
+        subject=subject,
+        expected=expected,
+        found=found,
+        advice=advice,
+        step=step,
+    )
+    return Judged(check=CHECK, exercised=exercised, findings=(finding,))

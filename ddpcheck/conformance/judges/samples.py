@@ -1,0 +1,208 @@
+"""Which samples the ranks have taken: shares, order and number, by the numbers that the samples themselves carry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ddpcheck.checks.world import Judged
+from ddpcheck.conformance.trained import Trained
+from ddpcheck.model import Finding
+from ddpcheck.wording import count, listing
+
+Batches = list[list[int]]
+"""The micro-batches of one rank in one epoch, each the numbers of its samples."""
+
+
+def judge_counts(trained: Trained) -> Judged:
+    """`batch-count`: all ranks take equally many micro-batches, as many as the sizes imply."""
+    situation, found = trained.situation, [len(trace.micros) for trace in trained.traces]
+    wanted = [n * situation.epochs for n in situation.micro_batches(trained.world_size)]
+    findings: tuple[Finding, ...] = ()
+    if len(set(found)) > 1 or found[0] not in wanted:
+        told = " or ".join(map(str, wanted))
+        size = situation.size.at(trained.world_size)
+        findings = (
+            _finding(
+                trained,
+                "batch-count",
+                f"{told} batches on every rank: {situation.epochs} epochs over {count(size, 'sample')} in batches of "
+                f"{situation.batch_size} on {count(trained.world_size, 'rank')}"
+                + (", without what does not fill a batch" if situation.drop_last else ""),
+                ", ".join(f"{n} on rank {rank}" for rank, n in enumerate(found)),
+                "Let each rank have ceil(samples / (ranks * batch size)) batches of job.batch_size samples, or floor "
+                "where job.drop_last is set: DistributedSampler and DataLoader do.",
+            ),
+        )
+    return Judged(check="batch-count", exercised=len(found), findings=findings)
+
+
+def epochs_of(trained: Trained) -> list[list[Batches]] | None:
+    """For each epoch and each rank, its micro-batches; None where ranks did not take equally many in every epoch."""
+    epochs = trained.situation.epochs
+    taken = [[micro.forward.samples for micro in trace.micros] for trace in trained.traces]
+    lengths = {len(batches) for batches in taken}
+    if len(lengths) != 1 or (length := lengths.pop()) % epochs or not length:
+        return None
+    each = length // epochs
+    return [[batches[epoch * each : (epoch + 1) * each] for batches in taken] for epoch in range(epochs)]
+
+
+def judge_shares(trained: Trained, sequence: Sequence[int] | None = None) -> Judged:
+    """`shard-partition`: in each epoch the ranks' samples are disjoint and cover the dataset, in its order if asked.
+
+    ``sequence`` is the order that a sampler of the user's own yields.
+    """
+    epochs = epochs_of(trained)
+    if epochs is None:
+        total = _epochless(trained)
+        return Judged(check="shard-partition", exercised=1 if total else 0, findings=total, skipped_because=_UNEVEN)
+    finding = next(
+        (
+            found
+            for number, ranks in enumerate(epochs)
+            if (found := _share(trained, number, ranks, sequence) or _order(trained, number, ranks, sequence))
+        ),
+        None,
+    )
+    return Judged(check="shard-partition", exercised=len(epochs), findings=(finding,) if finding else ())
+
+
+_UNEVEN = "the ranks' batches cannot be told apart by epochs: see batch-count"
+
+
+def _epochless(trained: Trained) -> tuple[Finding, ...]:
+    """Where epochs are of no equal length: whether each sample came as often as there are epochs, at the least."""
+    size, epochs = trained.situation.size.at(trained.world_size), trained.situation.epochs
+    times = Counter(n for trace in trained.traces for micro in trace.micros for n in micro.forward.samples)
+    often = [n for n in range(size) if times[n] > 2 * epochs]
+    if not often:
+        return ()
+    return (
+        _finding(
+            trained,
+            "shard-partition",
+            f"each of {count(size, 'sample')} once in each of {count(epochs, 'epoch')}",
+            f"{count(len(often), 'sample')} more than twice as often: sample {often[0]} {times[often[0]]} times "
+            f"({trained.situation.about})",
+            "Give each rank its own share of the samples.",
+        ),
+    )
+
+
+def _share(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequence[int] | None) -> Finding | None:
+    situation, world_size = trained.situation, trained.world_size
+    size = situation.size.at(world_size)
+    wanted = Counter(sequence if sequence is not None else range(size))
+    taken = Counter(n for batches in ranks for batch in batches for n in batch)
+    missing = list((wanted - taken).elements())
+    further = list((taken - wanted).elements())
+    whole = world_size * situation.batch_size
+    padding = -size % whole
+    dropped = size % whole if situation.drop_last else 0
+    if len(missing) <= dropped and len(further) <= padding:
+        return None
+    by_rank = [Counter(n for batch in batches for n in batch) for batches in ranks]
+    shared = [n for n in taken if sum(n in of_rank for of_rank in by_rank) > 1]
+    expected = f"the ranks to share {count(size, 'sample')} in epoch {epoch}, each taken once"
+    if sequence is not None:
+        expected = f"the ranks to share what job.sampler yields in epoch {epoch}, with all that comes twice"
+    elif padding and not situation.drop_last:
+        expected += f" (up to {padding} may be repeated to even the ranks out)"
+    found = []
+    if len(missing) > dropped:
+        found.append(f"{count(len(missing), 'sample')} taken by no rank ({_numbers(missing)})")
+    if len(further) > padding:
+        found.append(f"{count(len(further), 'sample')} too many ({_numbers(sorted(set(further)))})")
+    if shared and sequence is None:
+        found.append(f"{count(len(shared), 'sample')} on several ranks at once")
+    return _finding(
+        trained,
+        "shard-partition",
+        expected,
+        "; ".join(found) + f", with {situation.about}",
+        "Let job.sampler say the order, and give each rank its share of that."
+        if sequence is not None
+        else "Shard by rank and world size (not by the local rank), with one seed and one epoch on all ranks: "
+        "DistributedSampler, or every world_size-th sample of a stream from the rank-th on.",
+    )
+
+
+def _order(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequence[int] | None) -> Finding | None:
+    """Without shuffling, each round of micro-batches takes the next samples, whichever rank has which of them."""
+    situation = trained.situation
+    order = list(sequence) if sequence is not None else list(range(situation.size.at(trained.world_size)))
+    if situation.shuffle:
+        first = [n for batches in zip(*ranks, strict=True) for n in sum(batches, [])]
+        if first == sorted(first) or _in_turn(ranks) == sorted(_in_turn(ranks)):
+            return _shuffled(trained, epoch)
+        return None
+    whole = trained.world_size * situation.batch_size
+    for number, batches in enumerate(zip(*ranks, strict=True)):
+        wanted = order[number * whole : (number + 1) * whole]
+        taken = [n for batch in batches for n in batch]
+        if len(wanted) == whole and Counter(taken) != Counter(wanted):
+            told = "job.sampler yields" if sequence is not None else "the dataset has"
+            return _finding(
+                trained,
+                "shard-partition",
+                f"the ranks to take the samples in the order that {told} them in, since job.shuffle is not set",
+                f"in round {number} of epoch {epoch} samples {_numbers(sorted(taken))} instead of "
+                f"{_numbers(sorted(wanted))}, with {situation.about}",
+                "Shuffle only where job.shuffle is set, and deal the samples of a sampler out in its own order.",
+            )
+    return None
+
+
+def _in_turn(ranks: list[Batches]) -> list[int]:
+    """The samples as a DistributedSampler deals them out: one for each rank in turn."""
+    own = [[n for batch in batches for n in batch] for batches in ranks]
+    return [n for taken in zip(*own, strict=False) for n in taken]
+
+
+def _shuffled(trained: Trained, epoch: int) -> Finding:
+    return _finding(
+        trained,
+        "shard-partition",
+        "the samples to be shuffled, since job.shuffle is set",
+        f"epoch {epoch} in the order of the dataset",
+        "Give shuffle=job.shuffle to the sampler.",
+    )
+
+
+def judge_epochs(trained: Trained) -> Judged:
+    """`epoch-reshuffle`: no two epochs come in the same order."""
+    epochs = epochs_of(trained)
+    if epochs is None or len(epochs) < 2:
+        return Judged(check="epoch-reshuffle", exercised=0, skipped_because=_UNEVEN)
+    orders = [tuple(tuple(n for batch in batches for n in batch) for batches in ranks) for ranks in epochs]
+    same = [(a, b) for b in range(len(orders)) for a in range(b) if orders[a] == orders[b]]
+    findings: tuple[Finding, ...] = ()
+    if same:
+        pairs = listing([f"{a} and {b}" for a, b in same], 3)
+        findings = (
+            _finding(
+                trained,
+                "epoch-reshuffle",
+                "another order of the samples in every epoch, since job.shuffle is set",
+                f"the same order in epochs {pairs}",
+                "Call set_epoch on the DistributedSampler itself at the start of every epoch.",
+            ),
+        )
+    return Judged(check="epoch-reshuffle", exercised=len(orders), findings=findings)
+
+
+def _numbers(samples: Sequence[int]) -> str:
+    return listing([str(n) for n in samples], 6)
+
+
+def _finding(trained: Trained, check: str, expected: str, found: str, advice: str) -> Finding:
+    return Finding(
+        check=check,
+        severity="error",
+        ranks=tuple(trained.ranks),
+        subject="job.dataset",
+        expected=expected,
+        found=found,
+        advice=advice,
+    )

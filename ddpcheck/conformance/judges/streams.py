@@ -1,0 +1,103 @@
+"""`rng-independence`: what ranks and epochs draw differs where it has to."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from ddpcheck.checks.world import Judged
+from ddpcheck.conformance.judges.samples import epochs_of
+from ddpcheck.conformance.trained import Trained
+from ddpcheck.model import Finding
+from ddpcheck.wording import count, ranks_text
+
+CHECK = "rng-independence"
+
+
+def judge_dropout(trained: Trained) -> Judged:
+    """No two ranks, and no two micro-batches, drop out the same."""
+    drawn: dict[tuple[bytes, ...], list[tuple[int, int]]] = {}
+    exercised = 0
+    for rank, trace in enumerate(trained.traces):
+        for number, micro in enumerate(trace.micros):
+            if micro.forward.masks:
+                exercised += 1
+                drawn.setdefault(tuple(micro.forward.masks), []).append((rank, number))
+    again = [places for places in drawn.values() if len(places) > 1]
+    if not exercised:
+        return Judged(check=CHECK, exercised=0, skipped_because="no dropout was seen")
+    if not again:
+        return Judged(check=CHECK, exercised=exercised)
+    places = again[0]
+    ranks = sorted({rank for rank, _ in places})
+    where = ", ".join(f"batch {number} of rank {rank}" for rank, number in places[:4])
+    across = len(ranks) > 1
+    return _violated(
+        exercised,
+        ranks,
+        "dropout",
+        "every rank to drop out other elements in every batch",
+        f"the same mask in {where} ({count(len(again), 'mask')} came more than once)",
+        "the ranks' random streams begin alike, or were made alike" if across else "the stream is begun anew",
+        "Seed torch by seed + rank, once, and synchronise no global random state between the ranks."
+        if across
+        else "Seed torch once, at the start.",
+    )
+
+
+def judge_augmentation(trained: Trained) -> Judged:
+    """No two ranks, workers or epochs draw the same random numbers for their samples."""
+    drawn: dict[float, list[tuple[int, int, int]]] = {}
+    for rank, trace in enumerate(trained.traces):
+        for number, micro in enumerate(trace.micros):
+            for sample, draw in zip(micro.forward.samples, micro.forward.draws, strict=True):
+                drawn.setdefault(draw, []).append((rank, number, sample))
+    exercised = sum(map(len, drawn.values()))
+    again = [places for places in drawn.values() if len(places) > 1]
+    if not exercised:
+        return Judged(check=CHECK, exercised=0, skipped_because="no sample was taken")
+    if not again:
+        return Judged(check=CHECK, exercised=exercised)
+    ranks = sorted({rank for places in again for rank, _, _ in places})
+    return _violated(
+        exercised,
+        ranks,
+        "the samples' augmentation",
+        "each sample to be augmented by random numbers of its own, in every rank, worker and epoch",
+        f"{count(len(again), 'number')} drawn more than once: {_told(trained, again)}",
+        _cause(trained, again),
+        "Seed each worker by torch.initial_seed() (its base differs by rank where the ranks are seeded apart, and by "
+        "epoch and worker), and Python's and numpy's streams from that.",
+    )
+
+
+def _told(trained: Trained, again: list[list[tuple[int, int, int]]]) -> str:
+    (rank, number, sample), (other, later, another) = again[0][:2]
+    return f"for sample {sample} in batch {number} of rank {rank}, and for sample {another} in batch {later} of rank {other}"
+
+
+def _cause(trained: Trained, again: list[list[tuple[int, int, int]]]) -> str:
+    epochs = epochs_of(trained)
+    each = len(epochs[0][0]) if epochs else 0
+    across_ranks = any(len({rank for rank, _, _ in places}) > 1 for places in again)
+    across_epochs = each and any(
+        a[0] == b[0] and a[1] // each != b[1] // each for places in again for a, b in combinations(places, 2)
+    )
+    if across_ranks:
+        return "the workers of different ranks are seeded alike"
+    return "the workers are seeded alike in every epoch" if across_epochs else "workers of one rank are seeded alike"
+
+
+def _violated(
+    exercised: int, ranks: list[int], subject: str, expected: str, found: str, cause: str, advice: str
+) -> Judged:
+    finding = Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(ranks),
+        subject=f"{subject} on {ranks_text(ranks)}",
+        expected=expected,
+        found=found,
+        cause=cause,
+        advice=advice,
+    )
+    return Judged(check=CHECK, exercised=exercised, findings=(finding,))

@@ -1,0 +1,147 @@
+"""Has a situation carried out in ranks, replayed by the oracle and judged as a script's run; each once."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ddpcheck.checks.judging import judge_world
+from ddpcheck.checks.world import Judged
+from ddpcheck.checks.worlds import worlds
+from ddpcheck.conformance import facts
+from ddpcheck.conformance.compared import Comparison
+from ddpcheck.conformance.orders import RESULT, Order, Request
+from ddpcheck.conformance.situations import BY_NAME, Situation
+from ddpcheck.conformance.traces import Trace
+from ddpcheck.conformance.trained import Trained
+from ddpcheck.model import Plan, RunRecord, Task
+from ddpcheck.outcome import Outcome, decide
+from ddpcheck.ranks.launcher import InternalError, Launcher
+from ddpcheck.run.folder import Folder
+
+FIRST_SALT, LATER_SALT = 1, 2
+"""Unseeded random streams begin alike in trainings that are compared, and otherwise in one that goes on."""
+
+REPLAY_PATIENCE = 120.0
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """Where ranks find the adapter: a test whose function carries it."""
+
+    path: str
+    nodeid: str
+    title: str
+    """What it is called in messages."""
+
+
+class Runner:
+    """Trains one adapter in the suite's situations, and keeps what came of it."""
+
+    def __init__(self, launcher: Launcher, subject: Subject, timeout: float) -> None:
+        self._launcher, self._subject, self._timeout = launcher, subject, timeout
+        self._done: dict[tuple[str, int], Trained] = {}
+        self._base: Path | None = None
+        self.on_run: Callable[[str], None] = lambda text: None
+        """Called with what is run next, in words."""
+
+    def close(self) -> None:
+        """Remove what the trainings have left on disk."""
+        if self._base is not None:
+            shutil.rmtree(self._base, ignore_errors=True)
+            self._base = None
+
+    def training(self, name: str, world_size: int) -> Trained:
+        """What came of a situation in so many ranks; it is trained the first time that it is asked for."""
+        if (name, world_size) not in self._done:
+            self._done[name, world_size] = self._train(BY_NAME[name], world_size)
+        return self._done[name, world_size]
+
+    # --- one training
+
+    def _train(self, situation: Situation, world_size: int) -> Trained:
+        if self._base is None:
+            self._base = Path(tempfile.mkdtemp(prefix="ddpcheck-conformance-"))
+        folder = self._base / f"{situation.name}-{world_size}"
+        checkpoints = folder / "checkpoints"
+        if situation.resumed_from:
+            self.training(situation.resumed_from, world_size)
+            left = self._base / f"{situation.resumed_from}-{world_size}" / "checkpoints"
+            shutil.copytree(left, checkpoints, symlinks=True)
+        else:
+            checkpoints.mkdir(parents=True)
+        self.on_run(f"{situation.about}, {world_size} rank{'s' if world_size > 1 else ''}")
+        order = Order(
+            situation=situation,
+            folder=str(folder),
+            checkpoints=str(checkpoints),
+            salt=LATER_SALT if situation.resumed_from else FIRST_SALT,
+        )
+        name = f"fit[{situation.name}-{world_size}ranks]"
+        task = Task(name=name, function="ddpcheck.conformance.training:train", given=msgspec.to_builtins(order))
+        record = self._run(task, world_size, folder, self._timeout)
+        outcome = decide(record)
+        traces = [Trace(facts.read(facts.file_of(folder, rank))) for rank in range(world_size)]
+        finished = outcome.result == "passed" and all(trace.returned for trace in traces)
+        return Trained(
+            situation,
+            world_size,
+            record,
+            outcome,
+            _text(outcome),
+            traces,
+            comparison=self._replayed(situation, world_size, folder) if finished and situation.at == "train" else None,
+            watched=_watched(folder / "evidence"),
+        )
+
+    def _run(self, task: Task, world_size: int, folder: Path, timeout: float) -> RunRecord:
+        scratch = folder / task.name.partition("[")[0]
+        shared = scratch / "shared"
+        shared.mkdir(parents=True)
+        plan = Plan(
+            nodeid=self._subject.nodeid,
+            path=self._subject.path,
+            world_size=world_size,
+            backend="gloo",
+            device="cpu",
+            timeout=timeout,
+            shared_dir=str(shared),
+            own_dirs=str(scratch),
+            capture="fd",
+            task=task,
+        )
+        return self._launcher.run(plan)
+
+    def _replayed(self, situation: Situation, world_size: int, folder: Path) -> Comparison:
+        request = Request(situation=situation, world_size=world_size, folder=str(folder))
+        name = f"oracle[{situation.name}-{world_size}ranks]"
+        task = Task(name=name, function="ddpcheck.conformance.replay:replay", given=msgspec.to_builtins(request))
+        outcome = decide(self._run(task, 1, folder, REPLAY_PATIENCE))
+        if outcome.result != "passed":
+            raise InternalError(f"the oracle of {situation.name} failed: {outcome.headline}\n{_text(outcome)}")
+        return msgspec.msgpack.decode((folder / RESULT).read_bytes(), type=Comparison)
+
+
+def _text(outcome: Outcome) -> str:
+    """The failure text of the rank that failed first, with what the others have to say."""
+    if outcome.report is None:
+        return outcome.details
+    try:
+        text = pytest.TestReport._from_json(dict(outcome.report.data)).longreprtext
+    except Exception:  # a report of another pytest's making
+        text = str(outcome.report.data.get("longrepr"))
+    return text
+
+
+def _watched(folder: Path) -> dict[str, Judged]:
+    """What the judges of a script's run say of what was observed in a folder."""
+    if not folder.exists():
+        return {}
+    evidence = Folder(folder)
+    evidence.read()
+    found = worlds(evidence.processes.values())
+    return judge_world(found[0]) if found else {}

@@ -1,0 +1,138 @@
+"""Runs the checks of one trainer: each is judged once its situations have been trained."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from ddpcheck.checks.world import Judged
+from ddpcheck.conformance.checklist import ANY, BY_CHECK, CHECKLIST, ORDINARY, Check
+from ddpcheck.conformance.expecting import Expected
+from ddpcheck.conformance.results import Result
+from ddpcheck.conformance.running import Runner
+from ddpcheck.conformance.situations import BY_NAME, LOSS_KINDS
+
+WORLD_SIZES = (1, 2, 3, 4)
+
+
+class Suite:
+    """The checks of one trainer, by check and world size."""
+
+    def __init__(
+        self,
+        world_sizes: Sequence[int] = WORLD_SIZES,
+        checks: Collection[str] | None = None,
+        losses: Collection[str] = ("samples",),
+        expected_failures: dict[str, str] | None = None,
+    ) -> None:
+        """Raises ValueError with a sentence for what cannot be."""
+        self.losses = _checked_losses(losses)
+        sizes = _checked_sizes(world_sizes)
+        wanted = _checked_names(checks)
+        self.all = [
+            (check.name, size)
+            for check in CHECKLIST
+            for size in sizes
+            if check.fits(size, self.losses) and (wanted is None or check.name in wanted or check.id in wanted)
+        ]
+        if not self.all:
+            raise ValueError(
+                f"no check is left for world_sizes={list(sizes)}, losses={list(self.losses)} and checks="
+                f"{sorted(wanted or [])}: a suite that checks nothing cannot hold"
+            )
+        self.expected = Expected(expected_failures or {}, self.all)
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return iter(self.all)
+
+    def result(self, runner: Runner, name: str, world_size: int) -> Result:
+        """Judge one check, training what has not been trained yet; a result as it is expected, or not."""
+        begun = time.monotonic()
+        judged, reason = self._judged(runner, BY_CHECK[name], world_size)
+        seconds = time.monotonic() - begun
+        common: dict[str, Any] = {
+            "check": name,
+            "world_size": world_size,
+            "exercised": judged.exercised,
+            "seconds": seconds,
+        }
+        errors = tuple(f for f in judged.findings if f.severity == "error")
+        expected = self.expected.reason(name, world_size)
+        if errors and expected:
+            return Result(status="expected", reason=expected, findings=errors, **common)
+        if errors:
+            return Result(status="violated", findings=errors, **common)
+        if not judged.exercised:
+            return Result(status="not-exercised", reason=reason or judged.skipped_because, **common)
+        if self.expected.must_fail(name, world_size):
+            told = f"held, although expected_failures says that it fails ({expected}): take it off that list"
+            return Result(status="violated", reason=told, **common)
+        return Result(status="held", findings=tuple(judged.findings), **common)
+
+    def _judged(self, runner: Runner, check: Check, world_size: int) -> tuple[Judged, str]:
+        """What the judge says, and why there is nothing for it to judge."""
+        nothing = Judged(check=check.id, exercised=0)
+        if check.name != "adapter":
+            plain = runner.training("plain", world_size)
+            wrong = BY_CHECK["adapter"].judge([plain])
+            if plain.unsupported:
+                return nothing, f"not supported: {plain.unsupported}"
+            if wrong.findings:
+                return nothing, "the adapter has to be right first: see the check adapter"
+        trained = [runner.training(name, world_size) for name in self._situations(check, world_size)]
+        kept = [one for one in trained if not one.unsupported]
+        if check.situations != (ANY,) and len(kept) < len(trained):
+            return nothing, f"not supported: {next(one.unsupported for one in trained if one.unsupported)}"
+        if not check.also_failed:
+            if check.situations != (ANY,) and kept[0].failed:
+                return Judged(check=check.id, exercised=1, findings=(kept[0].failure(),)), ""
+            kept = [one for one in kept if not one.failed]
+        if not kept:
+            return nothing, "no training came to its end"
+        return check.judge(kept), ""
+
+    def _situations(self, check: Check, world_size: int) -> Sequence[str]:
+        if check.situations != (ANY,):
+            return check.situations
+        return [
+            name
+            for name in ORDINARY
+            if BY_NAME[name].loss in self.losses
+            and (not BY_NAME[name].world_sizes or world_size in BY_NAME[name].world_sizes)
+        ]
+
+
+def _checked_losses(losses: Collection[str]) -> tuple[str, ...]:
+    if isinstance(losses, str):
+        losses = [losses]
+    for loss in losses:
+        if loss not in LOSS_KINDS:
+            raise ValueError(f"losses names {loss!r}: there are {', '.join(LOSS_KINDS)}")
+    return tuple(losses)
+
+
+def _checked_sizes(world_sizes: Sequence[int]) -> tuple[int, ...]:
+    sizes = (world_sizes,) if isinstance(world_sizes, int) else tuple(world_sizes)
+    if not sizes:
+        raise ValueError("world_sizes is empty: name the numbers of ranks to train with, such as [1, 2, 3, 4]")
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 16:
+            raise ValueError(f"world_sizes has {size!r}: expected whole numbers from 1 to 16")
+    return tuple(dict.fromkeys(sizes))
+
+
+def _checked_names(checks: Collection[str] | None) -> set[str] | None:
+    if checks is None:
+        return None
+    import difflib
+
+    wanted = {checks} if isinstance(checks, str) else set(checks)
+    known = {check.name for check in CHECKLIST} | {check.id for check in CHECKLIST}
+    for name in wanted:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), sorted(known), n=1)
+            raise ValueError(
+                f"checks names {name!r}, and there is no such check" + (f": did you mean {close[0]!r}?" if close else "")
+            )
+    return wanted

@@ -1,0 +1,89 @@
+"""The facts of a rank in the order of a training: micro-batches, and the steps that they went into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ddpcheck.conformance import facts
+
+
+class Micro(NamedTuple):
+    """One micro-batch of one rank: its forward, and what became of its loss."""
+
+    forward: facts.Forward
+    losses: tuple[facts.Lost, ...]
+    factors: tuple[float, ...]
+    """By which factors the gradients came back to its losses."""
+
+
+class Window(NamedTuple):
+    """What went into one optimizer step of one rank."""
+
+    micros: tuple[Micro, ...]
+    step: facts.Step
+
+
+class Trace:
+    """All that one rank has recorded of one training."""
+
+    def __init__(self, recorded: Iterable[Any]) -> None:
+        self.facts: list[Any] = list(recorded)
+        self.windows: list[Window] = []
+        self.rest: list[Micro] = []
+        """Micro-batches that no step has followed."""
+        self.evaluated = 0
+        """Forwards in evaluation mode."""
+        self._arrange()
+
+    def _arrange(self) -> None:
+        pending: list[tuple[facts.Forward, list[facts.Lost], list[float]]] = []
+        for fact in self.facts:
+            match fact:
+                case facts.Forward(training=True):
+                    pending.append((fact, [], []))
+                case facts.Forward():
+                    self.evaluated += 1
+                case facts.Lost() if pending:
+                    pending[-1][1].append(fact)
+                case facts.Pulled(factor=factor) if pending:
+                    pending[-1][2].append(factor)
+                case facts.Step():
+                    self.windows.append(Window(_micros(pending), fact))
+                    pending = []
+        self.rest = list(_micros(pending))
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """The facts of one kind, in order."""
+        return [fact for fact in self.facts if isinstance(fact, kind)]
+
+    def first(self, kind: type[Any]) -> Any:
+        """The first fact of one kind, or None."""
+        return next((fact for fact in self.facts if isinstance(fact, kind)), None)
+
+    @property
+    def began(self) -> bool:
+        return self.first(facts.Began) is not None
+
+    @property
+    def returned(self) -> bool:
+        return self.first(facts.Returned) is not None
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters that are trained."""
+        began = self.first(facts.Began)
+        return list(began.parameters) if began is not None else []
+
+    @property
+    def micros(self) -> list[Micro]:
+        """All micro-batches of the training, in order."""
+        return [micro for window in self.windows for micro in window.micros] + self.rest
+
+    @property
+    def steps(self) -> list[facts.Step]:
+        return [window.step for window in self.windows]
+
+
+def _micros(pending: Sequence[tuple[facts.Forward, list[facts.Lost], list[float]]]) -> tuple[Micro, ...]:
+    return tuple(Micro(forward, tuple(lost), tuple(factors)) for forward, lost, factors in pending)
