@@ -27,14 +27,23 @@ if TYPE_CHECKING:
         assert_resume_equivalent,
         assert_single_writer,
     )
+    from ddpcheck.conformance.job import Job
+    from ddpcheck.conformance.public import NonConformance, check_trainer, parametrize_with_checks
+    from ddpcheck.conformance.results import Result, Results
+    from ddpcheck.conformance.support import NotSupported
     from ddpcheck.devices import NotSimulated, simulated_devices
     from ddpcheck.placement import assert_device_placement
     from ddpcheck.ranks.current import OutsideRank, Violation
 
 __all__ = [
     "AtRisk",
+    "Job",
+    "NonConformance",
     "NotSimulated",
+    "NotSupported",
     "OutsideRank",
+    "Result",
+    "Results",
     "Violation",
     "assert_atomic_save",
     "assert_batch_count",
@@ -51,12 +60,19 @@ __all__ = [
     "assert_resume_equivalent",
     "assert_shards_partition",
     "assert_single_writer",
+    "check_trainer",
+    "parametrize_with_checks",
     "simulated_devices",
 ]
 
 _HOMES = {
+    "Job": "ddpcheck.conformance.job",
+    "NonConformance": "ddpcheck.conformance.public",
     "NotSimulated": "ddpcheck.devices",
+    "NotSupported": "ddpcheck.conformance.support",
     "OutsideRank": "ddpcheck.ranks.current",
+    "Result": "ddpcheck.conformance.results",
+    "Results": "ddpcheck.conformance.results",
     "Violation": "ddpcheck.ranks.current",
     "assert_atomic_save": "ddpcheck.checkpoints.assertions",
     "assert_checkpoint_resumable": "ddpcheck.checkpoints.assertions",
@@ -66,6 +82,8 @@ _HOMES = {
     "assert_read_after_write": "ddpcheck.checkpoints.assertions",
     "assert_resume_equivalent": "ddpcheck.checkpoints.assertions",
     "assert_single_writer": "ddpcheck.checkpoints.assertions",
+    "check_trainer": "ddpcheck.conformance.public",
+    "parametrize_with_checks": "ddpcheck.conformance.public",
     "simulated_devices": "ddpcheck.devices",
 }
 """Where a name comes from that is not one of the assertions' file."""

@@ -157,6 +157,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     for path in dict.fromkeys(item.path for item in session.items if item.get_closest_marker("ddp") is not None):
         _session(config).prepare(path)
+    for item in session.items:
+        trainer = getattr(getattr(item, "obj", None), "_ddpcheck_trainer", None)
+        if trainer is not None:
+            trainer.at_home(_session(config).launcher, str(item.path), item.nodeid)
+            _session(config).prepare(item.path)
     try:
         alone = [mark for item in session.items if not has_ranks(item) and (mark := gpu_mark_of(item)) is not None]
     except marks.BadMark:  # it has been told, and the session ends

@@ -29,6 +29,8 @@ class Check(NamedTuple):
     """The smallest world size at which there is something to judge."""
     world_sizes: tuple[int, ...] = ()
     """The only ones at which there is; empty for all."""
+    oracle: bool = False
+    """It needs to know what one process would have done in the first of them."""
     also_failed: bool = False
     """It judges trainings that did not end well, too."""
 
@@ -84,7 +86,7 @@ def _schedule(trained: Trained) -> Judged:
 
 
 def _oracle(situation: str) -> Check:
-    return Check(f"{updates.CHECK}:{situation}", (situation,), _one(updates.judge))
+    return Check(f"{updates.CHECK}:{situation}", (situation,), _one(updates.judge), oracle=True)
 
 
 CHECKLIST: tuple[Check, ...] = (
@@ -98,7 +100,7 @@ CHECKLIST: tuple[Check, ...] = (
     Check("optimizer-sync:plateau", ("plateau",), _one(rates.judge_plateau)),
     Check("reducer-coverage", (ANY,), _watched("reducer-coverage"), least=2),
     Check("collective-order", (ANY,), _watched("collective-order"), least=2),
-    Check("gradient-oracle", ("plain",), _one(updates.judge)),
+    Check("gradient-oracle", ("plain",), _one(updates.judge), oracle=True),
     *(
         _oracle(situation)
         for situation in (
@@ -143,23 +145,28 @@ CHECKLIST: tuple[Check, ...] = (
         "resume-equivalence",
         ("long", "killed", "resumed"),
         lambda t: resumes.judge_resume(*t),
+        oracle=True,
         also_failed=True,
     ),
     Check(
         "resume-equivalence:random",
         ("long-random", "killed-random", "resumed-random"),
         lambda t: resumes.judge_resume(*t),
+        oracle=True,
         also_failed=True,
     ),
     Check(
         "checkpoint-atomic-save",
         ("long", "killed-in-save", "resumed-after-save"),
         lambda t: resumes.judge_save(*t),
+        oracle=True,
         also_failed=True,
     ),
     Check("checkpoint-single-writer", ("long",), _watched("checkpoint-single-writer"), least=2),
     Check("checkpoint-single-writer:two-nodes", ("two-nodes",), _watched("checkpoint-single-writer"), world_sizes=(4,)),
-    Check("checkpoint-read-after-write", ("long",), _watched("checkpoint-read-after-write"), least=2),
+    Check("checkpoint-load-complete", ("resumed",), _watched("checkpoint-load-complete"), least=2),
+    Check("checkpoint-map-location", ("resumed",), _watched("checkpoint-map-location"), least=2),
+    Check("device-placement", (ANY,), _watched("device-placement"), least=2),
     Check("rank-failure", ("raises",), _one(endings.judge_failure), also_failed=True),
     Check("no-hang", (ANY,), endings.judge_progress, also_failed=True),
     Check("process-hygiene", (ANY,), endings.judge_leftovers, also_failed=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import os
 import sys
@@ -194,23 +195,23 @@ class MarkedTrainer:
     def __init__(self, fit: Callable[[Job], object], timeout: float) -> None:
         self.fit, self.timeout = fit, timeout
         self._runner: Runner | None = None
-        self.make_runner: Callable[[MarkedTrainer], Runner] | None = None
-        """Set by the pytest plugin, which knows the session."""
+        self._home: tuple[Launcher, Subject] | None = None
+
+    def at_home(self, launcher: Launcher, path: str, nodeid: str) -> None:
+        """Told by the pytest plugin where the ranks find the test, and who starts them."""
+        self._home = launcher, Subject(path=path, nodeid=nodeid, title=nodeid)
 
     def runner(self) -> Runner:
         """What trains it in this session."""
         if self._runner is None:
-            if self.make_runner is None:
+            if self._home is None:
                 raise RuntimeError(
                     "a check of parametrize_with_checks was called outside of its test: let the test take `check` and "
                     "call it, or use ddpcheck.check_trainer"
                 )
-            self._runner = self.make_runner(self)
+            self._runner = Runner(*self._home, self.timeout)
+            atexit.register(self._runner.close)
         return self._runner
-
-    def close(self) -> None:
-        if self._runner is not None:
-            self._runner.close()
 
 
 def parametrize_with_checks(

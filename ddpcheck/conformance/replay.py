@@ -25,7 +25,7 @@ from ddpcheck.conformance.samples import Samples, batch_of
 from ddpcheck.conformance.situations import Situation
 from ddpcheck.conformance.traces import Micro, Trace, Window
 
-ROUNDINGS = 6
+ROUNDINGS = 4
 """How often a step is taken again, rounded otherwise."""
 
 SAFETY = 16.0

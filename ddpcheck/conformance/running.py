@@ -55,11 +55,17 @@ class Runner:
             shutil.rmtree(self._base, ignore_errors=True)
             self._base = None
 
-    def training(self, name: str, world_size: int) -> Trained:
-        """What came of a situation in so many ranks; it is trained the first time that it is asked for."""
+    def training(self, name: str, world_size: int, oracle: bool = False) -> Trained:
+        """What came of a situation in so many ranks; it is trained the first time that it is asked for.
+
+        With ``oracle`` it is held against one process, too, where it came to its end.
+        """
         if (name, world_size) not in self._done:
             self._done[name, world_size] = self._train(BY_NAME[name], world_size)
-        return self._done[name, world_size]
+        trained = self._done[name, world_size]
+        if oracle and trained.comparison is None and not trained.failed and all(t.returned for t in trained.traces):
+            trained.comparison = self._replayed(trained.situation, world_size)
+        return trained
 
     # --- one training
 
@@ -86,7 +92,6 @@ class Runner:
         record = self._run(task, world_size, folder, self._timeout)
         outcome = decide(record)
         traces = [Trace(facts.read(facts.file_of(folder, rank))) for rank in range(world_size)]
-        finished = outcome.result == "passed" and all(trace.returned for trace in traces)
         return Trained(
             situation,
             world_size,
@@ -94,7 +99,6 @@ class Runner:
             outcome,
             _text(outcome),
             traces,
-            comparison=self._replayed(situation, world_size, folder) if finished and situation.at == "train" else None,
             watched=_watched(folder / "evidence"),
         )
 
@@ -116,7 +120,9 @@ class Runner:
         )
         return self._launcher.run(plan)
 
-    def _replayed(self, situation: Situation, world_size: int, folder: Path) -> Comparison:
+    def _replayed(self, situation: Situation, world_size: int) -> Comparison:
+        assert self._base is not None
+        folder = self._base / f"{situation.name}-{world_size}"
         request = Request(situation=situation, world_size=world_size, folder=str(folder))
         name = f"oracle[{situation.name}-{world_size}ranks]"
         task = Task(name=name, function="ddpcheck.conformance.replay:replay", given=msgspec.to_builtins(request))

@@ -80,7 +80,10 @@ class Suite:
                 return nothing, f"not supported: {plain.unsupported}"
             if wrong.findings:
                 return nothing, "the adapter has to be right first: see the check adapter"
-        trained = [runner.training(name, world_size) for name in self._situations(check, world_size)]
+        trained = [
+            runner.training(name, world_size, oracle=check.oracle and place == 0)
+            for place, name in enumerate(self._situations(check, world_size))
+        ]
         kept = [one for one in trained if not one.unsupported]
         if check.situations != (ANY,) and len(kept) < len(trained):
             return nothing, f"not supported: {next(one.unsupported for one in trained if one.unsupported)}"
