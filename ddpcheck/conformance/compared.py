@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ddpcheck.model import Struct
 
 
@@ -41,7 +43,7 @@ class ComparedStep(Struct, frozen=True, kw_only=True):
     """The trainer's gradient on entry to the step, to that of one process (clipped, where the job says so)."""
     update: Likeness
     """The change of the parameters, to that of one process."""
-    others: dict[str, Likeness] = {}
+    others: dict[str, Likeness] = msgspec.field(default_factory=dict)
     """The trainer's gradient, to what certain mistakes would make of it."""
     norm: float = 0.0
     """Of the trainer's gradient."""

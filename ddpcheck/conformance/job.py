@@ -58,7 +58,7 @@ class Job:
         """``job.loss(outputs, targets)``: the mean over the samples, or what ``loss_kind`` says. ``job.loss.number(
         targets)`` is how many samples, or tokens, it takes the mean of."""
         self.metrics: Mapping[str, Callable[[Tensor, Tensor], float]] = METRICS
-        """Functions of all outputs and all targets of the validation set: ``loss``, ``accuracy``, ``recall``, ``ranking``."""
+        """By name (loss, accuracy, recall, ranking): functions of all outputs and all targets of the validation set."""
         self.rank: int = rank.rank
         self.world_size: int = rank.world_size
         self.local_rank: int = rank.local_rank
@@ -101,7 +101,7 @@ class Job:
 
     @property
     def scheduler(self) -> LRScheduler | ReduceLROnPlateau | None:
-        """The scheduler of ``optimizer``: to be stepped once after each optimizer step; None where the rate is constant.
+        """The scheduler of ``optimizer``, to be stepped once after each of its steps; None where the rate is constant.
 
         A ReduceLROnPlateau is to be stepped once after each epoch, with the
         validation loss.
@@ -123,7 +123,7 @@ class Job:
         return scheduler_of(self._situation, optimizer)
 
     def report(self, **metrics: float) -> None:
-        """Say what the trainer has found by evaluating ``validation``, after each epoch: ``report(loss=…, accuracy=…)``.
+        """Say what evaluating ``validation`` has found, after each epoch: ``report(loss=…, accuracy=…)``.
 
         The names are those of ``metrics``; what is not reported is not judged.
         Raises a TypeError or a ValueError for anything else.

@@ -120,7 +120,7 @@ class WithBatchNorm(Small):
 
 
 class Branches(Small):
-    """One branch for batches that begin with an even sample, another one for those with an odd one, and one for none."""
+    """A branch for batches that begin with an even sample, one for those with an odd one, and one for none."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ from ddpcheck.ranks.launcher import Launcher
 if TYPE_CHECKING:
     from ddpcheck.conformance.job import Job
 
-TIMEOUT = 60.0
+TIMEOUT = 30.0
 """Seconds that one training may take, where nothing else is said."""
 
 
@@ -242,13 +242,13 @@ def parametrize_with_checks(
     _callable_with_a_job(fit)
     suite = Suite(world_sizes, checks, losses, dict(expected_failures or {}))
     marked = MarkedTrainer(fit, _checked_timeout(timeout))
-    parameters = [
-        pytest.param(TrainerCheck(suite, name, size, marked), id=item_id(name, size)) for name, size in suite
-    ]
+    parameters = [pytest.param(TrainerCheck(suite, name, size, marked), id=item_id(name, size)) for name, size in suite]
 
     def decorate(test: Any) -> Any:
         if "check" not in inspect.signature(test).parameters:
-            raise TypeError(f"{test.__qualname__} has to take `check`, and call it: def {test.__name__}(check): check()")
+            raise TypeError(
+                f"{test.__qualname__} has to take `check`, and call it: def {test.__name__}(check): check()"
+            )
         attach(test, fit)
         test._ddpcheck_trainer = marked
         return pytest.mark.parametrize("check", parameters)(test)

@@ -105,7 +105,7 @@ class Recording:
             self.write(facts.Raised())
             raise PlannedFailure("the conformance suite lets the loss of this rank fail here")
         if mean.requires_grad:
-            mean.register_hook(self._pulled)
+            mean.register_hook(self._pulled)  # type: ignore[no-untyped-call]
 
     def _pulled(self, gradient: Tensor) -> None:
         self.write(facts.Pulled(factor=float(gradient)))

@@ -31,6 +31,7 @@ ROUNDINGS = 4
 SAFETY = 16.0
 """The allowance, in the greatest difference that those have shown."""
 
+
 def replay(_subject: Any, given: Any) -> None:
     """Replay what the ranks have recorded in a folder, and leave the comparison there."""
     request = msgspec.convert(given, Request)
@@ -72,7 +73,7 @@ class Oracle:
         steps = min(len(trace.windows) for trace in traces)
         if not steps:
             return Comparison(trouble="no optimizer step was seen")
-        compared = []
+        compared: list[ComparedStep] = []
         for step in range(steps):
             windows = [trace.windows[step] for trace in traces]
             if not any(window.micros for window in windows):
@@ -192,9 +193,9 @@ class Oracle:
         flat = [part for of_rank in parts for part in of_rank if part.number]
         found = {"means": torch.stack([part.total / part.number for part in flat]).mean(dim=0)}
         if parts[0]:
-            own = [part.total / max(1, part.number) for part in parts[0]]
-            found["own"] = torch.stack(own).mean(dim=0)
-            if len(own) > 1:
+            means = [part.total / max(1, part.number) for part in parts[0]]
+            found["own"] = torch.stack(means).mean(dim=0)
+            if len(means) > 1:
                 last = [of_rank[-1].total / max(1, of_rank[-1].number) for of_rank in parts if of_rank]
                 found["last"] = torch.stack(last).mean(dim=0)
         if self._situation.clip_norm is not None:

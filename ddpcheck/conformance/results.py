@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
 
-from rich.console import Group
-from rich.text import Text
+from rich.console import Console
+from rich.table import Table
 
 from ddpcheck.model import Finding, Struct
 from ddpcheck.report.console import console_on, ruled
@@ -16,7 +16,10 @@ from ddpcheck.wording import count, listing
 
 Status = Literal["held", "violated", "not-exercised", "expected"]
 
-_SIGNS: dict[Status, str] = {"held": "held", "violated": "VIOLATED", "not-exercised": "-", "expected": "expected"}
+_EXPLAINED: tuple[Status, ...] = ("expected", "not-exercised")
+
+_WORDS: dict[Status, str] = {"violated": "VIOLATED", "expected": "expected", "held": "held", "not-exercised": "-"}
+"""Each status in the table; the first that occurs stands for all."""
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -60,7 +63,7 @@ class Results(Sequence[Result]):
     def __len__(self) -> int:
         return len(self._results)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+    def __getitem__(self, index: Any) -> Any:
         return self._results[index]
 
     def __iter__(self) -> Iterator[Result]:
@@ -87,35 +90,55 @@ class Results(Sequence[Result]):
         return ", ".join(parts) + (f" in {self.seconds:.1f} s" if self.seconds else "")
 
     def __str__(self) -> str:
-        """The table, what is violated, and why something was not exercised."""
+        """A table of one screen, what is violated, and why something was not exercised."""
         out = io.StringIO()
         console = console_on(out)
         console.width = 100
-        console.print(Group(*self._parts(console)))
+        console.print(f"{self.title}: {self.summary}")
+        console.print(self._table(console))
+        for check, found in _grouped(self.of("violated"), lambda result: result.check).items():
+            console.print(f"\n{found[0].name}")
+            console.print(_indented(found[0].text))
+            if found[1:]:
+                console.print(f"  and likewise {check} with {_sizes(found[1:])}")
+        for result_kind in _EXPLAINED:
+            told = "failed as expected" if result_kind == "expected" else "not exercised"
+            for reason, found in _grouped(self.of(result_kind), lambda result: result.reason).items():
+                names = _grouped(found, lambda result: result.check)
+                console.print(f"\n{told}: {reason}")
+                console.print(_indented(listing([f"{name} ({_sizes(some)})" for name, some in names.items()], 6)))
         return out.getvalue().rstrip()
 
-    def _parts(self, console):  # type: ignore[no-untyped-def]
+    def _table(self, console: Console) -> Table:
+        """A row for each check id: its situations are counted."""
         sizes = sorted({result.world_size for result in self})
         table = ruled(console)
         table.add_column("check")
         for size in sizes:
             table.add_column(count(size, "rank"))
-        by_check: dict[str, dict[int, Result]] = {}
-        for result in self:
-            by_check.setdefault(result.check, {})[result.world_size] = result
-        for check, found in by_check.items():
-            table.add_row(check, *(_SIGNS[found[size].status] if size in found else "" for size in sizes))
-        yield Text(f"{self.title}: {self.summary}")
-        yield table
-        for result in self.of("violated"):
-            yield Text(f"\n{result.name}")
-            yield Text(_indented(result.text))
-        reasons: dict[str, list[str]] = {}
-        for result in (*self.of("expected"), *self.of("not-exercised")):
-            told = "failed as expected" if result.status == "expected" else "not exercised"
-            reasons.setdefault(f"{told}: {result.reason}", []).append(result.name)
-        for reason, names in reasons.items():
-            yield Text(f"\n{reason}\n  {listing(names, 6)}")
+        for check, found in _grouped(self, lambda result: result.check.partition(":")[0]).items():
+            table.add_row(check, *(_cell([result for result in found if result.world_size == size]) for size in sizes))
+        return table
+
+
+def _cell(results: Sequence[Result]) -> str:
+    """The worst that there is to say of one check id at one world size."""
+    for status, word in _WORDS.items():
+        number = sum(result.status == status for result in results)
+        if number:
+            return f"{word} {number} of {len(results)}" if len(results) > 1 and number < len(results) else word
+    return ""
+
+
+def _grouped(results: Iterable[Result], key: Callable[[Result], str]) -> dict[str, list[Result]]:
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        found.setdefault(key(result), []).append(result)
+    return found
+
+
+def _sizes(results: Iterable[Result]) -> str:
+    return f"{', '.join(str(result.world_size) for result in results)} ranks"
 
 
 def _indented(text: str) -> str:

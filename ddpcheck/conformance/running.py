@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from ddpcheck.checks.worlds import worlds
 from ddpcheck.conformance import facts
 from ddpcheck.conformance.compared import Comparison
 from ddpcheck.conformance.orders import RESULT, Order, Request
+from ddpcheck.conformance.results import item_id
 from ddpcheck.conformance.situations import BY_NAME, Situation
 from ddpcheck.conformance.traces import Trace
 from ddpcheck.conformance.trained import Trained
@@ -28,6 +30,15 @@ FIRST_SALT, LATER_SALT = 1, 2
 """Unseeded random streams begin alike in trainings that are compared, and otherwise in one that goes on."""
 
 REPLAY_PATIENCE = 120.0
+
+MOST_HANGS = 3
+"""Trainings that may hang until no further one is tried: each of them takes all the time that it may."""
+
+_PACKAGE = f'File "{Path(__file__).parents[1]}{os.sep}'
+
+
+class TooManyHangs(Exception):
+    """No further training is tried; the text says why, as a clause."""
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -45,6 +56,7 @@ class Runner:
     def __init__(self, launcher: Launcher, subject: Subject, timeout: float) -> None:
         self._launcher, self._subject, self._timeout = launcher, subject, timeout
         self._done: dict[tuple[str, int], Trained] = {}
+        self._hung: list[str] = []
         self._base: Path | None = None
         self.on_run: Callable[[str], None] = lambda text: None
         """Called with what is run next, in words."""
@@ -61,7 +73,11 @@ class Runner:
         With ``oracle`` it is held against one process, too, where it came to its end.
         """
         if (name, world_size) not in self._done:
+            if len(self._hung) >= MOST_HANGS:
+                raise TooManyHangs(f"{', '.join(self._hung)} hung: mend these first, no further training was tried")
             self._done[name, world_size] = self._train(BY_NAME[name], world_size)
+            if self._done[name, world_size].hung:
+                self._hung.append(f"the training {item_id(name, world_size)}")
         trained = self._done[name, world_size]
         if oracle and trained.comparison is None and not trained.failed and all(t.returned for t in trained.traces):
             trained.comparison = self._replayed(trained.situation, world_size)
@@ -133,9 +149,9 @@ class Runner:
 
 
 def _text(outcome: Outcome) -> str:
-    """The failure text of the rank that failed first, with what the others have to say."""
+    """The failure text of the rank that failed first, or the stacks; without the lines that are ours."""
     if outcome.report is None:
-        return outcome.details
+        return "\n".join(line for line in outcome.details.splitlines() if _PACKAGE not in line)
     try:
         text = pytest.TestReport._from_json(dict(outcome.report.data)).longreprtext
     except Exception:  # a report of another pytest's making

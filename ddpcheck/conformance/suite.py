@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from ddpcheck.checks.world import Judged
 from ddpcheck.conformance.checklist import ANY, BY_CHECK, CHECKLIST, ORDINARY, Check
 from ddpcheck.conformance.expecting import Expected
 from ddpcheck.conformance.results import Result
-from ddpcheck.conformance.running import Runner
+from ddpcheck.conformance.running import Runner, TooManyHangs
 from ddpcheck.conformance.situations import BY_NAME, LOSS_KINDS
 
 WORLD_SIZES = (1, 2, 3, 4)
@@ -73,6 +74,14 @@ class Suite:
     def _judged(self, runner: Runner, check: Check, world_size: int) -> tuple[Judged, str]:
         """What the judge says, and why there is nothing for it to judge."""
         nothing = Judged(check=check.id, exercised=0)
+        try:
+            return self._judged_by_trainings(runner, check, world_size, nothing)
+        except TooManyHangs as error:
+            return nothing, str(error)
+
+    def _judged_by_trainings(
+        self, runner: Runner, check: Check, world_size: int, nothing: Judged
+    ) -> tuple[Judged, str]:
         if check.name != "adapter":
             plain = runner.training("plain", world_size)
             wrong = BY_CHECK["adapter"].judge([plain])
@@ -128,14 +137,13 @@ def _checked_sizes(world_sizes: Sequence[int]) -> tuple[int, ...]:
 def _checked_names(checks: Collection[str] | None) -> set[str] | None:
     if checks is None:
         return None
-    import difflib
-
     wanted = {checks} if isinstance(checks, str) else set(checks)
     known = {check.name for check in CHECKLIST} | {check.id for check in CHECKLIST}
     for name in wanted:
         if name not in known:
             close = difflib.get_close_matches(str(name), sorted(known), n=1)
             raise ValueError(
-                f"checks names {name!r}, and there is no such check" + (f": did you mean {close[0]!r}?" if close else "")
+                f"checks names {name!r}, and there is no such check"
+                + (f": did you mean {close[0]!r}?" if close else "")
             )
     return wanted

@@ -145,6 +145,21 @@ LAYERS = [
     ["ddpcheck.checkpoints.partly"],
     ["ddpcheck.checkpoints.trial"],
     ["ddpcheck.checkpoints.assertions"],
+    # A trainer's conformance: what it is put through, what is recorded, and the judges.
+    ["ddpcheck.conformance", "ddpcheck.conformance.compared", "ddpcheck.conformance.facts"],
+    ["ddpcheck.conformance.situations", "ddpcheck.conformance.support"],
+    ["ddpcheck.conformance.orders", "ddpcheck.conformance.traces"],
+    ["ddpcheck.conformance.trained"],
+    ["ddpcheck.conformance.judges"],
+    [f"ddpcheck.conformance.judges.{name}" for name in ("adapter", "endings", "metrics", "rates", "replicas")],
+    [f"ddpcheck.conformance.judges.{name}" for name in ("resumes", "samples", "updates")],
+    ["ddpcheck.conformance.judges.streams"],
+    ["ddpcheck.conformance.checklist", "ddpcheck.conformance.results"],
+    # In the ranks: the data and the models, the job, the record, the training, and the oracle.
+    ["ddpcheck.conformance.losses", "ddpcheck.conformance.samples"],
+    ["ddpcheck.conformance.nets"],
+    ["ddpcheck.conformance.job", "ddpcheck.conformance.recording"],
+    ["ddpcheck.conformance.replay", "ddpcheck.conformance.training"],
     # The ends of the runtime: what ranks come from, what they are, and who asks for them.
     ["ddpcheck.ranks.fresh", "ddpcheck.ranks.launcher", "ddpcheck.ranks.zygote"],
     # The machine and its stack, examined.
@@ -154,6 +169,11 @@ LAYERS = [
     ["ddpcheck.doctor.selftest"],
     ["ddpcheck.doctor.command"],
     ["ddpcheck.cli"],
+    # A trainer's conformance, carried out.
+    ["ddpcheck.conformance.expecting", "ddpcheck.conformance.finding", "ddpcheck.conformance.progress"],
+    ["ddpcheck.conformance.running"],
+    ["ddpcheck.conformance.suite"],
+    ["ddpcheck.conformance.public"],
     # pytest.
     ["ddpcheck.session"],
     ["ddpcheck.pytest_plugin"],

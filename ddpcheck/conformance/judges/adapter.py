@@ -35,7 +35,8 @@ def _trains_nothing(trained: Trained) -> Finding | None:
         return _finding(
             lossless,
             "fit(job) to train with job.loss",
-            f"job.loss was never called on {ranks_text(lossless)}, in {count(len(trained.traces[lossless[0]].micros), 'forward')}",
+            f"job.loss was never called on {ranks_text(lossless)}, in "
+            + count(len(trained.traces[lossless[0]].micros), "forward"),
             "Call job.loss(outputs, targets) on what the model returns, and go backward from its value.",
         )
     stepless = [rank for rank in trained.ranks if not trained.traces[rank].steps]

@@ -15,15 +15,13 @@ PLANNED = "the conformance suite lets the loss of this rank fail here"
 
 
 def judge_failure(trained: Trained) -> Judged:
-    """`rank-failure`: what one rank raises comes out of fit there, and the other ranks do not return as if all were well."""
+    """`rank-failure`: what one rank raises comes out of fit there, and no other rank returns as if all were well."""
     last = trained.world_size - 1
     trace, ending = trained.traces[last], trained.record.endings[last]
     if not trace.of(facts.Raised):
         return Judged(check="rank-failure", exercised=0, skipped_because="the loss was not called on the last rank")
     if trace.returned:
-        return _violated(
-            trained, [last], f"fit returned on rank {last}, although job.loss had raised there", _SWALLOWS
-        )
+        return _violated(trained, [last], f"fit returned on rank {last}, although job.loss had raised there", _SWALLOWS)
     if ending.kind == "hung":
         return _violated(trained, [last], f"rank {last} hung after job.loss had raised there", _SWALLOWS)
     told = " ".join(crash_message(r) + str(r.data.get("longrepr")) for r in ending.reports if r.outcome == "failed")

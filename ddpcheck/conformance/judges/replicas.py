@@ -1,4 +1,4 @@
-"""Whether the ranks hold the same model all the way: as broadcast, before each step, after each step, and its buffers."""
+"""Whether the ranks hold the same model all the way: as broadcast, before and after each step, and its buffers."""
 
 from __future__ import annotations
 

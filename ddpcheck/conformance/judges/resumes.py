@@ -119,7 +119,9 @@ def _difference(whole: Trained, resumed: Trained, start: int) -> Finding | None:
                     advice,
                     step=start + number,
                 )
-    lengths = {rank: (len(whole.traces[rank].windows) - start, len(resumed.traces[rank].windows)) for rank in resumed.ranks}
+    lengths = {
+        rank: (len(whole.traces[rank].windows) - start, len(resumed.traces[rank].windows)) for rank in resumed.ranks
+    }
     other = [rank for rank, (wanted_steps, got_steps) in lengths.items() if wanted_steps != got_steps]
     if other:
         wanted_steps, got_steps = lengths[other[0]]
@@ -196,7 +198,9 @@ def _shown(batches: Sequence[list[int]]) -> str:
 def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     """`checkpoint-atomic-save`: a kill in the middle of a save leaves the checkpoint before it."""
     if not any(trace.of(facts.Saving) for trace in killed.traces):
-        return Judged(check=ATOMIC, exercised=0, skipped_because="nothing was in job.checkpoint_folder to be saved over")
+        return Judged(
+            check=ATOMIC, exercised=0, skipped_because="nothing was in job.checkpoint_folder to be saved over"
+        )
     reason = _nothing_to_judge(killed)
     if reason:
         return Judged(check=ATOMIC, exercised=0, skipped_because=reason)

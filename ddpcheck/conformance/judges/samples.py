@@ -133,7 +133,7 @@ def _order(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
     situation = trained.situation
     order = list(sequence) if sequence is not None else list(range(situation.size.at(trained.world_size)))
     if situation.shuffle:
-        first = [n for batches in zip(*ranks, strict=True) for n in sum(batches, [])]
+        first = [n for batches in zip(*ranks, strict=True) for batch in batches for n in batch]
         if first == sorted(first) or _in_turn(ranks) == sorted(_in_turn(ranks)):
             return _shuffled(trained, epoch)
         return None

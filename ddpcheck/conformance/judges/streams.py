@@ -72,7 +72,10 @@ def judge_augmentation(trained: Trained) -> Judged:
 
 def _told(trained: Trained, again: list[list[tuple[int, int, int]]]) -> str:
     (rank, number, sample), (other, later, another) = again[0][:2]
-    return f"for sample {sample} in batch {number} of rank {rank}, and for sample {another} in batch {later} of rank {other}"
+    return (
+        f"for sample {sample} in batch {number} of rank {rank}, "
+        f"and for sample {another} in batch {later} of rank {other}"
+    )
 
 
 def _cause(trained: Trained, again: list[list[tuple[int, int, int]]]) -> str:

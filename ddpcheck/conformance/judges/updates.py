@@ -1,4 +1,4 @@
-"""`gradient-oracle`: whether each update is that of one process, and if not, by which factor it is off, and from when on."""
+"""`gradient-oracle`: whether each update is that of one process; if not, by which factor it is off, and since when."""
 
 from __future__ import annotations
 
@@ -104,7 +104,11 @@ def factor(trained: Trained, step: ComparedStep) -> tuple[str, float] | None:
     full, window = trained.situation.accumulation, step.micros[0] if step.micros else 0
     names: list[tuple[str, float]] = []
     if ranks > 1:
-        names += [("the world size", ranks), ("one over the world size", 1 / ranks), ("the world size squared", ranks**2)]
+        names += [
+            ("the world size", ranks),
+            ("one over the world size", 1 / ranks),
+            ("the world size squared", ranks**2),
+        ]
         names += [("one over the world size squared", 1 / ranks**2)]
     if 0 < window < full:
         names += [("the micro-batches of the window over those of a full one", window / full)]
@@ -127,9 +131,9 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
     named = [factor(trained, step) for step in wrong]
     if all(named):
         names = {one[0] for one in named if one is not None}
-        if len(names) == 1 and (constant := named[0]) is not None:
-            if constant[0] != "a constant" or _steady([step.gradient.ratio for step in wrong]):
-                return _of_a_factor(trained, first, *constant)
+        steady = names != {"a constant"} or _steady([step.gradient.ratio for step in wrong])
+        if len(names) == 1 and steady and named[0] is not None:
+            return _of_a_factor(trained, first, *named[0])
     others = first.others
     if "unclipped" in others and _equal(others["unclipped"]):
         return (
@@ -164,7 +168,7 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
         return (
             f"the gradient was clipped by another norm than its own ({first.norm:.4g} after it, "
             f"{first.expected_norm:.4g} expected)",
-            "Clip once, after the last backward of the step, by the norm that DDP's averaged gradient has on every rank.",
+            "Clip once, after the last backward of the step, by the norm that DDP's averaged gradient has anyway.",
         )
     if trained.situation.clip_norm is not None:
         return (
