@@ -160,8 +160,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for item in session.items:
         trainer = getattr(getattr(item, "obj", None), "_ddpcheck_trainer", None)
         if trainer is not None:
-            trainer.at_home(_session(config).launcher, str(item.path), item.nodeid)
-            _session(config).prepare(item.path)
+            session_of_ranks = _session(config)
+            trainer.at_home(session_of_ranks.launcher, str(item.path), item.nodeid)
+            session_of_ranks.on_stop.append(trainer.close)
+            session_of_ranks.prepare(item.path)
     try:
         alone = [mark for item in session.items if not has_ranks(item) and (mark := gpu_mark_of(item)) is not None]
     except marks.BadMark:  # it has been told, and the session ends

@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ class Session:
             show_output=config.option.capture == "no",
         )
         self._said: list[str] = []
+        self.on_stop: list[Callable[[], None]] = []
+        """Called when the session ends."""
         self.launcher.on_fresh = self._note_fresh
         self.launcher.on_wait = self.say
 
@@ -82,6 +84,8 @@ class Session:
 
     def stop(self) -> None:
         self.launcher.stop()
+        for end in self.on_stop:
+            end()
 
     # --- one item
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import inspect
 import os
 import sys
@@ -51,7 +50,8 @@ def check_trainer(
 
     ``fit`` is called with a `Job` in every rank, and trains; it has to be a
     function at the top level of a module, since ranks find it there.
-    ``checks`` are names of checks, or check ids, to judge alone. ``losses``
+    ``checks`` are the names of those to judge alone, or patterns such as
+    ``gradient-oracle*``. ``losses``
     are the kinds of loss that the library promises: ``samples`` (a mean over
     samples), ``tokens`` (a mean over tokens, however many each rank has) and
     ``pairs`` (a loss over the whole global batch). ``expected_failures`` maps
@@ -210,8 +210,13 @@ class MarkedTrainer:
                     "call it, or use ddpcheck.check_trainer"
                 )
             self._runner = Runner(*self._home, self.timeout)
-            atexit.register(self._runner.close)
         return self._runner
+
+    def close(self) -> None:
+        """Remove what its trainings have left on disk."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
 
 
 def parametrize_with_checks(

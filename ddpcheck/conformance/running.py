@@ -31,6 +31,9 @@ FIRST_SALT, LATER_SALT = 1, 2
 
 REPLAY_PATIENCE = 120.0
 
+FAILURE_PATIENCE = 10.0
+"""Seconds for a training in which a rank fails: it is over within one, or else somebody waits for that rank."""
+
 MOST_HANGS = 3
 """Trainings that may hang until no further one is tried: each of them takes all the time that it may."""
 
@@ -105,7 +108,8 @@ class Runner:
         )
         name = f"fit[{situation.name}-{world_size}ranks]"
         task = Task(name=name, function="ddpcheck.conformance.training:train", given=msgspec.to_builtins(order))
-        record = self._run(task, world_size, folder, self._timeout)
+        patience = min(self._timeout, FAILURE_PATIENCE) if situation.at == "raise" else self._timeout
+        record = self._run(task, world_size, folder, patience)
         outcome = decide(record)
         traces = [Trace(facts.read(facts.file_of(folder, rank))) for rank in range(world_size)]
         return Trained(

@@ -73,6 +73,10 @@ class Situation(Struct, frozen=True, kw_only=True):
         dropped = size // world_size // self.batch_size
         return tuple(sorted({dropped, -(-size // world_size) // self.batch_size}))
 
+    def fits(self, world_size: int) -> bool:
+        """Whether it makes sense in so many ranks."""
+        return not self.world_sizes or world_size in self.world_sizes
+
     @property
     def finds_unused(self) -> bool:
         """Some parameters get no gradient in some steps."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import fnmatch
 import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -13,6 +15,8 @@ from ddpcheck.conformance.expecting import Expected
 from ddpcheck.conformance.results import Result
 from ddpcheck.conformance.running import Runner, TooManyHangs
 from ddpcheck.conformance.situations import BY_NAME, LOSS_KINDS
+from ddpcheck.conformance.trained import Trained
+from ddpcheck.wording import listing
 
 WORLD_SIZES = (1, 2, 3, 4)
 
@@ -30,17 +34,17 @@ class Suite:
         """Raises ValueError with a sentence for what cannot be."""
         self.losses = _checked_losses(losses)
         sizes = _checked_sizes(world_sizes)
-        wanted = _checked_names(checks)
+        wanted = _chosen(checks)
         self.all = [
             (check.name, size)
             for check in CHECKLIST
             for size in sizes
-            if check.fits(size, self.losses) and (wanted is None or check.name in wanted or check.id in wanted)
+            if check.name in wanted and check.fits(size, self.losses)
         ]
         if not self.all:
             raise ValueError(
-                f"no check is left for world_sizes={list(sizes)}, losses={list(self.losses)} and checks="
-                f"{sorted(wanted or [])}: a suite that checks nothing cannot hold"
+                f"no check is left of {listing(wanted)} for world_sizes={list(sizes)} and losses={list(self.losses)}: "
+                "a suite that checks nothing cannot hold"
             )
         self.expected = Expected(expected_failures or {}, self.all)
 
@@ -89,10 +93,7 @@ class Suite:
                 return nothing, f"not supported: {plain.unsupported}"
             if wrong.findings:
                 return nothing, "the adapter has to be right first: see the check adapter"
-        trained = [
-            runner.training(name, world_size, oracle=check.oracle and place == 0)
-            for place, name in enumerate(self._situations(check, world_size))
-        ]
+        trained = self._trainings(runner, check, world_size)
         kept = [one for one in trained if not one.unsupported]
         if check.situations != (ANY,) and len(kept) < len(trained):
             return nothing, f"not supported: {next(one.unsupported for one in trained if one.unsupported)}"
@@ -104,15 +105,21 @@ class Suite:
             return nothing, "no training came to its end"
         return check.judge(kept), ""
 
-    def _situations(self, check: Check, world_size: int) -> Sequence[str]:
+    def _trainings(self, runner: Runner, check: Check, world_size: int) -> list[Trained]:
+        """What came of the check's situations; of those of a check of all trainings, until too many have hung."""
         if check.situations != (ANY,):
-            return check.situations
-        return [
-            name
-            for name in ORDINARY
-            if BY_NAME[name].loss in self.losses
-            and (not BY_NAME[name].world_sizes or world_size in BY_NAME[name].world_sizes)
-        ]
+            return [
+                runner.training(name, world_size, oracle=check.oracle and place == 0)
+                for place, name in enumerate(check.situations)
+            ]
+        found: list[Trained] = []
+        with contextlib.suppress(TooManyHangs):
+            found.extend(  # one by one: those before the one too many count
+                runner.training(name, world_size)
+                for name in ORDINARY
+                if BY_NAME[name].loss in self.losses and BY_NAME[name].fits(world_size)
+            )
+        return found
 
 
 def _checked_losses(losses: Collection[str]) -> tuple[str, ...]:
@@ -134,16 +141,17 @@ def _checked_sizes(world_sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(sizes))
 
 
-def _checked_names(checks: Collection[str] | None) -> set[str] | None:
+def _chosen(checks: Collection[str] | None) -> list[str]:
+    """The names that are meant: each of ``checks`` is one, or a pattern of some, as for file names."""
+    known = [check.name for check in CHECKLIST]
     if checks is None:
-        return None
-    wanted = {checks} if isinstance(checks, str) else set(checks)
-    known = {check.name for check in CHECKLIST} | {check.id for check in CHECKLIST}
-    for name in wanted:
-        if name not in known:
-            close = difflib.get_close_matches(str(name), sorted(known), n=1)
-            raise ValueError(
-                f"checks names {name!r}, and there is no such check"
-                + (f": did you mean {close[0]!r}?" if close else "")
-            )
-    return wanted
+        return known
+    found: set[str] = set()
+    for wanted in [checks] if isinstance(checks, str) else checks:
+        fitting = fnmatch.filter(known, str(wanted))
+        if not fitting:
+            close = difflib.get_close_matches(str(wanted), known, n=1)
+            hint = f": did you mean {close[0]!r}?" if close else ""
+            raise ValueError(f"checks names {wanted!r}, and no check is called so{hint}")
+        found.update(fitting)
+    return [name for name in known if name in found]
