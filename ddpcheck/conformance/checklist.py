@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ddpcheck.checks.world import Judged
 from ddpcheck.conformance.judges import adapter, endings, metrics, rates, replicas, resumes, samples, streams, updates
 from ddpcheck.conformance.situations import BY_NAME, SITUATIONS, LossKind, curriculum
 from ddpcheck.conformance.situations import rates as scheduled
 from ddpcheck.conformance.trained import Trained
+from ddpcheck.model import Finding
+from ddpcheck.wording import count
 
 ANY = "*"
 """All trainings that end of themselves."""
@@ -55,17 +59,35 @@ def _one(judge: Callable[[Trained], Judged]) -> Callable[[Sequence[Trained]], Ju
 
 
 def _each(judge: Callable[[Trained], Judged]) -> Callable[[Sequence[Trained]], Judged]:
-    """A judge of many trainings: all that it says of each; the first findings stand for the others."""
+    """A judge of many trainings: what it says of the first of them stands for the others that it says it of, too."""
 
     def judge_all(trained: Sequence[Trained]) -> Judged:
         said = [judge(one) for one in trained]
-        findings = [finding for one in said for finding in one.findings]
+        findings = [_and_likewise(alike) for alike in _alike(said)]
         reason = next((one.skipped_because for one in said if one.skipped_because), "")
         check = said[0].check if said else ""
         exercised = sum(one.exercised for one in said)
         return Judged(check=check, exercised=exercised, findings=tuple(findings[:3]), skipped_because=reason)
 
     return judge_all
+
+
+def _alike(said: Sequence[Judged]) -> list[list[Finding]]:
+    """The findings of many trainings, those that are broken in the same way together; one of each training."""
+    found: dict[tuple[str, ...], list[Finding]] = {}
+    for one in said:
+        ways = {(finding.expected, finding.cause, finding.advice): finding for finding in reversed(one.findings)}
+        for way, finding in ways.items():
+            found.setdefault(way, []).append(finding)
+    return list(found.values())
+
+
+def _and_likewise(findings: Sequence[Finding]) -> Finding:
+    first, *others = findings
+    if not others:
+        return first
+    told = f"{first.found}; likewise in {count(len(others), 'other training')}"
+    return replace(first, found=told, count=sum(finding.count for finding in findings))
 
 
 def _watched(check: str) -> Callable[[Sequence[Trained]], Judged]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
@@ -9,10 +10,35 @@ from typing import Any
 
 from ddpcheck.ranks.host import SUBJECT
 
+_AHEAD = (
+    "ddpcheck.conformance.training",
+    "ddpcheck.conformance.replay",
+    *(
+        f"ddpcheck.observe.{name}"
+        for name in (
+            "endings",
+            "names",
+            "wrappers",
+            "synchronising",
+            "optimizers",
+            "forwards",
+            "loading",
+            "streams",
+        )
+    ),
+)
+"""What every training needs in its ranks, and what preloading for all tests leaves out."""
+
 
 def attach(test: Any, fit: Any) -> None:
     """Have the ranks of a test find this adapter."""
     setattr(test, SUBJECT, fit)
+    if "ddpcheck.ranks.zygote" in sys.modules:
+        # Ranks are forked from here, some hundred times for one trainer: what is imported now none of them imports
+        # again. (The session itself stays without torch.)
+        for name in _AHEAD:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
 
 
 def find(module: str, file: str, name: str) -> Any:

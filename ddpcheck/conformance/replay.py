@@ -31,6 +31,9 @@ ROUNDINGS = 4
 SAFETY = 16.0
 """The allowance, in the greatest difference that those have shown."""
 
+BESIDE_THE_NORM = 1e-6
+"""What clip_grad_norm_ adds to a norm before it divides by it; clipping is as right with less."""
+
 
 def replay(_subject: Any, given: Any) -> None:
     """Replay what the ranks have recorded in a folder, and leave the comparison there."""
@@ -92,11 +95,12 @@ class Oracle:
         start = [p.detach().clone() for p in self._trained]
         parts = self._parts(windows)
         expected = self._gradient(parts, windows)
+        others = self._mistakes(parts, windows)
         spreads = self._spreads(windows, start)
         with torch.no_grad():
             for parameter, value in zip(self._trained, start, strict=True):
                 parameter.copy_(value)
-        self._advance(self._optimizer, expected, parts)
+        self._advance(expected)
         found_after = [self._tensor(data, like) for data, like in zip(of_rank_0.after, self._trained, strict=True)]
         found_gradient = self._flat([
             torch.zeros_like(like) if data is None else self._tensor(data, like)
@@ -109,7 +113,6 @@ class Oracle:
         moved = self._flat([found - value for found, value in zip(found_after, start, strict=True)])
         wanted = self._flat([p.detach() - value for p, value in zip(self._trained, start, strict=True)])
         clipped = self._clipped(expected)
-        others = self._mistakes(parts, windows)
         return ComparedStep(
             step=step,
             gaps=gaps,
@@ -179,38 +182,46 @@ class Oracle:
         flat = [part for of_rank in parts for part in of_rank]
         return torch.stack([part.total for part in flat]).sum(dim=0) / max(1, sum(part.number for part in flat))
 
-    def _clipped(self, gradient: Tensor) -> Tensor:
+    def _clipped(self, gradient: Tensor, beside: float = BESIDE_THE_NORM) -> Tensor:
         limit = self._situation.clip_norm
         if limit is None:
             return gradient
-        return gradient * torch.clamp(limit / (gradient.norm() + 1e-6), max=1.0)  # as clip_grad_norm_ does
+        return gradient * torch.clamp(limit / (gradient.norm() + beside), max=1.0)
 
     def _mistakes(self, parts: list[list[Part]], windows: list[Window]) -> dict[str, Tensor]:
         """What the gradient would be by certain mistakes, where that is another one."""
         if self._situation.loss == "pairs":
-            own = [self._part([micro], 0.0) for micro in windows[0].micros]
-            return {"own": torch.stack([part.total / max(1, part.number) for part in own]).mean(dim=0)} if own else {}
+            apart = [
+                self._mean([self._part([micro], 0.0) for micro in window.micros]) for window in windows if window.micros
+            ]
+            return {"own": apart[0], "apart": torch.stack(apart).mean(dim=0)} if apart else {}
         flat = [part for of_rank in parts for part in of_rank if part.number]
-        found = {"means": torch.stack([part.total / part.number for part in flat]).mean(dim=0)}
+        found = {"means": self._mean(flat)}
+        whole = [Part(torch.stack([p.total for p in of_rank]).sum(dim=0), sum(p.number for p in of_rank))
+                 for of_rank in parts if of_rank]  # fmt: skip
+        found["ranks"] = self._mean([part for part in whole if part.number])
         if parts[0]:
-            means = [part.total / max(1, part.number) for part in parts[0]]
-            found["own"] = torch.stack(means).mean(dim=0)
-            if len(means) > 1:
-                last = [of_rank[-1].total / max(1, of_rank[-1].number) for of_rank in parts if of_rank]
-                found["last"] = torch.stack(last).mean(dim=0)
+            found["own"] = self._mean(parts[0])
+            if len(parts[0]) > 1:
+                found["last"] = self._mean([of_rank[-1] for of_rank in parts if of_rank])
         if self._situation.clip_norm is not None:
             found["unclipped"] = self._gradient(parts, windows)
         return found
 
+    @staticmethod
+    def _mean(parts: list[Part]) -> Tensor:
+        """The mean of the parts' means, each of the same weight."""
+        return torch.stack([part.total / max(1, part.number) for part in parts]).mean(dim=0)
+
     # --- updates
 
-    def _advance(self, optimizer: torch.optim.Optimizer, gradient: Tensor, parts: list[list[Part]]) -> None:
-        clipped, start = self._clipped(gradient), 0
+    def _advance(self, gradient: Tensor, beside: float = BESIDE_THE_NORM) -> None:
+        clipped, start = self._clipped(gradient, beside), 0
         for parameter in self._trained:
             piece = clipped[start : start + parameter.numel()]
             parameter.grad = piece.view_as(parameter).to(parameter.dtype).clone()
             start += parameter.numel()
-        optimizer.step()
+        self._optimizer.step()
 
     def _spreads(self, windows: list[Window], start: list[Tensor]) -> list[Tensor]:
         """For each parameter: how far this step may go, element by element, when all of it is rounded otherwise."""
@@ -228,7 +239,7 @@ class Oracle:
             with torch.no_grad():
                 for parameter, value in zip(self._trained, start, strict=True):
                     parameter.copy_(value * self._near_one(value, self._last_bit))
-            self._advance(self._optimizer, gradient, parts)
+            self._advance(gradient, BESIDE_THE_NORM if number % 2 else 0.0)
             results.append([p.detach().clone() for p in self._trained])
             self._optimizer.load_state_dict(deepcopy(state))
         base = results[0]

@@ -19,6 +19,8 @@ PARALLEL = 1e-4
 LIKE = 0.02
 """By how much of itself a factor may be off, to be called by its name."""
 
+OF_THE_NORM = "one over the square root of the world size"
+
 
 def judge(trained: Trained) -> Judged:
     """Judge every step of one training."""
@@ -117,6 +119,8 @@ def factor(trained: Trained, step: ComparedStep) -> tuple[str, float] | None:
         if ranks > 1:
             names += [("world size times accumulation steps", ranks * full)]
             names += [("one over world size times accumulation steps", 1 / (ranks * full))]
+    if trained.situation.clip_norm is not None and ranks > 1:
+        names += [(OF_THE_NORM, 1 / math.sqrt(ranks))]
     batch = trained.situation.batch_size
     names += [("the direction", -1.0), ("the batch size", batch), ("one over the batch size", 1 / batch)]
     for name, value in names:
@@ -151,14 +155,20 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
             "the gradient is that of the last micro-batch alone",
             "Zero the gradients after a step, and not before every backward.",
         )
-    if _equal(others.get("means")):
-        unit = "tokens" if trained.situation.loss == "tokens" else "samples"
+    if _equal(others.get("apart")):
         return (
-            f"the gradient is the mean of the means of the micro-batches, which have unequal numbers of {unit} "
-            f"({_numbers(first)} on the ranks)",
-            f"Add up the losses of all {unit}, and divide by their number in the whole global batch: that of all ranks "
-            "and all micro-batches of the step.",
+            "the gradient is the mean of the ranks' own losses: each rank has held its samples against its own alone",
+            "Gather the outputs and the targets of all ranks, with gradients, before the loss is computed.",
         )
+    for mistake, means in (("ranks", "the ranks' own means"), ("means", "the means of the micro-batches")):
+        if _equal(others.get(mistake)):
+            unit = "tokens" if trained.situation.loss == "tokens" else "samples"
+            return (
+                f"the gradient is the mean of {means}, which are of unequal numbers of {unit} "
+                f"({_numbers(first)} on the ranks)",
+                f"Add up the losses of all {unit}, and divide by their number in the whole global batch: that of all "
+                "ranks and all micro-batches of the step.",
+            )
     if _equal(first.gradient):
         return (
             "the gradient was right: what the optimizer made of it was not",
@@ -183,7 +193,9 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
 
 def _of_a_factor(trained: Trained, step: ComparedStep, name: str, value: float) -> tuple[str, str]:
     scaled = ""
-    if step.factor is not None:
+    if step.factor is not None and _like(step.factor, 1.0):
+        scaled = "; the loss went into backward as job.loss returned it"
+    elif step.factor is not None:
         scaled = f"; the loss was multiplied by {step.factor:.4g} before backward on rank 0"
     if name == "the direction":
         return f"the gradient is off by its sign{scaled}", "Step against the gradient: look for a minus."
@@ -193,6 +205,18 @@ def _of_a_factor(trained: Trained, step: ComparedStep, name: str, value: float) 
             "Divide the loss of a last window by the number of micro-batches that it has.",
         )
     what = f"the gradient is off by the factor {value:.4g}: {name}{scaled}"
+    if name == OF_THE_NORM:
+        return (
+            f"the gradient is off by the factor {value:.4g}: {name}, by the inverse of which its norm was too great when "
+            "it was clipped",
+            "Take the norm of the gradient as DDP leaves it, whole on every rank: add no squares up over the ranks.",
+        )
+    if trained.situation.loss == "pairs" and "world size" in name:
+        return what, (
+            "DDP takes the mean over the ranks. Multiply the loss by the world size where the gradient of what was "
+            "gathered comes back to the rank's own part alone, and not where it is added up over the ranks, as "
+            "torch.distributed.nn does."
+        )
     if "world size" in name or "accumulation" in name:
         return what, (
             "DDP takes the mean over the ranks, and backward adds up over micro-batches: divide the loss by the "

@@ -1,0 +1,87 @@
+"""Every trainer of a file in ranks of one zygote: what each check says of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ddpcheck.conformance.finding import attach
+from ddpcheck.conformance.results import Result
+from ddpcheck.conformance.running import Runner, Subject
+from ddpcheck.conformance.situations import LOSS_KINDS
+from ddpcheck.conformance.suite import WORLD_SIZES, Suite
+from ddpcheck.ranks.launcher import Launcher
+from fixtures.trainers.faulty.registry import FAULTS
+
+PATIENCE = 8.0
+"""Seconds for one training: what hangs is waited for as long."""
+
+_CARRIERS = """\
+from tests.conformance.workshop import carriers
+
+globals().update(carriers())
+"""
+
+
+def trainers() -> dict[str, Callable[[Any], None]]:
+    """The functions that train a job, by name: a twin that serves several rows is one."""
+    found: dict[str, Callable[[Any], None]] = {}
+    for fault in FAULTS:
+        found[fault.trainer.__name__] = fault.fit
+        found[fault.twin.__name__] = fault.fit_right
+    return found
+
+
+def carriers() -> dict[str, Callable[[], None]]:
+    """Test functions that ranks find the trainers by."""
+    return {f"test_{name}": _carrier(fit) for name, fit in trainers().items()}
+
+
+def _carrier(fit: Callable[[Any], None]) -> Callable[[], None]:
+    def test_trainer() -> None:
+        """Stands for the trainer in the ranks."""
+
+    attach(test_trainer, fit)
+    return test_trainer
+
+
+class Workshop:
+    """Trains faulty trainers and their twins; each training is done once."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        self._file = folder / "test_trainers.py"
+        self._file.write_text(_CARRIERS)
+        self._launcher = Launcher(
+            options={"plugins": ["no:terminal", "no:cacheprovider", "no:randomly", "no:xdist"], "confcutdir": folder},
+            args=["-c", os.fspath(folder / "pytest.ini"), "--rootdir", os.fspath(folder)],
+            workerinput={},
+            cwd=os.getcwd(),
+            show_output=False,
+        )
+        self._runners: dict[str, Runner] = {}
+        self._suite = Suite(WORLD_SIZES, losses=LOSS_KINDS)
+
+    def close(self) -> None:
+        """End the zygote, and remove what is on disk."""
+        self._launcher.stop()
+        for runner in self._runners.values():
+            runner.close()
+
+    def runner(self, trainer: type) -> Runner:
+        """What trains this one."""
+        name = trainer.__name__
+        if name not in self._runners:
+            subject = Subject(path=str(self._file), nodeid=f"test_trainers.py::test_{name}", title=name)
+            self._runners[name] = Runner(self._launcher, subject, PATIENCE)
+        return self._runners[name]
+
+    def result(self, trainer: type, check: str, world_size: int) -> Result:
+        """What a check says of a trainer."""
+        return self._suite.result(self.runner(trainer), check, world_size)
+
+    def results(self, trainer: type, checks: Iterable[str], world_size: int) -> list[Result]:
+        """What several checks say of it."""
+        return [self.result(trainer, check, world_size) for check in checks]
