@@ -133,6 +133,12 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
     """The likely cause, and the mend."""
     first = wrong[0]
     named = [factor(trained, step) for step in wrong]
+    if all(named) and _summed(wrong):
+        return (
+            "the gradient is off by the number of micro-batches that each step has "
+            f"({', '.join(map(str, sorted({step.micros[0] for step in wrong})))}): they were added up",
+            "backward adds up over micro-batches: divide the loss by the number of them in the step.",
+        )
     if all(named):
         names = {one[0] for one in named if one is not None}
         steady = names != {"a constant"} or _steady([step.gradient.ratio for step in wrong])
@@ -189,6 +195,12 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
         "the gradient points elsewhere: other samples, other weights of samples, or a part of them left out",
         "Compare what the trainer does between the forward and the step with a plain loop.",
     )
+
+
+def _summed(wrong: Sequence[ComparedStep]) -> bool:
+    """Whether windows of several lengths were each added up, in the place of a mean."""
+    lengths = {step.micros[0] for step in wrong}
+    return len(lengths) > 1 and all(_like(step.gradient.ratio, step.micros[0]) for step in wrong)
 
 
 def _of_a_factor(trained: Trained, step: ComparedStep, name: str, value: float) -> tuple[str, str]:
