@@ -205,7 +205,7 @@ def _word(raw: Sequence[Finding], findings: Sequence[Finding], checks: Mapping[s
 
 NOT_ASKED = "left out by --checks or --skip"
 _NO_WORLD = "no process group of two ranks or more came to be"
-_ORACLE = "one run cannot show it: it takes a second one to compare with"
+_ORACLE = "one run cannot show it: it takes a second one to compare with, as ddpcheck.check_trainer does"
 _NOTHING = "the program did nothing that it could judge"
 
 

@@ -145,7 +145,7 @@ def test_every_check_has_a_status():
     assert checks["epoch-reshuffle"].skipped_because == "there was one epoch"
     assert checks["buffer-sync"].skipped_because == "the program did nothing that it could judge"
     assert {checks[check].skipped_because for check in ORACLES} == {
-        "one run cannot show it: it takes a second one to compare with"
+        "one run cannot show it: it takes a second one to compare with, as ddpcheck.check_trainer does"
     }
     assert all((result.skipped_because is None) == (result.status != "not-exercised") for result in checks.values())
 

@@ -219,8 +219,8 @@ def _of_a_factor(trained: Trained, step: ComparedStep, name: str, value: float) 
     what = f"the gradient is off by the factor {value:.4g}: {name}{scaled}"
     if name == OF_THE_NORM:
         return (
-            f"the gradient is off by the factor {value:.4g}: {name}, by the inverse of which its norm was too great when "
-            "it was clipped",
+            f"the gradient is off by the factor {value:.4g}: {name}, by the inverse of which its norm was too great "
+            "when it was clipped",
             "Take the norm of the gradient as DDP leaves it, whole on every rank: add no squares up over the ranks.",
         )
     if trained.situation.loss == "pairs" and "world size" in name:
