@@ -32,6 +32,7 @@ _LIMIT = 64 << 20
 
 def train(fit: Callable[[Job], object], given: Any) -> None:
     """Have ``fit`` carry out one situation in this rank; what it raises is raised."""
+    __tracebackhide__ = True
     order = msgspec.convert(given, Order)
     rank = current("the conformance suite")
     situation, folder = order.situation, Path(order.folder)
