@@ -106,7 +106,7 @@ class Host:
 
 
 SUBJECT = "_ddpcheck_subject"
-"""The attribute of a test's function that says what a task is about, and has no name to be found by elsewhere."""
+"""The attribute of a test's function that says what a task is about: what has no name to be found by in another process."""
 
 
 def _in_place_of(item: pytest.Item, task: Task) -> pytest.Item:
@@ -117,7 +117,7 @@ def _in_place_of(item: pytest.Item, task: Task) -> pytest.Item:
     home, _, name = task.function.partition(":")
 
     def body() -> None:
-        __tracebackhide__ = True
+        __tracebackhide__ = True  # what fails in a task is told from the user's first frame on
         getattr(importlib.import_module(home), name)(subject, task.given)
 
     made: pytest.Item = pytest.Function.from_parent(module, name=task.name, callobj=body)

@@ -15,14 +15,13 @@ from ddpcheck.conformance.suite import WORLD_SIZES, Suite
 from ddpcheck.ranks.launcher import Launcher
 from fixtures.trainers.faulty.registry import FAULTS
 
-PATIENCE = 8.0
-"""Seconds for one training: what hangs is waited for as long."""
-
 _CARRIERS = """\
 from tests.conformance.workshop import carriers
 
 globals().update(carriers())
 """
+
+PATIENCES = {fault.trainer.__name__: fault.patience for fault in FAULTS}
 
 
 def trainers() -> dict[str, Callable[[Any], None]]:
@@ -75,7 +74,7 @@ class Workshop:
         name = trainer.__name__
         if name not in self._runners:
             subject = Subject(path=str(self._file), nodeid=f"test_trainers.py::test_{name}", title=name)
-            self._runners[name] = Runner(self._launcher, subject, PATIENCE)
+            self._runners[name] = Runner(self._launcher, subject, PATIENCES.get(name, 30.0))
         return self._runners[name]
 
     def result(self, trainer: type, check: str, world_size: int) -> Result:

@@ -17,6 +17,7 @@ Batches = list[list[int]]
 def judge_counts(trained: Trained) -> Judged:
     """`batch-count`: all ranks take equally many micro-batches, as many as the sizes imply."""
     situation, found = trained.situation, [len(trace.micros) for trace in trained.traces]
+    whole = situation.epochs * -(-situation.size.at(trained.world_size) // situation.batch_size)
     wanted = [n * situation.epochs for n in situation.micro_batches(trained.world_size)]
     findings: tuple[Finding, ...] = ()
     if len(set(found)) > 1 or found[0] not in wanted:
@@ -32,6 +33,9 @@ def judge_counts(trained: Trained) -> Judged:
                 ", ".join(f"{n} on rank {rank}" for rank, n in enumerate(found)),
                 "Let each rank have ceil(samples / (ranks * batch size)) batches of job.batch_size samples, or floor "
                 "where job.drop_last is set: DistributedSampler and DataLoader do.",
+                "the dataset was not shared out: each rank has as many as one process has of the whole of it"
+                if trained.world_size > 1 and set(found) == {whole}
+                else "",
             ),
         )
     return Judged(check="batch-count", exercised=len(found), findings=findings)
@@ -95,7 +99,7 @@ def _share(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
     size = situation.size.at(world_size)
     wanted = Counter(sequence if sequence is not None else range(size))
     taken = Counter(n for batches in ranks for batch in batches for n in batch)
-    missing = list((wanted - taken).elements())
+    missing = sorted((wanted - taken).elements())
     further = list((taken - wanted).elements())
     whole = world_size * situation.batch_size
     padding = -size % whole
@@ -105,8 +109,12 @@ def _share(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
     by_rank = [Counter(n for batch in batches for n in batch) for batches in ranks]
     shared = [n for n in taken if sum(n in of_rank for of_rank in by_rank) > 1]
     expected = f"the ranks to share {count(size, 'sample')} in epoch {epoch}, each taken once"
+    cause, advice = _cause_of_shares(trained, by_rank, size)
     if sequence is not None:
         expected = f"the ranks to share what job.sampler yields in epoch {epoch}, with all that comes twice"
+        advice = "Let job.sampler say the order, and give each rank its share of that."
+        if not taken - Counter(range(size)):
+            cause = "another sampler was put in its place: each sample came once"
     elif padding and not situation.drop_last:
         expected += f" (up to {padding} may be repeated to even the ranks out)"
     found = []
@@ -121,10 +129,30 @@ def _share(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
         "shard-partition",
         expected,
         "; ".join(found) + f", with {situation.about}",
-        "Let job.sampler say the order, and give each rank its share of that."
-        if sequence is not None
-        else "Shard by rank and world size (not by the local rank), with one seed and one epoch on all ranks: "
-        "DistributedSampler, or every world_size-th sample of a stream from the rank-th on.",
+        advice,
+        cause,
+    )
+
+
+def _cause_of_shares(trained: Trained, by_rank: Sequence[Counter[int]], size: int) -> tuple[str, str]:
+    """The likely cause of shares that overlap, and the mend."""
+    if trained.world_size > 1 and all(len(of_rank) == size for of_rank in by_rank):
+        return (
+            "every rank takes the whole of it",
+            "Give each rank a share: by a DistributedSampler, or of a stream every world_size-th sample from the "
+            "rank-th on.",
+        )
+    alike = [rank for rank, of_rank in enumerate(by_rank) if rank and of_rank in by_rank[:rank]]
+    if alike:
+        pairs = listing([f"{by_rank.index(by_rank[rank])} and {rank}" for rank in alike], 3)
+        return (
+            f"ranks {pairs} take the same share"
+            + (", as their local ranks are the same" if trained.situation.two_nodes else ""),
+            "Shard by the rank in the group and the world size, when the group is there, and not by the local rank.",
+        )
+    return (
+        "the ranks do not share out one order: a seed, an epoch or the dataset's own order differs between them",
+        "Shuffle by one seed and one epoch on all ranks, as DistributedSampler does with the same arguments.",
     )
 
 
@@ -133,10 +161,7 @@ def _order(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
     situation = trained.situation
     order = list(sequence) if sequence is not None else list(range(situation.size.at(trained.world_size)))
     if situation.shuffle:
-        first = [n for batches in zip(*ranks, strict=True) for batch in batches for n in batch]
-        if first == sorted(first) or _in_turn(ranks) == sorted(_in_turn(ranks)):
-            return _shuffled(trained, epoch)
-        return None
+        return _shuffled(trained, epoch) if _in_order(ranks, len(order)) else None
     whole = trained.world_size * situation.batch_size
     for number, batches in enumerate(zip(*ranks, strict=True)):
         wanted = order[number * whole : (number + 1) * whole]
@@ -154,10 +179,12 @@ def _order(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
     return None
 
 
-def _in_turn(ranks: list[Batches]) -> list[int]:
-    """The samples as a DistributedSampler deals them out: one for each rank in turn."""
+def _in_order(ranks: list[Batches], size: int) -> bool:
+    """Whether the samples come as the dataset has them, dealt out one by one or batch by batch; padding comes last."""
+    by_batch = [n for batches in zip(*ranks, strict=True) for batch in batches for n in batch]
     own = [[n for batch in batches for n in batch] for batches in ranks]
-    return [n for taken in zip(*own, strict=False) for n in taken]
+    one_by_one = [n for taken in zip(*own, strict=False) for n in taken]
+    return any(bool(dealt) and dealt[:size] == list(range(min(size, len(dealt)))) for dealt in (by_batch, one_by_one))
 
 
 def _shuffled(trained: Trained, epoch: int) -> Finding:
@@ -180,13 +207,17 @@ def judge_epochs(trained: Trained) -> Judged:
     findings: tuple[Finding, ...] = ()
     if same:
         pairs = listing([f"{a} and {b}" for a, b in same], 3)
+        never = _in_order(epochs[same[0][0]], trained.situation.size.at(trained.world_size))
         findings = (
             _finding(
                 trained,
                 "epoch-reshuffle",
                 "another order of the samples in every epoch, since job.shuffle is set",
-                f"the same order in epochs {pairs}",
-                "Call set_epoch on the DistributedSampler itself at the start of every epoch.",
+                f"the same order in epochs {pairs}" + (": that of the dataset" if never else ""),
+                "Give shuffle=job.shuffle to the sampler."
+                if never
+                else "Call set_epoch on the DistributedSampler itself at the start of every epoch.",
+                "nothing shuffles" if never else "the sampler was told of no epoch, or of the same one",
             ),
         )
     return Judged(check="epoch-reshuffle", exercised=len(orders), findings=findings)
@@ -196,7 +227,7 @@ def _numbers(samples: Sequence[int]) -> str:
     return listing([str(n) for n in samples], 6)
 
 
-def _finding(trained: Trained, check: str, expected: str, found: str, advice: str) -> Finding:
+def _finding(trained: Trained, check: str, expected: str, found: str, advice: str, cause: str = "") -> Finding:
     return Finding(
         check=check,
         severity="error",
@@ -204,5 +235,6 @@ def _finding(trained: Trained, check: str, expected: str, found: str, advice: st
         subject="job.dataset",
         expected=expected,
         found=found,
+        cause=cause,
         advice=advice,
     )
