@@ -144,7 +144,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(name="long", about="a training that is not interrupted", optimizer="adamw", rates="steps", epochs=2,
               size=Size(each=30), save_every=2),
     Situation(name="killed", about="a training that is killed in the middle of an epoch", optimizer="adamw",
-              rates="steps", epochs=2, size=Size(each=30), save_every=2, at="kill", at_step=3),
+              rates="steps", epochs=2, size=Size(each=30), save_every=2, at="kill", at_step=7),
     Situation(name="resumed", about="a training that goes on after a kill", optimizer="adamw", rates="steps", epochs=2,
               size=Size(each=30), save_every=2, resumed_from="killed"),
     Situation(name="killed-in-save", about="a training that is killed while it saves", optimizer="adamw",
