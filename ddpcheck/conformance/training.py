@@ -112,6 +112,8 @@ def _be_on_two_nodes(rank: CurrentRank) -> None:
     os.environ.update(
         {"LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(each), "GROUP_RANK": str(node), "NODE_RANK": str(node)}
     )
+    # Some libraries ask for it before they look at the group that there is.
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
 
 
 def _observe(folder: Path, rank: CurrentRank) -> None:
