@@ -106,7 +106,7 @@ class Host:
 
 
 SUBJECT = "_ddpcheck_subject"
-"""The attribute of a test's function that says what a task is about: what has no name to be found by in another process."""
+"""The attribute of a test's function that says what a task is about, and has no name to be found by elsewhere."""
 
 
 def _in_place_of(item: pytest.Item, task: Task) -> pytest.Item:
