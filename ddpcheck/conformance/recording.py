@@ -65,7 +65,7 @@ class Recording:
     # --- the model
 
     def _before_forward(self, net: Net) -> None:
-        if self._muted and self._situation.at != "kill-in-save":
+        if _in_backward() or (self._muted and self._situation.at != "kill-in-save"):
             return
         training = net.training and torch.is_grad_enabled()
         if training and self._due() and self._situation.at in ("kill", "kill-in-save"):
@@ -75,7 +75,7 @@ class Recording:
         self._parameters = _digest(parameter for _, parameter in net.named_parameters())
 
     def _after_forward(self, net: Net, numbers: Tensor, draws: Tensor, masks: list[Tensor]) -> None:
-        if self._muted:
+        if self._muted or _in_backward():
             return
         self.net = net
         self.write(
@@ -187,6 +187,12 @@ class Recording:
         trained = [parameter for _, parameter in _trained(self.net)]
         state = _digest(tensor for tensor in self.net.state_dict().values())
         self.write(facts.Returned(parameters=[_bytes(parameter) for parameter in trained], state=state))
+
+
+def _in_backward() -> bool:
+    """Whether this is the recomputation of a forward that is on record: activation checkpointing's."""
+    task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+    return bool(task() != -1)
 
 
 def _trained(net: Net) -> list[tuple[str, torch.nn.Parameter]]:

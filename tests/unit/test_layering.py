@@ -152,8 +152,8 @@ LAYERS = [
     ["ddpcheck.conformance.trained"],
     ["ddpcheck.conformance.judges"],
     [f"ddpcheck.conformance.judges.{name}" for name in ("adapter", "endings", "metrics", "rates", "replicas")],
-    [f"ddpcheck.conformance.judges.{name}" for name in ("resumes", "samples", "updates")],
-    ["ddpcheck.conformance.judges.streams"],
+    [f"ddpcheck.conformance.judges.{name}" for name in ("resumes", "samples", "windows")],
+    ["ddpcheck.conformance.judges.streams", "ddpcheck.conformance.judges.updates"],
     ["ddpcheck.conformance.checklist", "ddpcheck.conformance.results"],
     # In the ranks: the data and the models, the job, the record, the training, and the oracle.
     ["ddpcheck.conformance.losses", "ddpcheck.conformance.samples"],

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ddpcheck.checks.world import Judged
 from ddpcheck.conformance.compared import ComparedStep, Likeness
+from ddpcheck.conformance.judges.windows import left_over, miscounted
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.wording import count
@@ -29,8 +30,9 @@ def judge(trained: Trained) -> Judged:
         reason = comparison.trouble if comparison is not None else "the training came to no end"
         return Judged(check=CHECK, exercised=0, skipped_because=reason)
     wrong = [step for step in comparison.steps if _wrong(trained, step)]
-    findings = (_finding(trained, wrong, len(comparison.steps)),) if wrong else _left_over(trained)
-    return Judged(check=CHECK, exercised=len(comparison.steps), findings=findings)
+    found = _finding(trained, wrong, len(comparison.steps)) if wrong else None
+    found = found or miscounted(trained, CHECK) or left_over(trained, CHECK)
+    return Judged(check=CHECK, exercised=len(comparison.steps), findings=(found,) if found else ())
 
 
 def _must_be_exact(trained: Trained) -> bool:
@@ -243,26 +245,3 @@ def _steady(ratios: Sequence[float]) -> bool:
 
 def _numbers(step: ComparedStep) -> str:
     return ", ".join(map(str, step.numbers))
-
-
-# --- what no step has taken
-
-
-def _left_over(trained: Trained) -> tuple[Finding, ...]:
-    left = {rank: len(trained.traces[rank].rest) for rank in trained.ranks if trained.traces[rank].rest}
-    if not left:
-        return ()
-    rank, number = next(iter(left.items()))
-    return (
-        Finding(
-            check=CHECK,
-            severity="error",
-            ranks=tuple(left),
-            subject="the last micro-batches",
-            expected="every micro-batch to go into an optimizer step",
-            found=f"{count(number, 'micro-batch', 'micro-batches')} on rank {rank} after the last step, with "
-            f"{trained.situation.about}",
-            cause="the last window of an accumulation was not full, and no step followed it",
-            advice="Step at the end of an epoch, too, or begin the next epoch with what is left.",
-        ),
-    )
