@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import conformance
 import digests
 import failing
 import figures
@@ -105,6 +106,11 @@ def _steps(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[st
     yield "g. A training step under `ddpcheck run`, and under torchrun alone; median", measured.rows()
 
 
+def _conformance(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[str, list[Row]]]:
+    with console.status("the conformance suite"):
+        yield "h. The conformance suite, for the plain loop of fixtures/trainers", conformance.measure()
+
+
 PARTS: dict[str, Part] = {
     "per-test": _per_test,
     "world-sizes": _world_sizes,
@@ -112,6 +118,7 @@ PARTS: dict[str, Part] = {
     "memory": _memory,
     "digests": _digests,
     "steps": _steps,
+    "conformance": _conformance,
 }
 
 
