@@ -16,6 +16,10 @@ from ddpcheck.ranks.launcher import Launcher
 from fixtures.trainers.faulty.registry import FAULTS
 
 _CARRIERS = """\
+from ddpcheck.observe import watching
+
+watching.patch()
+
 from tests.conformance.workshop import carriers
 
 globals().update(carriers())
@@ -54,7 +58,7 @@ class Workshop:
         self._file = folder / "test_trainers.py"
         self._file.write_text(_CARRIERS)
         self._launcher = Launcher(
-            options={"plugins": ["no:terminal", "no:cacheprovider", "no:randomly", "no:xdist"], "confcutdir": folder},
+            options={"plugins": ["no:terminal", "no:cacheprovider", "no:randomly", "no:xdist"], "confcutdir": folder, "tbstyle": "short"},
             args=["-c", os.fspath(folder / "pytest.ini"), "--rootdir", os.fspath(folder)],
             workerinput={},
             cwd=os.getcwd(),
