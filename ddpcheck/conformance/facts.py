@@ -77,6 +77,12 @@ class Reported(Fact, frozen=True, kw_only=True):
     """The metric of that model over the whole validation set, as one process computes it."""
 
 
+class Scheduled(Fact, frozen=True, kw_only=True):
+    """A scheduler that waits for a plateau was stepped with this value."""
+
+    value: float
+
+
 class Raised(Fact, frozen=True, kw_only=True):
     """The loss has raised, as the situation wants it on this rank."""
 
@@ -100,7 +106,18 @@ class Returned(Fact, frozen=True, kw_only=True):
 
 
 AnyFact = (
-    Began | Forward | Lost | Pulled | Step | ForeignStep | Reported | Raised | Saving | NotSupportedSaid | Returned
+    Began
+    | Forward
+    | Lost
+    | Pulled
+    | Step
+    | ForeignStep
+    | Reported
+    | Scheduled
+    | Raised
+    | Saving
+    | NotSupportedSaid
+    | Returned
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -81,6 +81,7 @@ def _job(situation: Situation, rank: CurrentRank, order: Order, recording: Recor
         loss=Loss(situation.loss, recording.notice_loss),
         folder=Path(order.checkpoints),
         report=report,
+        scheduled=lambda value: recording.write(facts.Scheduled(value=value)),
     )
     if situation.sampler:
         job.sampler = Curriculum(number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpcheck.checks.world import Judged
+from ddpcheck.conformance import facts
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.wording import count, ranks_text
@@ -68,6 +69,9 @@ def judge_plateau(trained: Trained) -> Judged:
     """`optimizer-sync`: a scheduler that waits for a plateau is stepped once after each epoch."""
     situation = trained.situation
     steps = trained.traces[0].steps
+    apart = _stepped_apart(trained)
+    if apart is not None:
+        return apart
     if len(steps) < situation.epochs or len(steps) % situation.epochs:
         return Judged(check=CHECK, exercised=0, skipped_because="the steps cannot be told apart by epochs")
     each = len(steps) // situation.epochs
@@ -92,8 +96,37 @@ def judge_plateau(trained: Trained) -> Judged:
     return Judged(check=CHECK, exercised=len(rates))
 
 
+def _stepped_apart(trained: Trained) -> Judged | None:
+    """Where the ranks step their schedulers with values that differ: sooner or later their learning rates do, too."""
+    rounds = list(zip(*(trace.of(facts.Scheduled) for trace in trained.traces), strict=False))
+    for number, stepped in enumerate(rounds):
+        first = stepped[0].value
+        others = [rank for rank, one in enumerate(stepped) if not abs(one.value - first) <= 1e-6 * abs(first)]
+        if others:
+            values = ", ".join(f"{one.value:.6g} on rank {rank}" for rank, one in enumerate(stepped))
+            return _violated(
+                trained,
+                len(rounds),
+                others,
+                "the scheduler",
+                "all ranks to step the scheduler with the same validation loss, that of the whole validation set",
+                f"{values}, after evaluation {number}",
+                "Reduce the loss over the ranks first: by what each has of its own, one rank may lower its rate, and "
+                "another not.",
+                None,
+            )
+    return None
+
+
 def _violated(
-    trained: Trained, exercised: int, ranks: list[int], subject: str, expected: str, found: str, advice: str, step: int
+    trained: Trained,
+    exercised: int,
+    ranks: list[int],
+    subject: str,
+    expected: str,
+    found: str,
+    advice: str,
+    step: int | None,
 ) -> Judged:
     finding = Finding(
         check=CHECK,
