@@ -75,6 +75,8 @@ class Reported(Fact, frozen=True, kw_only=True):
     value: float
     expected: float
     """The metric of that model over the whole validation set, as one process computes it."""
+    others: dict[str, float] = {}
+    """What it comes to by certain mistakes: see ``mistaken``."""
 
 
 class Scheduled(Fact, frozen=True, kw_only=True):

@@ -27,7 +27,8 @@ def judge_state(trained: Trained) -> Judged:
                 "the learning rate",
                 "the same learning rate on all ranks",
                 f"{rates} at step {number}, with {trained.situation.about}",
-                "Let what the scheduler is stepped with, and how often, be the same on all ranks: reduce a metric first.",
+                "Let what sets the rate be the same on all ranks: reduce over the ranks what it depends on (a loss, a number "
+                "of samples or tokens), and step the scheduler equally often.",
                 number,
             )
         others = [rank for rank, step in enumerate(steps) if step.moments != steps[0].moments]
