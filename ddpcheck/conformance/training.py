@@ -41,6 +41,8 @@ def train(fit: Callable[[Job], object], given: Any) -> None:
     recording = Recording(situation, folder, Path(order.checkpoints), raises=situation.at == "raise" and last)
     if situation.two_nodes:
         _be_on_two_nodes(rank)
+    if situation.devices:
+        torch.cuda.set_device(0)
     scramble(order.salt * 1000 + rank.rank)
     job = _job(situation, rank, order, recording)
     if situation.at == "train" and rank.world_size > 1:
