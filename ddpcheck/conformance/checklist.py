@@ -15,6 +15,9 @@ from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.wording import count
 
+NOT_SIMULATED = "does not simulate this"
+"""Words of what simulated devices raise for what they are not."""
+
 ANY = "*"
 """All trainings that end of themselves."""
 
@@ -97,6 +100,20 @@ def _watched(check: str) -> Callable[[Sequence[Trained]], Judged]:
         return trained.watched.get(check, Judged(check=check, exercised=0))
 
     return _each(judge)
+
+
+def _on_devices(check: str) -> Callable[[Sequence[Trained]], Judged]:
+    """The same of a training on simulated devices, of which a library may want more than is simulated."""
+    watched = _watched(check)
+
+    def judge(trained: Sequence[Trained]) -> Judged:
+        if not trained[0].failed:
+            return watched(trained)
+        if NOT_SIMULATED in trained[0].text:
+            return Judged(check=check, exercised=0, skipped_because="it uses of a GPU what simulated devices have not")
+        return Judged(check=check, exercised=1, findings=(trained[0].failure(),))
+
+    return judge
 
 
 def _of_the_sampler(trained: Trained) -> Judged:
@@ -188,7 +205,21 @@ CHECKLIST: tuple[Check, ...] = (
     Check("checkpoint-single-writer:two-nodes", ("two-nodes",), _watched("checkpoint-single-writer"), world_sizes=(4,)),
     Check("checkpoint-load-complete", ("resumed",), _watched("checkpoint-load-complete"), least=2),
     Check("checkpoint-map-location", ("resumed",), _watched("checkpoint-map-location"), least=2),
+    Check(
+        "checkpoint-map-location:devices",
+        ("resumed-devices",),
+        _on_devices("checkpoint-map-location"),
+        world_sizes=(2,),
+        also_failed=True,
+    ),
     Check("device-placement", (ANY,), _watched("device-placement"), least=2),
+    Check(
+        "device-placement:devices",
+        ("resumed-devices",),
+        _on_devices("device-placement"),
+        world_sizes=(2,),
+        also_failed=True,
+    ),
     Check("rank-failure", ("raises",), _one(endings.judge_failure), also_failed=True),
     Check("no-hang", (ANY,), endings.judge_progress, also_failed=True),
     Check("process-hygiene", (ANY,), endings.judge_leftovers, also_failed=True),

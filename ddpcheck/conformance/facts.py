@@ -75,6 +75,14 @@ class Reported(Fact, frozen=True, kw_only=True):
     value: float
     expected: float
     """The metric of that model over the whole validation set, as one process computes it."""
+    others: dict[str, float] = {}
+    """What it comes to by certain mistakes: see ``mistaken``."""
+
+
+class Scheduled(Fact, frozen=True, kw_only=True):
+    """A scheduler that waits for a plateau was stepped with this value."""
+
+    value: float
 
 
 class Raised(Fact, frozen=True, kw_only=True):
@@ -100,7 +108,18 @@ class Returned(Fact, frozen=True, kw_only=True):
 
 
 AnyFact = (
-    Began | Forward | Lost | Pulled | Step | ForeignStep | Reported | Raised | Saving | NotSupportedSaid | Returned
+    Began
+    | Forward
+    | Lost
+    | Pulled
+    | Step
+    | ForeignStep
+    | Reported
+    | Scheduled
+    | Raised
+    | Saving
+    | NotSupportedSaid
+    | Returned
 )
 
 _encoder = msgspec.msgpack.Encoder()

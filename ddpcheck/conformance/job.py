@@ -42,8 +42,9 @@ class Job:
         loss: Loss,
         folder: Path,
         report: Callable[[str, float], None],
+        scheduled: Callable[[float], None],
     ) -> None:
-        self._situation, self._report = situation, report
+        self._situation, self._report, self._scheduled = situation, report, scheduled
         self._made: tuple[Optimizer, LRScheduler | ReduceLROnPlateau | None] | None = None
         self.model: torch.nn.Module = model
         """To be trained, in place or as a copy. It is on the CPU, and differs between the ranks, as models do that
@@ -120,7 +121,7 @@ class Job:
 
     def make_scheduler(self, optimizer: Optimizer) -> LRScheduler | ReduceLROnPlateau | None:
         """The same scheduler over another optimizer."""
-        return scheduler_of(self._situation, optimizer)
+        return scheduler_of(self._situation, optimizer, self._scheduled)
 
     def report(self, **metrics: float) -> None:
         """Say what evaluating ``validation`` has found, after each epoch: ``report(loss=…, accuracy=…)``.
@@ -145,13 +146,30 @@ def optimizer_of(situation: Situation, parameters: Iterable[Any]) -> Optimizer:
             return torch.optim.SGD(parameters, lr=START["sgd"])
 
 
-def scheduler_of(situation: Situation, optimizer: Optimizer) -> LRScheduler | ReduceLROnPlateau | None:
+class Plateau(ReduceLROnPlateau):
+    """A ReduceLROnPlateau that tells with what it is stepped; its state is that of any other."""
+
+    def __init__(self, optimizer: Optimizer, notice: Callable[[float], None]) -> None:
+        # It counts every evaluation that is not twice as good as the best before as none.
+        super().__init__(optimizer, factor=0.5, patience=0, threshold=0.5)
+        self._notice = notice
+
+    def step(self, metrics: Any, *args: Any, **kwargs: Any) -> None:
+        self._notice(float(metrics))
+        super().step(metrics, *args, **kwargs)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().state_dict().items() if name != "_notice"}
+
+
+def scheduler_of(
+    situation: Situation, optimizer: Optimizer, notice: Callable[[float], None]
+) -> LRScheduler | ReduceLROnPlateau | None:
     """The scheduler of a situation."""
     match situation.rates:
         case "steps":
             return LambdaLR(optimizer, decay)
         case "plateau":
-            # It counts every evaluation that is not twice as good as the best before as none.
-            return ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.5)
+            return Plateau(optimizer, notice)
         case _:
             return None

@@ -71,7 +71,11 @@ def check_trainer(
     with tempfile.TemporaryDirectory(prefix="ddpcheck-adapter-") as folder:
         subject = _subject_of(fit, Path(folder))
         launcher = Launcher(
-            options={"plugins": ["no:terminal", "no:cacheprovider", "no:randomly", "no:xdist"], "confcutdir": folder},
+            options={
+                "plugins": ["no:terminal", "no:cacheprovider", "no:randomly", "no:xdist"],
+                "confcutdir": folder,
+                "tbstyle": "short",
+            },
             args=["-c", os.fspath(Path(folder) / "pytest.ini"), "--rootdir", folder],
             workerinput={},
             cwd=os.getcwd(),

@@ -21,7 +21,7 @@ from ddpcheck.conformance.results import item_id
 from ddpcheck.conformance.situations import BY_NAME, Situation
 from ddpcheck.conformance.traces import Trace
 from ddpcheck.conformance.trained import Trained
-from ddpcheck.model import Plan, RunRecord, Task
+from ddpcheck.model import Gpu, Plan, RunRecord, Task
 from ddpcheck.outcome import Outcome, decide
 from ddpcheck.ranks.launcher import InternalError, Launcher
 from ddpcheck.run.folder import Folder
@@ -109,7 +109,7 @@ class Runner:
         name = f"fit[{situation.name}-{world_size}ranks]"
         task = Task(name=name, function="ddpcheck.conformance.training:train", given=msgspec.to_builtins(order))
         patience = min(self._timeout, FAILURE_PATIENCE) if situation.at == "raise" else self._timeout
-        record = self._run(task, world_size, folder, patience)
+        record = self._run(task, world_size, folder, patience, situation.devices)
         outcome = decide(record)
         traces = [Trace(facts.read(facts.file_of(folder, rank))) for rank in range(world_size)]
         return Trained(
@@ -122,7 +122,7 @@ class Runner:
             watched=_watched(folder / "evidence"),
         )
 
-    def _run(self, task: Task, world_size: int, folder: Path, timeout: float) -> RunRecord:
+    def _run(self, task: Task, world_size: int, folder: Path, timeout: float, devices: bool = False) -> RunRecord:
         scratch = folder / task.name.partition("[")[0]
         shared = scratch / "shared"
         shared.mkdir(parents=True)
@@ -131,7 +131,9 @@ class Runner:
             path=self._subject.path,
             world_size=world_size,
             backend="gloo",
-            device="cpu",
+            device="cuda" if devices else "cpu",
+            gpus=tuple(Gpu(token=str(n), key=f"simulated {n}") for n in range(world_size)) if devices else (),
+            simulated=devices,
             timeout=timeout,
             shared_dir=str(shared),
             own_dirs=str(scratch),

@@ -77,8 +77,8 @@ class Samples(Dataset[tuple[Tensor, Tensor]]):
 
     @staticmethod
     def _draw() -> float:
-        """A number from both streams that augmentation draws from."""
-        return float(torch.randint(0, 1 << 20, ())) + random.randrange(1 << 20) / (1 << 20)
+        """A number from both streams that augmentation draws from: torch's before the point, Python's after it."""
+        return float(torch.randint(0, 1 << 26, ())) + random.randrange(1 << 26) / (1 << 26)
 
 
 class Stream(IterableDataset[tuple[Tensor, Tensor]]):

@@ -58,6 +58,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Optimizer steps after which it is killed, or raises."""
     two_nodes: bool = False
     """The environment says that the ranks are on two machines."""
+    devices: bool = False
+    """Each rank has a GPU of its own, simulated; as under torchrun, the first one is current everywhere."""
     exact: bool = False
     """All its numbers are short binary fractions: nothing is rounded where the world size is a power of two."""
     world_sizes: tuple[int, ...] = ()
@@ -162,6 +164,10 @@ SITUATIONS: tuple[Situation, ...] = (
               augmented=True, size=Size(each=30), save_every=2, at="kill", at_step=7),
     Situation(name="resumed-random", about="a training with dropout and augmentation that goes on after a kill",
               net="dropout", augmented=True, size=Size(each=30), save_every=2, resumed_from="killed-random"),
+    Situation(name="killed-devices", about="a training on a simulated GPU of each rank that is killed",
+              size=Size(each=12), save_every=1, at="kill", at_step=2, devices=True, world_sizes=(2,)),
+    Situation(name="resumed-devices", about="a training on a simulated GPU of each rank that goes on after a kill",
+              size=Size(each=12), save_every=1, resumed_from="killed-devices", devices=True, world_sizes=(2,)),
 )  # fmt: skip
 
 BY_NAME: dict[str, Situation] = {situation.name: situation for situation in SITUATIONS}

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from ddpcheck.conformance import facts, nets
 from ddpcheck.conformance.job import Job
 from ddpcheck.conformance.losses import METRICS, Loss
+from ddpcheck.conformance.mistaken import mistaken
 from ddpcheck.conformance.orders import Order
 from ddpcheck.conformance.recording import Recording
 from ddpcheck.conformance.samples import VALIDATION, Curriculum, Samples, Stream
@@ -40,6 +41,8 @@ def train(fit: Callable[[Job], object], given: Any) -> None:
     recording = Recording(situation, folder, Path(order.checkpoints), raises=situation.at == "raise" and last)
     if situation.two_nodes:
         _be_on_two_nodes(rank)
+    if situation.devices:
+        torch.cuda.set_device(0)
     scramble(order.salt * 1000 + rank.rank)
     job = _job(situation, rank, order, recording)
     if situation.at == "train" and rank.world_size > 1:
@@ -69,8 +72,8 @@ def _job(situation: Situation, rank: CurrentRank, order: Order, recording: Recor
     def report(name: str, value: float) -> None:
         assert recording.net is not None
         assert validation is not None, "job.report: this job has no validation set"
-        expected = _metric(name, recording, validation)
-        recording.write(facts.Reported(name=name, value=value, expected=expected))
+        expected, others = _metric(name, recording, validation, rank)
+        recording.write(facts.Reported(name=name, value=value, expected=expected, others=others))
 
     job = Job(
         situation=situation,
@@ -81,6 +84,7 @@ def _job(situation: Situation, rank: CurrentRank, order: Order, recording: Recor
         loss=Loss(situation.loss, recording.notice_loss),
         folder=Path(order.checkpoints),
         report=report,
+        scheduled=lambda value: recording.write(facts.Scheduled(value=value)),
     )
     if situation.sampler:
         job.sampler = Curriculum(number)
@@ -89,8 +93,10 @@ def _job(situation: Situation, rank: CurrentRank, order: Order, recording: Recor
     return job
 
 
-def _metric(name: str, recording: Recording, validation: Samples) -> float:
-    """A metric of the model as it is now, over the whole validation set."""
+def _metric(
+    name: str, recording: Recording, validation: Samples, rank: CurrentRank
+) -> tuple[float, dict[str, float]]:
+    """A metric of the model as it is now, over the whole validation set; and what it comes to by mistakes."""
     net = recording.net
     assert net is not None
     device = next(net.parameters()).device
@@ -98,10 +104,12 @@ def _metric(name: str, recording: Recording, validation: Samples) -> float:
     with recording.silence(), recorder.silence(), put_back(), torch.no_grad():
         net.eval()
         pairs = [validation[index] for index in range(len(validation))]
-        outputs = net(torch.stack([inputs for inputs, _ in pairs]).to(device))
-        value = METRICS[name](outputs.cpu(), torch.stack([target for _, target in pairs]))
+        outputs = net(torch.stack([inputs for inputs, _ in pairs]).to(device)).cpu()
+        targets = torch.stack([target for _, target in pairs])
+        value = METRICS[name](outputs, targets)
+        others = mistaken(METRICS[name], outputs, targets, rank.rank, rank.world_size)
         net.train(was_training)
-    return float(value) if math.isfinite(value) else math.nan
+    return float(value) if math.isfinite(value) else math.nan, others
 
 
 def _be_on_two_nodes(rank: CurrentRank) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ddpcheck.conformance.checklist import ANY, BY_CHECK
 from ddpcheck.conformance.finding import attach
 from ddpcheck.conformance.results import Result
 from ddpcheck.conformance.running import Runner, Subject
 from ddpcheck.conformance.situations import LOSS_KINDS
 from ddpcheck.conformance.suite import WORLD_SIZES, Suite
+from ddpcheck.model import Finding
 from ddpcheck.ranks.launcher import Launcher
 from fixtures.trainers.faulty.registry import FAULTS
 
 _CARRIERS = """\
+from ddpcheck.observe import watching
+
+watching.patch()
+
 from tests.conformance.workshop import carriers
 
 globals().update(carriers())
@@ -54,7 +60,7 @@ class Workshop:
         self._file = folder / "test_trainers.py"
         self._file.write_text(_CARRIERS)
         self._launcher = Launcher(
-            options={"plugins": ["no:terminal", "no:cacheprovider", "no:randomly", "no:xdist"], "confcutdir": folder},
+            options={"plugins": ["no:terminal", "no:cacheprovider", "no:randomly", "no:xdist"], "confcutdir": folder, "tbstyle": "short"},
             args=["-c", os.fspath(folder / "pytest.ini"), "--rootdir", os.fspath(folder)],
             workerinput={},
             cwd=os.getcwd(),
@@ -78,9 +84,17 @@ class Workshop:
         return self._runners[name]
 
     def result(self, trainer: type, check: str, world_size: int) -> Result:
-        """What a check says of a trainer."""
+        """What the suite says of a trainer."""
         return self._suite.result(self.runner(trainer), check, world_size)
 
-    def results(self, trainer: type, checks: Iterable[str], world_size: int) -> list[Result]:
-        """What several checks say of it."""
-        return [self.result(trainer, check, world_size) for check in checks]
+    def judged(self, trainer: type, check: str, world_size: int, among: Sequence[str] = ()) -> tuple[Finding, ...]:
+        """The errors that a check finds, without trying the adapter first; of one for all trainings, in some of them."""
+        row, runner = BY_CHECK[check], self.runner(trainer)
+        names = row.situations if row.situations != (ANY,) else among
+        assert names, f"{check} looks at all trainings: say among which it is to look"
+        trained = [runner.training(name, world_size, row.oracle and not place) for place, name in enumerate(names)]
+        if trained[0].failed and not row.also_failed:
+            return (trained[0].failure(),)
+        judged = row.judge(trained)
+        assert judged.exercised, f"{check} had nothing to judge: {judged.skipped_because}"
+        return tuple(finding for finding in judged.findings if finding.severity == "error")

@@ -6,7 +6,7 @@ from ddpcheck.checks.world import Judged
 from ddpcheck.conformance import facts
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
-from ddpcheck.wording import count, ranks_text
+from ddpcheck.wording import count, listing, ranks_text
 
 CHECK = "metric-oracle"
 
@@ -19,34 +19,77 @@ def judge(trained: Trained) -> Judged:
     reported = [(rank, fact) for rank, trace in enumerate(trained.traces) for fact in trace.of(facts.Reported)]
     if not reported:
         return Judged(check=CHECK, exercised=0, skipped_because="the adapter reports no metric by job.report")
-    findings = []
+    by_cause: dict[tuple[str, str], list[list[tuple[int, facts.Reported]]]] = {}
     for name in dict.fromkeys(fact.name for _, fact in reported):
-        wrong = [(rank, fact) for rank, fact in reported if fact.name == name and _wrong(fact)]
+        wrong = [(rank, fact) for rank, fact in reported if fact.name == name and not _same(fact.value, fact.expected)]
         if wrong:
-            findings.append(_finding(trained, name, wrong))
+            by_cause.setdefault(_cause(trained, [fact for _, fact in wrong]), []).append(wrong)
+    findings = [_finding(trained, metrics, *cause) for cause, metrics in by_cause.items()]
     return Judged(check=CHECK, exercised=len(reported), findings=tuple(findings))
 
 
-def _wrong(fact: facts.Reported) -> bool:
-    return not abs(fact.value - fact.expected) <= ROUNDING * max(1e-3, abs(fact.expected))
+def _same(value: float, expected: float) -> bool:
+    return abs(value - expected) <= ROUNDING * max(1e-3, abs(expected))  # NaN is the same as nothing
 
 
-def _finding(trained: Trained, name: str, wrong: list[tuple[int, facts.Reported]]) -> Finding:
-    _, first = wrong[0]
-    number = trained.situation.validation
-    ranks = sorted({rank for rank, _ in wrong})
-    apart = len({fact.value for _, fact in wrong if fact.expected == first.expected}) > 1
-    told = "; the ranks report different values" if apart else ""
+_IN_GENERAL = (
+    "Count each sample once (a DistributedSampler repeats some), add up sums and counts over the ranks and divide at "
+    "the end; gather outputs where a metric is no mean, and take away the padding."
+)
+
+
+def _cause(trained: Trained, wrong: list[facts.Reported]) -> tuple[str, str]:
+    """The mistake by which all that was reported of a metric is what it is, and the mend."""
+    alike = [
+        name
+        for name in wrong[0].others
+        if all(_same(fact.value, fact.others.get(name, float("nan"))) for fact in wrong)
+    ]
+    if "repeated" in alike:
+        return (
+            "the samples that a sampler repeats, to even the ranks out, are counted twice",
+            "Cut off what is more than len(job.validation) once the outputs are gathered and back in order, or evaluate "
+            "without padding.",
+        )
+    if "left out" in alike:
+        return (
+            "the last samples, which do not divide evenly, are left out",
+            "Evaluate every sample once: set no drop_last, and cut off no more than the padding.",
+        )
+    if "own" in alike:
+        return (
+            "each rank that reports takes its own part of the samples for the whole",
+            "Reduce over the ranks before anything is reported or decided: sums and counts of a mean, gathered outputs of "
+            "any other metric.",
+        )
+    if "mean" in alike or "mean of padded" in alike:
+        padded = "" if "mean" in alike else ", with the samples in them that a sampler repeats"
+        return (
+            f"the ranks' own values are averaged{padded}: that is not the value over all samples",
+            "Add up sums and counts over the ranks and divide at the end; gather the outputs where a metric is no mean.",
+        )
+    return "", _IN_GENERAL
+
+
+def _finding(trained: Trained, metrics: list[list[tuple[int, facts.Reported]]], cause: str, advice: str) -> Finding:
+    """What is wrong by one cause, metric by metric: the first report of each."""
+    number, firsts = trained.situation.validation, [wrong[0][1] for wrong in metrics]
+    reports = [one for wrong in metrics for one in wrong]
+    ranks = sorted({rank for rank, _ in reports})
+    apart = any(len({fact.value for _, fact in wrong if fact.expected == wrong[0][1].expected}) > 1 for wrong in metrics)
+    told = f"; the ranks report different values, this is rank {metrics[0][0][0]}'s" if apart else ""
     return Finding(
         check=CHECK,
         severity="error",
         ranks=tuple(ranks),
-        subject=f"the {name}",
-        expected=f"what one process finds on all {count(number, 'sample')} of the validation set: {first.expected:.9g}",
-        found=f"{first.value:.9g} reported on {ranks_text(ranks)}, with {count(trained.world_size, 'rank')}{told}",
-        advice=(
-            "Count each sample once (a DistributedSampler repeats some), add up sums and counts over the ranks and "
-            "divide at the end; gather outputs where a metric is no mean, and take away the padding."
+        subject=listing([f"the {fact.name}" for fact in firsts]),
+        expected=(
+            f"what one process finds on all {count(number, 'sample')} of the validation set: "
+            + ", ".join(f"{fact.name} {fact.expected:.6g}" for fact in firsts)
         ),
-        count=len(wrong),
+        found=", ".join(f"{fact.name} {fact.value:.6g}" for fact in firsts)
+        + f" on {ranks_text(ranks)} of {trained.world_size}{told}",
+        cause=cause,
+        advice=advice,
+        count=len(reports),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpcheck.checks.world import Judged
+from ddpcheck.conformance import facts
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.wording import count, ranks_text
@@ -26,7 +27,8 @@ def judge_state(trained: Trained) -> Judged:
                 "the learning rate",
                 "the same learning rate on all ranks",
                 f"{rates} at step {number}, with {trained.situation.about}",
-                "Let the scheduler be stepped equally often and with the same value on all ranks: reduce a metric.",
+                "Let what sets the rate be the same on all ranks: reduce over the ranks what it depends on (a loss, a number "
+                "of samples or tokens), and step the scheduler equally often.",
                 number,
             )
         others = [rank for rank, step in enumerate(steps) if step.moments != steps[0].moments]
@@ -45,7 +47,7 @@ def judge_state(trained: Trained) -> Judged:
 
 
 def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
-    """`optimizer-sync`: the learning rate of each step is that of a scheduler which is stepped once after each."""
+    """`optimizer-sync`: the learning rate of each step is the one that a scheduler stepped once after each step gives."""
     found = [step.rates[0] for step in trained.traces[0].steps if step.rates]
     for number, (rate, wanted) in enumerate(zip(found, expected, strict=False)):
         if abs(rate - wanted) > 1e-9 * abs(wanted):
@@ -56,7 +58,7 @@ def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
                 len(found),
                 [0],
                 "the learning rate",
-                f"the rate {wanted:.6g} at step {number}: job.scheduler is to be stepped once after each step",
+                f"the rate {wanted:.6g} at step {number}: job.scheduler is to be stepped once after each optimizer step",
                 f"{rate:.6g}{told}, on {count(trained.world_size, 'rank')}",
                 "Step the scheduler once for each optimizer step, and not once for each rank, micro-batch or epoch.",
                 number,
@@ -68,6 +70,9 @@ def judge_plateau(trained: Trained) -> Judged:
     """`optimizer-sync`: a scheduler that waits for a plateau is stepped once after each epoch."""
     situation = trained.situation
     steps = trained.traces[0].steps
+    apart = _stepped_apart(trained)
+    if apart is not None:
+        return apart
     if len(steps) < situation.epochs or len(steps) % situation.epochs:
         return Judged(check=CHECK, exercised=0, skipped_because="the steps cannot be told apart by epochs")
     each = len(steps) // situation.epochs
@@ -92,8 +97,37 @@ def judge_plateau(trained: Trained) -> Judged:
     return Judged(check=CHECK, exercised=len(rates))
 
 
+def _stepped_apart(trained: Trained) -> Judged | None:
+    """Where the ranks step their schedulers with values that differ: sooner or later their learning rates do, too."""
+    rounds = list(zip(*(trace.of(facts.Scheduled) for trace in trained.traces), strict=False))
+    for number, stepped in enumerate(rounds):
+        first = stepped[0].value
+        others = [rank for rank, one in enumerate(stepped) if not abs(one.value - first) <= 1e-6 * abs(first)]
+        if others:
+            values = ", ".join(f"{one.value:.6g} on rank {rank}" for rank, one in enumerate(stepped))
+            return _violated(
+                trained,
+                len(rounds),
+                others,
+                "the scheduler",
+                "all ranks to step the scheduler with the same validation loss, that of the whole validation set",
+                f"{values}, after evaluation {number}",
+                "Reduce the loss over the ranks first: by what each has of its own, one rank may lower its rate, and "
+                "another not.",
+                None,
+            )
+    return None
+
+
 def _violated(
-    trained: Trained, exercised: int, ranks: list[int], subject: str, expected: str, found: str, advice: str, step: int
+    trained: Trained,
+    exercised: int,
+    ranks: list[int],
+    subject: str,
+    expected: str,
+    found: str,
+    advice: str,
+    step: int | None,
 ) -> Judged:
     finding = Finding(
         check=CHECK,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ddpcheck.checks.world import Judged
+from ddpcheck.conformance import facts
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.wording import count, listing, ranks_text
@@ -45,14 +46,31 @@ def judge_gradients(trained: Trained) -> Judged:
 
 
 def judge_parameters(trained: Trained) -> Judged:
-    """`parameter-sync`: after every step all ranks hold the same parameters."""
-    return _judge_steps(
+    """`parameter-sync`: after every step, and when the trainer returns, all ranks hold the same parameters."""
+    judged = _judge_steps(
         trained,
         "parameter-sync",
         lambda step: step.after,
         "all ranks to hold the same parameters after every step",
         "Begin with the same parameters and optimizer state, and step with the same gradients, on every rank.",
     )
+    ends = [trace.first(facts.Returned) for trace in trained.traces]
+    if judged.findings or None in ends:
+        return judged
+    other = _others([tuple(end.parameters) for end in ends])
+    if not other:
+        return judged
+    finding = _finding(
+        "parameter-sync",
+        other,
+        "job.model",
+        "all ranks to hold the same parameters when fit(job) returns",
+        f"other parameters than rank 0's on {ranks_text(other)}, although they were the same after the last step, with "
+        f"{trained.situation.about}",
+        "Let all ranks take the same decision on what to load at the end, such as the best epoch: by a metric that was "
+        "reduced over the ranks, or by rank 0's word.",
+    )
+    return Judged(check="parameter-sync", exercised=judged.exercised, findings=(finding,))
 
 
 def judge_buffers(trained: Trained) -> Judged:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ddpcheck.checks.world import Judged
 from ddpcheck.conformance import facts
@@ -22,14 +23,15 @@ def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     if reason:
         return Judged(check=RESUME, exercised=0, skipped_because=reason)
     if resumed.failed:
-        return _violated(RESUME, resumed, [resumed.outcome.root or 0], _GO_ON, _failed(resumed), _LOADABLE)
+        advice = _SAME_CHECKPOINT if resumed.hung else _LOADABLE
+        return _violated(RESUME, resumed, [resumed.outcome.root or 0], _GO_ON, _failed(resumed), advice)
     start = _start(whole, resumed)
     if start is None:
         found = "the first forward with parameters that the uninterrupted training never had"
         return _violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _ALL, _lost(whole, resumed))
     if start == 0:
         found = "it began again with parameters from before the first step"
-        return _violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _LOADABLE)
+        return _violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _NEWEST)
     finding = _difference(whole, resumed, start)
     if finding is not None:
         return Judged(check=RESUME, exercised=1, findings=(finding,))
@@ -37,7 +39,15 @@ def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
 
 
 _GO_ON = "the training to go on from a checkpoint as if it had never been interrupted"
-_LOADABLE = "Save what job.save_every asks for into job.checkpoint_folder, and load the newest whole one of it."
+_NEWEST = "Save what job.save_every asks for into job.checkpoint_folder, and load the newest whole one of it."
+_LOADABLE = (
+    "See from the traceback what the load has not found: every rank has to load the same checkpoint, the newest whole one "
+    "in job.checkpoint_folder, by the names that the save has given."
+)
+_SAME_CHECKPOINT = (
+    "See from the stacks what the ranks wait for: all of them have to find the same checkpoint, and to go on from the "
+    "same step; let one rank look for it, and tell the others."
+)
 _ALL = (
     "Save and load the model, the optimizer, the scheduler, the place in the epoch and the random states of every "
     "rank, and load them before DistributedDataParallel is built."
@@ -102,26 +112,30 @@ def _lost(whole: Trained, resumed: Trained) -> str:
     return f"{listing([name for name in names if name not in known])} not loaded" if len(known) < len(names) else ""
 
 
+class _Said(NamedTuple):
+    """What differs first in a step of one rank."""
+
+    what: str
+    found: str
+    cause: str
+    advice: str
+
+
 def _difference(whole: Trained, resumed: Trained, start: int) -> Finding | None:
-    """The first difference of what follows."""
-    for rank in resumed.ranks:
-        expected, found = whole.traces[rank].windows[start:], resumed.traces[rank].windows
-        for number, (wanted, got) in enumerate(zip(expected, found, strict=False)):
-            said = _step_differs(whole, wanted, got, start + number)
-            if said is not None:
-                what, text, advice = said
-                return _finding(
-                    RESUME,
-                    resumed,
-                    [rank],
-                    f"{_GO_ON}: from step {start} on, with the same {what}",
-                    f"at step {start + number} on rank {rank} {text}",
-                    advice,
-                    step=start + number,
-                )
-    lengths = {
-        rank: (len(whole.traces[rank].windows) - start, len(resumed.traces[rank].windows)) for rank in resumed.ranks
-    }
+    """The first difference of what follows: in what the ranks took into a step, and then in what they made of it."""
+    expected = [whole.traces[rank].windows[start:] for rank in resumed.ranks]
+    found = [resumed.traces[rank].windows for rank in resumed.ranks]
+    for number in range(max(map(len, found))):
+        for differs in (_taken_otherwise, _made_otherwise):
+            said = {
+                rank: one
+                for rank in resumed.ranks
+                if number < min(len(expected[rank]), len(found[rank]))
+                and (one := differs(whole, resumed, rank, number, start)) is not None
+            }
+            if said:
+                return _told(resumed, said, start, start + number)
+    lengths = {rank: (len(expected[rank]), len(found[rank])) for rank in resumed.ranks}
     other = [rank for rank, (wanted_steps, got_steps) in lengths.items() if wanted_steps != got_steps]
     if other:
         wanted_steps, got_steps = lengths[other[0]]
@@ -131,51 +145,126 @@ def _difference(whole: Trained, resumed: Trained, start: int) -> Finding | None:
             other,
             f"{count(wanted_steps, 'further step')} from step {start} on",
             f"{count(got_steps, 'step')} on {ranks_text(other)}",
-            "Save the epoch and the number of batches that were taken in it, and go on with those that follow.",
+            _PLACE,
         )
     return None
 
 
-def _step_differs(whole: Trained, wanted: Window, got: Window, number: int) -> tuple[str, str, str] | None:
-    """What differs first in a step: its name, what was found, and the mend."""
-    samples = [m.forward.samples for m in wanted.micros], [m.forward.samples for m in got.micros]
-    if samples[0] != samples[1]:
-        return (
+def _told(resumed: Trained, said: dict[int, _Said], start: int, step: int) -> Finding:
+    rank, first = next(iter(said.items()))
+    ranks = [other for other, one in said.items() if one.what == first.what]
+    likewise = f"; the same holds for {ranks_text(ranks[1:])}" if len(ranks) > 1 else ""
+    return _finding(
+        RESUME,
+        resumed,
+        ranks,
+        f"{_GO_ON}: from step {start} on, with the same {first.what}",
+        f"at step {step} on rank {rank} {first.found}{likewise}",
+        first.advice,
+        step=step,
+        cause=first.cause,
+    )
+
+
+_PLACE = (
+    "Save the epoch and the number of batches that were taken in it; tell the sampler of that epoch, and go on with the "
+    "batches that follow."
+)
+
+
+def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, start: int) -> _Said | None:
+    """What a rank took into a step: its samples, random numbers, learning rate and parameters."""
+    wanted, got = whole.traces[rank].windows[start + number], resumed.traces[rank].windows[number]
+    if _samples(wanted) != _samples(got):
+        return _Said(
             "samples",
-            f"samples {_shown(samples[1])} instead of {_shown(samples[0])}",
-            "Save the epoch and the number of batches that were taken in it; go on with those that follow, in the "
-            "order of that epoch.",
+            f"samples {_shown(_samples(got))} instead of {_shown(_samples(wanted))}",
+            _cause_of_samples(whole, rank, start + number, got),
+            _PLACE,
         )
-    if [m.forward.draws for m in wanted.micros] != [m.forward.draws for m in got.micros]:
-        return (
-            "random numbers",
-            "the samples were augmented by other random numbers",
-            "Save each rank's own random states (torch, Python, numpy), and restore them before the next batch is "
-            "fetched.",
-        )
-    if [m.forward.masks for m in wanted.micros] != [m.forward.masks for m in got.micros]:
-        return (
-            "random numbers",
-            "dropout drew otherwise",
-            "Save each rank's own random states, not only rank 0's, and restore them on that rank.",
-        )
+    for drawn, text in ((_draws, "the samples were augmented by other random numbers"), (_masks, "dropout drew otherwise")):
+        if drawn(wanted) != drawn(got):
+            cause = _cause_of_draws(whole, resumed, rank, number, start)
+            return _Said("random numbers", text, cause, _STREAMS)
     if wanted.step.rates != got.step.rates:
-        return (
+        return _Said(
             "learning rate",
             f"the learning rate {got.step.rates[0]:.6g} instead of {wanted.step.rates[0]:.6g}",
+            "",
             "Save and load the scheduler's state, too, and make the scheduler before the state is loaded.",
         )
-    if not _close(whole, wanted.step.before, got.step.before, number):
-        return "parameters", "other parameters before the step", _ALL
-    if not _close(whole, wanted.step.after, got.step.after, number + 1):
-        same = _same_gradients(wanted, got)
-        return (
-            "update",
-            "another update"
-            + (" of the same gradients: the optimizer's moments were not those" if same else ", of other gradients"),
-            "Save and load the optimizer's state, too." if same else _ALL,
-        )
+    if not _close(whole, wanted.step.before, got.step.before, start + number):
+        loaded = rank and _close(
+            whole, whole.traces[0].windows[start + number].step.before, resumed.traces[0].windows[number].step.before,
+            start + number,
+        )  # fmt: skip
+        cause = "rank 0 has the right ones: not all ranks have loaded them, or have been sent them" if loaded else ""
+        return _Said("parameters", "other parameters before the step", cause, _ALL)
     return None
+
+
+_STREAMS = (
+    "Save every rank's own random states (torch, Python, numpy), and restore them on that rank before the next batch is "
+    "fetched."
+)
+
+
+def _cause_of_samples(whole: Trained, rank: int, step: int, got: Window) -> str:
+    """Where in the uninterrupted training these samples were taken."""
+    steps = [_samples(window) for window in whole.traces[rank].windows]
+    if _samples(got) not in steps:
+        return ""
+    place, each = steps.index(_samples(got)), max(1, len(steps) // whole.situation.epochs)
+    if place // each != step // each:
+        return f"the epoch is gone on with in the order of epoch {place // each}: these are the samples of step {place}"
+    return f"too {'much' if place > step else 'little'} of the epoch was passed over: these are the samples of step {place}"
+
+
+def _cause_of_draws(whole: Trained, resumed: Trained, rank: int, number: int, start: int) -> str:
+    """Whose random numbers these are."""
+    windows, got = whole.traces[rank].windows, resumed.traces[rank].windows
+    for other in whole.ranks:
+        theirs = whole.traces[other].windows
+        alike = len(theirs) > start + number and (
+            _draws(theirs[start + number]) == _draws(got[number])
+            and _masks(theirs[start + number]) == _masks(got[number])
+        )
+        if other != rank and alike:
+            return f"rank {rank} goes on with the random states of rank {other}"
+    late = number == 0 and len(got) > 1 and _of_python(got[1]) == _of_python(windows[start])
+    return "they were restored when the first batch had been fetched" if late and _of_python(got[1]) else ""
+
+
+def _of_python(window: Window) -> list[float]:
+    """What Python's own stream has drawn, in which no dropout draws in between."""
+    return [draw % 1.0 for draws in _draws(window) for draw in draws if draw % 1.0]
+
+
+def _samples(window: Window) -> list[list[int]]:
+    return [micro.forward.samples for micro in window.micros]
+
+
+def _draws(window: Window) -> list[list[float]]:
+    return [micro.forward.draws for micro in window.micros]
+
+
+def _masks(window: Window) -> list[list[bytes]]:
+    return [micro.forward.masks for micro in window.micros]
+
+
+def _made_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, start: int) -> _Said | None:
+    """What a rank made of the same: its parameters after the step."""
+    wanted, got = whole.traces[rank].windows[start + number], resumed.traces[rank].windows[number]
+    if _close(whole, wanted.step.after, got.step.after, start + number + 1):
+        return None
+    if _same_gradients(wanted, got):
+        return _Said(
+            "update",
+            "another update of the same gradients",
+            "the optimizer has lost its state, such as the moments of the gradients",
+            "Save and load the optimizer's state, too.",
+        )
+    return _Said("update", "another update, of other gradients", "", _ALL)
 
 
 def _same_gradients(wanted: Window, got: Window) -> bool:
@@ -198,9 +287,7 @@ def _shown(batches: Sequence[list[int]]) -> str:
 def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     """`checkpoint-atomic-save`: a kill in the middle of a save leaves the checkpoint before it."""
     if not any(trace.of(facts.Saving) for trace in killed.traces):
-        return Judged(
-            check=ATOMIC, exercised=0, skipped_because="nothing was in job.checkpoint_folder to be saved over"
-        )
+        return Judged(check=ATOMIC, exercised=0, skipped_because="nothing was in job.checkpoint_folder to be saved over")
     reason = _nothing_to_judge(killed)
     if reason:
         return Judged(check=ATOMIC, exercised=0, skipped_because=reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 from ddpcheck.checks.world import Judged
@@ -44,33 +45,46 @@ def judge_dropout(trained: Trained) -> Judged:
     )
 
 
+Place = tuple[int, int, int]
+"""Rank, number of the micro-batch, and sample."""
+
+
 def judge_augmentation(trained: Trained) -> Judged:
-    """No two ranks, workers or epochs draw the same random numbers for their samples."""
-    drawn: dict[float, list[tuple[int, int, int]]] = {}
-    for rank, trace in enumerate(trained.traces):
-        for number, micro in enumerate(trace.micros):
-            for sample, draw in zip(micro.forward.samples, micro.forward.draws, strict=True):
-                drawn.setdefault(draw, []).append((rank, number, sample))
-    exercised = sum(map(len, drawn.values()))
-    again = [places for places in drawn.values() if len(places) > 1]
-    if not exercised:
+    """No two ranks, workers or epochs draw the same random numbers for their samples, from none of the streams."""
+    places: list[tuple[float, Place]] = [
+        (draw, (rank, number, sample))
+        for rank, trace in enumerate(trained.traces)
+        for number, micro in enumerate(trace.micros)
+        for sample, draw in zip(micro.forward.samples, micro.forward.draws, strict=True)
+    ]
+    if not places:
         return Judged(check=CHECK, exercised=0, skipped_because="no sample was taken")
-    if not again:
-        return Judged(check=CHECK, exercised=exercised)
-    ranks = sorted({rank for places in again for rank, _, _ in places})
-    return _violated(
-        exercised,
-        ranks,
-        "the samples' augmentation",
-        "each sample to be augmented by random numbers of its own, in every rank, worker and epoch",
-        f"{count(len(again), 'number')} drawn more than once: {_told(trained, again)}",
-        _cause(trained, again),
-        "Seed each worker by torch.initial_seed() (its base differs by rank where the ranks are seeded apart, and by "
-        "epoch and worker), and Python's and numpy's streams from that.",
-    )
+    for stream, part in (("torch's random stream", math.floor), ("Python's random stream", _fraction)):
+        drawn: dict[float, list[Place]] = {}
+        for draw, place in places:
+            drawn.setdefault(part(draw), []).append(place)
+        again = [found for found in drawn.values() if len(found) > 1]
+        if len(again) < 2:  # one may be chance; streams that are seeded alike have all their numbers in common
+            continue
+        ranks = sorted({rank for found in again for rank, _, _ in found})
+        return _violated(
+            len(places),
+            ranks,
+            "the samples' augmentation",
+            "each sample to be augmented by random numbers of its own, in every rank, worker and epoch",
+            f"{count(len(again), 'number')} drawn more than once from {stream}: {_told(again)}",
+            _cause(trained, again),
+            "Seed each worker by torch.initial_seed() (its base differs by rank where the ranks are seeded apart, and "
+            "by epoch and worker), and Python's and numpy's streams from that.",
+        )
+    return Judged(check=CHECK, exercised=len(places))
 
 
-def _told(trained: Trained, again: list[list[tuple[int, int, int]]]) -> str:
+def _fraction(draw: float) -> float:
+    return draw % 1.0
+
+
+def _told(again: list[list[Place]]) -> str:
     (rank, number, sample), (other, later, another) = again[0][:2]
     return (
         f"for sample {sample} in batch {number} of rank {rank}, "
@@ -78,16 +92,15 @@ def _told(trained: Trained, again: list[list[tuple[int, int, int]]]) -> str:
     )
 
 
-def _cause(trained: Trained, again: list[list[tuple[int, int, int]]]) -> str:
+def _cause(trained: Trained, again: list[list[Place]]) -> str:
     epochs = epochs_of(trained)
     each = len(epochs[0][0]) if epochs else 0
     across_ranks = any(len({rank for rank, _, _ in places}) > 1 for places in again)
     across_epochs = each and any(
         a[0] == b[0] and a[1] // each != b[1] // each for places in again for a, b in combinations(places, 2)
     )
-    if across_ranks:
-        return "the workers of different ranks are seeded alike"
-    return "the workers are seeded alike in every epoch" if across_epochs else "workers of one rank are seeded alike"
+    told = [text for text, so in (("on all ranks", across_ranks), ("in every epoch", across_epochs)) if so]
+    return f"the workers are seeded alike {' and '.join(told)}" if told else "the workers of one rank are seeded alike"
 
 
 def _violated(
