@@ -9,6 +9,22 @@ from typing import NamedTuple
 FOLDER = Path(__file__).parents[2] / "fixtures" / "libraries"
 MARK = "# prints:\n"
 
+SHOWS = {
+    "accelerate_half_a_checkpoint": "checkpoint-atomic-save",
+    "accelerate_one_ahead": "resume-equivalence:random",
+    "accelerate_schedule": "optimizer-sync:schedule",
+    "accelerate_seeds": "shard-partition",
+    "accelerate_tail": "gradient-oracle:accumulation-tail",
+    "fabric_double": "gradient-oracle",
+    "fabric_epoch": "resume-equivalence",
+    "fabric_seeds": "shard-partition",
+    "lightning_metrics": "metric-oracle",
+    "lightning_sampler": "shard-partition:sampler",
+    "lightning_streams": "resume-equivalence:random",
+    "lightning_tail": "gradient-oracle:accumulation-tail",
+}
+"""The check that tells of what each of them shows."""
+
 
 class Program(NamedTuple):
     """One of them."""
