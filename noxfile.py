@@ -25,6 +25,9 @@ VERSIONS = {
 }
 """torch versions of the matrix, and a Python that each supports; together they cover all Pythons."""
 
+LIBRARIES = ["accelerate>=1.15", "lightning>=2.6", "torchdata>=0.11"]
+"""Training libraries of which tests/libraries knows what holds: accelerate resumed in the wrong order before."""
+
 
 @nox.session(python="3.11")
 def tests(session: nox.Session) -> None:
@@ -89,6 +92,14 @@ def corpus(session: nox.Session) -> None:
     """Every program of the corpus under ``ddpcheck run`` itself, in interpreters; a quarter of an hour and more."""
     session.install("-e", ".[dev]")
     session.run("python", "tests/corpus/table.py", "--command", *session.posargs)
+
+
+@nox.session(python="3.11")
+def libraries(session: nox.Session) -> None:
+    """The conformance suite on accelerate, Lightning and a plain loop; arguments go to pytest. Ten minutes and more."""
+    session.install(TORCH, *LIBRARIES, "-e", ".[test]")
+    session.run("pytest", "tests/libraries", *session.posargs)
+    session.run("python", "tests/libraries/table.py")
 
 
 @nox.session(python="3.11")

@@ -97,6 +97,11 @@ def _equal(likeness: Likeness | None) -> bool:
     return likeness is not None and likeness.cosine > 1 - PARALLEL and _like(likeness.ratio, 1.0)
 
 
+def _rounded(likeness: Likeness) -> bool:
+    """Right but for what is left of a number in single precision, and not right to the bits of double precision."""
+    return _equal(likeness) and 1 - likeness.cosine < 1e-9 and 1e-12 < abs(likeness.ratio - 1) < 1e-5
+
+
 # --- what it comes from
 
 
@@ -146,6 +151,12 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
         steady = names != {"a constant"} or _steady([step.gradient.ratio for step in wrong])
         if len(names) == 1 and steady and named[0] is not None:
             return _of_a_factor(trained, first, *named[0])
+    if trained.situation.precision == "float64" and _rounded(first.gradient):
+        # Before the mistakes below: all that would make the same gradient here are as like to it.
+        return (
+            "something on the way was rounded to single precision: the outputs, the loss or the gradient",
+            "Leave float64 as it is: look for a precision setting, an autocast or a float() between model and step.",
+        )
     others = first.others
     if "unclipped" in others and _equal(others["unclipped"]):
         return (

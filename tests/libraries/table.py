@@ -1,0 +1,165 @@
+"""The conformance suite on real training libraries, as tables: what held, and what fails for which reason.
+
+    python tests/libraries/table.py [--markdown FILE] [NAME …]
+
+shows a table for each library, or for the named ones, and exits with 1 where
+one does other than is known; with ``--markdown`` it writes docs/libraries.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+
+from small_programs import SHOWS, Program, programs  # noqa: E402
+
+import ddpcheck  # noqa: E402
+
+LOSSES = ("samples", "tokens", "pairs")
+
+
+class Library(NamedTuple):
+    """One of them, and where its adapter is."""
+
+    name: str
+    title: str
+    adapter: str
+    packages: tuple[str, ...]
+
+
+LIBRARIES = (
+    Library("plain", "a plain loop", "fixtures.trainers.plain", ()),
+    Library("accelerate", "accelerate", "fixtures.trainers.with_accelerate", ("accelerate",)),
+    Library("fabric", "Lightning Fabric", "fixtures.trainers.with_fabric", ("lightning",)),
+    Library("lightning", "Lightning's Trainer", "fixtures.trainers.with_lightning", ("lightning", "torchdata")),
+)
+
+
+def expected_of(library: Library) -> dict[str, str]:
+    """What is known to fail, and why."""
+    found: dict[str, str] = getattr(importlib.import_module(library.adapter), "EXPECTED", {})
+    return found
+
+
+def run(library: Library) -> ddpcheck.Results:
+    """The whole suite on one library."""
+    adapter = importlib.import_module(library.adapter)
+    return ddpcheck.check_trainer(
+        adapter.fit,
+        losses=getattr(adapter, "LOSSES", LOSSES),
+        expected_failures=expected_of(library),
+        on_failure="return",
+    )
+
+
+# --- the document
+
+
+def document(found: list[tuple[Library, ddpcheck.Results]]) -> str:
+    """docs/libraries.md."""
+    packages = ["torch", *dict.fromkeys(package for library, _ in found for package in library.packages)]
+    versions = ", ".join(f"{package} {version(package)}" for package in packages)
+    seconds = ", ".join(f"{library.title} {results.seconds:.0f} s" for library, results in found)
+    lines = [
+        "# Real libraries",
+        "",
+        "The conformance suite on training libraries as they are installed, at world sizes 1 to 4 (gloo on CPU). Each has an",
+        "adapter in fixtures/trainers, written as its users would write a training, with what the library has for it.",
+        "`nox -s libraries` installs them, holds them against this table, and shows it;",
+        "`python tests/libraries/table.py --markdown docs/libraries.md` makes this file.",
+        "",
+        f"Versions: {versions}, Python {platform.python_version()}. The whole suite took: {seconds}.",
+        "",
+        "| check | " + " | ".join(library.title for library, _ in found) + " |",
+        "|---" * (len(found) + 1) + "|",
+        *rows(found),
+        "",
+        "`held` is at all world sizes. `-` is not exercised: the library has no such thing, or there was nothing to see",
+        "(device-placement needs a GPU).",
+        "",
+        "## What fails, and why",
+        "",
+        "Each of these is shown by a small program without ddpcheck (fixtures/libraries), and is on the adapter's list of",
+        "expected failures, which is strict: the day that a library mends it, the session fails and the entry goes.",
+    ]
+    for library, _ in found:
+        reasons = expected_of(library)
+        for program in programs():
+            if (check := SHOWS.get(program.file.stem)) in reasons and program.library == library.name:
+                lines += ["", f"### {library.title}: {check}", "", f"{capital(reasons[check])}.", *shown(program)]
+    lines += [
+        "",
+        "## What an adapter has to know",
+        "",
+        "These do not fail above, since the adapters know of them. Left out, the suite tells, by the check that is named.",
+    ]
+    for program in programs():
+        if (check := SHOWS[program.file.stem]) not in expected_of(library_of(program)):
+            lines += ["", f"### {library_of(program).title}: {check}", "", program.claim, *shown(program)]
+    return "\n".join(lines) + "\n"
+
+
+def library_of(program: Program) -> Library:
+    return next(library for library in LIBRARIES if library.name == program.library)
+
+
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def shown(program: Program) -> list[str]:
+    """A program, and what it prints."""
+    return ["", "```python", program.code, "```", "", "prints", "", "```", *program.printed, "```"]
+
+
+def rows(found: list[tuple[Library, ddpcheck.Results]]) -> list[str]:
+    """A line for each check."""
+    checks = dict.fromkeys(result.check for _, results in found for result in results)
+    return [f"| {check} | " + " | ".join(cell(results, check) for _, results in found) + " |" for check in checks]
+
+
+def cell(results: ddpcheck.Results, check: str) -> str:
+    """What became of a check at all world sizes."""
+    said: dict[str, list[int]] = {}
+    for result in results:
+        if result.check == check:
+            said.setdefault(WORDS[result.status], []).append(result.world_size)
+    if len(said) <= 1:
+        return next(iter(said), "-")
+    return ", ".join(f"{word} in {sizes(numbers)}" for word, numbers in said.items())
+
+
+WORDS = {"held": "held", "expected": "**fails**", "violated": "**violated**", "not-exercised": "-"}
+
+
+def sizes(numbers: list[int]) -> str:
+    """``1``, or ``2 to 4``."""
+    in_a_row = len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1))
+    return f"{numbers[0]} to {numbers[-1]}" if in_a_row else " and ".join(map(str, numbers))
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write docs/libraries.md there")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(library.name for library in LIBRARIES))
+    options: Any = parser.parse_args(arguments)
+    chosen = [library for library in LIBRARIES if not options.names or library.name in options.names]
+    found = []
+    for library in chosen:
+        results = run(library)
+        found.append((library, results))
+        print(f"{results}\n", flush=True)
+    if options.markdown is not None:
+        options.markdown.write_text(document(found))
+    return 0 if found and all(results.ok for _, results in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,19 @@
+"""The suite on the Trainer of Lightning: all of it holds, but for what is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import ddpcheck
+
+pytest.importorskip("lightning")
+pytest.importorskip("torchdata")
+
+from fixtures.trainers.with_lightning import EXPECTED, LOSSES, fit
+
+
+@ddpcheck.parametrize_with_checks(fit, losses=LOSSES, expected_failures=EXPECTED)
+def test_trainer(check: Any) -> None:
+    check()
