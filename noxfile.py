@@ -96,10 +96,11 @@ def corpus(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def libraries(session: nox.Session) -> None:
-    """The conformance suite on accelerate, Lightning and a plain loop; arguments go to pytest. Ten minutes and more."""
+    """The conformance suite on accelerate, Lightning and a plain loop, and as tables; arguments go to pytest."""
     session.install(TORCH, *LIBRARIES, "-e", ".[test]")
     session.run("pytest", "tests/libraries", *session.posargs)
-    session.run("python", "tests/libraries/table.py")
+    if not session.posargs:
+        session.run("python", "tests/libraries/table.py")
 
 
 @nox.session(python="3.11")

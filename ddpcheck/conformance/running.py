@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -30,6 +31,9 @@ FIRST_SALT, LATER_SALT = 1, 2
 """Unseeded random streams begin alike in trainings that are compared, and otherwise in one that goes on."""
 
 REPLAY_PATIENCE = 120.0
+
+LONGEST = 40
+"""Lines of a traceback that are shown as they are."""
 
 FAILURE_PATIENCE = 10.0
 """Seconds for a training in which a rank fails: it is over within one, or else somebody waits for that rank."""
@@ -162,7 +166,18 @@ def _text(outcome: Outcome) -> str:
         text = pytest.TestReport._from_json(dict(outcome.report.data)).longreprtext
     except Exception:  # a report of another pytest's making
         text = str(outcome.report.data.get("longrepr"))
-    return text
+    return essence(text)
+
+
+_TOLD = re.compile(r"[>E] |\S+:\d+: ")
+"""The lines of a traceback that say what was called, where, and what came of it."""
+
+
+def essence(text: str) -> str:
+    """A traceback; a long one without the source that it goes through, which may be hundreds of lines of a library."""
+    lines = text.splitlines()
+    told = [line for line in lines if _TOLD.match(line)]
+    return "\n".join(told) if len(lines) > LONGEST and told else text
 
 
 def _watched(folder: Path) -> dict[str, Judged]:

@@ -20,6 +20,7 @@ SHOWS = {
     "fabric_seeds": "shard-partition",
     "lightning_metrics": "metric-oracle",
     "lightning_sampler": "shard-partition:sampler",
+    "lightning_seeds": "rng-independence",
     "lightning_streams": "resume-equivalence:random",
     "lightning_tail": "gradient-oracle:accumulation-tail",
 }

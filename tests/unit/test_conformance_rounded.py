@@ -1,4 +1,4 @@
-"""A gradient that is right but for single precision is told as that, and not by a mistake that it happens to be like."""
+"""A gradient that is right but for single precision is told as that, and not by a mistake that it is like as well."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from ddpcheck.conformance.trained import Trained
 def cause_of(ratio: float, situation: str = "plain") -> str:
     likeness = Likeness(ratio=ratio, cosine=1.0)
     gap = Gap(name="w", worst=1e-8, allowed=1e-15, index=(0,), found=1.0, expected=1.0, same_bits=False)
-    step = ComparedStep(step=0, gaps=(gap,), gradient=likeness, update=likeness, others={"means": likeness}, micros=(1,))
+    step = ComparedStep(
+        step=0, gaps=(gap,), gradient=likeness, update=likeness, others={"means": likeness}, micros=(1,)
+    )
     nothing: Any = None
     trained = Trained(BY_NAME[situation], 2, nothing, nothing, "", [], Comparison(steps=(step,)))
     (finding,) = updates.judge(trained).findings
