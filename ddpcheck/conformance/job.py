@@ -150,16 +150,21 @@ class Plateau(ReduceLROnPlateau):
     """A ReduceLROnPlateau that tells with what it is stepped; its state is that of any other."""
 
     def __init__(self, optimizer: Optimizer, notice: Callable[[float], None]) -> None:
+        self._notice: Callable[[float], None] | None = notice
         # It counts every evaluation that is not twice as good as the best before as none.
         super().__init__(optimizer, factor=0.5, patience=0, threshold=0.5)
-        self._notice = notice
 
-    def step(self, metrics: Any, *args: Any, **kwargs: Any) -> None:
-        self._notice(float(metrics))
+    def step(self, metrics: Any, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        if self._notice is not None:
+            self._notice(float(metrics))
         super().step(metrics, *args, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
         return {name: value for name, value in super().state_dict().items() if name != "_notice"}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # One that was saved whole has nobody to tell when it comes back.
+        return {**self.__dict__, "_notice": None}
 
 
 def scheduler_of(

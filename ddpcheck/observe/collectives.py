@@ -18,6 +18,9 @@ from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.operands import Arguments, Described
 from ddpcheck.observe.patching import around
 
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
 __all__ = ["call", "issued", "set_joined", "watch"]
 
 _functional_watched = False

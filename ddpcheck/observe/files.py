@@ -14,6 +14,9 @@ from ddpcheck.evidence import NO_SITE
 from ddpcheck.observe import background, loads, paths, placing, recorder, saving, sites, starting, touching
 from ddpcheck.observe.patching import defect, named
 
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
 _WRITING = os.O_WRONLY | os.O_RDWR
 
 

@@ -19,6 +19,9 @@ from ddpcheck.observe.patching import defect, named
 from ddpcheck.observe.usage import WRAPPERS
 from ddpcheck.observe.wrappers import bare_wrapper, tensors
 
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
 
 class _Inside(threading.local):
     """Whether a module's call is under way in a thread: what it calls in turn is its own affair."""

@@ -20,6 +20,9 @@ from ddpcheck.observe.passing import Passing, Tally, is_kept, is_told
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.rows import head
 
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
 _STATE = "_ddpcheck"
 """The attribute of torch's iterators under which their pass is kept."""
 _INPUT_HEAD = 64 * 1024

@@ -14,6 +14,9 @@ from ddpcheck.observe import quick, recorder, sites
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.usage import WRAPPERS
 
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
 _own = threading.local()
 _NAMES = 2_000
 """The most names of missing keys that are told."""

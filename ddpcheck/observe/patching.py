@@ -15,6 +15,9 @@ import torch
 from ddpcheck.evidence import Defect
 from ddpcheck.observe import recorder
 
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
 
 def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
     """Replace ``owner.name`` by what ``make`` builds around it; whether there was such a name.

@@ -13,6 +13,9 @@ import torch.serialization
 from ddpcheck.observe import background, paths, touching
 from ddpcheck.observe.patching import around
 
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
 _LOOKED_AT = 2_000
 """The most parts of a checkpoint that are looked at."""
 

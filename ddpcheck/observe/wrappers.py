@@ -19,6 +19,9 @@ from ddpcheck.observe.pace import is_due
 from ddpcheck.observe.patching import around, shielded
 from ddpcheck.observe.usage import WRAPPERS, Wrapper
 
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
 _inside = 0
 """Forwards through wrappers that are under way: an optimizer that steps in there is one of the model's own."""
 

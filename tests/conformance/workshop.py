@@ -11,8 +11,9 @@ from ddpcheck.conformance.checklist import ANY, BY_CHECK
 from ddpcheck.conformance.finding import attach
 from ddpcheck.conformance.results import Result
 from ddpcheck.conformance.running import Runner, Subject
-from ddpcheck.conformance.situations import LOSS_KINDS
+from ddpcheck.conformance.situations import LOSS_KINDS, Situation
 from ddpcheck.conformance.suite import WORLD_SIZES, Suite
+from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.ranks.launcher import Launcher
 from fixtures.trainers.faulty.registry import FAULTS
@@ -27,7 +28,10 @@ from tests.conformance.workshop import carriers
 globals().update(carriers())
 """
 
-PATIENCES = {fault.trainer.__name__: fault.patience for fault in FAULTS}
+PATIENCE, WITH_WHAT_HANGS = 30.0, 5.0
+"""Seconds for one training; and for one that hangs however long it is waited for."""
+
+HANGING = {fault.trainer.__name__ for fault in FAULTS if fault.hangs}
 
 
 def trainers() -> dict[str, Callable[[Any], None]]:
@@ -52,6 +56,14 @@ def _carrier(fit: Callable[[Any], None]) -> Callable[[], None]:
     return test_trainer
 
 
+class Impatient(Runner):
+    """For trainers that hang when they go on after a kill: there alone nothing is to be waited for."""
+
+    def _train(self, situation: Situation, world_size: int) -> Trained:
+        self._timeout = WITH_WHAT_HANGS if situation.resumed_from else PATIENCE
+        return super()._train(situation, world_size)
+
+
 class Workshop:
     """Trains faulty trainers and their twins; each training is done once."""
 
@@ -60,7 +72,11 @@ class Workshop:
         self._file = folder / "test_trainers.py"
         self._file.write_text(_CARRIERS)
         self._launcher = Launcher(
-            options={"plugins": ["no:terminal", "no:cacheprovider", "no:randomly", "no:xdist"], "confcutdir": folder, "tbstyle": "short"},
+            options={
+                "plugins": ["no:terminal", "no:cacheprovider", "no:randomly", "no:xdist"],
+                "confcutdir": folder,
+                "tbstyle": "short",
+            },
             args=["-c", os.fspath(folder / "pytest.ini"), "--rootdir", os.fspath(folder)],
             workerinput={},
             cwd=os.getcwd(),
@@ -80,7 +96,8 @@ class Workshop:
         name = trainer.__name__
         if name not in self._runners:
             subject = Subject(path=str(self._file), nodeid=f"test_trainers.py::test_{name}", title=name)
-            self._runners[name] = Runner(self._launcher, subject, PATIENCES.get(name, 30.0))
+            kind = Impatient if name in HANGING else Runner
+            self._runners[name] = kind(self._launcher, subject, PATIENCE)
         return self._runners[name]
 
     def result(self, trainer: type, check: str, world_size: int) -> Result:
@@ -88,7 +105,7 @@ class Workshop:
         return self._suite.result(self.runner(trainer), check, world_size)
 
     def judged(self, trainer: type, check: str, world_size: int, among: Sequence[str] = ()) -> tuple[Finding, ...]:
-        """The errors that a check finds, without trying the adapter first; of one for all trainings, in some of them."""
+        """The errors that a check finds, without trying the adapter first; of a check of all trainings, in some."""
         row, runner = BY_CHECK[check], self.runner(trainer)
         names = row.situations if row.situations != (ANY,) else among
         assert names, f"{check} looks at all trainings: say among which it is to look"

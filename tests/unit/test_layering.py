@@ -156,7 +156,7 @@ LAYERS = [
     ["ddpcheck.conformance.judges.streams", "ddpcheck.conformance.judges.updates"],
     ["ddpcheck.conformance.checklist", "ddpcheck.conformance.results"],
     # In the ranks: the data and the models, the job, the record, the training, and the oracle.
-    ["ddpcheck.conformance.losses", "ddpcheck.conformance.samples"],
+    ["ddpcheck.conformance.losses", "ddpcheck.conformance.mistaken", "ddpcheck.conformance.samples"],
     ["ddpcheck.conformance.nets"],
     ["ddpcheck.conformance.job", "ddpcheck.conformance.recording"],
     ["ddpcheck.conformance.replay", "ddpcheck.conformance.training"],

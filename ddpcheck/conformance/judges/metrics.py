@@ -48,8 +48,8 @@ def _cause(trained: Trained, wrong: list[facts.Reported]) -> tuple[str, str]:
     if "repeated" in alike:
         return (
             "the samples that a sampler repeats, to even the ranks out, are counted twice",
-            "Cut off what is more than len(job.validation) once the outputs are gathered and back in order, or evaluate "
-            "without padding.",
+            "Cut off what is more than len(job.validation) once the outputs are gathered and back in order, or "
+            "evaluate without padding.",
         )
     if "left out" in alike:
         return (
@@ -59,14 +59,14 @@ def _cause(trained: Trained, wrong: list[facts.Reported]) -> tuple[str, str]:
     if "own" in alike:
         return (
             "each rank that reports takes its own part of the samples for the whole",
-            "Reduce over the ranks before anything is reported or decided: sums and counts of a mean, gathered outputs of "
-            "any other metric.",
+            "Reduce over the ranks before anything is reported or decided: sums and counts of a mean, gathered outputs "
+            "of any other metric.",
         )
     if "mean" in alike or "mean of padded" in alike:
         padded = "" if "mean" in alike else ", with the samples in them that a sampler repeats"
         return (
             f"the ranks' own values are averaged{padded}: that is not the value over all samples",
-            "Add up sums and counts over the ranks and divide at the end; gather the outputs where a metric is no mean.",
+            "Add up sums and counts over the ranks and divide at the end; gather outputs where a metric is no mean.",
         )
     return "", _IN_GENERAL
 
@@ -76,7 +76,9 @@ def _finding(trained: Trained, metrics: list[list[tuple[int, facts.Reported]]], 
     number, firsts = trained.situation.validation, [wrong[0][1] for wrong in metrics]
     reports = [one for wrong in metrics for one in wrong]
     ranks = sorted({rank for rank, _ in reports})
-    apart = any(len({fact.value for _, fact in wrong if fact.expected == wrong[0][1].expected}) > 1 for wrong in metrics)
+    apart = any(
+        len({fact.value for _, fact in wrong if fact.expected == wrong[0][1].expected}) > 1 for wrong in metrics
+    )
     told = f"; the ranks report different values, this is rank {metrics[0][0][0]}'s" if apart else ""
     return Finding(
         check=CHECK,

@@ -27,8 +27,8 @@ def judge_state(trained: Trained) -> Judged:
                 "the learning rate",
                 "the same learning rate on all ranks",
                 f"{rates} at step {number}, with {trained.situation.about}",
-                "Let what sets the rate be the same on all ranks: reduce over the ranks what it depends on (a loss, a number "
-                "of samples or tokens), and step the scheduler equally often.",
+                "Let what sets the rate be the same on all ranks: reduce over the ranks what it depends on (a loss, a "
+                "number of samples or tokens), and step the scheduler equally often.",
                 number,
             )
         others = [rank for rank, step in enumerate(steps) if step.moments != steps[0].moments]
@@ -47,7 +47,7 @@ def judge_state(trained: Trained) -> Judged:
 
 
 def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
-    """`optimizer-sync`: the learning rate of each step is the one that a scheduler stepped once after each step gives."""
+    """`optimizer-sync`: the learning rate of each step is that of a scheduler which is stepped once after each step."""
     found = [step.rates[0] for step in trained.traces[0].steps if step.rates]
     for number, (rate, wanted) in enumerate(zip(found, expected, strict=False)):
         if abs(rate - wanted) > 1e-9 * abs(wanted):
@@ -58,7 +58,7 @@ def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
                 len(found),
                 [0],
                 "the learning rate",
-                f"the rate {wanted:.6g} at step {number}: job.scheduler is to be stepped once after each optimizer step",
+                f"the rate {wanted:.6g} at step {number}: job.scheduler is to be stepped once after each step",
                 f"{rate:.6g}{told}, on {count(trained.world_size, 'rank')}",
                 "Step the scheduler once for each optimizer step, and not once for each rank, micro-batch or epoch.",
                 number,

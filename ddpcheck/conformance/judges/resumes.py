@@ -25,6 +25,10 @@ def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     if resumed.failed:
         advice = _SAME_CHECKPOINT if resumed.hung else _LOADABLE
         return _violated(RESUME, resumed, [resumed.outcome.root or 0], _GO_ON, _failed(resumed), advice)
+    idle = [rank for rank in resumed.ranks if not resumed.traces[rank].windows]
+    if idle:
+        found = f"no further step was made on {ranks_text(idle)}"
+        return _violated(RESUME, resumed, idle, _GO_ON, found, _PLACE)
     start = _start(whole, resumed)
     if start is None:
         found = "the first forward with parameters that the uninterrupted training never had"
@@ -41,8 +45,8 @@ def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
 _GO_ON = "the training to go on from a checkpoint as if it had never been interrupted"
 _NEWEST = "Save what job.save_every asks for into job.checkpoint_folder, and load the newest whole one of it."
 _LOADABLE = (
-    "See from the traceback what the load has not found: every rank has to load the same checkpoint, the newest whole one "
-    "in job.checkpoint_folder, by the names that the save has given."
+    "See from the traceback what the load has not found: every rank has to load the same checkpoint, the newest whole "
+    "one in job.checkpoint_folder, by the names that the save has given."
 )
 _SAME_CHECKPOINT = (
     "See from the stacks what the ranks wait for: all of them have to find the same checkpoint, and to go on from the "
@@ -66,9 +70,9 @@ def _nothing_to_judge(killed: Trained) -> str:
 def _start(whole: Trained, resumed: Trained) -> int | None:
     """After how many steps of the uninterrupted training rank 0 went on; None where its parameters tell of none."""
     first = resumed.traces[0].windows
+    begins = [window.step.before for window in whole.traces[0].windows]
     if not first:
         return None
-    begins = [window.step.before for window in whole.traces[0].windows]
     return next((n for n, before in enumerate(begins) if _close(whole, before, first[0].step.before, n)), None)
 
 
@@ -167,8 +171,8 @@ def _told(resumed: Trained, said: dict[int, _Said], start: int, step: int) -> Fi
 
 
 _PLACE = (
-    "Save the epoch and the number of batches that were taken in it; tell the sampler of that epoch, and go on with the "
-    "batches that follow."
+    "Save the epoch and the number of batches that were taken in it; tell the sampler of that epoch, and go on with "
+    "the batches that follow."
 )
 
 
@@ -182,7 +186,10 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
             _cause_of_samples(whole, rank, start + number, got),
             _PLACE,
         )
-    for drawn, text in ((_draws, "the samples were augmented by other random numbers"), (_masks, "dropout drew otherwise")):
+    for drawn, text in (
+        (_draws, "the samples were augmented by other random numbers"),
+        (_masks, "dropout drew otherwise"),
+    ):
         if drawn(wanted) != drawn(got):
             cause = _cause_of_draws(whole, resumed, rank, number, start)
             return _Said("random numbers", text, cause, _STREAMS)
@@ -204,8 +211,8 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
 
 
 _STREAMS = (
-    "Save every rank's own random states (torch, Python, numpy), and restore them on that rank before the next batch is "
-    "fetched."
+    "Save every rank's own random states (torch, Python, numpy), and restore them on that rank before the next batch "
+    "is fetched."
 )
 
 
@@ -217,7 +224,8 @@ def _cause_of_samples(whole: Trained, rank: int, step: int, got: Window) -> str:
     place, each = steps.index(_samples(got)), max(1, len(steps) // whole.situation.epochs)
     if place // each != step // each:
         return f"the epoch is gone on with in the order of epoch {place // each}: these are the samples of step {place}"
-    return f"too {'much' if place > step else 'little'} of the epoch was passed over: these are the samples of step {place}"
+    many = "much" if place > step else "little"
+    return f"too {many} of the epoch was passed over: these are the samples of step {place}"
 
 
 def _cause_of_draws(whole: Trained, resumed: Trained, rank: int, number: int, start: int) -> str:
@@ -287,7 +295,8 @@ def _shown(batches: Sequence[list[int]]) -> str:
 def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     """`checkpoint-atomic-save`: a kill in the middle of a save leaves the checkpoint before it."""
     if not any(trace.of(facts.Saving) for trace in killed.traces):
-        return Judged(check=ATOMIC, exercised=0, skipped_because="nothing was in job.checkpoint_folder to be saved over")
+        nothing = "nothing was in job.checkpoint_folder to be saved over"
+        return Judged(check=ATOMIC, exercised=0, skipped_because=nothing)
     reason = _nothing_to_judge(killed)
     if reason:
         return Judged(check=ATOMIC, exercised=0, skipped_because=reason)

@@ -10,6 +10,9 @@ from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.wording import count, listing
 
+MANY = 8
+"""Samples that no shuffling leaves in their order but by a chance of one in forty thousand."""
+
 Batches = list[list[int]]
 """The micro-batches of one rank in one epoch, each the numbers of its samples."""
 
@@ -161,7 +164,7 @@ def _order(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
     situation = trained.situation
     order = list(sequence) if sequence is not None else list(range(situation.size.at(trained.world_size)))
     if situation.shuffle:
-        return _shuffled(trained, epoch) if _in_order(ranks, len(order)) else None
+        return _shuffled(trained, epoch) if len(order) >= MANY and _in_order(ranks, len(order)) else None
     whole = trained.world_size * situation.batch_size
     for number, batches in enumerate(zip(*ranks, strict=True)):
         wanted = order[number * whole : (number + 1) * whole]

@@ -1,0 +1,246 @@
+"""What is said of trainings that go on after a kill, and of a save that was killed."""
+
+from __future__ import annotations
+
+import pytest
+from trained import compared, hung, killed, micro, only, raised, situation, step, trace, trained
+
+from ddpcheck.conformance import facts
+from ddpcheck.conformance.judges import resumes
+
+WHERE = situation("long", epochs=2)
+NUMBERS = [[[0, 1], [2, 3], [4, 5], [6, 7]], [[10, 11], [12, 13], [14, 15], [16, 17]]]
+"""The samples of each rank in two epochs of two steps."""
+
+
+def training(rank=0, start=0, end=4, *, draws=None, masks=None, rate=None, shift=0.0, after=0.0, samples=None,
+             gradient=1.0, returns=9.0):  # fmt: skip
+    """The steps of a rank from one to another: step n begins with parameters of n, and n is in all that it draws."""
+    recorded = []
+    for n in range(start, end):
+        drawn = [10 * rank + n + 0.25, 10 * rank + n + 0.5] if draws is None else draws(n)
+        masked = [bytes([rank, n])] if masks is None else masks(n)
+        taken = NUMBERS[rank][n] if samples is None else samples(n)
+        recorded += [
+            micro(taken, draws=drawn, masks=masked),
+            step(n + shift, n + 1 + shift + after, gradient=gradient, rate=0.1 - n / 100 if rate is None else rate),
+        ]
+    return trace(*recorded, returns=returns)
+
+
+WHOLE = trained(WHERE, training(0), training(1), compared=[compared(worst=0.0, number=n) for n in range(4)])
+KILLED = trained(WHERE, training(0, 0, 3, returns=None), training(1, 0, 3, returns=None), ended=[killed(0), killed(1)])
+
+
+def resumed(*traces, **more):
+    return trained(situation("resumed"), *traces, **more)
+
+
+def finding_of(*traces, **more):
+    return only(resumes.judge_resume(WHOLE, KILLED, resumed(*traces, **more)).findings)
+
+
+# --- resume-equivalence
+
+
+def test_going_on_where_it_was_holds():
+    judged = resumes.judge_resume(WHOLE, KILLED, resumed(training(0, 2), training(1, 2)))
+    assert (judged.exercised, judged.findings) == (2, ())
+
+
+def test_what_rounding_may_do_is_none_of_it():
+    judged = resumes.judge_resume(WHOLE, KILLED, resumed(training(0, 2, shift=1e-10), training(1, 2, shift=1e-10)))
+    assert not judged.findings
+
+
+@pytest.mark.parametrize(
+    ("ended", "traces", "reason"),
+    [
+        (None, (training(0), training(1)), "came to its end before the kill"),
+        (
+            [raised(0, "x"), hung(1)],
+            (trace(returns=None), trace(returns=None)),
+            "ended otherwise than by the kill: it broke",
+        ),
+    ],
+)
+def test_without_a_kill_there_is_no_verdict(ended, traces, reason):
+    one = trained(WHERE, *traces, ended=ended, headline="it broke")
+    judged = resumes.judge_resume(WHOLE, one, resumed(training(0, 2), training(1, 2)))
+    assert judged.exercised == 0
+    assert reason in judged.skipped_because
+
+
+def test_a_load_that_fails():
+    found = finding_of(
+        trace(), trace(), ended=[raised(0, "x"), raised(1, "x")], headline="rank 1 failed", text="KeyError", root=1
+    )
+    assert found.found == "it failed: rank 1 failed\nKeyError"
+    assert found.ranks == (1,)
+    assert "See from the traceback" in found.advice
+
+
+def test_a_load_that_hangs():
+    found = finding_of(trace(), trace(), ended=[hung(0), hung(1)], headline="timed out")
+    assert found.found.startswith("it hung: timed out")
+    assert "See from the stacks" in found.advice
+
+
+def test_no_further_step():
+    found = finding_of(training(0, 2), trace())
+    assert found.found == "no further step was made on rank 1"
+
+
+def test_beginning_again():
+    found = finding_of(training(0), training(1))
+    assert "began again with parameters from before the first step" in found.found
+
+
+def test_parameters_of_no_step():
+    found = finding_of(training(0, 2, shift=0.5), training(1, 2, shift=0.5))
+    assert "parameters that the uninterrupted training never had" in found.found
+    assert found.cause == "no parameter was loaded, or all were changed afterwards"
+
+
+def test_a_parameter_that_is_left_out_is_named():
+    def half(rank):
+        from msgspec.structs import replace
+
+        one = training(rank, 2)
+        first = one.windows[0].step
+        changed = replace(first, before=[first.before[0], first.before[1][::-1]])
+        return trace(*[changed if fact is first else fact for fact in one.facts[1:-1]])
+
+    assert finding_of(half(0), half(1)).cause == "last.weight not loaded"
+
+
+@pytest.mark.parametrize(
+    ("samples", "cause"),
+    [
+        (lambda n: NUMBERS[0][n - 2], "in the order of epoch 0: these are the samples of step 0"),
+        (lambda n: NUMBERS[0][3], "too much of the epoch was passed over: these are the samples of step 3"),
+        (lambda n: [0, 7], ""),
+    ],
+)
+def test_other_samples(samples, cause):
+    found = finding_of(training(0, 2, samples=samples), training(1, 2))
+    assert cause in found.cause
+    assert bool(cause) == bool(found.cause)
+    assert found.ranks == (0,)
+    assert "instead of 4, 5" in found.found
+    assert "from step 2 on, with the same samples" in found.expected
+
+
+def test_samples_that_come_again():
+    found = finding_of(training(0, 3, samples=lambda n: NUMBERS[0][2]), training(1, 3))
+    assert "too little of the epoch was passed over: these are the samples of step 2" in found.cause
+
+
+def test_other_ranks_are_told_along():
+    found = finding_of(training(0, 2, rate=0.5), training(1, 2, rate=0.5))
+    assert found.found == "at step 2 on rank 0 the learning rate 0.5 instead of 0.08; the same holds for rank 1"
+    assert found.ranks == (0, 1)
+    assert "scheduler" in found.advice
+
+
+def test_the_random_states_of_another_rank():
+    found = finding_of(
+        training(0, 2), training(1, 2, draws=lambda n: [n + 0.25, n + 0.5], masks=lambda n: [bytes([0, n])])
+    )
+    assert found.cause == "rank 1 goes on with the random states of rank 0"
+    assert "augmented by other random numbers" in found.found
+
+
+def test_random_states_that_were_restored_late():
+    found = finding_of(
+        training(0, 2, draws=lambda n: [40.125, 41.0625] if n == 2 else [n + 6 + 0.25, n + 6 + 0.5]), training(1, 2)
+    )
+    assert found.cause == "they were restored when the first batch had been fetched"
+
+
+def test_random_states_that_were_not_restored():
+    found = finding_of(training(0, 2, draws=lambda n: [40.125 + n, 41.0625]), training(1, 2))
+    assert found.found == "at step 2 on rank 0 the samples were augmented by other random numbers"
+    assert not found.cause
+
+
+def test_dropout_that_draws_otherwise():
+    found = finding_of(training(0, 2, masks=lambda n: [b"\7"]), training(1, 2))
+    assert found.found == "at step 2 on rank 0 dropout drew otherwise"
+
+
+def test_parameters_that_rank_0_alone_has():
+    found = finding_of(training(0, 2), training(1, 2, shift=0.5))
+    assert found.ranks == (1,)
+    assert found.cause.startswith("rank 0 has the right ones")
+
+
+def test_an_update_of_the_same_gradients():
+    found = finding_of(training(0, 2, 3, after=0.5), training(1, 2, 3, after=0.5))
+    assert "another update of the same gradients" in found.found
+    assert "lost its state" in found.cause
+
+
+def test_an_update_of_other_gradients():
+    found = finding_of(training(0, 2, 3, after=0.5, gradient=3.0), training(1, 2, 3))
+    assert "another update, of other gradients" in found.found
+
+
+def test_what_ranks_take_into_a_step_is_told_before_what_they_make_of_it():
+    found = finding_of(training(0, 2, 3, after=0.5, gradient=3.0), training(1, 2, shift=0.5))
+    assert "other parameters before the step" in found.found
+
+
+@pytest.mark.parametrize(("end", "found"), [(3, "1 step on ranks 0 and 1"), (2, "no further step")])
+def test_too_few_steps(end, found):
+    assert found in finding_of(training(0, 2, end), training(1, 2, end)).found
+
+
+def test_too_many_steps_on_one_rank():
+    NUMBERS[0].append([8, 9])
+    try:
+        assert finding_of(training(0, 2, 5), training(1, 2)).found == "3 steps on rank 0"
+    finally:
+        NUMBERS[0].pop()
+
+
+# --- checkpoint-atomic-save
+
+IN_SAVE = trained(
+    WHERE, trace(facts.Saving(), returns=None), trace(returns=None), ended=[killed(0), killed(1)]
+)  # fmt: skip
+
+
+def saved(*traces, by=IN_SAVE, **more):
+    return resumes.judge_save(WHOLE, by, resumed(*traces, **more))
+
+
+def test_a_save_that_leaves_the_one_before_holds():
+    judged = saved(training(0, 2), training(1, 2))
+    assert (judged.exercised, judged.findings) == (1, ())
+
+
+def test_a_save_that_leaves_nothing_to_load():
+    found = only(
+        saved(trace(), trace(), ended=[raised(0, "x"), raised(1, "x")], headline="rank 0 failed", root=0).findings
+    )
+    assert found.found.startswith("it failed: rank 0 failed")
+    assert "rename it over the checkpoint" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("traces", "said"),
+    [
+        ((training(0), training(1)), "it began again from the start"),
+        ((training(0, 2, shift=0.5), training(1, 2, shift=0.5)), "it went on with parameters of no step"),
+        ((trace(), trace()), "it went on with parameters of no step"),
+    ],
+)
+def test_a_save_that_loses_what_was_there(traces, said):
+    assert only(saved(*traces).findings).found == said
+
+
+def test_a_save_that_was_not_killed_is_no_verdict():
+    assert "nothing was in job.checkpoint_folder" in saved(training(0), training(1), by=KILLED).skipped_because
+    whole = trained(WHERE, trace(facts.Saving()), trace(facts.Saving()))
+    assert "before the kill" in saved(training(0), training(1), by=whole).skipped_because

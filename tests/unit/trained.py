@@ -1,0 +1,153 @@
+"""Trainings of the conformance suite as their ranks would have recorded them, written by hand."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from ddpcheck.conformance import facts
+from ddpcheck.conformance.compared import ComparedStep, Comparison, Gap, Likeness
+from ddpcheck.conformance.situations import BY_NAME, Situation
+from ddpcheck.conformance.traces import Trace
+from ddpcheck.conformance.trained import Trained
+from ddpcheck.model import Finding, Leftover, PhaseReport, Plan, RankEnding, RunRecord
+from ddpcheck.outcome import Outcome
+
+NAMES = ["first.weight", "last.weight"]
+
+
+def doubles(*values: float) -> bytes:
+    """A parameter's elements as their bytes."""
+    return array("d", values).tobytes()
+
+
+def micro(
+    samples: Sequence[int],
+    *,
+    draws: Sequence[float] = (),
+    masks: Sequence[bytes] = (),
+    parameters: str = "p",
+    statistics: str = "s",
+    factor: float | None = 1.0,
+    lost: bool = True,
+) -> list[facts.Fact]:
+    """A micro-batch: its forward, its loss, and what came back to that."""
+    found: list[facts.Fact] = [
+        facts.Forward(
+            training=True,
+            samples=list(samples),
+            draws=list(draws) or [0.0] * len(samples),
+            masks=list(masks),
+            parameters=parameters,
+            statistics=statistics,
+        )
+    ]
+    if lost:
+        found.append(facts.Lost(value=1.0, number=len(samples)))
+    if factor is not None:
+        found.append(facts.Pulled(factor=factor))
+    return found
+
+
+def step(
+    before: float = 0.0, after: float | None = None, gradient: float | None = 1.0, rate: float = 0.1, moments: str = "m"
+) -> facts.Step:
+    """An optimizer step of two parameters, both of which have this one value."""
+    data = None if gradient is None else doubles(gradient)
+    return facts.Step(
+        rates=[rate],
+        before=[doubles(before)] * 2,
+        gradients=[data, data],
+        after=[doubles(before + 1 if after is None else after)] * 2,
+        moments=moments,
+    )
+
+
+def trace(*recorded: facts.Fact | list[facts.Fact], returns: float | None = 9.0) -> Trace:
+    """What one rank has recorded, from the start to the return, where it came to that."""
+    flat: list[Any] = [facts.Began(parameters=NAMES)]
+    for one in recorded:
+        flat += one if isinstance(one, list) else [one]
+    if returns is not None:
+        flat.append(facts.Returned(parameters=[doubles(returns)] * 2, state="e"))
+    return Trace(flat)
+
+
+def stepped(*batches: Sequence[int], **changed: Any) -> Trace:
+    """A step for each batch, each from where the one before has come to."""
+    recorded: list[Any] = []
+    for number, samples in enumerate(batches):
+        recorded += [micro(samples), step(float(number), **changed)]
+    return trace(*recorded)
+
+
+def situation(name: str = "plain", **changed: Any) -> Situation:
+    """A situation of the suite, with some of it changed."""
+    return replace(BY_NAME[name], **changed)
+
+
+def trained(
+    where: Situation | str,
+    *traces: Trace,
+    ended: Sequence[RankEnding] | None = None,
+    headline: str = "",
+    text: str = "",
+    compared: Iterable[ComparedStep] | None = None,
+    leftovers: Sequence[Leftover] = (),
+    root: int | None = None,
+) -> Trained:
+    """A training with these traces; it ended well where nothing else is said."""
+    size = len(traces)
+    plan = Plan(nodeid="t", path="t.py", world_size=size, backend="gloo", device="cpu", timeout=60.0, shared_dir="",
+                own_dirs="", capture="fd")  # fmt: skip
+    endings = tuple(ended or [RankEnding(rank=rank, kind="finished", at=1.0) for rank in range(size)])
+    failed = any(ending.kind != "finished" or ending.reports for ending in endings)
+    return Trained(
+        BY_NAME[where] if isinstance(where, str) else where,
+        size,
+        RunRecord(plan=plan, endings=endings, leftovers=tuple(leftovers)),
+        Outcome(result="failed" if failed else "passed", headline=headline, root=root),
+        text,
+        traces,
+        None if compared is None else Comparison(steps=tuple(compared)),
+    )
+
+
+def killed(rank: int = 0) -> RankEnding:
+    return RankEnding(rank=rank, kind="died", at=1.0, signal=9)
+
+
+def raised(rank: int, words: str) -> RankEnding:
+    """A rank whose test failed, and what its report says."""
+    report = PhaseReport(phase="call", outcome="failed", at=1.0, data={"longrepr": words})
+    return RankEnding(rank=rank, kind="finished", at=1.0, reports=(report,))
+
+
+def hung(rank: int) -> RankEnding:
+    return RankEnding(rank=rank, kind="hung", at=1.0)
+
+
+RIGHT = Likeness(ratio=1.0, cosine=1.0)
+ASKEW = Likeness(ratio=0.9, cosine=0.9)
+
+
+def compared(
+    gradient: Likeness = RIGHT, number: int = 0, *, worst: float = 1.0, allowed: float = 1e-9, **more: Any
+) -> ComparedStep:
+    """One step of a comparison, wrong by default."""
+    right = Gap(name="first.weight", worst=0.0, allowed=allowed, index=(0,), found=1.0, expected=1.0, same_bits=True)
+    gap = Gap(name="last.weight", worst=worst, allowed=allowed, index=(0, 1), found=worst, expected=0.0,
+              same_bits=worst == 0.0)  # fmt: skip
+    given = {"update": gradient, "micros": (1, 1), "numbers": (6, 6), "norm": 2.0, "expected_norm": 1.0, **more}
+    return ComparedStep(step=number, gaps=(right, gap), gradient=gradient, **given)
+
+
+def only(findings: Sequence[Finding]) -> Finding:
+    """The one finding that there is."""
+    (finding,) = findings
+    assert finding.severity == "error"
+    assert finding.advice.endswith(".")
+    return finding
