@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ddpcheck.conformance.support import NotSupported
     from ddpcheck.devices import NotSimulated, simulated_devices
     from ddpcheck.placement import assert_device_placement
+    from ddpcheck.properties.stateful import run_state_machine
     from ddpcheck.ranks.current import OutsideRank, Violation
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "assert_single_writer",
     "check_trainer",
     "parametrize_with_checks",
+    "run_state_machine",
     "simulated_devices",
 ]
 
@@ -84,6 +86,7 @@ _HOMES = {
     "assert_single_writer": "ddpcheck.checkpoints.assertions",
     "check_trainer": "ddpcheck.conformance.public",
     "parametrize_with_checks": "ddpcheck.conformance.public",
+    "run_state_machine": "ddpcheck.properties.stateful",
     "simulated_devices": "ddpcheck.devices",
 }
 """Where a name comes from that is not one of the assertions' file."""

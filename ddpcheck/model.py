@@ -79,6 +79,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """Several NCCL ranks are on one GPU, which NCCL has to be told."""
     task: Task | None = None
     """What the ranks do instead of the test."""
+    examples: bool = False
+    """The test is a property: its ranks run its body for one example after the other."""
 
     @property
     def shares_gpus(self) -> bool:
@@ -192,6 +194,45 @@ class WarningRecord(Struct, frozen=True, kw_only=True):
     when: str
 
 
+class Origin(Struct, frozen=True, kw_only=True):
+    """What makes one failure another than the next: the exception's class, the line that raised it, and its context."""
+
+    module: str
+    name: str
+    where: CallSite | None = None
+    context: Origin | None = None
+
+
+ExampleStatus = Literal[
+    "passed",
+    "failed",
+    "invalid",  # rejected, by assume() or by a filter
+    "stopped",  # no further choice was to be had
+    "skipped",
+]
+
+
+class ExampleEnd(Struct, frozen=True, kw_only=True):
+    """How the body of a property ended in one rank, for one example."""
+
+    status: ExampleStatus
+    at: float
+    text: str = ""
+    """The error, or the reason to reject or to skip."""
+    where: CallSite | None = None
+    """The line that failed, rejected or skipped."""
+    origin: Origin | None = None
+    reaction: bool = False
+    """The failure is a lost peer's."""
+    traceback: str = ""
+    events: tuple[tuple[str, str | int | float], ...] = ()
+    targets: tuple[tuple[str, int | float], ...] = ()
+    returned: str = ""
+    """What the body returned, where that is not None."""
+    spans: tuple[int | bool, ...] = ()
+    """What of the structure of interactive draws has followed the last of them."""
+
+
 EndingKind = Literal[
     "finished",  # the rank ran every phase and said so
     "died",  # a signal, or an exit before the body ended
@@ -226,6 +267,10 @@ class RankEnding(Struct, frozen=True, kw_only=True):
     """The rank could not start for want of another one."""
     output: tuple[tuple[str, str], ...] = ()
     """Captured output (``stdout`` or ``stderr``, and the text) that no report could carry any more."""
+    example: ExampleEnd | None = None
+    """How the last example of a property ended in this rank, if it did."""
+    noted: tuple[str, ...] = ()
+    """What the body has noted for the reader of a failing example."""
 
 
 class Leftover(Struct, frozen=True, kw_only=True):

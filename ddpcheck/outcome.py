@@ -182,7 +182,7 @@ def _failed(record: RunRecord, failure: _Failure) -> Outcome:
         phase=phase,
         root=failure.rank,
         report=report,
-        headline=f"{who} ({_group(record.plan)})",
+        headline=f"{who} ({group_of(record.plan)})",
         details=details,
         notes=_notes(record, failure.rank, report),
     )
@@ -202,14 +202,15 @@ def _timed_out(record: RunRecord, hung: Sequence[RankEnding]) -> Outcome:
         root=hung[0].rank,
         headline=(
             f"timed out after {record.plan.timeout:g} s with {ranks_text(e.rank for e in hung)} still running "
-            f"({_group(record.plan)})"
+            f"({group_of(record.plan)})"
         ),
         details="\n\n".join(stacks),
         notes=tuple(n for n in _notes(record, None) if n.rank not in {e.rank for e in hung}),
     )
 
 
-def _group(plan: Plan) -> str:
+def group_of(plan: Plan) -> str:
+    """How many ranks, and what they run on: the end of a headline."""
     ranks = "1 rank" if plan.world_size == 1 else f"{plan.world_size} ranks"
     return f"of {ranks}, {plan.backend} on {plan.device}"
 
@@ -254,6 +255,14 @@ def _notes(record: RunRecord, root: int | None, shown: PhaseReport | None = None
     return tuple(notes)
 
 
+_ENDS_OF_EXAMPLES = {
+    "invalid": "rejected the example",
+    "skipped": "skipped",
+    "stopped": "was waiting in a draw for the other ranks, and was stopped",
+}
+"""What a rank of a property did that has not failed, where it did not come to the end of the body."""
+
+
 def _note(ending: RankEnding) -> Note:
     failure = _failure(ending)
     skip = _skip(ending)
@@ -266,6 +275,8 @@ def _note(ending: RankEnding) -> Note:
         return Note(rank=ending.rank, text=f"skipped: {skip_reason(skip)}")
     if _ran_nothing(ending):
         return Note(rank=ending.rank, text="did not run the test")
+    if ending.example is not None and ending.example.status in _ENDS_OF_EXAMPLES:
+        return Note(rank=ending.rank, text=_ENDS_OF_EXAMPLES[ending.example.status])
     match ending.kind:
         case "died":
             return Note(rank=ending.rank, text=_how_it_died(ending), details=ending.stack)

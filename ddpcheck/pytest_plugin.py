@@ -46,7 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "ddp(world_size=2, backend='gloo', device='cpu', timeout=60.0): run the test in that many rank processes, "
-        "with a process group; a list of world sizes makes an item for each",
+        "with a process group; a list of world sizes makes an item for each; with @given, all ranks run each example, "
+        "and the timeout is each example's",
     )
     config.addinivalue_line(
         "markers",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ddpcheck.gpus.allotment import Allotment, Refusal, allot, only_real
 from ddpcheck.gpus.mark import GpuMark, gpu_mark_of
@@ -111,21 +112,39 @@ class Session:
             return iter([_refused(item, allotted), plain_report(item, "teardown")]), None
         base = self._folder(item)
         plan = self._plan(item, mark, world_size, base, allotted)
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            return self._property_reports(item, replace(plan, examples=True), base)
         try:
             record = self.launcher.run(plan)
         except InternalError as error:
-            text = f"ddpcheck itself failed; this says nothing about the test. Please report it:\n{error}"
-            failed = plain_report(item, "setup", "failed", text)
-            return iter([failed, plain_report(item, "teardown")]), None
+            return _broken(item, error), None
         outcome = decide(record)
         warned = self._warn(item, record)
         self._keep_or_remove(base, outcome)
         if outcome.result == "exit":
             return iter([]), outcome.headline
-        reports = reports_of(item, record, outcome)
-        if warned is not None:
-            reports = (warned if r.when == "teardown" and r.passed else r for r in reports)
-        return reports, None
+        return _in_place_of_teardown(reports_of(item, record, outcome), warned), None
+
+    def _property_reports(
+        self, item: pytest.Item, plan: Plan, base: Path
+    ) -> tuple[Iterator[pytest.TestReport], str | None]:
+        """Run a property, example by example, in ranks that live as long as their examples pass."""
+        from ddpcheck.properties.needed import trouble
+
+        reason = trouble(item)
+        if reason:
+            return iter([plain_report(item, "setup", "failed", reason), plain_report(item, "teardown")]), None
+        from ddpcheck.properties.items import PropertyRun  # with it comes hypothesis
+
+        try:
+            run = PropertyRun(item, plan, self.launcher)  # type: ignore[arg-type]
+        except InternalError as error:
+            return _broken(item, error), None
+        warned = self._warn(item, run.record)
+        self._keep_or_remove(base, run.outcome)
+        if run.outcome.result == "exit":
+            return iter([]), run.outcome.headline
+        return _in_place_of_teardown(run.reports(), warned), None
 
     def _plan(self, item: pytest.Item, mark: Mark, world_size: int, base: Path, allotted: Allotment) -> Plan:
         gpus = self.machine().gpus if allotted.gpus else ()
@@ -191,6 +210,18 @@ class Session:
             item.warn(DdpcheckWarning(text))
         for warning in dict.fromkeys(record.warnings):  # several ranks say the same
             _rerecord(item, warning)
+
+
+def _broken(item: pytest.Item, error: InternalError) -> Iterator[pytest.TestReport]:
+    text = f"ddpcheck itself failed; this says nothing about the test. Please report it:\n{error}"
+    return iter([plain_report(item, "setup", "failed", text), plain_report(item, "teardown")])
+
+
+def _in_place_of_teardown(
+    reports: Iterator[pytest.TestReport], warned: pytest.TestReport | None
+) -> Iterator[pytest.TestReport]:
+    """The reports, with a warning that is an error as the teardown's."""
+    return (warned if warned is not None and r.when == "teardown" and r.passed else r for r in reports)
 
 
 def _refused(item: pytest.Item, refusal: Refusal) -> pytest.TestReport:

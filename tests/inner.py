@@ -112,7 +112,9 @@ class InnerProject:
         outer = ("PYTEST", "COV_", "COVERAGE", "RANK", "LOCAL_", "WORLD_SIZE", "DDPCHECK")
         clean = {k: v for k, v in os.environ.items() if not k.startswith(outer)}
         record = str(self.folder / "record.jsonl")
-        return clean | {"RECORD": record, "TMPDIR": str(self.temp), "PYTHONPATH": str(self.folder)} | extra
+        # The package of this checkout, also where another one is installed.
+        path = os.pathsep.join([str(self.folder), str(Path(__file__).parents[1])])
+        return clean | {"RECORD": record, "TMPDIR": str(self.temp), "PYTHONPATH": path} | extra
 
     def command(self, *args: str) -> list[str]:
         # Plugins that the suite itself runs under have no business in the inner session.

@@ -149,6 +149,13 @@ class Launcher:
 
     def run(self, plan: Plan) -> RunRecord:
         """Run one test in its ranks and return what happened; raises InternalError if ddpcheck failed."""
+        record = self.begin(plan)
+        if record is None:
+            raise InternalError("the ranks of a test wait for examples that it does not have")
+        return record
+
+    def begin(self, plan: Plan) -> RunRecord | None:
+        """Run a test until its end, or until all ranks of a property wait for examples, where there is nothing yet."""
         while True:
             self.start()
             try:
@@ -169,6 +176,8 @@ class Launcher:
             match message:
                 case wire.Ran(record=record):
                     return record
+                case wire.AllFollowing():
+                    return None
                 case wire.Spoiled(path=path, reason=reason):
                     self._start_afresh(path, f"importing it, {reason}")
                     self.stop()
@@ -176,6 +185,27 @@ class Launcher:
                     raise InternalError(text)
                 case _:
                     raise InternalError(f"the zygote sent {message!r}")
+
+    def tell(self, plan: Plan, message: wire.Message) -> wire.ExampleOver | wire.Asked | RunRecord:
+        """Tell the ranks of a property, which are alive, and return what follows from it."""
+        try:
+            answer = self._ask(message)
+        except wire.Closed:
+            return _none_started(plan, self._discard())
+        match answer:
+            case wire.Ran(record=record):
+                return record
+            case wire.ExampleOver() | wire.Asked():
+                return answer
+            case wire.Broken(text=text):
+                raise InternalError(text)
+            case _:
+                raise InternalError(f"the zygote sent {answer!r}")
+
+    def abort(self) -> None:
+        """End the ranks of a property at once."""
+        with contextlib.suppress(wire.Closed):
+            self._ask(wire.Abort())
 
     def _start_afresh(self, path: str, reason: str) -> None:
         self._fresh_paths[path] = reason

@@ -14,8 +14,11 @@ import threading
 import traceback
 from typing import NoReturn
 
+import pluggy
+
 from ddpcheck.model import Leftover, Plan
 from ddpcheck.observe.probes import watch_training
+from ddpcheck.properties.stateful import refuse_other_ways
 from ddpcheck.ranks import group, stacks, wire
 from ddpcheck.ranks.current import CurrentRank, set_current
 from ddpcheck.ranks.host import CannotCollect, Host, RankReporter, capture_anew, give_own_folders
@@ -56,6 +59,12 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
             raise
         reporter = RankReporter(plan, rank, channel)
         reporter.register(config)
+        if plan.world_size > 1:
+            refuse_other_ways()
+        if plan.examples:
+            from ddpcheck.properties.following import Follower  # with it comes hypothesis
+
+            pluggy.PluginManager.register(config.pluginmanager, Follower(item, channel), "ddpcheck-follower")
         item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         leftovers = _leftovers(rank)
         save_coverage()

@@ -45,8 +45,9 @@ def take(run_dir: str, ranks: dict[int, int], patience: float = 1.0) -> dict[int
     Returns what each wrote within ``patience`` seconds; an empty text for one
     that could not write (stopped, or not yet armed).
     """
+    before = {rank: path.stat().st_size for rank in ranks if (path := stack_file(run_dir, rank)).exists()}
     for rank, pid in ranks.items():
-        if stack_file(run_dir, rank).exists():
+        if rank in before:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, DUMP_SIGNAL)
     end = time.monotonic() + patience
@@ -56,20 +57,20 @@ def take(run_dir: str, ranks: dict[int, int], patience: float = 1.0) -> dict[int
         time.sleep(0.03)
         for rank in list(pending):
             path = stack_file(run_dir, rank)
-            now = path.stat().st_size if path.exists() else 0
+            now = path.stat().st_size - before.get(rank, 0) if path.exists() else 0
             # faulthandler marks no end: it has ended when it has stopped growing.
             if now and now == size.get(rank):
                 pending.discard(rank)
             size[rank] = now
-    return {rank: read(run_dir, rank) for rank in ranks}
+    return {rank: read(run_dir, rank, before.get(rank, 0)) for rank in ranks}
 
 
-def read(run_dir: str, rank: int) -> str:
-    """The stack that a rank has written, without the frames below the test itself."""
+def read(run_dir: str, rank: int, since: int = 0) -> str:
+    """The stack that a rank has written, without the frames below the test itself; from a place in its file on."""
     path = stack_file(run_dir, rank)
     if not path.exists():
         return ""
-    return tidy(path.read_text(errors="replace"))
+    return tidy(path.read_bytes()[since:].decode(errors="replace"))
 
 
 _FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)')
@@ -77,6 +78,7 @@ _BELOW_THE_TEST = (
     os.sep + "_pytest" + os.sep,
     os.sep + "pluggy" + os.sep,
     os.sep + os.path.join("ddpcheck", "ranks") + os.sep,
+    os.sep + os.path.join("ddpcheck", "properties") + os.sep,
     os.sep + os.path.join("ddpcheck", "pytest_plugin.py"),
 )
 
@@ -96,7 +98,8 @@ def tidy(text: str) -> str:
         # "<string>" is the command line that started the interpreter.
         own = frame["file"] == "<string>" or any(part in frame["file"] for part in _BELOW_THE_TEST)
         # Our own frames above the test (an assertion that waits) stay out as well.
-        if own and frame["function"] == "pytest_pyfunc_call":
+        # A property's body is called by hypothesis, and that by us.
+        if own and frame["function"] in ("pytest_pyfunc_call", "body_of_a_property"):
             below = True
         if not below and not own:
             kept.append(line)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ddpcheck.model import Plan
 from ddpcheck.ranks import group, wire
 from ddpcheck.ranks.processes import ExitWatch
-from ddpcheck.ranks.supervisor import StartedRank
+from ddpcheck.ranks.watched import StartedRank
 
 
 def fork_ranks(

@@ -21,13 +21,14 @@ from __future__ import annotations
 import contextlib
 import selectors
 import time
-from typing import NamedTuple
 
-from ddpcheck.model import EndingKind, Leftover, PhaseReport, Plan, Raised, RankEnding, RunRecord, WarningRecord
+from ddpcheck.model import EndingKind, Leftover, Plan, RankEnding, RunRecord, WarningRecord
 from ddpcheck.ranks import stacks, wire
-from ddpcheck.ranks.captured import CapturedOutput
+from ddpcheck.ranks.examples import Examples
 from ddpcheck.ranks.exchange import Exchange, Judge
-from ddpcheck.ranks.processes import ExitWatch, Family, describe
+from ddpcheck.ranks.processes import Family, describe
+from ddpcheck.ranks.stillness import Stillness, waits_in_torch
+from ddpcheck.ranks.watched import StartedRank, WatchedRank
 from ddpcheck.wording import signal_name
 
 GRACE = 0.25
@@ -53,76 +54,13 @@ def start_patience(world_size: int, fresh: bool) -> float:
     return 60.0 + (10.0 if fresh else 1.0) * world_size
 
 
+def around(plan: Plan) -> float:
+    """Seconds for what is around the body: a property's own are each example's, its fixtures have the usual ones."""
+    return max(plan.timeout, 60.0) if plan.examples else plan.timeout
+
+
 class Interrupted(Exception):
     """The pytest process asked for an end."""
-
-
-class StartedRank(NamedTuple):
-    """A process that was started as a rank, and the supervisor's end of its channel."""
-
-    rank: int
-    watch: ExitWatch
-    channel: wire.Channel
-
-
-class _Rank:
-    """What is known of one rank so far."""
-
-    def __init__(self, started: StartedRank) -> None:
-        self.rank, self.watch, self.channel = started
-        self.joined = self.body_ended = self.released = self.done = self.dismissed = self.gone = False
-        self.reports: list[PhaseReport] = []
-        self.raised: Raised | None = None
-        self.kind: EndingKind | None = None
-        self.at = self.gone_at = 0.0
-        self.verdict: int | None = None
-        self.stack = self.waiting_in = self.text = ""
-        self.reaction = False
-        self.captured = CapturedOutput()
-
-    @property
-    def failed(self) -> bool:
-        """This rank's own word or end makes the test fail, or at least not pass plainly."""
-        if self.kind in ("died", "never-started", "hung", "exit"):
-            return True
-        return any(r.outcome == "failed" or _xfailed(r) for r in self.reports)
-
-    @property
-    def over(self) -> bool:
-        """Nothing more will come from the body of this rank."""
-        return self.body_ended or self.done or self.gone or any(r.outcome != "passed" for r in self.reports)
-
-    @property
-    def owes_report(self) -> bool:
-        """This rank has raised, and is still at work on its traceback."""
-        return self.raised is not None and not self.gone and all(r.outcome == "passed" for r in self.reports)
-
-    def end(self, kind: EndingKind) -> None:
-        if self.kind is None:
-            self.kind, self.at = kind, time.monotonic()
-
-    def ending(self) -> RankEnding:
-        assert self.kind is not None
-        return RankEnding(
-            rank=self.rank,
-            kind=self.kind,
-            at=self.at,
-            reports=tuple(self.reports),
-            body_ended=self.body_ended,
-            raised=self.raised,
-            verdict=self.verdict,
-            exit_code=self.watch.exit_code if self.kind == "died" else None,
-            signal=self.watch.signal if self.kind == "died" else None,
-            stack=self.stack,
-            waiting_in=self.waiting_in,
-            text=self.text,
-            reaction=self.reaction,
-            output=self.captured.read() if self.kind in ("died", "hung", "stopped", "never-started") else (),
-        )
-
-
-def _xfailed(report: PhaseReport) -> bool:
-    return report.outcome == "skipped" and "wasxfail" in report.data
 
 
 class Supervision:
@@ -133,9 +71,13 @@ class Supervision:
     ) -> None:
         self.family = family
         self.plan, self.run_dir, self.control = plan, run_dir, control
-        self.ranks = [_Rank(s) for s in started]
+        self.ranks = [WatchedRank(s) for s in started]
         assert [r.rank for r in self.ranks] == list(range(plan.world_size))
         self.exchange = Exchange(plan.world_size, judge)
+        self.examples = Examples(self.ranks)
+        self.stillness = Stillness()
+        self.told_checks = 0
+        """Of the examples that are over: their checks have been told with them."""
         self.warnings: list[WarningRecord] = []
         self.leftovers: list[Leftover] = []
         self.begun = time.monotonic()
@@ -157,7 +99,7 @@ class Supervision:
         return RunRecord(
             plan=self.plan,
             endings=tuple(self.endings),
-            checks=tuple(self.exchange.done),
+            checks=tuple(self.exchange.done[self.told_checks :]),
             warnings=tuple(self.warnings),
             leftovers=tuple(self.leftovers),
             seconds=time.monotonic() - self.begun,
@@ -190,10 +132,26 @@ class Supervision:
             messages = self.control.receive_ready()
         except wire.Closed as closed:
             raise Interrupted from closed
-        if any(isinstance(m, wire.Abort | wire.Stop) for m in messages):
-            raise Interrupted
+        for message in messages:
+            match message:
+                case wire.Abort() | wire.Stop():
+                    raise Interrupted
+                case wire.Example():
+                    self.examples.begin(message)
+                    now = time.monotonic()
+                    self.deadline = now + self.plan.timeout
+                    if not message.final:  # what is for the reader waits for the deadline that it names
+                        self.stillness.begin(now)
+                    for r in self.ranks:
+                        self._send(r, message)
+                case wire.Given():
+                    for r, given in self.examples.give(message):
+                        self._send(r, given)
+                case wire.Finish():
+                    self.examples.finish()
+                    self.deadline = time.monotonic() + around(self.plan)
 
-    def _hear(self, r: _Rank) -> None:
+    def _hear(self, r: WatchedRank) -> None:
         try:
             messages = r.channel.receive_ready()
         except wire.Closed:
@@ -204,7 +162,7 @@ class Supervision:
         for message in messages:
             self._take(r, message)
 
-    def _take(self, r: _Rank, message: wire.AnyMessage) -> None:
+    def _take(self, r: WatchedRank, message: wire.AnyMessage) -> None:
         if r.kind not in (None, "finished"):
             return  # judged already: the signal that took its stack may have set it going again
         match message:
@@ -226,8 +184,19 @@ class Supervision:
                 self.exchange.arrive(r.rank, message)
             case wire.Answer(facts=facts):
                 self.exchange.answer(r.rank, facts)
+            case wire.Following():
+                self.examples.follow(r)
+            case wire.Asked():
+                self.examples.ask(r, message)
+            case wire.Noted():
+                r.note(message)
+            case wire.ExampleEnded(end=end):
+                self.examples.end(r, message)
+                if end.status == "failed":
+                    self._note_failure()
             case wire.BodyEnded():
                 r.body_ended = True
+                self.examples.leave(r)
             case wire.Warned(warning=warning):
                 self.warnings.append(warning)
             case wire.Done(leftovers=leftovers, exit_reason=reason):
@@ -241,7 +210,7 @@ class Supervision:
             case _:
                 raise AssertionError(f"a rank sent {message!r}")
 
-    def _left(self, r: _Rank) -> None:
+    def _left(self, r: WatchedRank) -> None:
         """The process is gone: hear its last words, then say what that was."""
         r.channel.sock.setblocking(False)
         with contextlib.suppress(wire.Closed, BlockingIOError):
@@ -270,17 +239,18 @@ class Supervision:
         if self.first_failure is None:
             self.first_failure = time.monotonic()
 
-    def _send(self, r: _Rank, message: wire.Message) -> None:
+    def _send(self, r: WatchedRank, message: wire.Message) -> None:
         with contextlib.suppress(wire.Closed):  # its exit will tell
             r.channel.send(message)
 
     def _advance(self) -> None:
         if not self.running and all(r.joined for r in self.ranks):
             self.running = True
-            self.deadline = time.monotonic() + self.plan.timeout
+            self.deadline = time.monotonic() + around(self.plan)
             for r in self.ranks:
                 self._send(r, wire.Go())
         over = {r.rank for r in self.ranks if r.over}
+        self._advance_examples(over)
         if self.first_failure is None:
             for rank, message in self.exchange.step(gone=over).items():
                 self._send(self.ranks[rank], message)
@@ -298,7 +268,24 @@ class Supervision:
                 r.dismissed = True
                 self._send(r, wire.Leave())
 
-    def _awaited_report(self) -> _Rank | None:
+    def _advance_examples(self, over: set[int]) -> None:
+        """Pass on what the ranks of a property and the engine have for each other."""
+        if not self.plan.examples:
+            return
+        for r, message in self.examples.to_ranks(self.first_failure is not None):
+            self._send(r, message)
+        over |= {r.rank for r in self.ranks if r.resting}
+        if self.first_failure is None:
+            told = self.examples.to_engine(self.exchange.done[self.told_checks :])
+            if isinstance(told, wire.ExampleOver):
+                self.told_checks = len(self.exchange.done)
+            if told is not None:
+                self.control.send(told)
+            if self.examples.at_rest:
+                self.deadline = float("inf")  # the engine may take its time
+                self.stillness.end()
+
+    def _awaited_report(self) -> WatchedRank | None:
         """The rank whose traceback the reader will be shown, while it is being worked out."""
         owing = [r for r in self.ranks if r.owes_report and r.raised is not None]
         own = [r for r in owing if r.raised and not r.raised.reaction]
@@ -314,7 +301,7 @@ class Supervision:
     def _until_next_timer(self) -> float:
         now = time.monotonic()
         if self.first_failure is None:
-            timer = min(self.deadline, self.exchange.until or self.deadline)
+            timer = min(self.deadline, self.exchange.until or self.deadline, self.stillness.due)
         else:
             grace = self._grace_end(self.first_failure)
             timer = grace if now < grace else self.first_failure + TEARDOWN_GRACE
@@ -340,26 +327,45 @@ class Supervision:
                     r.text = "no process group within the time for starting" if not r.joined else ""
                 self._stop([r for r in living if not r.joined], "never-started")
                 self._stop([r for r in living if r.joined], "stopped")
+                self._note_failure()
             else:
-                stuck = [r for r in living if not r.done and (not r.body_ended or r.released)]
-                self._stop(stuck, "hung")
-                self._stop([r for r in living if r not in stuck], "stopped")
-            self._note_failure()
+                self._hung(living)
+        elif self.stillness.suspect(now, {r.rank: r.watch.pid for r in living}):
+            self.stillness.end()
+            running = {r.rank: r.watch.pid for r in living if not r.resting and not self._waiting_in(r)}
+            found = stacks.take(self.run_dir, running)
+            if running and all(waits_in_torch(stack) for stack in found.values()):
+                self._hung(living, found)
         elif all(r.done for r in living) and now >= max(r.at for r in living) + LEAVE_PATIENCE:
             self._stop(living, "finished")
 
-    def _stop(self, ranks: list[_Rank], kind: EndingKind) -> None:
-        """Take the stacks of these ranks, then end them."""
+    def _hung(self, living: list[WatchedRank], found: dict[int, str] | None = None) -> None:
+        """The ranks that still run will not end; with the stacks that are ``found``, no others are taken."""
+        stuck = [r for r in living if not r.done and not r.resting and (not r.body_ended or r.released)]
+        self._stop(stuck, "hung", found)
+        self._stop([r for r in living if r not in stuck], "stopped", found)
+        self._note_failure()
+
+    def _waiting_in(self, r: WatchedRank) -> str:
+        """Where a rank waits for the others, if that is where we know of it."""
+        waiting, asked = self.exchange.waiting.get(r.rank), self.examples.asked.get(r.rank)
+        if waiting is not None:
+            return f"{waiting.title} at {waiting.where}"
+        return f"a draw at {asked.where}" if asked is not None else ""
+
+    def _stop(self, ranks: list[WatchedRank], kind: EndingKind, found: dict[int, str] | None = None) -> None:
+        """Take the stacks of these ranks, if none have been found, then end them."""
         if not ranks:
             return
         running = [r for r in ranks if r.kind is None]
         for r in running:
             r.end(kind)
-            waiting = self.exchange.waiting.get(r.rank)
-            r.waiting_in = f"{waiting.title} at {waiting.where}" if waiting else ""
+            r.waiting_in = self._waiting_in(r)
         if kind != "finished":
-            for rank, stack in stacks.take(self.run_dir, {r.rank: r.watch.pid for r in running}).items():
-                self.ranks[rank].stack = stack
+            shown = {r.rank: r.watch.pid for r in running if not r.resting}
+            found = stacks.take(self.run_dir, shown) if found is None else found
+            for rank in shown.keys() & found.keys():
+                self.ranks[rank].stack = found[rank]
         for r in ranks:
             r.watch.kill()
 

@@ -15,6 +15,8 @@ import msgspec
 
 from ddpcheck.model import (
     CallSite,
+    CheckRun,
+    ExampleEnd,
     Finding,
     Leftover,
     Machine,
@@ -69,6 +71,30 @@ class Stop(Message, frozen=True, kw_only=True):
     """Finish the session and leave."""
 
 
+class Example(Message, frozen=True, kw_only=True):
+    """Run a property's body for this example, in all ranks."""
+
+    choices: list[Any]
+    """What the example's arguments are drawn from; see properties/choices.py."""
+    explicit: int | None = None
+    """The number of the explicit example that it is."""
+    final: bool = False
+    """Its failure is for the reader: tell it as a test's own, and end."""
+    verbose: bool = False
+    """Say what the body notes also if it does not fail."""
+
+
+class Given(Message, frozen=True, kw_only=True):
+    """What was asked for in the midst of an example; nothing, where the example is to stop there."""
+
+    choice: Any = None
+    stop: bool = False
+
+
+class Finish(Message, frozen=True, kw_only=True):
+    """There are no more examples."""
+
+
 # --- zygote -> pytest process
 
 
@@ -95,6 +121,20 @@ class Waiting(Message, frozen=True, kw_only=True):
 
 class Ran(Message, frozen=True, kw_only=True):
     record: RunRecord
+
+
+class AllFollowing(Message, frozen=True, kw_only=True):
+    """All ranks wait for the first example."""
+
+
+class ExampleOver(Message, frozen=True, kw_only=True):
+    """Every rank has ended the example, none of them by failing, and all wait for the next."""
+
+    ends: tuple[ExampleEnd, ...]
+    """By rank."""
+    checks: tuple[CheckRun, ...] = ()
+    noted: tuple[tuple[str, ...], ...] = ()
+    """By rank."""
 
 
 class Broken(Message, frozen=True, kw_only=True):
@@ -154,7 +194,38 @@ class Done(Message, frozen=True, kw_only=True):
     exit_reason: str | None = None
 
 
+class Following(Message, frozen=True, kw_only=True):
+    """The rank has come to a property's body, and waits for examples."""
+
+
+class Asked(Message, frozen=True, kw_only=True):
+    """The body needs a choice that the example does not have yet; passed on once all ranks have asked for the same."""
+
+    ask: bytes
+    """Which choice; see properties/choices.py. Ranks that ask for the same have the same bytes."""
+    where: CallSite
+
+
+class Noted(Message, frozen=True, kw_only=True):
+    """What the body has noted, at once: the rank may not live to tell it later."""
+
+    text: str
+    begun: bool = False
+    """It is only about to happen, and is told once more when it has; then this does not count."""
+
+
+class ExampleEnded(Message, frozen=True, kw_only=True):
+    end: ExampleEnd
+
+
 # --- supervisor -> rank
+
+
+class Diverged(Message, frozen=True, kw_only=True):
+    """The ranks have not all asked for the same."""
+
+    asked: dict[int, Asked]
+    """By rank; the others had ended the example."""
 
 
 class Go(Message, frozen=True, kw_only=True):
@@ -208,6 +279,16 @@ AnyMessage = (
     | Verdict
     | Release
     | Leave
+    | Example
+    | Given
+    | Finish
+    | AllFollowing
+    | ExampleOver
+    | Following
+    | Asked
+    | Noted
+    | ExampleEnded
+    | Diverged
 )
 
 _decoder = msgspec.msgpack.Decoder(AnyMessage)

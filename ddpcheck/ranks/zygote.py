@@ -72,7 +72,7 @@ class Zygote:
             case wire.Run(plan=plan):
                 self.control.send(self._run(host, plan))
                 self.folding.go_on()  # while the pytest process reports
-            case wire.Abort():
+            case wire.Abort() | wire.Example() | wire.Given() | wire.Finish():
                 pass  # nothing was running any more
             case wire.Stop():
                 return False
@@ -133,6 +133,8 @@ class Zygote:
                 if self.spoiled is not None:
                     return self.spoiled
                 host.item(plan)  # for its error, said once instead of by every rank
+                if plan.examples:
+                    import ddpcheck.properties.following  # noqa: F401 - here, and not in every rank
                 started = fork_ranks(plan, self.control, self._enter(host, plan, run_dir))
             return wire.Ran(record=Supervision(plan, started, self.control, run_dir, judge, family).watch())
         except CannotCollect as error:

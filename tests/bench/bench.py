@@ -1,7 +1,7 @@
 """What ddpcheck costs, measured on this machine beside its peers and its targets.
 
 Prints tables; exits with 0 whether or not a target is reached, and with 1 if
-something could not be measured. Takes about five minutes on two cores.
+something could not be measured. Takes about six minutes on two cores.
 
     python tests/bench/bench.py
     python tests/bench/bench.py --only per-test,digests
@@ -22,6 +22,7 @@ import digests
 import failing
 import figures
 import memory
+import properties
 import seconds
 import steps
 import world_sizes
@@ -108,7 +109,15 @@ def _steps(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[st
 
 def _conformance(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[str, list[Row]]]:
     with console.status("the conformance suite"):
-        yield "h. The conformance suite, for the plain loop of fixtures/trainers", conformance.measure()
+        yield "i. The conformance suite, for the plain loop of fixtures/trainers", conformance.measure()
+
+
+def _properties(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[str, list[Row]]]:
+    measured = properties.Examples()
+    for turn in range(rounds):
+        with console.status(f"properties: round {turn + 1} of {rounds}"):
+            measured.round(bench)
+    yield "h. Properties: examples in living ranks; median (and middle eight tenths)", measured.rows()
 
 
 PARTS: dict[str, Part] = {
@@ -119,6 +128,7 @@ PARTS: dict[str, Part] = {
     "digests": _digests,
     "steps": _steps,
     "conformance": _conformance,
+    "properties": _properties,
 }
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-COPIED = ("body.py", "inner_steps.py", "inner_failing.py", "peers.py", "peer_cases.py")
+COPIED = ("body.py", "inner_steps.py", "inner_failing.py", "inner_properties.py", "peers.py", "peer_cases.py")
 INI = "[pytest]\naddopts = -p no:cacheprovider -p no:randomly\npython_files = inner_*.py\n"
 
 UNSET = ("PYTHONDONTWRITEBYTECODE", "OMP_NUM_THREADS")

@@ -25,6 +25,7 @@ LAYERS = [
         "ddpcheck.gpus",
         "ddpcheck.observe",
         "ddpcheck.observe.startup",
+        "ddpcheck.properties",
         "ddpcheck.ranks",
         "ddpcheck.report",
         "ddpcheck.run",
@@ -43,6 +44,12 @@ LAYERS = [
         "ddpcheck.report.places",
         "ddpcheck.wording",
     ],
+    # Properties: what an example is made of, what tells failures apart, what hypothesis is asked, and strategies.
+    [f"ddpcheck.properties.{name}" for name in ("choices", "explicit", "needed", "origins", "plugin")],
+    ["ddpcheck.properties.verdict"],
+    [f"ddpcheck.properties.{name}" for name in ("collectives", "modules", "sizes")],
+    ["ddpcheck.properties.loaders", "ddpcheck.properties.tensors"],
+    ["ddpcheck.strategies"],
     # The GPUs of a test: what a mark says, what there is, and who has them.
     ["ddpcheck.gpus.leases", "ddpcheck.gpus.mark", "ddpcheck.gpus.visible"],
     ["ddpcheck.gpus.allotment", "ddpcheck.gpus.machine"],
@@ -76,7 +83,7 @@ LAYERS = [
     ["ddpcheck.explanations", "ddpcheck.outcome", "ddpcheck.report.findings", "ddpcheck.verdict"],
     ["ddpcheck.explanations.__main__", "ddpcheck.report.excerpts", "ddpcheck.report.explained"],
     ["ddpcheck.report.document", "ddpcheck.report.items", "ddpcheck.report.session", "ddpcheck.report.standing"],
-    ["ddpcheck.report.junit", "ddpcheck.report.terminal"],
+    ["ddpcheck.report.junit", "ddpcheck.report.properties", "ddpcheck.report.terminal"],
     # Devices that are not there: the rules, where tensors lie, torch's surface, and the context manager.
     [f"ddpcheck.devices.{name}" for name in ("factories", "operators", "patching", "wording")],
     ["ddpcheck.devices.collectives", "ddpcheck.devices.errors", "ddpcheck.devices.rules"],
@@ -120,7 +127,7 @@ LAYERS = [
     ["ddpcheck.run.supervise"],
     ["ddpcheck.run.command"],
     # Processes of tests, and what they say to each other.
-    ["ddpcheck.ranks.hugepages", "ddpcheck.ranks.rendezvous"],
+    ["ddpcheck.ranks.hugepages", "ddpcheck.ranks.rendezvous", "ddpcheck.ranks.stillness"],
     [
         "ddpcheck.ranks.captured",
         "ddpcheck.ranks.group",
@@ -128,8 +135,9 @@ LAYERS = [
         "ddpcheck.ranks.stacks",
         "ddpcheck.ranks.wire",
     ],
-    ["ddpcheck.ranks.current", "ddpcheck.ranks.exchange", "ddpcheck.ranks.preload"],
-    ["ddpcheck.assertions", "ddpcheck.ranks.host", "ddpcheck.ranks.supervisor"],
+    ["ddpcheck.ranks.current", "ddpcheck.ranks.exchange", "ddpcheck.ranks.preload", "ddpcheck.ranks.watched"],
+    ["ddpcheck.properties.following", "ddpcheck.ranks.examples"],
+    ["ddpcheck.assertions", "ddpcheck.properties.stateful", "ddpcheck.ranks.host", "ddpcheck.ranks.supervisor"],
     ["ddpcheck.placement", "ddpcheck.ranks.rank", "ddpcheck.ranks.starting"],
     # Trials of the user's own save and load.
     [
@@ -162,6 +170,10 @@ LAYERS = [
     ["ddpcheck.conformance.replay", "ddpcheck.conformance.training"],
     # The ends of the runtime: what ranks come from, what they are, and who asks for them.
     ["ddpcheck.ranks.fresh", "ddpcheck.ranks.launcher", "ddpcheck.ranks.zygote"],
+    # The pytest process's end of a property: living ranks, hypothesis around them, and an item.
+    ["ddpcheck.properties.living"],
+    ["ddpcheck.properties.engine"],
+    ["ddpcheck.properties.items"],
     # The machine and its stack, examined.
     ["ddpcheck.doctor.advice", "ddpcheck.doctor.bodies", "ddpcheck.doctor.facts", "ddpcheck.doctor.relay"],
     [f"ddpcheck.doctor.{name}" for name in ("children", "machine", "report")],
@@ -188,6 +200,8 @@ IN_THE_PYTEST_PROCESS = [
     "ddpcheck.report.*",
     "ddpcheck.checks",
     "ddpcheck.checks.*",
+    "ddpcheck.properties.engine",
+    "ddpcheck.properties.items",
     "ddpcheck.ranks.launcher",
     "ddpcheck.ranks.wire",
     "ddpcheck.ranks.exchange",
@@ -336,7 +350,7 @@ def test_a_session_without_distributed_tests_pays_nothing(name):
     """Importing the package or its plugin brings in neither torch nor what only the runtime needs."""
     loaded = loaded_by(f"import {name}")
     assert name in loaded
-    assert loaded & {"torch", "msgspec", "psutil", "xxhash", "numpy"} == set()
+    assert loaded & {"torch", "msgspec", "psutil", "xxhash", "numpy", "hypothesis"} == set()
 
 
 def test_the_public_names_are_there():

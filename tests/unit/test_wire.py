@@ -68,7 +68,15 @@ plain = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(text, inner, max_size=2),
     max_leaves=4,
 )
-BY_TYPE = {str: text, int: whole, float: number, bool: st.booleans(), type(None): st.none(), Any: plain}
+BY_TYPE = {
+    str: text,
+    int: whole,
+    float: number,
+    bool: st.booleans(),
+    bytes: st.binary(max_size=8),
+    type(None): st.none(),
+    Any: plain,
+}
 
 
 def values_of(annotation):
@@ -88,7 +96,7 @@ def values_of(annotation):
         return st.lists(values_of(parameters[0]), max_size=2)
     if origin is dict:
         return st.dictionaries(*map(values_of, parameters), max_size=2)
-    return messages_of(annotation)
+    return st.deferred(lambda: messages_of(annotation))  # a value may hold others of its kind
 
 
 def messages_of(kind):
