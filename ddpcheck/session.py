@@ -131,7 +131,7 @@ class Session:
         """Run a property, example by example, in ranks that live as long as their examples pass."""
         from ddpcheck.properties.needed import trouble
 
-        reason = trouble(item)
+        reason = trouble(item.obj, getattr(item, "cls", None))  # type: ignore[attr-defined]
         if reason:
             return iter([plain_report(item, "setup", "failed", reason), plain_report(item, "teardown")]), None
         from ddpcheck.properties.items import PropertyRun  # with it comes hypothesis

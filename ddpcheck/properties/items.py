@@ -6,6 +6,7 @@ PYTEST_DONT_REWRITE (its own assertions are for its authors)
 from __future__ import annotations
 
 import contextlib
+import unittest
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,9 +38,11 @@ class PropertyRun:
                 self._hypothesis.call(self._run)
         except InternalError:
             raise
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, pytest.exit.Exception):
             self._ranks.abort()
             raise
+        except (pytest.skip.Exception, unittest.SkipTest) as skipped:  # by a strategy, or for want of a phase to run
+            self._error = Skipped(str(skipped), None)
         except BaseException as error:
             self._error = error
         ended = self._ranks.finish()

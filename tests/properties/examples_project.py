@@ -274,6 +274,20 @@ def test_skips(ddp, n):
     if n > 10:
         pytest.skip("too many")
 
+def nothing_to_draw(n):
+    pytest.skip("nothing to draw from")
+
+@ranks
+@given(n=st.integers(1, 60).map(nothing_to_draw))
+def test_skips_in_a_strategy(ddp, n):
+    pass
+
+@ranks
+@settings(phases=[])
+@given(n=st.integers(1, 60))
+def test_no_phase(ddp, n):
+    pass
+
 @ranks
 @unshrunk
 @given(n=st.integers(1, 60))

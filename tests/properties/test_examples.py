@@ -228,9 +228,17 @@ def test_unsatisfiable(ran: Ran) -> None:
     assert re.match("FailedHealthCheck|Unsatisfiable", ran["test_never_valid"].text)
 
 
-def test_skips(ran: Ran) -> None:
-    assert ran["test_skips"].outcome == "skipped"
-    assert "too many" in ran["test_skips"].text
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("test_skips", "too many"),
+        ("test_skips_in_a_strategy", "nothing to draw from"),
+        ("test_no_phase", "told to run no"),
+    ],
+)
+def test_skips(ran: Ran, name: str, reason: str) -> None:
+    assert ran[name].outcome == "skipped"
+    assert reason in ran[name].text
 
 
 def test_explicit_examples(ran: Ran, project: InnerProject) -> None:
