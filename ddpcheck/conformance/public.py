@@ -108,6 +108,10 @@ def _checked_timeout(timeout: float) -> float:
 
 _FOUND_AGAIN = '''\
 import ddpcheck.conformance.finding as finding
+import ddpcheck.observe.watching as watching
+
+# Once for all ranks that are forked from here; without a file to write to, probes do nothing.
+watching.patch()
 
 fit = finding.find({module!r}, {file!r}, {name!r})
 

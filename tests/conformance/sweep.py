@@ -1,6 +1,6 @@
 """The whole suite on every twin, in one to four ranks: nothing may be found. It takes a minute for each.
 
-    python -m tests.conformance.sweep [NAME …]
+    python -m tests.conformance.sweep [--world-size N] [NAME …]
 
 tries the twins of these names, or all of them, and exits with 1 where
 something is found on one.
@@ -24,15 +24,16 @@ from tests.conformance.workshop import Workshop
 def main() -> int:
     parser = argparse.ArgumentParser(description="The whole suite on every twin.")
     parser.add_argument("names", nargs="*")
-    wanted = parser.parse_args().names
+    parser.add_argument("--world-size", type=int, action="append", help="in so many ranks alone")
+    options = parser.parse_args()
     twins = {fault.twin.__name__: fault.twin for fault in FAULTS}
-    suite = Suite(WORLD_SIZES, losses=LOSS_KINDS)
+    suite = Suite(options.world_size or WORLD_SIZES, losses=LOSS_KINDS)
     found = 0
     with tempfile.TemporaryDirectory() as folder:
         workshop = Workshop(Path(folder))
         try:
             for name, twin in sorted(twins.items()):
-                if wanted and name not in wanted:
+                if options.names and name not in options.names:
                     continue
                 begun = time.monotonic()
                 results = [suite.result(workshop.runner(twin), check, size) for check, size in suite]
