@@ -63,6 +63,7 @@ class Job:
         self.rank: int = rank.rank
         self.world_size: int = rank.world_size
         self.local_rank: int = rank.local_rank
+        self.local_world_size: int = rank.local_world_size
         self.device: torch.device = rank.device
         """Where this rank computes."""
         self.backend: str = rank.backend
