@@ -161,7 +161,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(name="long-random", about="a training with dropout and augmentation that is not interrupted",
               net="dropout", augmented=True, size=Size(each=30), save_every=2),
     Situation(name="killed-random", about="a training with dropout and augmentation that is killed", net="dropout",
-              augmented=True, size=Size(each=30), save_every=2, at="kill", at_step=7),
+              augmented=True, size=Size(each=30), save_every=2, at="kill", at_step=3),
     Situation(name="resumed-random", about="a training with dropout and augmentation that goes on after a kill",
               net="dropout", augmented=True, size=Size(each=30), save_every=2, resumed_from="killed-random"),
     Situation(name="killed-devices", about="a training on a simulated GPU of each rank that is killed",
