@@ -69,11 +69,10 @@ def test_a_violation_is_raised_with_everything_that_was_found() -> None:
 
 def test_nothing_checked_is_a_failure() -> None:
     """A trainer that supports nothing has not held."""
-    with pytest.raises(ddpcheck.NonConformance, match="there is no training in it"):
-        ddpcheck.check_trainer(wrong.supports_nothing, world_sizes=[1], checks=QUICK)
     found = ddpcheck.check_trainer(wrong.supports_nothing, world_sizes=[1], checks=QUICK, on_failure="return")
     assert not found.ok
     assert {result.status for result in found} == {"not-exercised"}
+    assert "there is no training in it" in str(found)
 
 
 # --- expected failures
@@ -209,6 +208,7 @@ def test_a_session_without_a_file_is_refused() -> None:
     assert "cannot find fit in the ranks, since this session has no file: write it into a module" in run.stderr
 
 
+@pytest.mark.long
 def test_an_adapter_whose_module_fails_in_the_ranks_is_told(tmp_path: Path) -> None:
     """What importing it raises there is shown."""
     (tmp_path / "mine.py").write_text(

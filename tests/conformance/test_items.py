@@ -69,6 +69,7 @@ def test_items_are_told_one_by_one(project: InnerProject) -> None:
     assert project.leftover_folders() == []
 
 
+@pytest.mark.long
 def test_they_are_selected_and_distributed_like_others(project: InnerProject) -> None:
     """-k by check and world size, in pytest-xdist's workers."""
     ran = project.run("test_trainers.py", "-n", "2", "-k", "batch-count and 2ranks or beside")
