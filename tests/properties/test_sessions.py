@@ -124,9 +124,12 @@ def test_nothing_outlives_the_session(project: InnerProject, name: str, number: 
     """Ranks end with a session that is interrupted or killed, in the midst of an example or between two."""
     project.write("test_it.py", BLOCKED)
     process = project.start("-k", name)
-    assert wait_until(lambda: len(list(project.temp.glob("ready*"))) == 2), process.communicate()
-    process.send_signal(number)
-    process.communicate(timeout=30)
+    try:
+        assert wait_until(lambda: len(list(project.temp.glob("ready*"))) == 2), process.communicate()
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
     if number == signal.SIGINT:
         assert process.returncode == pytest.ExitCode.INTERRUPTED
     assert wait_until(lambda: project.leftover_processes() == [], 5), project.leftover_processes()
