@@ -50,8 +50,8 @@ def versions(session: nox.Session, torch: str) -> None:
 
 @nox.session(python="3.10")
 def oldest(session: nox.Session) -> None:
-    """The suite on the oldest pytest that the package admits."""
-    session.install(TORCH, "pytest==8.2.*", "-e", ".[test]")
+    """The suite on the oldest pytest and hypothesis that the package admits."""
+    session.install(TORCH, "pytest==8.2.*", "hypothesis==6.131.*", "-e", ".[test]")
     session.run("pytest", "-n", "2", "--dist", "loadfile", "--long", *session.posargs)
 
 
