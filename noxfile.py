@@ -111,6 +111,13 @@ def kills(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def twins(session: nox.Session) -> None:
+    """The whole conformance suite on the right twin of every faulty trainer; a minute for each."""
+    session.install("-e", ".[dev]")
+    session.run("python", "-m", "tests.conformance.sweep", *session.posargs)
+
+
+@nox.session(python="3.11")
 def soak(session: nox.Session) -> None:
     """Two thousand tests with every kind of ending among them, and sessions that are interrupted."""
     session.install("-e", ".[dev]")
