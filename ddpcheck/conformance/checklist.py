@@ -120,6 +120,12 @@ def _of_the_sampler(trained: Trained) -> Judged:
     return samples.judge_shares(trained, curriculum(trained.situation.size.at(trained.world_size)))
 
 
+def _optimizing(trained: Trained) -> Judged:
+    """The state on all ranks, and the rates, but where they depend on what was evaluated."""
+    judged = rates.judge_state(trained)
+    return judged if judged.findings or trained.situation.rates == "plateau" else _schedule(trained)
+
+
 def _schedule(trained: Trained) -> Judged:
     return rates.judge_schedule(trained, scheduled(trained.situation, len(trained.traces[0].steps)))
 
@@ -134,8 +140,9 @@ CHECKLIST: tuple[Check, ...] = (
     Check("gradient-sync", (ANY,), _each(replicas.judge_gradients), least=2),
     Check("parameter-sync", (ANY,), _each(replicas.judge_parameters), least=2),
     Check("buffer-sync", ("batchnorm",), _one(replicas.judge_buffers), least=2),
-    Check("optimizer-sync", (ANY,), _each(rates.judge_state), least=2),
+    Check("optimizer-sync", (ANY,), _each(_optimizing), least=2),
     Check("optimizer-sync:schedule", ("schedule",), _one(_schedule)),
+    Check("optimizer-sync:schedule-accumulation", ("schedule-accumulation",), _one(_schedule)),
     Check("optimizer-sync:plateau", ("plateau",), _one(rates.judge_plateau)),
     Check("reducer-coverage", (ANY,), _watched("reducer-coverage"), least=2),
     Check("collective-order", (ANY,), _watched("collective-order"), least=2),
@@ -152,11 +159,13 @@ CHECKLIST: tuple[Check, ...] = (
             "clipping",
             "accumulation-clipping",
             "schedule",
+            "schedule-accumulation",
             "batchnorm",
             "dropout",
             "branches",
             "tied",
             "iterable",
+            "validation",
             "float32",
             "bfloat16",
             "tokens",
@@ -169,6 +178,7 @@ CHECKLIST: tuple[Check, ...] = (
     Check("shard-partition:drop-last", ("drop-last",), _one(samples.judge_shares)),
     Check("shard-partition:few-samples", ("few-samples",), _one(samples.judge_shares)),
     Check("shard-partition:iterable", ("iterable",), _one(samples.judge_shares)),
+    Check("shard-partition:iterable-uneven", ("iterable-uneven",), _one(samples.judge_shares)),
     Check("shard-partition:sampler", ("sampler",), _one(_of_the_sampler)),
     Check("shard-partition:two-nodes", ("two-nodes",), _one(samples.judge_shares), world_sizes=(4,)),
     Check("epoch-reshuffle", ("plain",), _one(samples.judge_epochs)),
@@ -176,6 +186,7 @@ CHECKLIST: tuple[Check, ...] = (
     Check("batch-count:drop-last", ("drop-last",), _one(samples.judge_counts)),
     Check("batch-count:few-samples", ("few-samples",), _one(samples.judge_counts)),
     Check("batch-count:iterable", ("iterable",), _one(samples.judge_counts)),
+    Check("batch-count:iterable-uneven", ("iterable-uneven",), _one(samples.judge_counts)),
     Check("rng-independence", ("dropout",), _one(streams.judge_dropout)),
     Check("rng-independence:augmentation", ("augmentation",), _one(streams.judge_augmentation)),
     Check("metric-oracle", ("validation",), _one(metrics.judge)),

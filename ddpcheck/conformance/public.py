@@ -64,7 +64,7 @@ def check_trainer(
     ``return``; and a ValueError or TypeError, with a sentence, for arguments
     that cannot be.
     """
-    suite = Suite(world_sizes, checks, losses, dict(expected_failures or {}))
+    suite = Suite(world_sizes, checks, losses, expected_failures)
     if on_failure not in ("raise", "return"):
         raise ValueError(f"on_failure is {on_failure!r}: expected 'raise' or 'return'")
     begun = time.monotonic()
@@ -157,8 +157,10 @@ def _at(module: Any, name: str) -> Any:
 
 
 def _callable_with_a_job(fit: Any) -> None:
-    if not callable(fit):
+    if not callable(fit) or isinstance(fit, type):
         raise TypeError(f"fit is {fit!r}: expected a function that takes a job and trains it")
+    if inspect.iscoroutinefunction(fit) or inspect.isgeneratorfunction(fit) or inspect.isasyncgenfunction(fit):
+        raise TypeError(f"fit is {fit!r}: calling it would run nothing; expected a plain function that trains the job")
     try:
         signature = inspect.signature(fit)
     except (TypeError, ValueError):
@@ -253,7 +255,7 @@ def parametrize_with_checks(
     from ddpcheck.conformance.finding import attach
 
     _callable_with_a_job(fit)
-    suite = Suite(world_sizes, checks, losses, dict(expected_failures or {}))
+    suite = Suite(world_sizes, checks, losses, expected_failures)
     marked = MarkedTrainer(fit, _checked_timeout(timeout))
     parameters = [pytest.param(TrainerCheck(suite, name, size, marked), id=item_id(name, size)) for name, size in suite]
 

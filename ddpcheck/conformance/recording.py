@@ -34,7 +34,9 @@ class Recording:
         self._muted = False
         self._steps = 0
         self.net: Net | None = None
-        """The model of the last forward: the job's own, or a copy that is trained in its place."""
+        """The model of the last training forward: the job's own, or a copy that is trained in its place."""
+        self.latest: Net | None = None
+        """The model of the last forward of any kind: what is evaluated may be an average of others."""
         self._entry: tuple[list[bytes], list[bytes | None]] | None = None
 
     # --- the file
@@ -77,7 +79,9 @@ class Recording:
     def _after_forward(self, net: Net, numbers: Tensor, draws: Tensor, masks: list[Tensor]) -> None:
         if self._muted or _in_backward():
             return
-        self.net = net
+        self.latest = net
+        if net.training and torch.is_grad_enabled():
+            self.net = net
         self.write(
             facts.Forward(
                 training=net.training and torch.is_grad_enabled(),

@@ -77,12 +77,14 @@ class Oracle:
         if not steps:
             return Comparison(trouble="no optimizer step was seen")
         compared: list[ComparedStep] = []
+        trouble = ""
         for step in range(steps):
             windows = [trace.windows[step] for trace in traces]
             if not any(window.micros for window in windows):
-                return Comparison(steps=tuple(compared), trouble=f"step {step} came without a forward before it")
+                trouble = trouble or f"step {step} came without a training forward before it"
+                continue
             compared.append(self._step(step, windows, traces[0].names))
-        return Comparison(steps=tuple(compared))
+        return Comparison(steps=tuple(compared), trouble=trouble)
 
     # --- one step
 

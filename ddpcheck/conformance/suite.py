@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import fnmatch
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ddpcheck.checks.world import Judged
@@ -16,6 +16,7 @@ from ddpcheck.conformance.results import Result
 from ddpcheck.conformance.running import Runner, TooManyHangs
 from ddpcheck.conformance.situations import BY_NAME, LOSS_KINDS
 from ddpcheck.conformance.trained import Trained
+from ddpcheck.model import Finding
 from ddpcheck.wording import listing
 
 WORLD_SIZES = (1, 2, 3, 4)
@@ -29,7 +30,7 @@ class Suite:
         world_sizes: Sequence[int] = WORLD_SIZES,
         checks: Collection[str] | None = None,
         losses: Collection[str] = ("samples",),
-        expected_failures: dict[str, str] | None = None,
+        expected_failures: Mapping[str, str] | None = None,
     ) -> None:
         """Raises ValueError with a sentence for what cannot be."""
         self.losses = _checked_losses(losses)
@@ -46,6 +47,8 @@ class Suite:
                 f"no check is left of {listing(wanted)} for world_sizes={list(sizes)} and losses={list(self.losses)}: "
                 "a suite that checks nothing cannot hold"
             )
+        if not isinstance(expected_failures, Mapping | None):
+            raise ValueError(f"expected_failures is {expected_failures!r}: expected a dict of names and reasons")
         self.expected = Expected(expected_failures or {}, self.all)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
@@ -86,6 +89,8 @@ class Suite:
     def _judged_by_trainings(
         self, runner: Runner, check: Check, world_size: int, nothing: Judged
     ) -> tuple[Judged, str]:
+        if check.name == "adapter" and (said := runner.training("plain", world_size).unsupported):
+            return Judged(check=check.id, exercised=1, findings=(_nothing_to_check(said, world_size),)), ""
         if check.name != "adapter":
             plain = runner.training("plain", world_size)
             wrong = BY_CHECK["adapter"].judge([plain])
@@ -122,9 +127,29 @@ class Suite:
         return found
 
 
+def _nothing_to_check(said: str, world_size: int) -> Finding:
+    return Finding(
+        check="adapter",
+        severity="error",
+        ranks=tuple(range(world_size)),
+        subject="fit(job)",
+        expected="fit(job) to carry out an ordinary training, at the least",
+        found=f"ddpcheck.NotSupported on all ranks: {said}",
+        advice="Raise NotSupported for what the library has not, by what the job asks for beyond that.",
+    )
+
+
+def _iterated(name: str, given: Any, of: str) -> list[Any]:
+    try:
+        return list(given)
+    except TypeError:
+        raise ValueError(f"{name} is {given!r}: expected a list of {of}") from None
+
+
 def _checked_losses(losses: Collection[str]) -> tuple[str, ...]:
-    if isinstance(losses, str):
-        losses = [losses]
+    losses = [losses] if isinstance(losses, str) else _iterated("losses", losses, "kinds of loss")
+    if not losses:
+        raise ValueError(f"losses is empty: name some of {', '.join(LOSS_KINDS)}")
     for loss in losses:
         if loss not in LOSS_KINDS:
             raise ValueError(f"losses names {loss!r}: there are {', '.join(LOSS_KINDS)}")
@@ -132,7 +157,7 @@ def _checked_losses(losses: Collection[str]) -> tuple[str, ...]:
 
 
 def _checked_sizes(world_sizes: Sequence[int]) -> tuple[int, ...]:
-    sizes = (world_sizes,) if isinstance(world_sizes, int) else tuple(world_sizes)
+    sizes = [world_sizes] if isinstance(world_sizes, int) else _iterated("world_sizes", world_sizes, "numbers of ranks")
     if not sizes:
         raise ValueError("world_sizes is empty: name the numbers of ranks to train with, such as [1, 2, 3, 4]")
     for size in sizes:
@@ -147,7 +172,10 @@ def _chosen(checks: Collection[str] | None) -> list[str]:
     if checks is None:
         return known
     found: set[str] = set()
-    for wanted in [checks] if isinstance(checks, str) else checks:
+    listed = [checks] if isinstance(checks, str) else _iterated("checks", checks, "names of checks")
+    if not listed:
+        raise ValueError("checks is empty: leave it out for all of them")
+    for wanted in listed:
         fitting = fnmatch.filter(known, str(wanted))
         if not fitting:
             close = difflib.get_close_matches(str(wanted), known, n=1)

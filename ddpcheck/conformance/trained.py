@@ -11,6 +11,7 @@ from ddpcheck.conformance.situations import Situation
 from ddpcheck.conformance.traces import Trace
 from ddpcheck.model import Finding, RunRecord
 from ddpcheck.outcome import Outcome
+from ddpcheck.wording import ranks_text
 
 
 class Trained:
@@ -38,14 +39,20 @@ class Trained:
 
     @property
     def unsupported(self) -> str:
-        """What the adapter has said that it cannot do; empty where it has said nothing."""
-        said = [fact.text for trace in self.traces for fact in trace.of(facts.NotSupportedSaid)]
-        return said[0] if said else ""
+        """What the adapter has said on every rank that it cannot do; empty where it has not."""
+        said = [trace.first(facts.NotSupportedSaid) for trace in self.traces]
+        return "" if None in said else str(said[0].text)
+
+    @property
+    def _disagreed(self) -> list[int]:
+        """The ranks that alone have said that it is not supported."""
+        said = [rank for rank in self.ranks if self.traces[rank].first(facts.NotSupportedSaid) is not None]
+        return said if len(said) < self.world_size else []
 
     @property
     def failed(self) -> bool:
         """It did not come to its end on every rank."""
-        return self.outcome.result != "passed"
+        return self.outcome.result != "passed" or bool(self._disagreed)
 
     @property
     def hung(self) -> bool:
@@ -57,6 +64,16 @@ class Trained:
 
     def failure(self) -> Finding:
         """That it did not end well, as a finding."""
+        if self._disagreed:
+            return Finding(
+                check="rank-failure",
+                severity="error",
+                ranks=tuple(self._disagreed),
+                subject=f"fit(job), {self.situation.about}",
+                expected="ddpcheck.NotSupported to be raised on all ranks, or on none",
+                found=f"{ranks_text(self._disagreed)} raised it, and the others did not",
+                advice="Let it depend on the job's settings alone, which are the same on every rank.",
+            )
         hung = self.hung
         ranks = tuple(e.rank for e in self.record.endings if e.kind == "hung") if hung else (self.outcome.root or 0,)
         limit = f"within {self.record.plan.timeout:g} s"

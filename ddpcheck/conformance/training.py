@@ -95,7 +95,7 @@ def _job(situation: Situation, rank: CurrentRank, order: Order, recording: Recor
 
 def _metric(name: str, recording: Recording, validation: Samples, rank: CurrentRank) -> tuple[float, dict[str, float]]:
     """A metric of the model as it is now, over the whole validation set; and what it comes to by mistakes."""
-    net = recording.net
+    net = recording.latest or recording.net
     assert net is not None
     device = next(net.parameters()).device
     was_training = net.training

@@ -71,7 +71,7 @@ def test_nothing_checked_is_a_failure() -> None:
     """A trainer that supports nothing has not held."""
     found = ddpcheck.check_trainer(wrong.supports_nothing, world_sizes=[1], checks=QUICK, on_failure="return")
     assert not found.ok
-    assert {result.status for result in found} == {"not-exercised"}
+    assert [result.status for result in found] == ["violated", "not-exercised", "not-exercised"]
     assert "there is no training in it" in str(found)
 
 
@@ -164,6 +164,10 @@ def test_what_is_no_adapter_is_refused(fit: Any, error: type[Exception], words: 
         ({"checks": ["gradient-orcale"]}, "did you mean 'gradient-oracle'?"),
         ({"checks": ["gradient-sync"], "world_sizes": [1]}, "a suite that checks nothing cannot hold"),
         ({"losses": ["token"]}, "there are samples, tokens, pairs"),
+        ({"world_sizes": 2.0}, "expected a list of numbers of ranks"),
+        ({"checks": []}, "checks is empty: leave it out for all of them"),
+        ({"losses": []}, "losses is empty"),
+        ({"expected_failures": ["adapter"]}, "expected a dict of names and reasons"),
         ({"timeout": 0}, "expected seconds, more than 0"),
         ({"timeout": float("nan")}, "expected seconds, more than 0"),
         ({"on_failure": "ignore"}, "expected 'raise' or 'return'"),

@@ -83,7 +83,10 @@ def test_nobody_waits_for_all_trainings_that_hang(conductor: Conductor) -> None:
 def test_what_is_not_supported_is_not_exercised(conductor: Conductor) -> None:
     """The adapter's own words are the reason; everything else is judged."""
     nothing = conductor.result("supports_nothing", "adapter")
-    assert (nothing.status, nothing.reason) == ("not-exercised", "not supported: there is no training in it")
+    assert nothing.status == "violated"
+    assert "ddpcheck.NotSupported on all ranks: there is no training in it" in nothing.text
+    other = conductor.result("supports_nothing", "gradient-oracle")
+    assert (other.status, other.reason) == ("not-exercised", "not supported: there is no training in it")
     some = conductor.result("supports_most", "gradient-oracle:accumulation")
     assert (some.status, some.reason) == ("not-exercised", "not supported: it has no gradient accumulation")
     assert conductor.result("supports_most", "gradient-oracle:clipping").status == "held"

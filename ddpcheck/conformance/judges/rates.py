@@ -48,9 +48,10 @@ def judge_state(trained: Trained) -> Judged:
 
 def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
     """`optimizer-sync`: the learning rate of each step is that of a scheduler which is stepped once after each step."""
-    found = [step.rates[0] for step in trained.traces[0].steps if step.rates]
-    for number, (rate, wanted) in enumerate(zip(found, expected, strict=False)):
-        if abs(rate - wanted) > 1e-9 * abs(wanted):
+    found = [step.rates for step in trained.traces[0].steps if step.rates]
+    for number, (groups, wanted) in enumerate(zip(found, expected, strict=False)):
+        rate = next((one for one in groups if abs(one - wanted) > 1e-9 * abs(wanted)), wanted)
+        if rate != wanted:
             stepped = next((n for n, one in enumerate(expected) if abs(rate - one) <= 1e-9 * one), None)
             told = f", which is that of step {stepped}" if stepped is not None else ""
             return _violated(
@@ -58,9 +59,11 @@ def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
                 len(found),
                 [0],
                 "the learning rate",
-                f"the rate {wanted:.6g} at step {number}: job.scheduler is to be stepped once after each step",
-                f"{rate:.6g}{told}, on {count(trained.world_size, 'rank')}",
-                "Step the scheduler once for each optimizer step, and not once for each rank, micro-batch or epoch.",
+                f"the rate {wanted:.6g} at step {number}"
+                + (": job.scheduler is to be stepped once after each step" if expected[0] != expected[-1] else ""),
+                f"{rate:.6g}{told}, on {count(trained.world_size, 'rank')}, with {trained.situation.about}",
+                "Step the scheduler once for each optimizer step, and not once for each rank, micro-batch or epoch; "
+                "scale no rate by the world size.",
                 number,
             )
     return Judged(check=CHECK, exercised=len(found))
@@ -74,7 +77,16 @@ def judge_plateau(trained: Trained) -> Judged:
     if apart is not None:
         return apart
     if len(steps) < situation.epochs or len(steps) % situation.epochs:
-        return Judged(check=CHECK, exercised=0, skipped_because="the steps cannot be told apart by epochs")
+        return _violated(
+            trained,
+            1,
+            list(trained.ranks),
+            "the steps",
+            f"equally many steps in each of {count(situation.epochs, 'epoch')}, with an evaluation after each",
+            count(len(steps), "step"),
+            "Train for job.epochs epochs, and evaluate after each.",
+            0,
+        )
     each = len(steps) // situation.epochs
     rates = [steps[epoch * each].rates[0] for epoch in range(situation.epochs)]
     # It lowers the rate after the second evaluation that is not twice as good, and never twice in one epoch.

@@ -36,6 +36,13 @@ def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     if start == 0:
         found = "it began again with parameters from before the first step"
         return _violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _NEWEST)
+    if _buffers_differ(whole, resumed, start):
+        found = (
+            "buffers in the first forward that are not those of the uninterrupted training, with the same parameters"
+        )
+        return _violated(
+            RESUME, resumed, [0], _GO_ON, found, "Save state_dict(), which has the buffers, and load all of it."
+        )
     finding = _difference(whole, resumed, start)
     if finding is not None:
         return Judged(check=RESUME, exercised=1, findings=(finding,))
@@ -98,6 +105,14 @@ def _allowed(whole: Trained, place: int, steps: int) -> float:
     """What rounding may have made of one parameter after so many steps: as measured at each of them, added up."""
     compared = whole.comparison.steps[: steps + 1] if whole.comparison is not None else ()
     return sum(step.gaps[place].allowed for step in compared)
+
+
+def _buffers_differ(whole: Trained, resumed: Trained, start: int) -> bool:
+    """Whether rank 0 went on with other buffers; its parameters, at this moment, are the same to the bit."""
+    wanted, got = whole.traces[0].windows[start], resumed.traces[0].windows[0]
+    if wanted.step.before != got.step.before or not wanted.micros or not got.micros:
+        return False
+    return wanted.micros[0].forward.statistics != got.micros[0].forward.statistics
 
 
 def _lost(whole: Trained, resumed: Trained) -> str:
@@ -303,13 +318,31 @@ def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     if resumed.failed:
         return _violated(ATOMIC, resumed, [resumed.outcome.root or 0], _BEFORE, _failed(resumed), _RENAME)
     start = _start(whole, resumed)
+    if start and _of_two_checkpoints(whole, resumed, start):
+        found = (
+            f"the parameters of step {start} with another optimizer state or learning rate: parts of two checkpoints"
+        )
+        return _violated(ATOMIC, resumed, [0], _BEFORE, found, _TOGETHER)
     if start:
         return Judged(check=ATOMIC, exercised=1)
     found = "it began again from the start" if start == 0 else "it went on with parameters of no step"
     return _violated(ATOMIC, resumed, list(resumed.ranks), _BEFORE, found, _RENAME)
 
 
+def _of_two_checkpoints(whole: Trained, resumed: Trained, start: int) -> bool:
+    """Whether the first step took the same samples, and made something else of them."""
+    if not resumed.traces[0].windows or start >= len(whole.traces[0].windows):
+        return False
+    wanted, got = whole.traces[0].windows[start], resumed.traces[0].windows[0]
+    if [m.forward.samples for m in wanted.micros] != [m.forward.samples for m in got.micros]:
+        return False  # that is resume-equivalence's to tell
+    if wanted.step.rates != got.step.rates:
+        return True
+    return _same_gradients(wanted, got) and not _close(whole, wanted.step.after, got.step.after, start + 1)
+
+
 _BEFORE = "a training that is killed in the middle of a save to go on from the checkpoint before it"
+_TOGETHER = "Write all that belongs to a checkpoint into one file, or into one folder that is renamed when it is whole."
 _RENAME = "Write to another name in the same folder, and rename it over the checkpoint once it is whole."
 
 

@@ -105,7 +105,8 @@ def _share(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
     missing = sorted((wanted - taken).elements())
     further = list((taken - wanted).elements())
     whole = world_size * situation.batch_size
-    padding = -size % whole
+    # Where what does not fill a batch is dropped, a sampler may still have evened the ranks out before.
+    padding = world_size - 1 if situation.drop_last else -size % whole
     dropped = size % whole if situation.drop_last else 0
     if len(missing) <= dropped and len(further) <= padding:
         return None

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ddpcheck.checks.world import Judged
 from ddpcheck.conformance.compared import ComparedStep, Likeness
-from ddpcheck.conformance.judges.windows import left_over, miscounted
+from ddpcheck.conformance.judges.windows import changed_between, left_over, miscounted
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.wording import count
@@ -31,7 +31,7 @@ def judge(trained: Trained) -> Judged:
         return Judged(check=CHECK, exercised=0, skipped_because=reason)
     wrong = [step for step in comparison.steps if _wrong(trained, step)]
     found = _finding(trained, wrong, len(comparison.steps)) if wrong else None
-    found = found or miscounted(trained, CHECK) or left_over(trained, CHECK)
+    found = found or miscounted(trained, CHECK) or changed_between(trained, CHECK) or left_over(trained, CHECK)
     return Judged(check=CHECK, exercised=len(comparison.steps), findings=(found,) if found else ())
 
 
@@ -157,6 +157,12 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
             "something on the way was rounded to single precision: the outputs, the loss or the gradient",
             "Leave float64 as it is: look for a precision setting, an autocast or a float() between model and step.",
         )
+    if _equal(first.gradient):
+        # Before the mistakes below: some make the right gradient, where the ranks have equal numbers of samples.
+        return (
+            "the gradient was right: what the optimizer made of it was not",
+            "Look at the optimizer's settings, its state and its learning rate, and at what else changes parameters.",
+        )
     others = first.others
     if "unclipped" in others and _equal(others["unclipped"]):
         return (
@@ -188,11 +194,6 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
                 f"Add up the losses of all {unit}, and divide by their number in the whole global batch: that of all "
                 "ranks and all micro-batches of the step.",
             )
-    if _equal(first.gradient):
-        return (
-            "the gradient was right: what the optimizer made of it was not",
-            "Look at the learning rate, the optimizer's state and its order, and at what else changes parameters.",
-        )
     if trained.situation.clip_norm is not None and _parallel(first.gradient):
         return (
             f"the gradient was clipped by another norm than its own ({first.norm:.4g} after it, "
