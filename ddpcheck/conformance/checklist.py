@@ -121,9 +121,10 @@ def _of_the_sampler(trained: Trained) -> Judged:
 
 
 def _optimizing(trained: Trained) -> Judged:
-    """The state on all ranks, and the rates, but where they depend on what was evaluated."""
-    judged = rates.judge_state(trained)
-    return judged if judged.findings or trained.situation.rates == "plateau" else _schedule(trained)
+    """The state on all ranks, and the rates: but where they depend on what was evaluated, or may on the tokens."""
+    judged, situation = rates.judge_state(trained), trained.situation
+    own_rates = situation.rates == "plateau" or situation.loss != "samples"
+    return judged if judged.findings or own_rates else _schedule(trained)
 
 
 def _schedule(trained: Trained) -> Judged:

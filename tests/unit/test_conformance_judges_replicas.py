@@ -120,8 +120,11 @@ def with_rates(*found, evaluations=()):
     [
         ((0.1, 0.09, 0.081), ""),
         ((0.1, 0.09), ""),
-        ((0.1, 0.081, 0.0656), "0.081, which is that of step 2, on 2 ranks"),
-        ((0.1, 0.05, 0.025), "0.05, on 2 ranks"),
+        (
+            (0.1, 0.081, 0.0656),
+            "0.081, which is that of step 2, on 2 ranks, with AdamW, and a learning rate that changes at every step",
+        ),
+        ((0.1, 0.05, 0.025), "0.05, on 2 ranks, with AdamW, and a learning rate that changes at every step"),
     ],
 )
 def test_a_schedule(found, said):
@@ -151,8 +154,10 @@ def test_a_plateau(found, said):
 
 
 @pytest.mark.parametrize("found", [(0.1, 0.1), (0.1, 0.1, 0.1, 0.05)])
-def test_steps_that_are_no_epochs_are_no_verdict(found):
-    assert rates.judge_plateau(trained(PLATEAU, *[with_rates(*found)] * 2)).exercised == 0
+def test_steps_that_are_no_epochs_are_told(found):
+    """A trainer that leaves epochs out where it evaluates is not one of which nothing can be said."""
+    finding = only(rates.judge_plateau(trained(PLATEAU, *[with_rates(*found)] * 2)).findings)
+    assert finding.expected == "equally many steps in each of 3 epochs, with an evaluation after each"
 
 
 def test_a_plateau_that_each_rank_sees_for_itself():

@@ -14,7 +14,7 @@ NUMBERS = [[[0, 1], [2, 3], [4, 5], [6, 7]], [[10, 11], [12, 13], [14, 15], [16,
 
 
 def training(rank=0, start=0, end=4, *, draws=None, masks=None, rate=None, shift=0.0, after=0.0, samples=None,
-             gradient=1.0, returns=9.0):  # fmt: skip
+             gradient=1.0, returns=9.0, statistics="s"):  # fmt: skip
     """The steps of a rank from one to another: step n begins with parameters of n, and n is in all that it draws."""
     recorded = []
     for n in range(start, end):
@@ -22,7 +22,7 @@ def training(rank=0, start=0, end=4, *, draws=None, masks=None, rate=None, shift
         masked = [bytes([rank, n])] if masks is None else masks(n)
         taken = NUMBERS[rank][n] if samples is None else samples(n)
         recorded += [
-            micro(taken, draws=drawn, masks=masked),
+            micro(taken, draws=drawn, masks=masked, statistics=statistics),
             step(n + shift, n + 1 + shift + after, gradient=gradient, rate=0.1 - n / 100 if rate is None else rate),
         ]
     return trace(*recorded, returns=returns)
@@ -204,6 +204,12 @@ def test_too_many_steps_on_one_rank():
         NUMBERS[0].pop()
 
 
+def test_buffers_that_were_not_saved():
+    finding = finding_of(training(0, 2, statistics="new"), training(1, 2))
+    assert finding.found.startswith("buffers in the first forward that are not those of the uninterrupted training")
+    assert "state_dict()" in finding.advice
+
+
 # --- checkpoint-atomic-save
 
 IN_SAVE = trained(
@@ -244,3 +250,27 @@ def test_a_save_that_was_not_killed_is_no_verdict():
     assert "nothing was in job.checkpoint_folder" in saved(training(0), training(1), by=KILLED).skipped_because
     whole = trained(WHERE, trace(facts.Saving()), trace(facts.Saving()))
     assert "before the kill" in saved(training(0), training(1), by=whole).skipped_because
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"after": 0.25},  # the optimizer's state of another step
+        {"rate": 0.05},
+        {"samples": lambda n: NUMBERS[0][n - 2 + 1] if n == 3 else NUMBERS[0][n]},  # the place of an older checkpoint
+    ],
+)
+def test_parts_of_two_checkpoints(other):
+    """Each file may be whole, and what they make together not."""
+    where = situation("long", epochs=1, save_every=1)
+    whole = trained(where, training(0), training(1), compared=[compared(worst=0.0, number=n) for n in range(4)])
+    torn = resumes.judge_save(whole, IN_SAVE, resumed(training(0, 3, **other), training(1, 3)))
+    assert only(torn.findings).found.startswith("parts of two checkpoints: the parameters of step 3")
+    held = resumes.judge_save(whole, IN_SAVE, resumed(training(0, 3), training(1, 3)))
+    assert not held.findings
+
+
+def test_an_epoch_that_begins_anew_is_not_torn():
+    """That is resume-equivalence's to tell."""
+    judged = saved(training(0, 3, samples=lambda n: NUMBERS[0][2]), training(1, 3))
+    assert not judged.findings

@@ -10,8 +10,6 @@ from trained import ASKEW, RIGHT, compared, micro, only, situation, step, trace,
 from ddpcheck.conformance.compared import Comparison, Likeness
 from ddpcheck.conformance.judges import updates
 
-IDLE = trace()
-
 
 def times(ratio: float) -> Likeness:
     """The same direction, so many times as long."""
@@ -19,8 +17,10 @@ def times(ratio: float) -> Likeness:
 
 
 def of(*steps, where="plain", ranks=2):
-    """A training with these steps; what the ranks have recorded besides is nothing."""
-    return trained(where, *[IDLE] * ranks, compared=steps)
+    """A training whose steps compare so; the ranks took as many micro-batches as they should."""
+    asked = situation(where)
+    number = asked.micro_batches(ranks)[0] * asked.epochs
+    return trained(asked, *[windows(*[asked.accumulation] * (number // asked.accumulation))] * ranks, compared=steps)
 
 
 def cause_of(*steps, where="plain", ranks=2):
@@ -233,15 +233,26 @@ def test_neither():
 # --- how many micro-batches a step has
 
 
-def windows(*lengths, rest=0):
+def windows(*lengths, rest=0, returns="last"):
     recorded = []
-    for length in lengths:
-        recorded += [micro([0]) for _ in range(length)] + [step()]
-    return trace(*recorded, *[micro([0]) for _ in range(rest)])
+    for number, length in enumerate(lengths):
+        recorded += [micro([0]) for _ in range(length)] + [step(float(number))]
+    return trace(*recorded, *[micro([0]) for _ in range(rest)], returns=returns)
+
+
+def judged_windows(one, where="accumulation"):
+    return updates.judge(trained(where, *[one] * 2, compared=[compared(worst=0.0)])).findings
 
 
 @pytest.mark.parametrize(
-    ("lengths", "wrong"), [((5, 5), False), ((5, 2, 5, 2), False), ((1,) * 10, True), ((5, 6), True)]
+    ("lengths", "wrong"),
+    [
+        ((5, 5, 5, 5), False),
+        ((5, 4, 5, 4), False),
+        ((1,) * 20, True),
+        ((5, 6, 5, 5), True),
+        ((5, 5, 0, 5, 5), True),
+    ],
 )
 def test_steps_take_as_many_micro_batches_as_asked_for(lengths, wrong):
     one = trained("accumulation", *[windows(*lengths)] * 2, compared=[compared(worst=0.0)])
@@ -252,7 +263,49 @@ def test_steps_take_as_many_micro_batches_as_asked_for(lengths, wrong):
 
 
 def test_what_no_step_has_taken_is_told():
-    one = trained(situation("accumulation"), windows(5, rest=2), windows(5, rest=2), compared=[compared(worst=0.0)])
+    one = trained(
+        situation("accumulation"),
+        windows(5, 5, 5, 5, rest=2),
+        windows(5, 5, 5, 5, rest=2),
+        compared=[compared(worst=0.0)],
+    )
     finding = only(updates.judge(one).findings)
     assert "2 micro-batches on rank 0 after the last step" in finding.found
     assert finding.ranks == (0, 1)
+
+
+def test_a_step_that_nothing_went_into_may_be_one_in_evaluation_mode():
+    finding = only(judged_windows(windows(5, 5, 0, 5, 5)))
+    assert finding.expected.endswith("and none without")
+    assert "evaluation mode" in finding.cause
+
+
+@pytest.mark.parametrize(("lengths", "found"), [((5, 5), "10 micro-batches"), ((5,), "5 micro-batches")])
+def test_a_training_that_ends_before_its_time_is_told(lengths, found):
+    finding = only(judged_windows(windows(*lengths)))
+    assert finding.expected == "2 epochs of 10 batches on every rank"
+    assert finding.found.startswith(found)
+
+
+def test_parameters_that_something_else_has_changed_are_told():
+    one = trace(*[fact for n in range(9) for fact in (micro([n]), step(float(n) + (0.5 if n > 3 else 0.0), n + 1.0))])
+    finding = only(judged_windows(one, "plain"))
+    assert finding.subject == "first.weight, last.weight"
+    assert finding.found.startswith("2 parameters changed between steps 3 and 4 on rank 0")
+
+
+@pytest.mark.parametrize(("returns", "wrong"), [("last", False), (9.0, False), (4.0, False), (0.0, True), (2.5, True)])
+def test_what_is_returned_is_what_some_step_has_left(returns, wrong):
+    """The best epoch may be loaded at the end; the start, or an average, may not."""
+    one = windows(*[1] * 9, returns=returns)
+    found = judged_windows(one, "plain")
+    assert bool(found) == wrong
+    if wrong:
+        assert only(found).found.startswith("2 parameters changed after the last step on rank 0")
+
+
+def test_a_right_gradient_is_no_mean_of_means():
+    """Where all ranks have as many samples, the mistake makes the right gradient, and is not to blame."""
+    right = Likeness(ratio=1.0, cosine=1.0)
+    cause, _ = cause_of(compared(right, worst=0.5, others={"ranks": right, "means": right}))
+    assert cause == "the gradient was right: what the optimizer made of it was not"

@@ -66,13 +66,17 @@ def step(
     )
 
 
-def trace(*recorded: facts.Fact | list[facts.Fact], returns: float | None = 9.0) -> Trace:
-    """What one rank has recorded, from the start to the return, where it came to that."""
+def trace(*recorded: facts.Fact | list[facts.Fact], returns: float | str | None = "last") -> Trace:
+    """What one rank has recorded, from the start to the return, where it came to that; with what its last step left."""
     flat: list[Any] = [facts.Began(parameters=NAMES)]
     for one in recorded:
         flat += one if isinstance(one, list) else [one]
-    if returns is not None:
-        flat.append(facts.Returned(parameters=[doubles(returns)] * 2, state="e"))
+    steps = [one for one in flat if isinstance(one, facts.Step)]
+    if returns == "last":
+        left = list(steps[-1].after) if steps else [doubles(9.0)] * 2
+        flat.append(facts.Returned(parameters=left, state="e"))
+    elif returns is not None:
+        flat.append(facts.Returned(parameters=[doubles(float(returns))] * 2, state="e"))
     return Trace(flat)
 
 

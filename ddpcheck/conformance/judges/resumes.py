@@ -124,7 +124,7 @@ def _lost(whole: Trained, resumed: Trained) -> str:
     known = [
         name
         for place, name in enumerate(names)
-        if any(window.step.before[place] == first[0].step.before[place] for window in whole.traces[0].windows)
+        if any(window.step.before[place] == first[0].step.before[place] for window in whole.traces[0].windows[1:])
     ]
     if not known:
         return "no parameter was loaded, or all were changed afterwards"
@@ -320,7 +320,8 @@ def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     start = _start(whole, resumed)
     if start and _of_two_checkpoints(whole, resumed, start):
         found = (
-            f"the parameters of step {start} with another optimizer state or learning rate: parts of two checkpoints"
+            f"parts of two checkpoints: the parameters of step {start}, with another optimizer state, learning rate or "
+            "place in the epoch"
         )
         return _violated(ATOMIC, resumed, [0], _BEFORE, found, _TOGETHER)
     if start:
@@ -334,8 +335,11 @@ def _of_two_checkpoints(whole: Trained, resumed: Trained, start: int) -> bool:
     if not resumed.traces[0].windows or start >= len(whole.traces[0].windows):
         return False
     wanted, got = whole.traces[0].windows[start], resumed.traces[0].windows[0]
-    if [m.forward.samples for m in wanted.micros] != [m.forward.samples for m in got.micros]:
-        return False  # that is resume-equivalence's to tell
+    if _samples(wanted) != _samples(got):
+        # An epoch that begins anew is resume-equivalence's to tell; the place of an older checkpoint is another one's.
+        an_epoch = len(whole.traces[0].windows) // whole.situation.epochs
+        older = range(0, start, whole.situation.save_every or 1)
+        return any(n % an_epoch and _samples(whole.traces[0].windows[n]) == _samples(got) for n in older)
     if wanted.step.rates != got.step.rates:
         return True
     return _same_gradients(wanted, got) and not _close(whole, wanted.step.after, got.step.after, start + 1)

@@ -72,7 +72,8 @@ def changed_between(trained: Trained, check: str) -> Finding | None:
                     trained, check, rank, last.after, following.before, f"between steps {number} and {number + 1}"
                 )
         returned = trace.first(facts.Returned)
-        if returned is not None and trace.steps and list(returned.parameters) != list(trace.steps[-1].after):
+        known = [list(step.after) for step in trace.steps]  # the best epoch, say, may have been loaded at the end
+        if returned is not None and known and list(returned.parameters) not in known:
             return _changed(trained, check, rank, trace.steps[-1].after, returned.parameters, "after the last step")
     return None
 
