@@ -309,3 +309,11 @@ def test_a_right_gradient_is_no_mean_of_means():
     right = Likeness(ratio=1.0, cosine=1.0)
     cause, _ = cause_of(compared(right, worst=0.5, others={"ranks": right, "means": right}))
     assert cause == "the gradient was right: what the optimizer made of it was not"
+
+
+def test_a_training_of_which_nothing_can_be_compared_is_told():
+    """Steps without any training forward: the model was in evaluation mode all along, say."""
+    one = trained("plain", *[trace(*[step(float(n)) for n in range(9)])] * 2, compared=())
+    judged = updates.judge(one)
+    assert only(judged.findings).expected.endswith("and none without")
+    assert judged.exercised == 1

@@ -26,9 +26,17 @@ OF_THE_NORM = "one over the square root of the world size"
 def judge(trained: Trained) -> Judged:
     """Judge every step of one training."""
     comparison = trained.comparison
-    if comparison is None or not comparison.steps:
-        reason = comparison.trouble if comparison is not None else "the training came to no end"
-        return Judged(check=CHECK, exercised=0, skipped_because=reason)
+    if comparison is None:
+        return Judged(check=CHECK, exercised=0, skipped_because="the training came to no end")
+    if not comparison.steps:
+        # Nothing that was trained could be compared: a training that took no batch is not one to pass over.
+        nothing = miscounted(trained, CHECK)
+        return Judged(
+            check=CHECK,
+            exercised=1 if nothing else 0,
+            findings=(nothing,) if nothing else (),
+            skipped_because=comparison.trouble,
+        )
     wrong = [step for step in comparison.steps if _wrong(trained, step)]
     found = _finding(trained, wrong, len(comparison.steps)) if wrong else None
     found = found or miscounted(trained, CHECK) or changed_between(trained, CHECK) or left_over(trained, CHECK)
