@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import torch
-import torch.distributed as dist
 
 from ddpcheck.conformance import facts, nets
 from ddpcheck.conformance.job import Job
@@ -22,7 +21,6 @@ from ddpcheck.conformance.recording import Recording
 from ddpcheck.conformance.samples import VALIDATION, Curriculum, Samples, Stream
 from ddpcheck.conformance.situations import Situation
 from ddpcheck.conformance.support import NotSupported
-from ddpcheck.evidence import Joined
 from ddpcheck.observe import recorder, watching
 from ddpcheck.observe.randomness import put_back, scramble
 from ddpcheck.ranks.current import CurrentRank, current
@@ -126,16 +124,4 @@ def _observe(folder: Path, rank: CurrentRank) -> None:
     """Have all that `ddpcheck run` observes put on record, too: its judges are heard as well."""
     folder.mkdir(exist_ok=True)
     watching.start(folder, _LIMIT)
-    writer = recorder.current()
-    assert writer is not None
-    writer.write(
-        Joined(
-            **writer.next(),
-            rank=dist.get_rank(),
-            world_size=dist.get_world_size(),
-            token="conformance",
-            backend=dist.get_backend(),
-            local_rank=int(os.environ["LOCAL_RANK"]),
-            site=0,
-        )
-    )
+    watching.note_group("conformance")

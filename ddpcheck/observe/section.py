@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpcheck.evidence import HEADER, Joined
+from ddpcheck.evidence import HEADER
 from ddpcheck.observe import arming, calling, patching, recorder, sites, watching
 
 DDP_MEETS = "all_reduce"
@@ -41,19 +40,7 @@ class Section:
         patching.rebind(sites.is_users_file)
         self._folder.mkdir(exist_ok=True)
         watching.open_file(self._folder, _LIMIT)
-        writer = recorder.always()
-        assert writer is not None
-        writer.write(
-            Joined(
-                **writer.next(),
-                rank=dist.get_rank(),
-                world_size=dist.get_world_size(),
-                token="section",
-                backend=dist.get_backend(),
-                local_rank=int(os.environ["LOCAL_RANK"]),
-                site=0,
-            )
-        )
+        watching.note_group("section")
         # Of all threads: callbacks of collectives run in torch's own.
         recorder.mute(True)
 

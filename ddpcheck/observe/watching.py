@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from ddpcheck.evidence import Began
+from ddpcheck.evidence import Began, Joined
 from ddpcheck.observe import recorder, sites
 from ddpcheck.observe.patching import defect
 
@@ -69,6 +69,25 @@ def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
             wall=time.time(),
             rank=int(number) if (number := os.environ.get("RANK", "")).isdigit() else None,
             worker_of=worker_of,
+        )
+    )
+
+
+def note_group(token: str) -> None:
+    """Put on record that this process is a rank of the default group, which was there before it was watched."""
+    import torch.distributed as dist
+
+    writer = recorder.always()
+    assert writer is not None
+    writer.write(
+        Joined(
+            **writer.next(),
+            rank=dist.get_rank(),
+            world_size=dist.get_world_size(),
+            token=token,
+            backend=dist.get_backend(),
+            local_rank=int(os.environ["LOCAL_RANK"]),
+            site=0,
         )
     )
 
