@@ -103,8 +103,6 @@ class Returned(Fact, frozen=True, kw_only=True):
     """The trainer has returned; the model as it is now."""
 
     parameters: list[bytes]
-    state: str
-    """A digest of all parameters and buffers."""
 
 
 AnyFact = (

@@ -10,25 +10,6 @@ from typing import Any
 
 from ddpcheck.ranks.host import SUBJECT
 
-_AHEAD = (
-    "ddpcheck.conformance.training",
-    "ddpcheck.conformance.replay",
-    *(
-        f"ddpcheck.observe.{name}"
-        for name in (
-            "endings",
-            "names",
-            "wrappers",
-            "synchronising",
-            "optimizers",
-            "forwards",
-            "loading",
-            "streams",
-        )
-    ),
-)
-"""What every training needs in its ranks, and what preloading for all tests leaves out."""
-
 
 def attach(test: Any, fit: Any) -> None:
     """Have the ranks of a test find this adapter."""
@@ -36,7 +17,10 @@ def attach(test: Any, fit: Any) -> None:
     if "ddpcheck.ranks.zygote" in sys.modules:
         # Ranks are forked from here, some hundred times for one trainer: what is imported now none of them imports
         # again. (The session itself stays without torch.)
-        for name in _AHEAD:
+        from ddpcheck.observe.watching import PROBES
+
+        probes = [f"ddpcheck.observe.{name}" for name in PROBES]
+        for name in ("ddpcheck.conformance.training", "ddpcheck.conformance.replay", *probes):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
 

@@ -189,8 +189,7 @@ class Recording:
         """The trainer has returned."""
         assert self.net is not None
         trained = [parameter for _, parameter in _trained(self.net)]
-        state = _digest(tensor for tensor in self.net.state_dict().values())
-        self.write(facts.Returned(parameters=[_bytes(parameter) for parameter in trained], state=state))
+        self.write(facts.Returned(parameters=[_bytes(parameter) for parameter in trained]))
 
 
 def _in_backward() -> bool:

@@ -74,9 +74,9 @@ def trace(*recorded: facts.Fact | list[facts.Fact], returns: float | str | None 
     steps = [one for one in flat if isinstance(one, facts.Step)]
     if returns == "last":
         left = list(steps[-1].after) if steps else [doubles(9.0)] * 2
-        flat.append(facts.Returned(parameters=left, state="e"))
+        flat.append(facts.Returned(parameters=left))
     elif returns is not None:
-        flat.append(facts.Returned(parameters=[doubles(float(returns))] * 2, state="e"))
+        flat.append(facts.Returned(parameters=[doubles(float(returns))] * 2))
     return Trace(flat)
 
 
