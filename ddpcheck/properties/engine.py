@@ -27,6 +27,7 @@ from ddpcheck.properties.choices import ask_of, pack, packed, plain
 from ddpcheck.properties.explicit import explicit_examples
 from ddpcheck.properties.living import LivingRanks
 from ddpcheck.properties.origins import raise_again
+from ddpcheck.properties.seeding import put_back_once
 from ddpcheck.properties.verdict import ExampleVerdict, verdict_of_ends, verdict_of_run
 from ddpcheck.ranks import wire
 
@@ -72,7 +73,7 @@ class Engine:
 
     def run(self, fixtures: Mapping[str, Any], explain: bool) -> None:
         """Run the property to its end; raises what hypothesis raises, `RunOver` or `Skipped`."""
-        with self._in_place(explain):
+        with self._in_place(explain), put_back_once():
             bound = getattr(self.item.obj, "__self__", None)
             self.function(*(() if bound is None else (_runner(bound),)), **fixtures)
 

@@ -31,6 +31,7 @@ from ddpcheck.model import CallSite, ExampleEnd
 from ddpcheck.properties.choices import ask_bytes, ask_of, plain, unpack
 from ddpcheck.properties.explicit import explicit_examples
 from ddpcheck.properties.origins import is_engine, is_ours, origin_of
+from ddpcheck.properties.seeding import put_back_once
 from ddpcheck.ranks import wire
 from ddpcheck.ranks.current import current
 from ddpcheck.ranks.reaction import is_reaction
@@ -133,14 +134,15 @@ class Follower:
         state = self._state()
         self._begin_with = _random_state()
         self.channel.send(wire.Following())
-        while True:
-            match self.channel.receive():
-                case wire.Example() as example:
-                    self._run(state, example)
-                case wire.Finish():
-                    return True
-                case message:
-                    raise AssertionError(f"a rank was sent {message!r} between two examples")
+        with put_back_once():
+            while True:
+                match self.channel.receive():
+                    case wire.Example() as example:
+                        self._run(state, example)
+                    case wire.Finish():
+                        return True
+                    case message:
+                        raise AssertionError(f"a rank was sent {message!r} between two examples")
 
     def _state(self) -> Any:
         """hypothesis' own way of running a body once, with the fixtures of this rank."""

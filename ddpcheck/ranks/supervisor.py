@@ -116,12 +116,15 @@ class Supervision:
 
     def _turn(self) -> None:
         events = self.selector.select(self._until_next_timer())
+        ended = [r for r in self.ranks if r.watch.fd is None and not r.gone]
         for key, _ in events:
             if key.data is None:
                 self._hear_control()
             elif key.data[1] == "channel":
                 self._hear(key.data[0])
-        for r in self.ranks:
+            else:
+                ended.append(key.data[0])
+        for r in ended:
             if not r.gone and r.watch.poll():
                 self._left(r)
         self._advance()
