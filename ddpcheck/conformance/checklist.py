@@ -8,7 +8,18 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ddpcheck.checks.world import Judged
-from ddpcheck.conformance.judges import adapter, endings, metrics, rates, replicas, resumes, samples, streams, updates
+from ddpcheck.conformance.judges import (
+    adapter,
+    endings,
+    metrics,
+    rates,
+    replicas,
+    resumes,
+    samples,
+    saves,
+    streams,
+    updates,
+)
 from ddpcheck.conformance.situations import BY_NAME, SITUATIONS, LossKind, curriculum
 from ddpcheck.conformance.situations import rates as scheduled
 from ddpcheck.conformance.trained import Trained
@@ -135,6 +146,16 @@ def _oracle(situation: str) -> Check:
     return Check(f"{updates.CHECK}:{situation}", (situation,), _one(updates.judge), oracle=True)
 
 
+def _resume(kind: str = "") -> Check:
+    return Check(
+        resumes.RESUME + (kind and f":{kind}"),
+        tuple(name + (kind and f"-{kind}") for name in ("long", "killed", "resumed")),
+        lambda t: resumes.judge_resume(*t),
+        oracle=True,
+        also_failed=True,
+    )
+
+
 CHECKLIST: tuple[Check, ...] = (
     Check("adapter", ("plain",), _one(adapter.judge), also_failed=True),
     Check("initial-broadcast", (ANY,), _each(replicas.judge_broadcast), least=2),
@@ -180,6 +201,7 @@ CHECKLIST: tuple[Check, ...] = (
     Check("shard-partition:few-samples", ("few-samples",), _one(samples.judge_shares)),
     Check("shard-partition:iterable", ("iterable",), _one(samples.judge_shares)),
     Check("shard-partition:iterable-uneven", ("iterable-uneven",), _one(samples.judge_shares)),
+    Check("shard-partition:iterable-workers", ("iterable-workers",), _one(samples.judge_shares)),
     Check("shard-partition:sampler", ("sampler",), _one(_of_the_sampler)),
     Check("shard-partition:two-nodes", ("two-nodes",), _one(samples.judge_shares), world_sizes=(4,)),
     Check("epoch-reshuffle", ("plain",), _one(samples.judge_epochs)),
@@ -188,28 +210,20 @@ CHECKLIST: tuple[Check, ...] = (
     Check("batch-count:few-samples", ("few-samples",), _one(samples.judge_counts)),
     Check("batch-count:iterable", ("iterable",), _one(samples.judge_counts)),
     Check("batch-count:iterable-uneven", ("iterable-uneven",), _one(samples.judge_counts)),
+    Check("batch-count:iterable-workers", ("iterable-workers",), _one(samples.judge_counts)),
     Check("rng-independence", ("dropout",), _one(streams.judge_dropout)),
     Check("rng-independence:augmentation", ("augmentation",), _one(streams.judge_augmentation)),
+    Check("rng-independence:long-random", ("long-random",), _one(streams.judge_augmentation)),
     Check("metric-oracle", ("validation",), _one(metrics.judge)),
     Check("metric-oracle:few-validation", ("few-validation",), _one(metrics.judge)),
-    Check(
-        "resume-equivalence",
-        ("long", "killed", "resumed"),
-        lambda t: resumes.judge_resume(*t),
-        oracle=True,
-        also_failed=True,
-    ),
-    Check(
-        "resume-equivalence:random",
-        ("long-random", "killed-random", "resumed-random"),
-        lambda t: resumes.judge_resume(*t),
-        oracle=True,
-        also_failed=True,
-    ),
+    _resume(),
+    _resume("accumulation"),
+    _resume("epoch-end"),
+    _resume("random"),
     Check(
         "checkpoint-atomic-save",
-        ("long", "killed-in-save", "resumed-after-save"),
-        lambda t: resumes.judge_save(*t),
+        ("long", "killed-in-save", "resumed-in-save"),
+        lambda t: saves.judge_save(*t),
         oracle=True,
         also_failed=True,
     ),

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, Sampler
+from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from ddpcheck.conformance.situations import Situation, curriculum
 
@@ -82,13 +82,18 @@ class Samples(Dataset[tuple[Tensor, Tensor]]):
 
 
 class Stream(IterableDataset[tuple[Tensor, Tensor]]):
-    """The same samples one after the other, all of them in every process: to shard them is the trainer's."""
+    """The same samples one after the other, all of them on every rank: to shard them is the trainer's.
+
+    Workers of one loader share them out, as torch leaves it to the dataset.
+    """
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for index in range(len(self._samples)):
+        worker = get_worker_info()
+        first, step = (worker.id, worker.num_workers) if worker is not None else (0, 1)
+        for index in range(first, len(self._samples), step):
             yield self._samples[index]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from msgspec.structs import replace
+
 from ddpcheck.model import Struct
 
 LossKind = Literal["samples", "tokens", "pairs"]
@@ -94,6 +96,20 @@ WINDOW = 5
 TWO_WINDOWS = Size(each=60)
 
 
+def _interrupted(whole: Situation, killed: int, in_save: int | None = None) -> list[Situation]:
+    """A training; the same, killed after so many steps, and gone on with; and so, killed in the save after so many."""
+    suffix = whole.name.removeprefix("long")
+    acts: list[tuple[str, str, Act, int]] = [(suffix, " that is killed in the middle of an epoch", "kill", killed)]
+    if in_save is not None:
+        acts.append((f"-in-save{suffix}", " that is killed while it saves", "kill-in-save", in_save))
+    found = [replace(whole, about=f"{whole.about} that is not interrupted")]
+    for name, what, act, step in acts:
+        one = replace(whole, name=f"killed{name}", about=whole.about + what, at=act, at_step=step)
+        resumed = f"{whole.about} that goes on after a kill" + (" in its save" if act == "kill-in-save" else "")
+        found += [one, replace(whole, name=f"resumed{name}", about=resumed, resumed_from=one.name)]
+    return found
+
+
 SITUATIONS: tuple[Situation, ...] = (
     Situation(
         name="exact",
@@ -115,6 +131,15 @@ SITUATIONS: tuple[Situation, ...] = (
         size=Size(each=12, more=1),  # without padding, one rank has a batch more
         iterable=True,
         shuffle=False,
+    ),
+    Situation(
+        name="iterable-workers",
+        about="an iterable dataset that workers read, each its part of it",
+        iterable=True,
+        shuffle=False,
+        workers=2,
+        size=Size(each=24),
+        epochs=1,
     ),
     Situation(name="sampler", about="a sampler of the user's own", sampler=True, shuffle=False),
     Situation(name="accumulation", about="gradient accumulation", size=TWO_WINDOWS, accumulation=WINDOW),
@@ -188,108 +213,63 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         name="two-nodes", about="ranks on two nodes", size=UNEVEN, two_nodes=True, save_every=2, world_sizes=(4,)
     ),
-    Situation(
-        name="long",
-        about="a training that is not interrupted",
-        net="batchnorm",
-        optimizer="adamw",
-        rates="steps",
-        epochs=2,
-        size=Size(each=30),
-        save_every=2,
+    *_interrupted(
+        Situation(
+            name="long",
+            about="a training",
+            net="batchnorm",
+            optimizer="adamw",
+            rates="steps",
+            size=Size(each=30),
+            save_every=2,
+        ),
+        killed=7,
+        in_save=4,
     ),
-    Situation(
-        name="killed",
-        about="a training that is killed in the middle of an epoch",
-        net="batchnorm",
-        optimizer="adamw",
-        rates="steps",
-        epochs=2,
-        size=Size(each=30),
-        save_every=2,
-        at="kill",
-        at_step=7,
+    *_interrupted(
+        Situation(
+            name="long-accumulation",
+            about="a training with accumulation",
+            size=Size(each=30),
+            accumulation=2,  # steps are not micro-batches, and the last window of an epoch is short
+            save_every=2,
+        ),
+        killed=5,
     ),
-    Situation(
-        name="resumed",
-        about="a training that goes on after a kill",
-        net="batchnorm",
-        optimizer="adamw",
-        rates="steps",
-        epochs=2,
-        size=Size(each=30),
-        save_every=2,
-        resumed_from="killed",
+    *_interrupted(
+        Situation(
+            name="long-epoch-end",
+            about="a training that saves at the end of an epoch, before it evaluates,",
+            size=Size(each=12),
+            epochs=3,
+            rates="plateau",
+            validation=8,
+            save_every=2,
+        ),
+        killed=5,
     ),
-    Situation(
-        name="killed-in-save",
-        about="a training that is killed while it saves",
-        net="batchnorm",
-        optimizer="adamw",
-        rates="steps",
-        epochs=2,
-        size=Size(each=30),
-        save_every=2,
-        at="kill-in-save",
-        at_step=4,
+    *_interrupted(
+        Situation(
+            name="long-random",
+            about="a training with dropout and augmentation",
+            net="dropout",
+            augmented=True,
+            size=Size(each=30),
+            save_every=2,
+        ),
+        killed=3,
     ),
-    Situation(
-        name="resumed-after-save",
-        about="a training that goes on after a kill in its save",
-        net="batchnorm",
-        optimizer="adamw",
-        rates="steps",
-        epochs=2,
-        size=Size(each=30),
-        save_every=2,
-        resumed_from="killed-in-save",
-    ),
-    Situation(
-        name="long-random",
-        about="a training with dropout and augmentation that is not interrupted",
-        net="dropout",
-        augmented=True,
-        size=Size(each=30),
-        save_every=2,
-    ),
-    Situation(
-        name="killed-random",
-        about="a training with dropout and augmentation that is killed",
-        net="dropout",
-        augmented=True,
-        size=Size(each=30),
-        save_every=2,
-        at="kill",
-        at_step=3,
-    ),
-    Situation(
-        name="resumed-random",
-        about="a training with dropout and augmentation that goes on after a kill",
-        net="dropout",
-        augmented=True,
-        size=Size(each=30),
-        save_every=2,
-        resumed_from="killed-random",
-    ),
-    Situation(
-        name="killed-devices",
-        about="a training on a simulated GPU of each rank that is killed",
-        size=Size(each=12),
-        save_every=1,
-        at="kill",
-        at_step=2,
-        devices=True,
-        world_sizes=(2,),
-    ),
-    Situation(
-        name="resumed-devices",
-        about="a training on a simulated GPU of each rank that goes on after a kill",
-        size=Size(each=12),
-        save_every=1,
-        resumed_from="killed-devices",
-        devices=True,
-        world_sizes=(2,),
-    ),
+    *_interrupted(
+        Situation(
+            name="long-devices",
+            about="a training on a simulated GPU of each rank",
+            size=Size(each=12),
+            save_every=1,
+            devices=True,
+            world_sizes=(2,),
+        ),
+        killed=2,
+    )[1:],
 )
 
 BY_NAME: dict[str, Situation] = {situation.name: situation for situation in SITUATIONS}

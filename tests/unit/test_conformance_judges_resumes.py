@@ -6,7 +6,7 @@ import pytest
 from trained import compared, hung, killed, micro, only, raised, situation, step, trace, trained
 
 from ddpcheck.conformance import facts
-from ddpcheck.conformance.judges import resumes
+from ddpcheck.conformance.judges import resumes, saves
 
 WHERE = situation("long", epochs=2)
 NUMBERS = [[[0, 1], [2, 3], [4, 5], [6, 7]], [[10, 11], [12, 13], [14, 15], [16, 17]]]
@@ -218,7 +218,7 @@ IN_SAVE = trained(
 
 
 def saved(*traces, by=IN_SAVE, **more):
-    return resumes.judge_save(WHOLE, by, resumed(*traces, **more))
+    return saves.judge_save(WHOLE, by, resumed(*traces, **more))
 
 
 def test_a_save_that_leaves_the_one_before_holds():
@@ -264,9 +264,9 @@ def test_parts_of_two_checkpoints(other):
     """Each file may be whole, and what they make together not."""
     where = situation("long", epochs=1, save_every=1)
     whole = trained(where, training(0), training(1), compared=[compared(worst=0.0, number=n) for n in range(4)])
-    torn = resumes.judge_save(whole, IN_SAVE, resumed(training(0, 3, **other), training(1, 3)))
+    torn = saves.judge_save(whole, IN_SAVE, resumed(training(0, 3, **other), training(1, 3)))
     assert only(torn.findings).found.startswith("parts of two checkpoints: the parameters of step 3")
-    held = resumes.judge_save(whole, IN_SAVE, resumed(training(0, 3), training(1, 3)))
+    held = saves.judge_save(whole, IN_SAVE, resumed(training(0, 3), training(1, 3)))
     assert not held.findings
 
 

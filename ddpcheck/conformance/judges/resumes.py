@@ -1,4 +1,4 @@
-"""`resume-equivalence` and `checkpoint-atomic-save`: what goes on after a kill goes on where it was."""
+"""`resume-equivalence`: what goes on after a kill goes on where it was."""
 
 from __future__ import annotations
 
@@ -7,40 +7,38 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddpcheck.checks.world import Judged
-from ddpcheck.conformance import facts
 from ddpcheck.conformance.traces import Window
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.wording import count, listing, ranks_text
 
 RESUME = "resume-equivalence"
-ATOMIC = "checkpoint-atomic-save"
 
 
 def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     """Judge a training that went on after a kill by one that was never interrupted."""
-    reason = _nothing_to_judge(killed)
+    reason = nothing_to_judge(killed)
     if reason:
         return Judged(check=RESUME, exercised=0, skipped_because=reason)
     if resumed.failed:
         advice = _SAME_CHECKPOINT if resumed.hung else _LOADABLE
-        return _violated(RESUME, resumed, [resumed.outcome.root or 0], _GO_ON, _failed(resumed), advice)
+        return violated(RESUME, resumed, [resumed.outcome.root or 0], _GO_ON, failure_text(resumed), advice)
     idle = [rank for rank in resumed.ranks if not resumed.traces[rank].windows]
     if idle:
         found = f"no further step was made on {ranks_text(idle)}"
-        return _violated(RESUME, resumed, idle, _GO_ON, found, _PLACE)
-    start = _start(whole, resumed)
+        return violated(RESUME, resumed, idle, _GO_ON, found, _PLACE)
+    start = start_of(whole, resumed)
     if start is None:
         found = "the first forward with parameters that the uninterrupted training never had"
-        return _violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _ALL, _lost(whole, resumed))
+        return violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _ALL, _lost(whole, resumed))
     if start == 0:
         found = "it began again with parameters from before the first step"
-        return _violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _NEWEST)
+        return violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _NEWEST)
     if _buffers_differ(whole, resumed, start):
         found = (
             "buffers in the first forward that are not those of the uninterrupted training, with the same parameters"
         )
-        return _violated(
+        return violated(
             RESUME, resumed, [0], _GO_ON, found, "Save state_dict(), which has the buffers, and load all of it."
         )
     finding = _difference(whole, resumed, start)
@@ -65,7 +63,7 @@ _ALL = (
 )
 
 
-def _nothing_to_judge(killed: Trained) -> str:
+def nothing_to_judge(killed: Trained) -> str:
     """Why a kill came to nothing, as a clause."""
     if all(trace.returned for trace in killed.traces):
         return "the training came to its end before the kill"
@@ -74,16 +72,16 @@ def _nothing_to_judge(killed: Trained) -> str:
     return ""
 
 
-def _start(whole: Trained, resumed: Trained) -> int | None:
+def start_of(whole: Trained, resumed: Trained) -> int | None:
     """After how many steps of the uninterrupted training rank 0 went on; None where its parameters tell of none."""
     first = resumed.traces[0].windows
     begins = [window.step.before for window in whole.traces[0].windows]
     if not first:
         return None
-    return next((n for n, before in enumerate(begins) if _close(whole, before, first[0].step.before, n)), None)
+    return next((n for n, before in enumerate(begins) if close_to(whole, before, first[0].step.before, n)), None)
 
 
-def _close(whole: Trained, expected: Sequence[bytes], found: Sequence[bytes], steps: int) -> bool:
+def close_to(whole: Trained, expected: Sequence[bytes], found: Sequence[bytes], steps: int) -> bool:
     """Whether these are the same parameters, but for what so many steps may round otherwise.
 
     DDP lays its buckets out anew after its first backward, and the sums of gloo depend on that: a training that goes
@@ -194,10 +192,10 @@ _PLACE = (
 def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, start: int) -> _Said | None:
     """What a rank took into a step: its samples, random numbers, learning rate and parameters."""
     wanted, got = whole.traces[rank].windows[start + number], resumed.traces[rank].windows[number]
-    if _samples(wanted) != _samples(got):
+    if samples_of(wanted) != samples_of(got):
         return _Said(
             "samples",
-            f"samples {_shown(_samples(got))} instead of {_shown(_samples(wanted))}",
+            f"samples {_shown(samples_of(got))} instead of {_shown(samples_of(wanted))}",
             _cause_of_samples(whole, rank, start + number, got),
             _PLACE,
         )
@@ -212,11 +210,13 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
         return _Said(
             "learning rate",
             f"the learning rate {got.step.rates[0]:.6g} instead of {wanted.step.rates[0]:.6g}",
-            "",
+            "what the scheduler had seen is lost, or the evaluation that was due before this step was left out"
+            if whole.situation.rates == "plateau"
+            else "",
             "Save and load the scheduler's state, too, and make the scheduler before the state is loaded.",
         )
-    if not _close(whole, wanted.step.before, got.step.before, start + number):
-        loaded = rank and _close(
+    if not close_to(whole, wanted.step.before, got.step.before, start + number):
+        loaded = rank and close_to(
             whole, whole.traces[0].windows[start + number].step.before, resumed.traces[0].windows[number].step.before,
             start + number,
         )  # fmt: skip
@@ -233,14 +233,27 @@ _STREAMS = (
 
 def _cause_of_samples(whole: Trained, rank: int, step: int, got: Window) -> str:
     """Where in the uninterrupted training these samples were taken."""
-    steps = [_samples(window) for window in whole.traces[rank].windows]
-    if _samples(got) not in steps:
-        return ""
-    place, each = steps.index(_samples(got)), max(1, len(steps) // whole.situation.epochs)
+    steps = [samples_of(window) for window in whole.traces[rank].windows]
+    if samples_of(got) not in steps:
+        return _cause_of_batches(steps, step, whole.situation.epochs, samples_of(got)[:1])
+    place, each = steps.index(samples_of(got)), max(1, len(steps) // whole.situation.epochs)
     if place // each != step // each:
         return f"the epoch is gone on with in the order of epoch {place // each}: these are the samples of step {place}"
     many = "much" if place > step else "little"
     return f"too {many} of the epoch was passed over: these are the samples of step {place}"
+
+
+def _cause_of_batches(steps: list[list[list[int]]], step: int, epochs: int, first: list[list[int]]) -> str:
+    """By how many micro-batches the place is off, where that makes no whole steps."""
+    batches = [batch for taken in steps for batch in taken]
+    if not first or first[0] not in batches:
+        return ""
+    place, wanted = batches.index(first[0]), sum(len(taken) for taken in steps[:step])
+    each = max(1, len(batches) // epochs)
+    if place // each != wanted // each:
+        return ""
+    many = "much" if place > wanted else "little"
+    return f"too {many} of the epoch was passed over, by {count(abs(place - wanted), 'micro-batch')}"
 
 
 def _cause_of_draws(whole: Trained, resumed: Trained, rank: int, number: int, start: int) -> str:
@@ -263,7 +276,7 @@ def _of_python(window: Window) -> list[float]:
     return [draw % 1.0 for draws in _draws(window) for draw in draws if draw % 1.0]
 
 
-def _samples(window: Window) -> list[list[int]]:
+def samples_of(window: Window) -> list[list[int]]:
     return [micro.forward.samples for micro in window.micros]
 
 
@@ -278,9 +291,9 @@ def _masks(window: Window) -> list[list[bytes]]:
 def _made_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, start: int) -> _Said | None:
     """What a rank made of the same: its parameters after the step."""
     wanted, got = whole.traces[rank].windows[start + number], resumed.traces[rank].windows[number]
-    if _close(whole, wanted.step.after, got.step.after, start + number + 1):
+    if close_to(whole, wanted.step.after, got.step.after, start + number + 1):
         return None
-    if _same_gradients(wanted, got):
+    if same_gradients(wanted, got):
         return _Said(
             "update",
             "another update of the same gradients",
@@ -290,7 +303,7 @@ def _made_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, st
     return _Said("update", "another update, of other gradients", "", _ALL)
 
 
-def _same_gradients(wanted: Window, got: Window) -> bool:
+def same_gradients(wanted: Window, got: Window) -> bool:
     pairs = zip(wanted.step.gradients, got.step.gradients, strict=True)
     return all(
         a == b or (a is not None and b is not None and all(
@@ -304,57 +317,11 @@ def _shown(batches: Sequence[list[int]]) -> str:
     return listing([str(n) for batch in batches for n in batch], 8)
 
 
-# --- a kill in a save
-
-
-def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
-    """`checkpoint-atomic-save`: a kill in the middle of a save leaves the checkpoint before it."""
-    if not any(trace.of(facts.Saving) for trace in killed.traces):
-        nothing = "nothing was in job.checkpoint_folder to be saved over"
-        return Judged(check=ATOMIC, exercised=0, skipped_because=nothing)
-    reason = _nothing_to_judge(killed)
-    if reason:
-        return Judged(check=ATOMIC, exercised=0, skipped_because=reason)
-    if resumed.failed:
-        return _violated(ATOMIC, resumed, [resumed.outcome.root or 0], _BEFORE, _failed(resumed), _RENAME)
-    start = _start(whole, resumed)
-    if start and _of_two_checkpoints(whole, resumed, start):
-        found = (
-            f"parts of two checkpoints: the parameters of step {start}, with another optimizer state, learning rate or "
-            "place in the epoch"
-        )
-        return _violated(ATOMIC, resumed, [0], _BEFORE, found, _TOGETHER)
-    if start:
-        return Judged(check=ATOMIC, exercised=1)
-    found = "it began again from the start" if start == 0 else "it went on with parameters of no step"
-    return _violated(ATOMIC, resumed, list(resumed.ranks), _BEFORE, found, _RENAME)
-
-
-def _of_two_checkpoints(whole: Trained, resumed: Trained, start: int) -> bool:
-    """Whether the first step took the same samples, and made something else of them."""
-    if not resumed.traces[0].windows or start >= len(whole.traces[0].windows):
-        return False
-    wanted, got = whole.traces[0].windows[start], resumed.traces[0].windows[0]
-    if _samples(wanted) != _samples(got):
-        # An epoch that begins anew is resume-equivalence's to tell; the place of an older checkpoint is another one's.
-        an_epoch = len(whole.traces[0].windows) // whole.situation.epochs
-        older = range(0, start, whole.situation.save_every or 1)
-        return any(n % an_epoch and _samples(whole.traces[0].windows[n]) == _samples(got) for n in older)
-    if wanted.step.rates != got.step.rates:
-        return True
-    return _same_gradients(wanted, got) and not _close(whole, wanted.step.after, got.step.after, start + 1)
-
-
-_BEFORE = "a training that is killed in the middle of a save to go on from the checkpoint before it"
-_TOGETHER = "Write all that belongs to a checkpoint into one file, or into one folder that is renamed when it is whole."
-_RENAME = "Write to another name in the same folder, and rename it over the checkpoint once it is whole."
-
-
-def _failed(resumed: Trained) -> str:
+def failure_text(resumed: Trained) -> str:
     return f"{'it hung' if resumed.hung else 'it failed'}: {resumed.outcome.headline}\n{resumed.text}"
 
 
-def _violated(
+def violated(
     check: str, trained: Trained, ranks: list[int], expected: str, found: str, advice: str, cause: str = ""
 ) -> Judged:
     return Judged(

@@ -164,6 +164,8 @@ def _order(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
     """Without shuffling, each round of micro-batches takes the next samples, whichever rank has which of them."""
     situation = trained.situation
     order = list(sequence) if sequence is not None else list(range(situation.size.at(trained.world_size)))
+    if situation.iterable and situation.workers:
+        return None  # each worker fills batches of its own part
     if situation.shuffle:
         return _shuffled(trained, epoch) if len(order) >= MANY and _in_order(ranks, len(order)) else None
     whole = trained.world_size * situation.batch_size
