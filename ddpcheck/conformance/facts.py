@@ -27,7 +27,9 @@ class Forward(Fact, frozen=True, kw_only=True):
     """In training mode, and with gradients."""
     samples: list[int]
     draws: list[float]
-    """The random numbers that came with the samples, where they are augmented."""
+    """What came with the samples, where they are augmented: of torch before the point, of Python after it."""
+    of_numpy: list[float] = []
+    """What numpy has drawn for them."""
     masks: list[bytes] = []
     """What dropout let through, one byte for each element, layer by layer."""
     parameters: str = ""

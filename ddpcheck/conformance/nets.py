@@ -47,10 +47,10 @@ class Net(nn.Module):
         return {**self.__dict__, "_before": [], "_after": []}
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Outputs of shape (samples, …) for inputs of shape (samples, 2 + features)."""
+        """Outputs of shape (samples, …) for inputs of shape (samples, 3 + features)."""
         for listener in self._before:
             listener(self)
-        numbers, draws, features = inputs[:, 0], inputs[:, 1], inputs[:, CARRIED:]
+        numbers, draws, features = inputs[:, 0], inputs[:, 1:CARRIED], inputs[:, CARRIED:]
         outputs = self.compute(features, numbers)
         masks = [dropout.mask for dropout in self.modules() if isinstance(dropout, Dropout)]
         for told in self._after:

@@ -86,7 +86,8 @@ class Recording:
             facts.Forward(
                 training=net.training and torch.is_grad_enabled(),
                 samples=[int(number) for number in numbers.tolist()],
-                draws=draws.double().tolist(),
+                draws=draws[:, 0].double().tolist(),
+                of_numpy=draws[:, 1].double().tolist(),
                 masks=[bytes(mask.flatten().to(torch.uint8).tolist()) for mask in masks],
                 parameters=self._parameters,
                 statistics=self._statistics,

@@ -21,7 +21,7 @@ from ddpcheck.conformance.compared import ComparedStep, Comparison, Gap, Likenes
 from ddpcheck.conformance.job import optimizer_of
 from ddpcheck.conformance.losses import Loss
 from ddpcheck.conformance.orders import RESULT, Request
-from ddpcheck.conformance.samples import Samples, batch_of
+from ddpcheck.conformance.samples import CARRIED, Samples, batch_of
 from ddpcheck.conformance.situations import Situation
 from ddpcheck.conformance.traces import Micro, Trace, Window
 
@@ -163,9 +163,9 @@ class Oracle:
         outputs, targets = [], []
         dtype = torch.bfloat16 if self._situation.precision == "bfloat16" else None
         for micro in micros:
-            inputs, wanted = batch_of(self._samples, micro.forward.samples, micro.forward.draws)
+            inputs, wanted = batch_of(self._samples, micro.forward.samples)
             if nudge:
-                inputs[:, 2:] *= self._near_one(inputs[:, 2:], nudge)
+                inputs[:, CARRIED:] *= self._near_one(inputs[:, CARRIED:], nudge)
             for dropout, mask in zip(self._dropouts, micro.forward.masks, strict=False):
                 dropout.given = torch.frombuffer(bytearray(mask), dtype=torch.uint8).bool()
             with torch.autocast("cpu", dtype=dtype or torch.bfloat16, enabled=dtype is not None):

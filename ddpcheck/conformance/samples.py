@@ -12,8 +12,8 @@ from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from ddpcheck.conformance.situations import Situation, curriculum
 
-CARRIED = 2
-"""Columns of the inputs before the features: the sample's number, and the random number that was drawn for it."""
+CARRIED = 3
+"""Columns of the inputs before the features: the sample's number, and the random numbers that were drawn for it."""
 
 TOKENS = 5
 FEATURES = 4
@@ -36,7 +36,7 @@ def features_of(situation: Situation) -> int:
 class Samples(Dataset[tuple[Tensor, Tensor]]):
     """A map-style dataset of pairs (inputs, target), the same in every process.
 
-    ``inputs`` has the shape (2 + features,), and ``target`` (2,); with tokens
+    ``inputs`` has the shape (3 + features,), and ``target`` (2,); with tokens
     it is (5,), with NaN where a token does not count.
     """
 
@@ -71,14 +71,23 @@ class Samples(Dataset[tuple[Tensor, Tensor]]):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         if not 0 <= index < len(self):
             raise IndexError(index)
-        draw = self._draw() if self._augmented else 0.0
-        carried = torch.tensor([index + self._first, draw], dtype=self._dtype)
+        drawn = (_draw(), _draw_by_numpy()) if self._augmented else (0.0, 0.0)
+        carried = torch.tensor([index + self._first, *drawn], dtype=self._dtype)
         return torch.cat([carried, self._features[index].to(self._dtype)]), self._targets[index].to(self._dtype)
 
-    @staticmethod
-    def _draw() -> float:
-        """A number from both streams that augmentation draws from: torch's before the point, Python's after it."""
-        return float(torch.randint(0, 1 << 26, ())) + random.randrange(1 << 26) / (1 << 26)
+
+def _draw() -> float:
+    """A number from two streams that augmentation draws from: torch's before the point, Python's after it."""
+    return float(torch.randint(0, 1 << 26, ())) + random.randrange(1 << 26) / (1 << 26)
+
+
+def _draw_by_numpy() -> float:
+    """One from numpy's global stream, and 0 where there is no numpy: torch does not bring it along."""
+    try:
+        from numpy.random import random_sample
+    except ImportError:
+        return 0.0
+    return float(random_sample())
 
 
 class Stream(IterableDataset[tuple[Tensor, Tensor]]):
@@ -111,10 +120,8 @@ class Curriculum(Sampler[int]):
         return len(self._order)
 
 
-def batch_of(samples: Samples, numbers: list[int], draws: list[float]) -> tuple[Tensor, Tensor]:
-    """The samples of these numbers as one batch, as they were when these random numbers were drawn for them."""
+def batch_of(samples: Samples, numbers: list[int]) -> tuple[Tensor, Tensor]:
+    """The samples of these numbers as one batch; what was drawn for them is none of what a model computes with."""
     first: Any = samples._first
     pairs = [samples[number - first] for number in numbers]
-    inputs = torch.stack([inputs for inputs, _ in pairs])
-    inputs[:, 1] = torch.tensor(draws, dtype=inputs.dtype)
-    return inputs, torch.stack([target for _, target in pairs])
+    return torch.stack([inputs for inputs, _ in pairs]), torch.stack([target for _, target in pairs])

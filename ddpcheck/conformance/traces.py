@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ddpcheck.conformance import facts
@@ -22,6 +23,14 @@ class Window(NamedTuple):
 
     micros: tuple[Micro, ...]
     step: facts.Step
+
+
+STREAMS: dict[str, Callable[[facts.Forward], list[float]]] = {
+    "torch": lambda forward: [float(math.floor(draw)) for draw in forward.draws],
+    "Python": lambda forward: [draw % 1.0 for draw in forward.draws],
+    "numpy": lambda forward: forward.of_numpy if any(forward.of_numpy) else [],  # nothing, where it is not installed
+}
+"""What each of the random streams that augmentation may draw from has drawn for the samples of a batch."""
 
 
 class Trace:

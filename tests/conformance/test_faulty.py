@@ -55,6 +55,8 @@ TOLD = {
     "F21-CacheOfEachRank": "dataset.cache",
     "G02-StreamSynchronised": "synchronise no global random state",
     "G03-MaskOfTheWorker": "Python's random stream",
+    "G03-NumpyOfTheWorker": "numpy's random stream",
+    "G06-SameStreamsOnAllRanks": "Python's random stream",
     "G06-WorkerOfTheSeed": "seeded alike on all ranks and in every epoch",
     "G07-WorkerOfRankAndSeed": "seeded alike in every epoch",
     "I01-Padded": "are counted twice",

@@ -10,7 +10,7 @@ import torch
 from ddpcheck.conformance import nets
 from ddpcheck.conformance.job import optimizer_of
 from ddpcheck.conformance.losses import Loss
-from ddpcheck.conformance.samples import Samples, batch_of
+from ddpcheck.conformance.samples import CARRIED, Samples, batch_of
 from ddpcheck.conformance.situations import BY_NAME, START
 
 SITUATION = BY_NAME["exact"]
@@ -28,11 +28,11 @@ def rounded_steps(world_size: int, seed: int) -> int:
     for _ in range(SITUATION.epochs):
         order = torch.randperm(len(samples)).tolist()
         for start in range(0, len(samples), whole):
-            inputs, targets = batch_of(samples, order[start : start + whole], [0.0] * whole)
+            inputs, targets = batch_of(samples, order[start : start + whole])
             optimizer.zero_grad()
             Loss("samples")(net(inputs), targets).backward()
             optimizer.step()
-            rows = [[Fraction(v) for v in row] for row in inputs[:, 2:].tolist()]
+            rows = [[Fraction(v) for v in row] for row in inputs[:, CARRIED:].tolist()]
             wanted = [[Fraction(v) for v in row] for row in targets.tolist()]
             for out in range(2):
                 gaps = [sum(w * x for w, x in zip(weight[out], row, strict=True)) + bias[out] - want[out]

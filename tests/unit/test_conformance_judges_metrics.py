@@ -156,6 +156,28 @@ def test_streams_that_begin_alike(ranks, stream, cause):
     assert finding.cause == f"the workers are seeded alike {cause}"
 
 
+def test_a_stream_of_numpy():
+    """It is told like the others; where numpy is missing, all its numbers are 0, and that is nothing."""
+
+    def drawn(*numbers):
+        return trace(*[micro([0, 1], draws=[n + 0.1, n + 0.2], of_numpy=batch) for n, batch in enumerate(numbers)])
+
+    apart = drawn([0.1, 0.2], [0.3, 0.4])
+    finding = only(augmentation(apart, drawn([0.2, 0.5], [0.4, 0.6])).findings)
+    assert "from numpy's random stream: " in finding.found
+    assert not augmentation(apart, drawn([0.5, 0.6], [0.7, 0.8])).findings
+    assert not augmentation(drawn([0.0, 0.0], [0.0, 0.0])).findings
+
+
+def test_streams_of_the_ranks_themselves():
+    """Without workers it is the processes of the ranks that are seeded alike."""
+    here = situation("augmentation", epochs=2, workers=0)
+    ranks = [augmented([1.11, 2.22], [3.33, 4.44]), augmented([1.55, 2.66], [3.77, 4.88])]
+    finding = only(streams.judge_augmentation(trained(here, *ranks)).findings)
+    assert finding.cause == "it is seeded alike on all ranks"
+    assert finding.advice.endswith("each by seed + rank.")
+
+
 def test_workers_of_one_rank_that_begin_alike():
     one = augmented([1.11, 2.22], [1.33, 2.44], [3.55, 4.66], [5.77, 6.88])
     other = augmented([11.1, 12.2], [13.3, 14.4], [15.5, 16.6], [17.7, 18.8])

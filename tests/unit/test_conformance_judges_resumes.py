@@ -148,7 +148,7 @@ def test_the_random_states_of_another_rank():
         training(0, 2), training(1, 2, draws=lambda n: [n + 0.25, n + 0.5], masks=lambda n: [bytes([0, n])])
     )
     assert found.cause == "rank 1 goes on with the random states of rank 0"
-    assert "augmented by other random numbers" in found.found
+    assert "augmented by other numbers of torch;" in found.found
 
 
 def test_random_states_that_were_restored_late():
@@ -160,8 +160,33 @@ def test_random_states_that_were_restored_late():
 
 def test_random_states_that_were_not_restored():
     found = finding_of(training(0, 2, draws=lambda n: [40.125 + n, 41.0625]), training(1, 2))
-    assert found.found == "at step 2 on rank 0 the samples were augmented by other random numbers"
+    assert found.found == "at step 2 on rank 0 the samples were augmented by other numbers of torch, Python"
     assert not found.cause
+
+
+@pytest.mark.parametrize(
+    ("step", "cause"),
+    [
+        (3, "those of Python are what step 3 had: batches that were passed over have drawn from what was restored"),
+        (1, "those of Python are what step 1 had: what was restored is older than the checkpoint"),
+    ],
+)
+def test_a_stream_that_is_at_another_step(step, cause):
+    """Python's stream is known by its numbers; torch's, which is right, is told as that."""
+
+    def draws(n):
+        return [n + n / 8, n + 0.5]
+
+    whole = trained(
+        WHERE, training(0, draws=draws), training(1), compared=[compared(worst=0.0, number=n) for n in range(4)]
+    )
+    other = resumed(training(0, 2, draws=lambda n: [n + (step + n - 2) / 8 % 1, n + 0.5]), training(1, 2))
+    found = only(resumes.judge_resume(whole, KILLED, other).findings)
+    assert (
+        found.found
+        == "at step 2 on rank 0 the samples were augmented by other numbers of Python; those of torch are right"
+    )
+    assert found.cause == cause
 
 
 def test_dropout_that_draws_otherwise():

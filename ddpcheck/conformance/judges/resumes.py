@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddpcheck.checks.world import Judged
-from ddpcheck.conformance.traces import Window
+from ddpcheck.conformance.traces import STREAMS, Window
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.wording import count, listing, ranks_text
@@ -199,13 +199,15 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
             _cause_of_samples(whole, rank, start + number, got),
             _PLACE,
         )
-    for drawn, text in (
-        (_draws, "the samples were augmented by other random numbers"),
-        (_masks, "dropout drew otherwise"),
-    ):
-        if drawn(wanted) != drawn(got):
-            cause = _cause_of_draws(whole, resumed, rank, number, start)
-            return _Said("random numbers", text, cause, _STREAMS)
+    others = [stream for stream in STREAMS if _drawn(stream, wanted) != _drawn(stream, got)]
+    if others or _masks(wanted) != _masks(got):
+        cause = _cause_of_draws(whole, resumed, rank, number, start)
+        text = (
+            f"the samples were augmented by other numbers of {listing(others)}" if others else "dropout drew otherwise"
+        )
+        right = [stream for stream in STREAMS if stream not in others and any(_drawn(stream, wanted))]
+        text += f"; those of {listing(right)} are right" if others and right else ""
+        return _Said("random numbers", text, cause, _STREAMS)
     if wanted.step.rates != got.step.rates:
         return _Said(
             "learning rate",
@@ -261,27 +263,35 @@ def _cause_of_draws(whole: Trained, resumed: Trained, rank: int, number: int, st
     windows, got = whole.traces[rank].windows, resumed.traces[rank].windows
     for other in whole.ranks:
         theirs = whole.traces[other].windows
-        alike = len(theirs) > start + number and (
-            _draws(theirs[start + number]) == _draws(got[number])
-            and _masks(theirs[start + number]) == _masks(got[number])
-        )
-        if other != rank and alike:
+        if other != rank and len(theirs) > start + number and _alike(theirs[start + number], got[number]):
             return f"rank {rank} goes on with the random states of rank {other}"
-    late = number == 0 and len(got) > 1 and _of_python(got[1]) == _of_python(windows[start])
-    return "they were restored when the first batch had been fetched" if late and _of_python(got[1]) else ""
+    # Python's own stream tells: no dropout draws from it in between.
+    of_steps, drawn = [_drawn("Python", window) for window in windows], _drawn("Python", got[number])
+    if not any(drawn) or drawn == of_steps[start + number]:
+        return ""
+    right_then = number == 0 and len(got) > 1 and _drawn("Python", got[1]) == of_steps[start]
+    if right_then and not (start and drawn == of_steps[start - 1]):
+        return "they were restored when the first batch had been fetched"
+    if drawn not in of_steps:
+        return ""
+    step = of_steps.index(drawn)
+    return f"those of Python are what step {step} had: " + (
+        "batches that were passed over have drawn from what was restored"
+        if step > start + number
+        else "what was restored is older than the checkpoint"
+    )
 
 
-def _of_python(window: Window) -> list[float]:
-    """What Python's own stream has drawn, in which no dropout draws in between."""
-    return [draw % 1.0 for draws in _draws(window) for draw in draws if draw % 1.0]
+def _alike(wanted: Window, got: Window) -> bool:
+    return all(_drawn(stream, wanted) == _drawn(stream, got) for stream in STREAMS) and _masks(wanted) == _masks(got)
+
+
+def _drawn(stream: str, window: Window) -> list[float]:
+    return [draw for micro in window.micros for draw in STREAMS[stream](micro.forward)]
 
 
 def samples_of(window: Window) -> list[list[int]]:
     return [micro.forward.samples for micro in window.micros]
-
-
-def _draws(window: Window) -> list[list[float]]:
-    return [micro.forward.draws for micro in window.micros]
 
 
 def _masks(window: Window) -> list[list[bytes]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from itertools import combinations
 
 from ddpcheck.checks.world import Judged
 from ddpcheck.conformance.judges.samples import epochs_of
+from ddpcheck.conformance.traces import STREAMS
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.wording import count, ranks_text
@@ -51,18 +51,18 @@ Place = tuple[int, int, int]
 
 def judge_augmentation(trained: Trained) -> Judged:
     """No two ranks, workers or epochs draw the same random numbers for their samples, from none of the streams."""
-    places: list[tuple[float, Place]] = [
-        (draw, (rank, number, sample))
+    forwards = [
+        (rank, number, micro.forward)
         for rank, trace in enumerate(trained.traces)
         for number, micro in enumerate(trace.micros)
-        for sample, draw in zip(micro.forward.samples, micro.forward.draws, strict=True)
     ]
+    places = [(rank, number, sample) for rank, number, forward in forwards for sample in forward.samples]
     if not places:
         return Judged(check=CHECK, exercised=0, skipped_because="no sample was taken")
-    for stream, part in (("torch's random stream", math.floor), ("Python's random stream", _fraction)):
+    for stream, numbers_of in STREAMS.items():
         drawn: dict[float, list[Place]] = {}
-        for draw, place in places:
-            drawn.setdefault(part(draw), []).append(place)
+        for draw, place in zip((n for *_, forward in forwards for n in numbers_of(forward)), places, strict=False):
+            drawn.setdefault(draw, []).append(place)
         again = [found for found in drawn.values() if len(found) > 1]
         if len(again) < 2:  # one may be chance; streams that are seeded alike have all their numbers in common
             continue
@@ -72,16 +72,14 @@ def judge_augmentation(trained: Trained) -> Judged:
             ranks,
             "the samples' augmentation",
             "each sample to be augmented by random numbers of its own, in every rank, worker and epoch",
-            f"{count(len(again), 'number')} drawn more than once from {stream}: {_told(again)}",
+            f"{count(len(again), 'number')} drawn more than once from {stream}'s random stream: {_told(again)}",
             _cause(trained, again),
             "Seed each worker by torch.initial_seed() (its base differs by rank where the ranks are seeded apart, and "
-            "by epoch and worker), and Python's and numpy's streams from that.",
+            "by epoch and worker), and Python's and numpy's streams from that."
+            if trained.situation.workers
+            else "Seed torch's, Python's and numpy's streams once, at the start, each by seed + rank.",
         )
     return Judged(check=CHECK, exercised=len(places))
-
-
-def _fraction(draw: float) -> float:
-    return draw % 1.0
 
 
 def _told(again: list[list[Place]]) -> str:
@@ -100,7 +98,10 @@ def _cause(trained: Trained, again: list[list[Place]]) -> str:
         a[0] == b[0] and a[1] // each != b[1] // each for places in again for a, b in combinations(places, 2)
     )
     told = [text for text, so in (("on all ranks", across_ranks), ("in every epoch", across_epochs)) if so]
-    return f"the workers are seeded alike {' and '.join(told)}" if told else "the workers of one rank are seeded alike"
+    workers = bool(trained.situation.workers)
+    if told:
+        return f"{'the workers are' if workers else 'it is'} seeded alike {' and '.join(told)}"
+    return "the workers of one rank are seeded alike" if workers else "it is seeded again on the way"
 
 
 def _violated(
