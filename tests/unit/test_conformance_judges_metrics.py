@@ -159,8 +159,10 @@ def test_streams_that_begin_alike(ranks, stream, cause):
 def test_a_stream_of_numpy():
     """It is told like the others; where numpy is missing, all its numbers are 0, and that is nothing."""
 
-    def drawn(*numbers):
-        return trace(*[micro([0, 1], draws=[n + 0.1, n + 0.2], of_numpy=batch) for n, batch in enumerate(numbers)])
+    others = (n + n / 1000 for n in range(1, 1000))
+
+    def drawn(*batches):
+        return trace(*[micro([0, 1], draws=[next(others), next(others)], of_numpy=batch) for batch in batches])
 
     apart = drawn([0.1, 0.2], [0.3, 0.4])
     finding = only(augmentation(apart, drawn([0.2, 0.5], [0.4, 0.6])).findings)
