@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 USAGE = """usage: ddpcheck run [options of torchrun and ddpcheck] SCRIPT [arguments of the script]
        ddpcheck checks
-       ddpcheck explain ID
+       ddpcheck explain ID             a check, or one of the conformance suite: gradient-oracle:clipping
        ddpcheck doctor [--json FILE] [--timeout SECONDS]
 
 Knows whether distributed training is right: runs a training script in torchrun's place and says which
@@ -66,15 +66,26 @@ def _checks() -> int:
 def _explain(arguments: list[str]) -> int:
     from ddpcheck.catalogue import CHECKS
     from ddpcheck.explanations import unknown
-    from ddpcheck.report.explained import show_check
+    from ddpcheck.report.explained import show_check, show_text
 
     if len(arguments) != 1:
         print("ddpcheck explain: name one check, as in `ddpcheck explain gradient-sync`", file=sys.stderr)
         return 2
-    if arguments[0] not in CHECKS:
-        print(f"ddpcheck explain: {unknown(arguments[0])}", file=sys.stderr)
+    (name,) = arguments
+    if name in CHECKS:
+        show_check(name, sys.stdout)
+        return 0
+    from ddpcheck.conformance.described import check_of, described, nearest
+
+    check = check_of(name)
+    if check is None:
+        meant = nearest(name) if ":" in name else None
+        told = f"there is no check {name!r}: did you mean {meant}?" if meant is not None else unknown(name)
+        print(f"ddpcheck explain: {told}", file=sys.stderr)
         return 2
-    show_check(arguments[0], sys.stdout)
+    if check.id in CHECKS:
+        show_check(check.id, sys.stdout)
+    show_text(described(check), sys.stdout)
     return 0
 
 

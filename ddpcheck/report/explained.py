@@ -30,7 +30,11 @@ def show_checks(stream: IO[str]) -> None:
 
 def show_check(check: str, stream: IO[str]) -> None:
     """Print the text of one check; ``UnknownCheck`` where there is none."""
-    text = text_of_check(check)
+    show_text(text_of_check(check), stream)
+
+
+def show_text(text: str, stream: IO[str]) -> None:
+    """Print Markdown."""
     console = console_on(stream)
     for block in _blocks(text):
         _print(console, block)

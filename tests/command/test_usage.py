@@ -11,6 +11,7 @@ from running import run, script
 
 from ddpcheck import cli
 from ddpcheck.catalogue import CHECKS
+from ddpcheck.conformance.checklist import BY_CHECK
 from ddpcheck.run.options import WrongUsage, parse
 
 
@@ -131,6 +132,12 @@ def test_checks_are_listed_and_explained(capsys):
         assert check in capsys.readouterr().out
     assert cli.main(["explain", "gradient-snyc"]) == 2
     assert "gradient-sync" in capsys.readouterr().err
+    assert cli.main(["explain", "gradient-oracle:accumulation-tail-2ranks"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("gradient-oracle The update equals")
+    assert "a last window that is not full: 42 samples for each rank" in told
+    assert cli.main(["explain", "gradient-oracle:clippin"]) == 2
+    assert "did you mean gradient-oracle:clipping?" in capsys.readouterr().err
     assert cli.main(["explain"]) == 2
     assert cli.main([]) == 2
     assert cli.main(["jump"]) == 2
@@ -138,10 +145,23 @@ def test_checks_are_listed_and_explained(capsys):
     assert cli.main(["--help"]) == 0
 
 
+def test_every_check_of_the_suite_is_described(capsys):
+    """With its situations and their settings, where there are some; those that go on from each other have one line."""
+    for name, check in BY_CHECK.items():
+        if name in CHECKS:
+            continue  # the text of the check itself
+        assert cli.main(["explain", name]) == 0
+        told = capsys.readouterr().out.partition("In the conformance suite")[2]
+        assert name in told
+        assert ("batches of" in " ".join(told.split())) == (check.situations != ("*",))
+        assert told.count("\n  - ") == (len(check.situations) if len(check.situations) > 1 else 0)
+
+
 def test_listing_needs_no_torch():
     """``ddpcheck checks`` and ``explain`` answer at once."""
     code = (
         "import sys, json; from ddpcheck.cli import main; main(['checks']); main(['explain', 'no-hang']);"
+        "main(['explain', 'no-hang-2ranks']);"
         "print(json.dumps('torch' in sys.modules))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,25 +6,27 @@ from pathlib import Path
 
 from ddpcheck.catalogue import CHECKS
 from ddpcheck.conformance.checklist import CHECKLIST
-from ddpcheck.conformance.situations import BY_NAME
+from ddpcheck.conformance.described import ADAPTER, about
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 BEGIN, END = "<!-- checks -->\n", "<!-- /checks -->"
-ADAPTER = "`fit` trains the job's model, by its loss, for all epochs, and returns"
 
 
 def listed() -> str:
     """A table of the check ids, and one of the situations."""
     by_id: dict[str, list[str]] = {}
+    named: dict[str, list[str]] = {}
     for check in CHECKLIST:
-        by_id.setdefault(check.id, []).append(check.name.partition(":")[2])
+        name = check.name.partition(":")[2]
+        by_id.setdefault(check.id, []).append(name)
+        if name and about(check) not in named.setdefault(name, []):
+            named[name].append(about(check))
     lines = ["", "| check | holds when | and in the situations |", "|---|---|---|"]
     for check, names in by_id.items():
         situations = ", ".join(f"`:{name}`" for name in names if name)
         lines.append(f"| `{check}` | {CHECKS.get(check, ADAPTER)} | {situations} |")
     lines += ["", "| situation | is |", "|---|---|"]
-    named = dict.fromkeys(name for names in by_id.values() for name in names if name in BY_NAME)
-    lines += [f"| `:{name}` | {BY_NAME[name].about} |" for name in named]
+    lines += [f"| `:{name}` | {'; '.join(abouts)} |" for name, abouts in named.items()]
     return "\n".join([*lines, "", ""])
 
 

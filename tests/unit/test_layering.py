@@ -45,7 +45,7 @@ LAYERS = [
         "ddpcheck.wording",
     ],
     # Properties: what an example is made of, what tells failures apart, what hypothesis is asked, and strategies.
-    [f"ddpcheck.properties.{name}" for name in ("choices", "explicit", "needed", "origins", "plugin")],
+    [f"ddpcheck.properties.{name}" for name in ("choices", "explicit", "needed", "origins", "plugin", "seeding")],
     ["ddpcheck.properties.verdict"],
     [f"ddpcheck.properties.{name}" for name in ("collectives", "modules", "sizes")],
     ["ddpcheck.properties.loaders", "ddpcheck.properties.tensors"],
@@ -161,8 +161,9 @@ LAYERS = [
     ["ddpcheck.conformance.judges"],
     [f"ddpcheck.conformance.judges.{name}" for name in ("adapter", "endings", "metrics", "rates", "replicas")],
     [f"ddpcheck.conformance.judges.{name}" for name in ("resumes", "samples", "windows")],
-    ["ddpcheck.conformance.judges.streams", "ddpcheck.conformance.judges.updates"],
+    [f"ddpcheck.conformance.judges.{name}" for name in ("saves", "streams", "updates")],
     ["ddpcheck.conformance.checklist", "ddpcheck.conformance.results"],
+    ["ddpcheck.conformance.described"],
     # In the ranks: the data and the models, the job, the record, the training, and the oracle.
     ["ddpcheck.conformance.losses", "ddpcheck.conformance.mistaken", "ddpcheck.conformance.samples"],
     ["ddpcheck.conformance.nets"],
