@@ -119,7 +119,9 @@ def _on_devices(check: str) -> Callable[[Sequence[Trained]], Judged]:
 
     def judge(trained: Sequence[Trained]) -> Judged:
         if not trained[0].failed:
-            return watched(trained)
+            elsewhere = all(micro.forward.device == "cpu" for trace in trained[0].traces for micro in trace.micros)
+            told = "model and batches stayed on the CPU: put them on job.device"
+            return Judged(check=check, exercised=0, skipped_because=told) if elsewhere else watched(trained)
         if NOT_SIMULATED in trained[0].text:
             return Judged(check=check, exercised=0, skipped_because="it uses of a GPU what simulated devices have not")
         return Judged(check=check, exercised=1, findings=(trained[0].failure(),))

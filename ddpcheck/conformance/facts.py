@@ -30,6 +30,10 @@ class Forward(Fact, frozen=True, kw_only=True):
     """What came with the samples, where they are augmented: of torch before the point, of Python after it."""
     of_numpy: list[float] = []
     """What numpy has drawn for them."""
+    device: str = "cpu"
+    """The kind of device that it computed on."""
+    arithmetic: str = ""
+    """What it computed in: the dtype of autocast, where that is on, or of its parameters."""
     masks: list[bytes] = []
     """What dropout let through, one byte for each element, layer by layer."""
     parameters: str = ""

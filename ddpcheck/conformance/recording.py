@@ -88,6 +88,8 @@ class Recording:
                 samples=[int(number) for number in numbers.tolist()],
                 draws=draws[:, 0].double().tolist(),
                 of_numpy=draws[:, 1].double().tolist(),
+                device=numbers.device.type,
+                arithmetic=_arithmetic(net, numbers.device.type),
                 masks=[bytes(mask.flatten().to(torch.uint8).tolist()) for mask in masks],
                 parameters=self._parameters,
                 statistics=self._statistics,
@@ -197,6 +199,12 @@ def _in_backward() -> bool:
     """Whether this is the recomputation of a forward that is on record: activation checkpointing's."""
     task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
     return bool(task() != -1)
+
+
+def _arithmetic(net: Net, device: str) -> str:
+    if torch.is_autocast_enabled(device):
+        return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    return str(next(net.parameters()).dtype).removeprefix("torch.")
 
 
 def _trained(net: Net) -> list[tuple[str, torch.nn.Parameter]]:

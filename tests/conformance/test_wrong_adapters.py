@@ -69,6 +69,23 @@ def test_one_that_swallows_exceptions_is_told(conductor: Conductor) -> None:
     assert "fit returned on rank 1, although job.loss had raised there" in result.text
 
 
+def test_one_that_ignores_the_precision_is_told(conductor: Conductor) -> None:
+    """Its updates are right to within the lower precision, and were computed in the higher one."""
+    result = conductor.result("ignores_precision", "gradient-oracle:bfloat16")
+    assert result.status == "violated"
+    assert "float32 on ranks 0 and 1" in result.text
+    assert "torch.autocast(job.device.type, dtype=torch.bfloat16)" in result.text
+    assert conductor.result("ignores_precision", "gradient-oracle:float32").status == "held"
+
+
+def test_one_that_stays_on_the_cpu_shows_nothing_of_devices(conductor: Conductor) -> None:
+    """What was never on a simulated GPU is not held to be at the right place."""
+    for check in ("checkpoint-map-location:devices", "device-placement:devices"):
+        result = conductor.result("stays_on_the_cpu", check)
+        assert result.status == "not-exercised"
+        assert result.reason == "model and batches stayed on the CPU: put them on job.device"
+
+
 def test_nobody_waits_for_all_trainings_that_hang(conductor: Conductor) -> None:
     """After three of them no further one is tried, and those that are not say why."""
     assert conductor.result("hangs_often", "adapter").status == "held"
@@ -95,6 +112,6 @@ def test_what_is_not_supported_is_not_exercised(conductor: Conductor) -> None:
 def test_an_adapter_that_is_right_is_told_nothing(tmp_path: Path) -> None:
     """The twin of all of them."""
     with conducting(tmp_path, plain.__name__, ["fit"]) as conductor:
-        for check in ("adapter", "rank-failure"):
+        for check in ("adapter", "rank-failure", "gradient-oracle:bfloat16", "checkpoint-map-location:devices"):
             result = conductor.result("fit", check)
             assert (result.status, result.findings) == ("held", ())

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from ddpcheck.checks.world import Judged
 from ddpcheck.conformance.compared import ComparedStep, Likeness
 from ddpcheck.conformance.judges.windows import changed_between, left_over, miscounted
+from ddpcheck.conformance.situations import Precision
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
-from ddpcheck.wording import count
+from ddpcheck.wording import count, listing, ranks_text
 
 CHECK = "gradient-oracle"
 
@@ -39,8 +40,37 @@ def judge(trained: Trained) -> Judged:
         )
     wrong = [step for step in comparison.steps if _wrong(trained, step)]
     found = _finding(trained, wrong, len(comparison.steps)) if wrong else None
+    found = found or _unlowered(trained)
     found = found or miscounted(trained, CHECK) or changed_between(trained, CHECK) or left_over(trained, CHECK)
     return Judged(check=CHECK, exercised=len(comparison.steps), findings=(found,) if found else ())
+
+
+LOWERED: tuple[Precision, ...] = ("bfloat16",)
+"""What a forward computes in only if the trainer sees to it: model and data have the other precisions already."""
+
+
+def _unlowered(trained: Trained) -> Finding | None:
+    """The finding of forwards in a higher precision than asked for; their updates are right to within the lower one."""
+    wanted = trained.situation.precision
+    if wanted not in LOWERED:
+        return None
+    found = {
+        rank: other
+        for rank, trace in enumerate(trained.traces)
+        if (other := sorted({micro.forward.arithmetic for micro in trace.micros} - {wanted, ""}))
+    }
+    if not found:
+        return None
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(found),
+        subject="job.precision",
+        expected=f"forwards in training to compute in {wanted}, as job.precision says",
+        found=f"{listing(next(iter(found.values())))} on {ranks_text(found)}",
+        advice=f"Call the model within torch.autocast(job.device.type, dtype=torch.{wanted}), or raise "
+        "ddpcheck.NotSupported where the library has no such thing.",
+    )
 
 
 def _must_be_exact(trained: Trained) -> bool:
