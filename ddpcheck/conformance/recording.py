@@ -38,6 +38,8 @@ class Recording:
         self.latest: Net | None = None
         """The model of the last forward of any kind: what is evaluated may be an average of others."""
         self._entry: tuple[list[bytes], list[bytes | None]] | None = None
+        self._stepping: torch.optim.Optimizer | None = None
+        """The outermost optimizer that is in its step: some, like ZeroRedundancyOptimizer, have another one in them."""
 
     # --- the file
 
@@ -120,8 +122,9 @@ class Recording:
     # --- the optimizer
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        if not self._is_ours(optimizer):
+        if not self._is_ours(optimizer) or self._stepping not in (None, optimizer):
             return None
+        self._stepping = optimizer
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
         if closure is None:
             self._enter()
@@ -145,6 +148,9 @@ class Recording:
         )
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._stepping not in (None, optimizer):
+            return
+        self._stepping = None
         if not self._is_ours(optimizer):
             if any(parameter.requires_grad for group in optimizer.param_groups for parameter in group["params"]):
                 self.write(facts.ForeignStep())
@@ -223,6 +229,6 @@ def _moments(optimizer: torch.optim.Optimizer) -> str:
     parts = []
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            for name, value in sorted(optimizer.state.get(parameter, {}).items()):
+            for name, value in sorted((optimizer.state.get(parameter) or {}).items()):
                 parts += [name.encode(), _bytes(value) if isinstance(value, Tensor) else repr(value).encode()]
     return digest_of_parts(parts)

@@ -117,7 +117,7 @@ def _of_optimizer(optimizer: torch.optim.Optimizer, owners: dict[int, str]) -> I
                 yield from _flat("optimizer", value, f"param_groups[{number}].{key}")
         for place, parameter in enumerate(group["params"]):
             name = owners.get(id(parameter), f"parameter {place} of group {number}, which no module holds")
-            yield from _flat("optimizer", optimizer.state.get(parameter, {}), f"state of {name}")
+            yield from _flat("optimizer", optimizer.state.get(parameter) or {}, f"state of {name}")
 
 
 def _flat(kind: Kind, one: Any, name: str) -> Iterator[tuple[str, Value]]:

@@ -1,4 +1,6 @@
-"""The whole suite on every twin, in one to four ranks: nothing may be found. It takes a minute for each.
+"""The whole suite on every twin, and on right trainers of other kinds, in one to four ranks: nothing may be found.
+
+It takes a minute for each.
 
     python -m tests.conformance.sweep [--world-size N] [NAME …]
 
@@ -18,6 +20,7 @@ from ddpcheck.conformance.results import Results
 from ddpcheck.conformance.situations import LOSS_KINDS
 from ddpcheck.conformance.suite import WORLD_SIZES, Suite
 from fixtures.trainers.faulty.registry import FAULTS
+from fixtures.trainers.unusual import UNUSUAL
 from tests.conformance.workshop import Workshop
 
 
@@ -26,7 +29,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--world-size", type=int, action="append", help="in so many ranks alone")
     options = parser.parse_args()
-    twins = {fault.twin.__name__: fault.twin for fault in FAULTS}
+    twins = {fault.twin.__name__: fault.twin for fault in FAULTS} | {one.__name__: one for one in UNUSUAL}
     suite = Suite(options.world_size or WORLD_SIZES, losses=LOSS_KINDS)
     found = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -8,6 +8,8 @@ from ddpcheck.conformance.checklist import BY_CHECK
 from ddpcheck.conformance.judges import updates
 from fixtures.trainers.faulty.fault import Fault
 from fixtures.trainers.faulty.registry import FAULTS
+from fixtures.trainers.plain import Trainer
+from fixtures.trainers.unusual import UNUSUAL
 from tests.conformance import table
 from tests.conformance.workshop import Workshop
 
@@ -101,6 +103,13 @@ def test_a_fault_is_found(fault: Fault, check: str, workshop: Workshop):
 def test_a_twin_holds(fault: Fault, check: str, workshop: Workshop):
     """Without the mistake the same check has nothing to find."""
     assert not workshop.judged(fault.twin, check, fault.world_size, fault.among)
+
+
+@pytest.mark.parametrize("check", ["gradient-oracle:clipping", pytest.param("resume-equivalence", marks=long)])
+@pytest.mark.parametrize("trainer", UNUSUAL, ids=lambda trainer: trainer.__name__)
+def test_what_is_right_in_another_way_holds(trainer: type[Trainer], check: str, workshop: Workshop):
+    """No check takes the plain loop's way for the only one; `nox -s twins` tries all of them."""
+    assert not workshop.judged(trainer, check, 2)
 
 
 def _factors():

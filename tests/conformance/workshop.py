@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
 from ddpcheck.ranks.launcher import Launcher
 from fixtures.trainers.faulty.registry import FAULTS
+from fixtures.trainers.plain import Trainer
+from fixtures.trainers.unusual import UNUSUAL
 
 _CARRIERS = """\
 from ddpcheck.observe import watching
@@ -35,12 +38,18 @@ HANGING = {fault.trainer.__name__ for fault in FAULTS if fault.hangs}
 
 
 def trainers() -> dict[str, Callable[[Any], None]]:
-    """The functions that train a job, by name: a twin that serves several rows is one."""
+    """The functions that train a job, by name: a twin that serves several rows is one; and the unusual trainers."""
     found: dict[str, Callable[[Any], None]] = {}
     for fault in FAULTS:
         found[fault.trainer.__name__] = fault.fit
         found[fault.twin.__name__] = fault.fit_right
+    for trainer in UNUSUAL:
+        found[trainer.__name__] = functools.partial(_fit, trainer)
     return found
+
+
+def _fit(trainer: type[Trainer], job: Any) -> None:
+    trainer(job).run()
 
 
 def carriers() -> dict[str, Callable[[], None]]:

@@ -99,6 +99,12 @@ def test_ranks_that_take_the_same_share(two_nodes):
     assert "4 samples taken by no rank" in finding.found
 
 
+def test_what_does_not_divide_evenly_is_left_out():
+    finding = only(shares_of(small(9), *dealt([ONE, OTHER])).findings)
+    assert finding.found.startswith("1 sample taken by no rank (8)")
+    assert finding.cause == "what does not divide evenly among the ranks is left out"
+
+
 def test_ranks_that_shuffle_apart():
     finding = only(shares_of(small(), dealt([ONE, OTHER])[0], dealt([OTHER, ONE])[1]).findings)
     assert "do not share out one order" in finding.cause

@@ -146,6 +146,13 @@ def _cause_of_shares(trained: Trained, by_rank: Sequence[Counter[int]], size: in
             "Give each rank a share: by a DistributedSampler, or of a stream every world_size-th sample from the "
             "rank-th on.",
         )
+    missing = size - len(set().union(*by_rank))
+    if 0 < missing < trained.world_size and max(map(len, by_rank)) == size // trained.world_size:
+        return (
+            "what does not divide evenly among the ranks is left out",
+            "Even the ranks out by repeating samples, as DistributedSampler does without drop_last, where "
+            "job.drop_last is not set.",
+        )
     alike = [rank for rank, of_rank in enumerate(by_rank) if rank and of_rank in by_rank[:rank]]
     if alike:
         pairs = listing([f"{by_rank.index(by_rank[rank])} and {rank}" for rank in alike], 3)
