@@ -92,6 +92,7 @@ def corpus(session: nox.Session) -> None:
     """Every program of the corpus under ``ddpcheck run`` itself, in interpreters; a quarter of an hour and more."""
     session.install("-e", ".[dev]")
     session.run("python", "tests/corpus/table.py", "--command", *session.posargs)
+    session.run("pytest", "tests/corpus/test_documents.py", "--long")
 
 
 @nox.session(python="3.11")

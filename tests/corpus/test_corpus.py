@@ -16,7 +16,13 @@ HERE = Path(__file__).parent
 DOCUMENT = (HERE.parents[1] / "docs" / "corpus.md").read_text()
 
 
-@pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
+# What can only be run in interpreters of its own takes 20 s: the command's own tests, and `nox -s corpus`, run such, too.
+PROGRAMS = [
+    pytest.param(program, id=program.name, marks=() if program.forkable else pytest.mark.long) for program in ALL
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program(program, ask):
     """The fault under a fitting check and at a fitting line, in one finding or little more; no error on the twin."""
     forked = program.forkable

@@ -35,7 +35,8 @@ def test_a_program(name, arguments, expected, ask):
     assert said["exercised"]["gradient-sync"]
 
 
-@pytest.mark.parametrize("set_epoch", [False, pytest.param(True, marks=pytest.mark.long)], ids=["as-it-is", "mended"])
+@pytest.mark.long
+@pytest.mark.parametrize("set_epoch", [False, True], ids=["as-it-is", "mended"])
 def test_the_digits_program_never_reshuffles(set_epoch, tmp_path):
     """S1 spawns its ranks, which are followed; it never calls set_epoch, and is silent once that is mended."""
     target = tmp_path / "verdict.json"
