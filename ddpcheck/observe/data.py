@@ -13,6 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 from ddpcheck.checks.batches import BatchFacts
 from ddpcheck.checks.shards import SamplerFacts, ShardFacts
 from ddpcheck.observe import ordering, randomness
+from ddpcheck.observe.aware import place_among, whole
 from ddpcheck.observe.fingerprint import fingerprint, samples_of_batch
 
 
@@ -173,24 +174,19 @@ class Epoch:
 
     def _sampler_facts(self) -> SamplerFacts:
         s = self.sampler
-        replicas, rank = getattr(s, "num_replicas", None), getattr(s, "rank", None)
-        distributed = _knows_ranks(s)
+        place = place_among(s)
         gives_batches = self.loader is not None and s is self.loader.batch_sampler
         return SamplerFacts(
             kind=type(s).__name__,
-            distributed=distributed,
-            rank=rank if distributed else None,
-            num_replicas=replicas if distributed else None,
-            seed=_whole(s, "seed"),
-            epoch=_whole(s, "epoch"),
+            distributed=place is not None,
+            rank=place[0] if place is not None else None,
+            num_replicas=place[1] if place is not None else None,
+            seed=whole(getattr(s, "seed", None)),
+            epoch=whole(getattr(s, "epoch", None)),
             shuffle=getattr(s, "shuffle", None) if isinstance(getattr(s, "shuffle", None), bool) else None,
-            drop_last=bool(getattr(s, "drop_last", False)) and distributed,
+            drop_last=bool(getattr(s, "drop_last", False)) and place is not None,
             positions=len(s) if hasattr(s, "__len__") and not gives_batches else None,
         )
-
-
-def _knows_ranks(sampler: Any) -> bool:
-    return isinstance(getattr(sampler, "num_replicas", None), int) and isinstance(getattr(sampler, "rank", None), int)
 
 
 def deciding_sampler(loader: Any) -> Any:
@@ -203,14 +199,9 @@ def deciding_sampler(loader: Any) -> Any:
     batches = loader.batch_sampler
     if batches is None or getattr(batches, "sampler", None) is loader.sampler:
         return loader.sampler
-    if _knows_ranks(batches):
+    if place_among(batches) is not None:
         return batches
     return getattr(batches, "sampler", None) or batches
-
-
-def _whole(owner: Any, name: str) -> int | None:
-    value = getattr(owner, name, None)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _is_whole(place: Any) -> bool:

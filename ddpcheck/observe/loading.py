@@ -14,6 +14,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck.evidence import NO_SITE, Inputs, Loader, Pass
 from ddpcheck.observe import recorder, seeding, sites
+from ddpcheck.observe.aware import RANKS, REPLICAS, place_among, whole
 from ddpcheck.observe.data import deciding_sampler
 from ddpcheck.observe.frames import maker
 from ddpcheck.observe.passing import Passing, Tally, is_kept, is_told
@@ -26,8 +27,6 @@ __tracebackhide__ = True
 _STATE = "_ddpcheck"
 """The attribute of torch's iterators under which their pass is kept."""
 _INPUT_HEAD = 64 * 1024
-_RANKS = ("rank", "shard_id", "shard_index", "shard", "node_rank")
-_REPLICAS = ("world_size", "num_shards", "num_replicas", "world")
 
 
 class _Known:
@@ -148,8 +147,7 @@ def _register(writer: recorder.Recorder, loader: DataLoader[Any], site: int) -> 
 
 def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, site: int) -> Loader:
     sampler = deciding_sampler(loader)
-    rank, replicas = _whole(getattr(sampler, "rank", None)), _whole(getattr(sampler, "num_replicas", None))
-    distributed = rank is not None and replicas is not None and not known.stream
+    place = place_among(sampler) if not known.stream else None
     batches = loader.batch_sampler
     plain = type(batches) is BatchSampler and not known.stream
     attributes = getattr(loader.dataset, "__dict__", {})
@@ -161,22 +159,22 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
         size=_size(loader.dataset) if not known.stream else None,
         stream=known.stream,
         sampler=type(sampler).__name__ if not known.stream else "",
-        distributed=distributed,
-        rank=rank if distributed else None,
-        replicas=replicas if distributed else None,
+        distributed=place is not None,
+        rank=place[0] if place is not None else None,
+        replicas=place[1] if place is not None else None,
         shuffle=_shuffle(sampler),
-        seed=_whole(getattr(sampler, "seed", None)),
-        sampler_drops=distributed and bool(getattr(sampler, "drop_last", False)),
+        seed=whole(getattr(sampler, "seed", None)),
+        sampler_drops=place is not None and bool(getattr(sampler, "drop_last", False)),
         batch_size=batches.batch_size if plain and isinstance(batches, BatchSampler) else loader.batch_size,
         drop_last=bool(loader.drop_last) or bool(getattr(batches, "drop_last", False)),
         workers=loader.num_workers,
         dataset_id=known.dataset,
         sampler_site=_sampler_sites.get(id(sampler), NO_SITE),
         repeats=getattr(sampler, "replacement", False) is True
-        or any((_whole(getattr(sampler, name, None)) or 0) > 1 for name in ("num_repeats", "repeats")),
+        or any((whole(getattr(sampler, name, None)) or 0) > 1 for name in ("num_repeats", "repeats")),
         batch_sampler=type(batches).__name__ if batches is not None and type(batches) is not BatchSampler else "",
-        dataset_rank=next((v for name in _RANKS if (v := _whole(attributes.get(name))) is not None), None),
-        dataset_replicas=next((v for name in _REPLICAS if (v := _whole(attributes.get(name))) is not None), None),
+        dataset_rank=next((v for name in RANKS if (v := whole(attributes.get(name))) is not None), None),
+        dataset_replicas=next((v for name in REPLICAS if (v := whole(attributes.get(name))) is not None), None),
     )
 
 
@@ -208,10 +206,6 @@ def _shuffle(sampler: Any) -> bool | None:
         return isinstance(sampler, RandomSampler)
     shuffle = getattr(sampler, "shuffle", None)
     return shuffle if isinstance(shuffle, bool) else None
-
-
-def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 # --- passes
@@ -269,7 +263,7 @@ def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], si
                 loader=known.number,
                 number=number,
                 site=site,
-                epoch=_whole(getattr(deciding_sampler(loader), "epoch", None)),
+                epoch=whole(getattr(deciding_sampler(loader), "epoch", None)),
                 base_seed=base_seed if isinstance(base_seed, int) else None,
                 grad=torch.is_grad_enabled(),
                 joined=_joined,

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 DOCUMENT = (HERE.parents[1] / "docs" / "corpus.md").read_text()
 
 
-# What can only be run in interpreters of its own takes 20 s: the command's own tests, and `nox -s corpus`, run such, too.
+# What runs in interpreters of its own alone takes 20 s: the tests of the command run such, and `nox -s corpus` all.
 PROGRAMS = [
     pytest.param(program, id=program.name, marks=() if program.forkable else pytest.mark.long) for program in ALL
 ]

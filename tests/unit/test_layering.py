@@ -104,6 +104,7 @@ LAYERS = [
         "ddpcheck.observe.state",
         "ddpcheck.observe.whereabouts",
     ],
+    ["ddpcheck.observe.aware"],
     ["ddpcheck.observe.data"],
     # What a watched process writes down: the pen, the eyes, and the probes.
     [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "quick", "recorder", "rows")],
