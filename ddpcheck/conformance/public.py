@@ -192,7 +192,7 @@ class TrainerCheck:
         result = self._suite.result(self._marked.runner(), self.check, self.world_size)
         match result.status:
             case "violated":
-                pytest.fail(f"{result.name} violated\n{result.text}", pytrace=False)
+                pytest.fail(f"{result.title}\n{result.text}", pytrace=False)
             case "expected":
                 pytest.xfail(result.reason)
             case "not-exercised":

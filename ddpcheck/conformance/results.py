@@ -42,6 +42,16 @@ class Result(Struct, frozen=True, kw_only=True):
         return item_id(self.check, self.world_size)
 
     @property
+    def of_its_training(self) -> bool:
+        """Not the check is violated: what it was to be judged by came to no end."""
+        return bool(self.findings) and all(found.check != self.check.partition(":")[0] for found in self.findings)
+
+    @property
+    def title(self) -> str:
+        """One line, for where it is violated."""
+        return f"{self.name} {'could not be judged: its training failed' if self.of_its_training else 'violated'}"
+
+    @property
     def text(self) -> str:
         """What there is to say of it."""
         told = text_of(self.findings) if self.findings else ""
@@ -96,11 +106,13 @@ class Results(Sequence[Result]):
         console.width = 100
         console.print(f"{self.title}: {self.summary}")
         console.print(self._table(console))
-        for check, found in _grouped(self.of("violated"), lambda result: result.check).items():
-            console.print(f"\n{found[0].name}")
+        for found in _grouped(self.of("violated"), _fault).values():
+            console.print(f"\n{found[0].title}")
             console.print(_indented(found[0].text))
-            if found[1:]:
-                console.print(f"  and likewise {check} with {_sizes(found[1:])}")
+            others = _grouped(found[1:], lambda result: result.check)
+            if others:
+                likewise = [f"{check} with {_sizes(some)}" for check, some in others.items()]
+                console.print(f"  and likewise {listing(likewise, 6)}")
         for result_kind in _EXPLAINED:
             told = "failed as expected" if result_kind == "expected" else "not exercised"
             for reason, found in _grouped(self.of(result_kind), lambda result: result.reason).items():
@@ -135,6 +147,11 @@ def _grouped(results: Iterable[Result], key: Callable[[Result], str]) -> dict[st
     for result in results:
         found.setdefault(key(result), []).append(result)
     return found
+
+
+def _fault(result: Result) -> str:
+    """What is told once: a check, or the training that failed, whichever checks were to look at it."""
+    return result.findings[0].subject if result.of_its_training else result.check
 
 
 def _sizes(results: Iterable[Result]) -> str:
