@@ -7,7 +7,9 @@ from ddpcheck.model import Finding
 
 
 def finding(check: str, subject: str) -> Finding:
-    return Finding(check=check, severity="error", ranks=(0,), subject=subject, expected="one thing", found="another")
+    return Finding(
+        check=check, severity="error", ranks=(0,), subject=subject, expected="one thing", found="another", advice="Mend."
+    )
 
 
 def violated(name: str, check: str, subject: str, world_size: int = 2) -> Result:
