@@ -125,6 +125,8 @@ class Follower:
         if getattr(core, "_hypothesis_global_random", 0) is None:  # older hypothesis warns where no engine has made it
             core._hypothesis_global_random = random.Random(0)  # type: ignore[attr-defined]
         self._begin_with: Callable[[], None] = lambda: None
+        self._diverged: RanksDrewDifferently | None = None
+        """What a draw of this example has raised: it counts also where the body has caught it."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
@@ -187,7 +189,7 @@ class Follower:
         if example.final:
             _forget_output(self.item.config)
         error: BaseException | None = None
-        returned = None
+        returned = self._diverged = None
         try:
             with with_reporter(self._note):
                 returned = state.execute_once(data, is_final=example.final or example.verbose, example_kwargs=explicit)
@@ -197,6 +199,7 @@ class Follower:
             error = raised
         if os.getpid() != self.pid:
             os._exit(70)  # a process that the body forked, and that came back out of it: it is no rank
+        error = self._diverged or error
         end = _end(data, error, returned, self.function)
         self.channel.send(wire.ExampleEnded(end=end))
         if example.final and end.status == "failed":
@@ -222,7 +225,8 @@ class Follower:
             case wire.Given(choice=choice):
                 return plain(choice)
             case wire.Diverged(asked=asked):
-                raise RanksDrewDifferently(_divergence(asked, current("a draw").world_size))
+                self._diverged = RanksDrewDifferently(_divergence(asked, current("a draw").world_size))
+                raise self._diverged
             case message:
                 raise AssertionError(f"a rank was sent {message!r} in a draw")
 

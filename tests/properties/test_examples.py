@@ -255,6 +255,10 @@ def test_explicit_examples(ran: Ran, project: InnerProject) -> None:
     ("name", "said"),
     [
         ("test_draws_by_rank", r"rank 0 drew an integer from 0 to 10 \(.*\); rank 1 drew an integer from 0 to 11 \("),
+        (
+            "test_draws_are_caught",
+            r"rank 0 drew an integer from 0 to 10 \(.*\); rank 1 drew an integer from 0 to 11 \(",
+        ),
         ("test_draws_on_one", r"rank 1 drew an integer from 0 to 10 \(.*\); rank 0 had ended the body"),
     ],
 )

@@ -8,7 +8,13 @@ from ddpcheck.model import Finding
 
 def finding(check: str, subject: str) -> Finding:
     return Finding(
-        check=check, severity="error", ranks=(0,), subject=subject, expected="one thing", found="another", advice="Mend."
+        check=check,
+        severity="error",
+        ranks=(0,),
+        subject=subject,
+        expected="one thing",
+        found="another",
+        advice="Mend.",
     )
 
 
