@@ -78,6 +78,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "Call init_process_group first on every rank, and destroy the group last.",
     ),
     (
+        r"Numpy is not available",
+        "torch's collectives of objects, such as all_gather_object, need numpy, which torch does not install",
+        "Install numpy, and let your package require it where it gathers objects.",
+    ),
+    (
         r"PytorchStreamReader failed|failed finding central directory|unexpected EOF|Ran out of input|"
         r"invalid magic number|pickle data was truncated|not a ZIP archive",
         "the file is not whole: its writer was interrupted, or has not finished",
@@ -91,7 +96,11 @@ _TIMEOUT = re.compile(r"[Tt]imed out|[Tt]imeout")
 
 def explain(raised: ev.Raised) -> Explained | None:
     """What is known of an exception, if anything is."""
-    text = f"{raised.kind}: {raised.message}"
+    return explain_words(f"{raised.kind}: {raised.message}")
+
+
+def explain_words(text: str) -> Explained | None:
+    """What is known of an exception with these words."""
     for pattern, cause, advice in _KNOWN:
         if re.search(pattern, text):
             return Explained(cause=cause, advice=advice)

@@ -50,7 +50,8 @@ class Job:
         """To be trained, in place or as a copy. It is on the CPU, and differs between the ranks, as models do that
         each process has made for itself."""
         self.dataset: Dataset[Any] = dataset
-        """Pairs of tensors (inputs, target), for torch's own DataLoader. The whole of it is on every rank."""
+        """Pairs of tensors (inputs, target), for torch's own DataLoader. The whole of it is on every rank; an iterable
+        one shares itself out among the workers of one loader."""
         self.sampler: Sampler[int] | None = None
         """The order in which to take the samples, instead of ``shuffle``; None unless the job is about it."""
         self.validation: Dataset[Any] | None = validation

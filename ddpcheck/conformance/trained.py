@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ddpcheck.checks.known import Explained, explain_words
 from ddpcheck.checks.world import Judged
 from ddpcheck.conformance import facts
 from ddpcheck.conformance.compared import Comparison
 from ddpcheck.conformance.situations import Situation
 from ddpcheck.conformance.traces import Trace
 from ddpcheck.model import Finding, RunRecord
-from ddpcheck.outcome import Outcome
+from ddpcheck.outcome import Outcome, crash_message
 from ddpcheck.wording import ranks_text
 
 
@@ -62,6 +63,12 @@ class Trained:
     def ranks(self) -> range:
         return range(self.world_size)
 
+    @property
+    def explained(self) -> Explained | None:
+        """What is known of the exception that it ended with, if anything is."""
+        report = None if self.hung else self.outcome.report
+        return explain_words(crash_message(report)) if report is not None else None
+
     def failure(self) -> Finding:
         """That it did not end well, as a finding."""
         if self._disagreed:
@@ -76,6 +83,7 @@ class Trained:
             )
         hung = self.hung
         ranks = tuple(e.rank for e in self.record.endings if e.kind == "hung") if hung else (self.outcome.root or 0,)
+        known = self.explained
         limit = f"within {self.record.plan.timeout:g} s"
         return Finding(
             check="no-hang" if hung else "rank-failure",
@@ -84,7 +92,10 @@ class Trained:
             subject=f"fit(job), {self.situation.about}",
             expected=f"fit to return on every rank {limit if hung else ''}".strip(),
             found=self.outcome.headline + (f"\n{self.text}" if self.text else ""),
-            advice=(
+            cause=known.cause if known is not None else "",
+            advice=known.advice
+            if known is not None
+            else (
                 "See from the stacks what the ranks wait for: they may have different numbers of batches, or one has "
                 "left a loop that the others are in."
                 if hung

@@ -21,8 +21,10 @@ def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     if reason:
         return Judged(check=RESUME, exercised=0, skipped_because=reason)
     if resumed.failed:
-        advice = _SAME_CHECKPOINT if resumed.hung else _LOADABLE
-        return violated(RESUME, resumed, [resumed.outcome.root or 0], _GO_ON, failure_text(resumed), advice)
+        known = resumed.explained
+        advice = _SAME_CHECKPOINT if resumed.hung else known.advice if known is not None else _LOADABLE
+        cause = known.cause if known is not None else ""
+        return violated(RESUME, resumed, [resumed.outcome.root or 0], _GO_ON, failure_text(resumed), advice, cause)
     idle = [rank for rank in resumed.ranks if not resumed.traces[rank].windows]
     if idle:
         found = f"no further step was made on {ranks_text(idle)}"
