@@ -18,6 +18,7 @@ SHOWS = {
     "fabric_double": "gradient-oracle",
     "fabric_epoch": "resume-equivalence",
     "fabric_seeds": "shard-partition",
+    "lightning_epoch_end": "resume-equivalence:epoch-end",
     "lightning_metrics": "metric-oracle",
     "lightning_sampler": "shard-partition:sampler",
     "lightning_seeds": "rng-independence",
