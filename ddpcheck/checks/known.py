@@ -78,6 +78,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "Call init_process_group first on every rank, and destroy the group last.",
     ),
     (
+        r"Weights only load failed",
+        "torch.load, of files that it does not trust, takes tensors, numbers, text and containers of them alone",
+        "Pass weights_only=False on to it, or save what the message names as such (a numpy array as a list).",
+    ),
+    (
         r"Numpy is not available",
         "torch's collectives of objects, such as all_gather_object, need numpy, which torch does not install",
         "Install numpy, and let your package require it where it gathers objects.",

@@ -70,6 +70,14 @@ class Trace:
         """The first fact of one kind, or None."""
         return next((fact for fact in self.facts if isinstance(fact, kind)), None)
 
+    def scheduled(self, first: int, last: int) -> int:
+        """How often a scheduler was stepped with an evaluation, after so many optimizer steps and no more than that."""
+        steps = found = 0
+        for fact in self.facts:
+            steps += isinstance(fact, facts.Step)
+            found += isinstance(fact, facts.Scheduled) and first <= steps <= last
+        return found
+
     @property
     def began(self) -> bool:
         return self.first(facts.Began) is not None

@@ -66,8 +66,8 @@ class Trained:
     @property
     def explained(self) -> Explained | None:
         """What is known of the exception that it ended with, if anything is."""
-        report = None if self.hung else self.outcome.report
-        return explain_words(crash_message(report)) if report is not None else None
+        report = self.outcome.report
+        return None if self.hung else explain_words(crash_message(report) if report is not None else self.text)
 
     def failure(self) -> Finding:
         """That it did not end well, as a finding."""

@@ -86,9 +86,29 @@ def test_a_load_that_hangs():
     assert "See from the stacks" in found.advice
 
 
+def test_a_load_of_what_is_more_than_weights():
+    broken = {"ended": [raised(0, "x"), raised(1, "x")], "headline": "rank 0 failed", "root": 0}
+    text = "_pickle.UnpicklingError: Weights only load failed. This file can still be loaded"
+    assert "weights_only=False" in finding_of(trace(), trace(), text=text, **broken).advice
+    assert "weights_only=False" in only(saved(trace(), trace(), text=text, **broken).findings).advice
+
+
 def test_no_further_step():
+    """The step of the checkpoint is known by the kill: two of the three steps before it had been saved."""
     found = finding_of(training(0, 2), trace())
     assert found.found == "no further step was made on rank 1"
+    assert found.expected.endswith("as if it had never been interrupted: 2 further steps from step 2 on")
+    assert "all batches of epoch 0 had been taken" in found.cause
+    assert "begin the next one" in found.advice
+
+
+def test_no_further_step_in_the_middle_of_an_epoch():
+    where = situation("long", epochs=1)
+    whole, killed_then = (trained(where, *one.traces, ended=one.record.endings) for one in (WHOLE, KILLED))
+    found = only(resumes.judge_resume(whole, killed_then, resumed(trace(), trace())).findings)
+    assert found.found == "no further step was made on ranks 0 and 1"
+    assert not found.cause
+    assert "the number of batches that were taken" in found.advice
 
 
 def test_beginning_again():
@@ -143,6 +163,29 @@ def test_other_ranks_are_told_along():
     assert "scheduler" in found.advice
 
 
+@pytest.mark.parametrize(
+    ("evaluated", "cause"), [(False, "the evaluation that was due before this step was left out"), (True, "")]
+)
+def test_a_plateau_that_was_not_gone_on_with(evaluated, cause):
+    """The evaluation after the step of the checkpoint is due when it is gone on with."""
+
+    def with_evaluation(one, after):
+        steps = [place for place, fact in enumerate(one.facts) if isinstance(fact, facts.Step)]
+        place = steps[after - 1] + 1 if after else 1
+        return trace(*one.facts[1:place], facts.Scheduled(value=1.0), *one.facts[place:-1])
+
+    whole = trained(
+        WHERE, *(with_evaluation(one, 2) for one in WHOLE.traces), compared=[compared(number=n) for n in range(4)]
+    )
+    later = [training(rank, 2, rate=0.5) for rank in (0, 1)]
+    if evaluated:
+        later = [with_evaluation(one, 0) for one in later]
+    found = only(resumes.judge_resume(whole, KILLED, resumed(*later)).findings)
+    assert found.found.startswith("at step 2 on rank 0 the learning rate 0.5 instead of 0.08")
+    assert found.cause == cause
+    assert ("evaluate it first" if cause else "Save and load the scheduler's state") in found.advice
+
+
 def test_the_random_states_of_another_rank():
     found = finding_of(
         training(0, 2), training(1, 2, draws=lambda n: [n + 0.25, n + 0.5], masks=lambda n: [bytes([0, n])])
@@ -167,7 +210,7 @@ def test_random_states_that_were_not_restored():
 @pytest.mark.parametrize(
     ("step", "cause"),
     [
-        (3, "those of Python are what step 3 had: batches that were passed over have drawn from what was restored"),
+        (3, "those of Python are what step 3 had: what was restored was saved when 1 further batch had been fetched"),
         (1, "those of Python are what step 1 had: what was restored is older than the checkpoint"),
     ],
 )
@@ -187,6 +230,25 @@ def test_a_stream_that_is_at_another_step(step, cause):
         == "at step 2 on rank 0 the samples were augmented by other numbers of Python; those of torch are right"
     )
     assert found.cause == cause
+
+
+def test_a_stream_that_batches_have_drawn_from_that_were_passed_over():
+    """One step of its epoch had been made, so that one batch has."""
+    where = situation("long", epochs=2)
+
+    def draws(n):
+        return [n + n / 8, n + 0.5]
+
+    def whole(rank):
+        numbers = NUMBERS[rank] + [[sample + 20 for sample in batch] for batch in NUMBERS[rank]]
+        return training(rank, 0, 8, draws=draws if rank == 0 else None, samples=lambda n: numbers[n])
+
+    one = trained(where, whole(0), whole(1), compared=[compared(worst=0.0, number=n) for n in range(8)])
+    other = resumed(training(0, 2, draws=lambda n: [n + (n + 2) / 8, n + 0.5]), training(1, 2))
+    found = only(resumes.judge_resume(one, KILLED, other).findings)
+    assert found.cause == (
+        "those of Python are what step 4 had: batches that were passed over have drawn from what was restored"
+    )
 
 
 def test_dropout_that_draws_otherwise():

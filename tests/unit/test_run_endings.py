@@ -201,6 +201,7 @@ def test_a_peer_that_left_before():
         ("CUDA error: invalid device ordinal", "global rank"),
         ("CUDA out of memory. Tried to allocate", "ran out of memory"),
         ("Default process group has not been initialized, please make sure", "before init_process_group"),
+        ("Weights only load failed. This file can still be loaded", "tensors, numbers, text"),
         ("Numpy is not available", "need numpy"),
         ("PytorchStreamReader failed reading zip archive: failed finding central directory", "not whole"),
     ],

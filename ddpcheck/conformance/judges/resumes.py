@@ -21,14 +21,10 @@ def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     if reason:
         return Judged(check=RESUME, exercised=0, skipped_because=reason)
     if resumed.failed:
-        known = resumed.explained
-        advice = _SAME_CHECKPOINT if resumed.hung else known.advice if known is not None else _LOADABLE
-        cause = known.cause if known is not None else ""
-        return violated(RESUME, resumed, [resumed.outcome.root or 0], _GO_ON, failure_text(resumed), advice, cause)
+        return failed_load(RESUME, resumed, _GO_ON, _SAME_CHECKPOINT if resumed.hung else _LOADABLE)
     idle = [rank for rank in resumed.ranks if not resumed.traces[rank].windows]
     if idle:
-        found = f"no further step was made on {ranks_text(idle)}"
-        return violated(RESUME, resumed, idle, _GO_ON, found, _PLACE)
+        return _nothing_made(whole, killed, resumed, idle)
     start = start_of(whole, resumed)
     if start is None:
         found = "the first forward with parameters that the uninterrupted training never had"
@@ -63,6 +59,22 @@ _ALL = (
     "Save and load the model, the optimizer, the scheduler, the place in the epoch and the random states of every "
     "rank, and load them before DistributedDataParallel is built."
 )
+
+
+def _nothing_made(whole: Trained, killed: Trained, resumed: Trained, idle: list[int]) -> Judged:
+    """What is said where the training was over as soon as it went on."""
+    steps, every = len(whole.traces[0].windows), whole.situation.save_every or 1
+    saved, each = len(killed.traces[0].windows) // every * every, max(1, steps // whole.situation.epochs)
+    expected = f"{_GO_ON}: {count(steps - saved, 'further step')} from step {saved} on"
+    cause, advice = "", _PLACE
+    if saved and saved % each == 0:
+        cause = (
+            f"the checkpoint was saved when all batches of epoch {saved // each - 1} had been taken, and what is left "
+            "of that epoch, nothing, was taken for the next one"
+        )
+        advice = "Where no batch of an epoch is left, evaluate it, and begin the next one by iterating its loader anew."
+    found = f"no further step was made on {ranks_text(idle)}"
+    return violated(RESUME, resumed, idle, expected, found, advice, cause)
 
 
 def nothing_to_judge(killed: Trained) -> str:
@@ -211,13 +223,15 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
         text += f"; those of {listing(right)} are right" if others and right else ""
         return _Said("random numbers", text, cause, _STREAMS)
     if wanted.step.rates != got.step.rates:
+        due = whole.traces[rank].scheduled(start, start + number)
+        left_out = resumed.traces[rank].scheduled(0, number) < due
         return _Said(
             "learning rate",
             f"the learning rate {got.step.rates[0]:.6g} instead of {wanted.step.rates[0]:.6g}",
-            "what the scheduler had seen is lost, or the evaluation that was due before this step was left out"
-            if whole.situation.rates == "plateau"
-            else "",
-            "Save and load the scheduler's state, too, and make the scheduler before the state is loaded.",
+            "the evaluation that was due before this step was left out" if left_out else "",
+            "Where a checkpoint was saved before its epoch was evaluated, evaluate it first, and step the scheduler."
+            if left_out
+            else "Save and load the scheduler's state, too, and make the scheduler before the state is loaded.",
         )
     if not close_to(whole, wanted.step.before, got.step.before, start + number):
         loaded = rank and close_to(
@@ -230,8 +244,8 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
 
 
 _STREAMS = (
-    "Save every rank's own random states (torch, Python, numpy), and restore them on that rank before the next batch "
-    "is fetched."
+    "Save every rank's own random states (torch, Python, numpy) as they are before the next batch is fetched, and "
+    "restore them on that rank before it is."
 )
 
 
@@ -242,7 +256,8 @@ def _cause_of_samples(whole: Trained, rank: int, step: int, got: Window) -> str:
         return _cause_of_batches(steps, step, whole.situation.epochs, samples_of(got)[:1])
     place, each = steps.index(samples_of(got)), max(1, len(steps) // whole.situation.epochs)
     if place // each != step // each:
-        return f"the epoch is gone on with in the order of epoch {place // each}: these are the samples of step {place}"
+        order = f"epoch {step // each} is gone on with in the order of epoch {place // each}"
+        return f"{order}: these are the samples of step {place}"
     many = "much" if place > step else "little"
     return f"too {many} of the epoch was passed over: these are the samples of step {place}"
 
@@ -277,11 +292,14 @@ def _cause_of_draws(whole: Trained, resumed: Trained, rank: int, number: int, st
     if drawn not in of_steps:
         return ""
     step = of_steps.index(drawn)
-    return f"those of Python are what step {step} had: " + (
-        "batches that were passed over have drawn from what was restored"
-        if step > start + number
-        else "what was restored is older than the checkpoint"
-    )
+    ahead, passed = step - (start + number), start % max(1, len(windows) // whole.situation.epochs)
+    if ahead < 0:
+        why = "what was restored is older than the checkpoint"
+    elif ahead == passed:
+        why = "batches that were passed over have drawn from what was restored"
+    else:
+        why = f"what was restored was saved when {count(ahead, 'further batch', 'further batches')} had been fetched"
+    return f"those of Python are what step {step} had: {why}"
 
 
 def _alike(wanted: Window, got: Window) -> bool:
@@ -329,8 +347,12 @@ def _shown(batches: Sequence[list[int]]) -> str:
     return listing([str(n) for batch in batches for n in batch], 8)
 
 
-def failure_text(resumed: Trained) -> str:
-    return f"{'it hung' if resumed.hung else 'it failed'}: {resumed.outcome.headline}\n{resumed.text}"
+def failed_load(check: str, resumed: Trained, expected: str, advice: str) -> Judged:
+    """What is said where it did not go on at all; what is known of an exception's words goes before the advice."""
+    known = resumed.explained
+    found = f"{'it hung' if resumed.hung else 'it failed'}: {resumed.outcome.headline}\n{resumed.text}"
+    told = (known.advice, known.cause) if known is not None else (advice, "")
+    return violated(check, resumed, [resumed.outcome.root or 0], expected, found, *told)
 
 
 def violated(

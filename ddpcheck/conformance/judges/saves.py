@@ -6,7 +6,7 @@ from ddpcheck.checks.world import Judged
 from ddpcheck.conformance import facts
 from ddpcheck.conformance.judges.resumes import (
     close_to,
-    failure_text,
+    failed_load,
     nothing_to_judge,
     same_gradients,
     samples_of,
@@ -27,7 +27,7 @@ def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     if reason:
         return Judged(check=ATOMIC, exercised=0, skipped_because=reason)
     if resumed.failed:
-        return violated(ATOMIC, resumed, [resumed.outcome.root or 0], _BEFORE, failure_text(resumed), _RENAME)
+        return failed_load(ATOMIC, resumed, _BEFORE, _RENAME)
     start = start_of(whole, resumed)
     if start and _of_two_checkpoints(whole, resumed, start):
         found = (
