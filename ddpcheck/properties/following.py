@@ -84,7 +84,12 @@ class FollowingData(ConjectureData):
         if observe and self.index >= len(self.prefix):  # type: ignore[arg-type]
             if not self._in_body:
                 raise _other_strategies("it has too few choices")
-            given = self._ask_engine(ask_bytes(choice_type, constraints, forced, self.spans_since()))
+            told = self.spans_since()
+            try:
+                given = self._ask_engine(ask_bytes(choice_type, constraints, forced, told))
+            except RanksDrewDifferently:
+                self._spans[:0] = told  # the engine has not heard of them: it was not asked
+                raise
             self.prefix.append(given)  # type: ignore[union-attr, unused-ignore]
         value = super()._draw(choice_type, constraints, observe=observe, forced=forced)
         if self.misaligned_at is not None:

@@ -96,6 +96,9 @@ def test_the_smallest_example(ran: Ran, name: str, n: int, headline: str) -> Non
     """A failure, a crash and a hang are each shrunk to the smallest example, and reported as those of a test are."""
     seen = ran[name]
     assert seen.outcome == "failed"
+    if "distinct failures in explicit examples" in seen.text:  # older hypothesis takes each for a failure of its own
+        assert name == "test_explicit"
+        return
     assert re.match(headline, seen.text), seen.text
     assert smallest(seen.text) == n
     assert "Flaky" not in seen.text
@@ -204,7 +207,8 @@ def test_assume_event_and_target_reach_the_engine(ran: Ran) -> None:
     """Statistics have what bodies in ranks have said."""
     _, _, after = ran.stdout.partition("test_examples.py::test_assume:\n")
     statistics = after.partition("test_examples.py::")[0]
-    assert re.search(r"[1-9]\d* passing, 0 failing, and [1-9]\d* invalid", statistics), statistics
+    counted = r"[1-9]\d* passing( examples)?, 0 failing( examples)?,( and)? [1-9]\d* invalid"
+    assert re.search(counted, statistics), statistics
     assert re.search(r"\* \d+\.\d\d%, odd", statistics)
     assert "Highest target score: " in statistics
 
@@ -295,7 +299,10 @@ def test_strategies_that_differ(ran: Ran) -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("test_function_scoped", "FailedHealthCheck: .* uses a function-scoped fixture 'own'"),
+        (
+            "test_function_scoped",
+            "FailedHealthCheck: (.* uses a function-scoped fixture 'own'|Function-scoped fixture 'own' used by)",
+        ),
         ("test_returns", "FailedHealthCheck: Tests run under @given should return None, but test_returns returned"),
         ("test_strategy_that_raises", "ZeroDivisionError: "),
     ],
@@ -385,7 +392,10 @@ def test_the_page(ran: Ran) -> None:
     shown = re.search(r"^E       ddpcheck.*?^E   \)$", PAGE.read_text(), re.M | re.S)
     assert shown is not None
     expected = [line for line in shown[0].splitlines() if " where " not in line]
-    assert [line for line in ran["test_every_sample_is_taken"].text.splitlines() if line in expected] == expected
+    text = ran["test_every_sample_is_taken"].text.replace(
+        "Falsifying example", "Failing test case"
+    )  # in older versions
+    assert [line for line in text.splitlines() if line in expected] == expected
     hung = ran["test_an_epoch_ends"].text
     assert hung.startswith("timed out after 1 s with rank 1 still running")
     assert "    batches=(0, 1),\n" in hung

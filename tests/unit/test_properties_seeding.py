@@ -21,7 +21,7 @@ def test_examples_begin_alike_and_what_was_there_comes_back() -> None:
     """Streams begin at the same place in every example; after the last they go on where they were."""
     found: list[tuple[float, float]] = []
 
-    @settings(max_examples=10, database=None)
+    @settings(max_examples=10, database=None, deadline=None)
     @given(n=st.integers())
     def body(n: int) -> None:
         found.append(drawn())
@@ -45,7 +45,7 @@ def test_a_stream_that_is_registered_on_the_way() -> None:
     own = random.Random(3)
     at_first, found = own.getstate(), []
 
-    @settings(max_examples=10, database=None)
+    @settings(max_examples=10, database=None, deadline=None)
     @given(n=st.integers())
     def body(n: int) -> None:
         register_random(own)
@@ -64,11 +64,11 @@ def test_a_property_in_the_body_of_another() -> None:
     """Streams of the body go on behind an inner search, as hypothesis has it."""
     found: list[tuple[float, float]] = []
 
-    @settings(max_examples=3, database=None, suppress_health_check=[HealthCheck.nested_given])
+    @settings(max_examples=3, database=None, deadline=None, suppress_health_check=[HealthCheck.nested_given])
     @given(n=st.integers())
     def body(n: int) -> None:
         first = drawn()
-        find(st.integers(), lambda _: drawn()[0] < 2, settings=settings(database=None))
+        find(st.integers(), lambda _: drawn()[0] < 2, settings=settings(database=None, deadline=None))
         found.append((first[0], drawn()[0]))
 
     body()
@@ -83,7 +83,7 @@ def test_a_body_that_raises() -> None:
     """Where the property fails, the streams are put back all the same."""
     before = random.getstate()
 
-    @settings(max_examples=3, database=None)
+    @settings(max_examples=3, database=None, deadline=None)
     @given(n=st.integers())
     def body(n: int) -> None:
         raise ZeroDivisionError(random.random())
