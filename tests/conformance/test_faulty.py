@@ -49,6 +49,8 @@ TOLD = {
     "F16-SkippedForAllRanks": "too much of the epoch was passed over",
     "F16-StepsForBatches": "too little of the epoch was passed over",
     "F16-EpochEndForgotten": "the evaluation that was due before this step was left out",
+    "F16-NothingLeftOfTheEpoch": "what is left of that epoch, nothing, was taken for the next one",
+    "F17-OneBatchAhead": "saved when 1 further batch had been fetched",
     "F17-RestoredAfterTheFirstBatch": "when the first batch had been fetched",
     "F18-MomentsDropped": "the optimizer has lost its state",
     "F18-PlateauForgotten": "Save and load the scheduler's state, too",
