@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import sys
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,7 +124,9 @@ class Recording:
     # --- the optimizer
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        if not self._is_ours(optimizer) or self._stepping not in (None, optimizer):
+        if not self._is_ours(optimizer):
+            return None
+        if self._stepping not in (None, optimizer) and _is_in_step(self._stepping):
             return None
         self._stepping = optimizer
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
@@ -199,6 +203,16 @@ class Recording:
         assert self.net is not None
         trained = [parameter for _, parameter in _trained(self.net)]
         self.write(facts.Returned(parameters=[_bytes(parameter) for parameter in trained]))
+
+
+def _is_in_step(optimizer: torch.optim.Optimizer | None) -> bool:
+    """Whether this is called from within a step of that optimizer, and not after one that has raised."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name in ("step", "wrapper") and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _in_backward() -> bool:

@@ -204,6 +204,8 @@ class Follower:
             error = raised
         if os.getpid() != self.pid:
             os._exit(70)  # a process that the body forked, and that came back out of it: it is no rank
+        if data.frozen and data.status in (Status.INVALID, Status.OVERRUN):
+            error = StopTest(0)  # a draw has rejected the example, and whatever the body made of that is void
         error = self._diverged or error
         end = _end(data, error, returned, self.function)
         self.channel.send(wire.ExampleEnded(end=end))

@@ -18,11 +18,13 @@ from hypothesis.internal import entropy
 
 @contextlib.contextmanager
 def put_back_once() -> Iterator[None]:
-    """Within this, examples of one property leave the streams as they come; at its end they are as they were before."""
+    """Within this, each example of one property begins with seeded streams, and none puts them back but the last.
+
+    Nothing is seeded before the first example: it is when hypothesis draws what its search begins with.
+    """
     engine: Any = core
     of_each_example = engine.deterministic_PRNG
-    known: dict[int, Any] = {}
-    begun: list[tuple[Any, Any]] = []
+    begun: dict[int, tuple[Any, Any]] = {}
     within = False
 
     @contextlib.contextmanager
@@ -33,10 +35,9 @@ def put_back_once() -> Iterator[None]:
                 yield
             return
         entropy.get_seeder_and_restorer(seed)  # takes numpy's stream in, once numpy is there
-        for key, stream in list(entropy.RANDOMS_TO_MANAGE.items()):
-            if key not in known:
-                known[key] = stream
-                begun.append((stream, stream.getstate()))
+        for key, stream in _streams().items():
+            if key not in begun:
+                begun[key] = stream, stream.getstate()
             stream.seed(seed)
         within = True
         try:
@@ -44,12 +45,19 @@ def put_back_once() -> Iterator[None]:
         finally:
             within = False
 
-    with of_each_example():
-        known.update(entropy.RANDOMS_TO_MANAGE)
-        engine.deterministic_PRNG = seeded
-        try:
-            yield
-        finally:
-            engine.deterministic_PRNG = of_each_example
-            for stream, state in begun:
-                stream.setstate(state)
+    engine.deterministic_PRNG = seeded
+    try:
+        yield
+    finally:
+        engine.deterministic_PRNG = of_each_example
+        for stream, state in begun.values():
+            stream.setstate(state)
+
+
+def _streams() -> dict[int, Any]:
+    """All that are registered, but for hypothesis' own: no body draws from it, and every search begins with it."""
+    home = getattr(core, "threadlocal", core)
+    own = getattr(home, "_hypothesis_global_random", None)
+    # .data, as hypothesis does: the dictionary itself may change while one goes through it.
+    found = {key: ref() for key, ref in entropy.RANDOMS_TO_MANAGE.data.copy().items()}  # type: ignore[attr-defined]
+    return {key: stream for key, stream in found.items() if stream is not None and stream is not own}

@@ -40,6 +40,34 @@ def test_examples_begin_alike_and_what_was_there_comes_back() -> None:
     assert ours.deterministic_PRNG is of_hypothesis
 
 
+def test_a_search_begins_anew_each_time() -> None:
+    """What is drawn is not the same in every session, nor in two properties of one: a search explores."""
+    home: Any = getattr(core, "threadlocal", core)
+    found: list[int] = []
+
+    @settings(max_examples=30, database=None, deadline=None, derandomize=False)
+    @given(n=st.integers(0, 10**12))
+    def body(n: int) -> None:
+        found.append(n)
+
+    def searched() -> list[int]:
+        found.clear()
+        with put_back_once():
+            body()
+        return list(found)
+
+    sessions, before = [], home._hypothesis_global_random
+    try:
+        for _ in range(2):
+            home._hypothesis_global_random = None  # as before the first property of a session
+            sessions.append([searched(), searched()])
+    finally:
+        home._hypothesis_global_random = before
+    (first, second), (other, _) = sessions
+    assert first != second
+    assert first != other
+
+
 def test_a_stream_that_is_registered_on_the_way() -> None:
     """A stream of the user's own is seeded from then on, and put back as well."""
     own = random.Random(3)

@@ -17,6 +17,8 @@ RESUME = "resume-equivalence"
 
 def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     """Judge a training that went on after a kill by one that was never interrupted."""
+    if whole.failed:
+        return Judged(check=RESUME, exercised=1, findings=(whole.failure(),))
     reason = nothing_to_judge(killed)
     if reason:
         return Judged(check=RESUME, exercised=0, skipped_because=reason)

@@ -20,6 +20,8 @@ ATOMIC = "checkpoint-atomic-save"
 
 def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     """`checkpoint-atomic-save`: a kill in the middle of a save leaves the checkpoint before it."""
+    if whole.failed:
+        return Judged(check=ATOMIC, exercised=1, findings=(whole.failure(),))
     if not any(trace.of(facts.Saving) for trace in killed.traces):
         nothing = "nothing was in job.checkpoint_folder to be saved over"
         return Judged(check=ATOMIC, exercised=0, skipped_because=nothing)
