@@ -24,7 +24,7 @@ from ddpcheck.conformance.situations import BY_NAME, SITUATIONS, LossKind, curri
 from ddpcheck.conformance.situations import rates as scheduled
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
-from ddpcheck.wording import count
+from ddpcheck.wording import count, ranks_text
 
 NOT_SIMULATED = "does not simulate this"
 """Words of what simulated devices raise for what they are not."""
@@ -119,14 +119,33 @@ def _on_devices(check: str) -> Callable[[Sequence[Trained]], Judged]:
 
     def judge(trained: Sequence[Trained]) -> Judged:
         if not trained[0].failed:
-            elsewhere = all(micro.forward.device == "cpu" for trace in trained[0].traces for micro in trace.micros)
-            told = "model and batches stayed on the CPU: put them on job.device"
-            return Judged(check=check, exercised=0, skipped_because=told) if elsewhere else watched(trained)
+            return _on_the_cpu(check, trained[0]) or watched(trained)
         if NOT_SIMULATED in trained[0].text:
             return Judged(check=check, exercised=0, skipped_because="it uses of a GPU what simulated devices have not")
         return Judged(check=check, exercised=1, findings=(trained[0].failure(),))
 
     return judge
+
+
+def _on_the_cpu(check: str, trained: Trained) -> Judged | None:
+    """What is said of ranks that have left their device alone: of all of them, that there is nothing to judge."""
+    devices = [{micro.forward.device for micro in trace.micros} for trace in trained.traces]
+    ranks = [rank for rank in trained.ranks if devices[rank] == {"cpu"}]
+    if not ranks:
+        return None
+    if len(ranks) == trained.world_size:
+        told = "model and batches stayed on the CPU: put them on job.device"
+        return Judged(check=check, exercised=0, skipped_because=told)
+    finding = Finding(
+        check=check,
+        severity="error",
+        ranks=tuple(ranks),
+        subject="job.device",
+        expected="each rank to compute on job.device",
+        found=f"model and batches on the CPU on {ranks_text(ranks)}, with {trained.situation.about}",
+        advice="Put model and batches on job.device, on every rank.",
+    )
+    return Judged(check=check, exercised=1, findings=(finding,))
 
 
 def _of_the_sampler(trained: Trained) -> Judged:

@@ -33,7 +33,7 @@ class Forward(Fact, frozen=True, kw_only=True):
     device: str = "cpu"
     """The kind of device that it computed on."""
     arithmetic: str = ""
-    """What it computed in: the dtype of autocast, where that is on, or of its parameters."""
+    """What it computed in: the dtype of its outputs."""
     masks: list[bytes] = []
     """What dropout let through, one byte for each element, layer by layer."""
     parameters: str = ""

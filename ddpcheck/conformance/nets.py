@@ -14,8 +14,9 @@ from ddpcheck.conformance.situations import Situation
 
 WIDTH = 5
 
-Listener = Callable[["Net", Tensor, Tensor, "list[Tensor]"], None]
-"""Told of a forward: the model, the samples' numbers, their random numbers, and what each dropout let through."""
+Listener = Callable[["Net", Tensor, Tensor, "list[Tensor]", torch.dtype], None]
+"""Told of a forward: the model, the samples' numbers, two columns of what was drawn for them, what each dropout let
+through, and what the outputs were computed in."""
 
 
 class Net(nn.Module):
@@ -54,7 +55,7 @@ class Net(nn.Module):
         outputs = self.compute(features, numbers)
         masks = [dropout.mask for dropout in self.modules() if isinstance(dropout, Dropout)]
         for told in self._after:
-            told(self, numbers, draws, [mask for mask in masks if mask is not None])
+            told(self, numbers, draws, [mask for mask in masks if mask is not None], outputs.dtype)
         return outputs
 
     def compute(self, features: Tensor, numbers: Tensor) -> Tensor:

@@ -80,7 +80,9 @@ class Recording:
         self._statistics = _digest(buffer for _, buffer in net.named_buffers())
         self._parameters = _digest(parameter for _, parameter in net.named_parameters())
 
-    def _after_forward(self, net: Net, numbers: Tensor, draws: Tensor, masks: list[Tensor]) -> None:
+    def _after_forward(
+        self, net: Net, numbers: Tensor, draws: Tensor, masks: list[Tensor], computed_in: torch.dtype
+    ) -> None:
         if self._muted or _in_backward():
             return
         self.latest = net
@@ -93,7 +95,7 @@ class Recording:
                 draws=draws[:, 0].double().tolist(),
                 of_numpy=draws[:, 1].double().tolist(),
                 device=numbers.device.type,
-                arithmetic=_arithmetic(net, numbers.device.type),
+                arithmetic=str(computed_in).removeprefix("torch."),
                 masks=[bytes(mask.flatten().to(torch.uint8).tolist()) for mask in masks],
                 parameters=self._parameters,
                 statistics=self._statistics,
@@ -219,12 +221,6 @@ def _in_backward() -> bool:
     """Whether this is the recomputation of a forward that is on record: activation checkpointing's."""
     task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
     return bool(task() != -1)
-
-
-def _arithmetic(net: Net, device: str) -> str:
-    if torch.is_autocast_enabled(device):
-        return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-    return str(next(net.parameters()).dtype).removeprefix("torch.")
 
 
 def _trained(net: Net) -> list[tuple[str, torch.nn.Parameter]]:

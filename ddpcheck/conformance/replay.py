@@ -76,6 +76,9 @@ class Oracle:
         steps = min(len(trace.windows) for trace in traces)
         if not steps:
             return Comparison(trouble="no optimizer step was seen")
+        sizes = [parameter.numel() * parameter.element_size() for parameter in self._trained]
+        if any(list(map(len, step.before)) != sizes for step in traces[0].steps):
+            return Comparison(trouble="the parameters that are stepped have another dtype, or shape, than job.model's")
         compared: list[ComparedStep] = []
         trouble = ""
         for step in range(steps):

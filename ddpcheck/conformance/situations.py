@@ -257,7 +257,7 @@ SITUATIONS: tuple[Situation, ...] = (
             size=Size(each=30),
             save_every=2,
         ),
-        killed=3,
+        killed=5,  # when two checkpoints were saved: what is restored has to be of the newer one
     ),
     *_interrupted(
         Situation(

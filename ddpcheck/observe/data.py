@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 from ddpcheck.checks.batches import BatchFacts
 from ddpcheck.checks.shards import SamplerFacts, ShardFacts
 from ddpcheck.observe import ordering, randomness
-from ddpcheck.observe.aware import place_among, whole
+from ddpcheck.observe.aware import place_among, whole_number
 from ddpcheck.observe.fingerprint import fingerprint, samples_of_batch
 
 
@@ -181,8 +181,8 @@ class Epoch:
             distributed=place is not None,
             rank=place[0] if place is not None else None,
             num_replicas=place[1] if place is not None else None,
-            seed=whole(getattr(s, "seed", None)),
-            epoch=whole(getattr(s, "epoch", None)),
+            seed=whole_number(getattr(s, "seed", None)),
+            epoch=whole_number(getattr(s, "epoch", None)),
             shuffle=getattr(s, "shuffle", None) if isinstance(getattr(s, "shuffle", None), bool) else None,
             drop_last=bool(getattr(s, "drop_last", False)) and place is not None,
             positions=len(s) if hasattr(s, "__len__") and not gives_batches else None,

@@ -14,7 +14,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck.evidence import NO_SITE, Inputs, Loader, Pass
 from ddpcheck.observe import recorder, seeding, sites
-from ddpcheck.observe.aware import RANKS, REPLICAS, place_among, whole
+from ddpcheck.observe.aware import RANKS, REPLICAS, place_among, whole_number
 from ddpcheck.observe.data import deciding_sampler
 from ddpcheck.observe.frames import maker
 from ddpcheck.observe.passing import Passing, Tally, is_kept, is_told
@@ -163,7 +163,7 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
         rank=place[0] if place is not None else None,
         replicas=place[1] if place is not None else None,
         shuffle=_shuffle(sampler),
-        seed=whole(getattr(sampler, "seed", None)),
+        seed=whole_number(getattr(sampler, "seed", None)),
         sampler_drops=place is not None and bool(getattr(sampler, "drop_last", False)),
         batch_size=batches.batch_size if plain and isinstance(batches, BatchSampler) else loader.batch_size,
         drop_last=bool(loader.drop_last) or bool(getattr(batches, "drop_last", False)),
@@ -171,10 +171,10 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
         dataset_id=known.dataset,
         sampler_site=_sampler_sites.get(id(sampler), NO_SITE),
         repeats=getattr(sampler, "replacement", False) is True
-        or any((whole(getattr(sampler, name, None)) or 0) > 1 for name in ("num_repeats", "repeats")),
+        or any((whole_number(getattr(sampler, name, None)) or 0) > 1 for name in ("num_repeats", "repeats")),
         batch_sampler=type(batches).__name__ if batches is not None and type(batches) is not BatchSampler else "",
-        dataset_rank=next((v for name in RANKS if (v := whole(attributes.get(name))) is not None), None),
-        dataset_replicas=next((v for name in REPLICAS if (v := whole(attributes.get(name))) is not None), None),
+        dataset_rank=next((v for name in RANKS if (v := whole_number(attributes.get(name))) is not None), None),
+        dataset_replicas=next((v for name in REPLICAS if (v := whole_number(attributes.get(name))) is not None), None),
     )
 
 
@@ -263,7 +263,7 @@ def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], si
                 loader=known.number,
                 number=number,
                 site=site,
-                epoch=whole(getattr(deciding_sampler(loader), "epoch", None)),
+                epoch=whole_number(getattr(deciding_sampler(loader), "epoch", None)),
                 base_seed=base_seed if isinstance(base_seed, int) else None,
                 grad=torch.is_grad_enabled(),
                 joined=_joined,

@@ -144,16 +144,16 @@ def test_one_number_that_comes_twice_may_be_chance():
 @pytest.mark.parametrize(
     ("ranks", "stream", "cause"),
     [
-        (([[1.11, 2.22], [3.33, 4.44]], [[1.55, 2.66], [3.77, 4.88]]), "torch's", "on all ranks"),
-        (([[1.25, 2.5], [3.33, 4.44]], [[5.25, 6.5], [7.77, 8.88]]), "Python's", "on all ranks"),
-        (([[1.11, 2.22], [1.33, 2.44]], [[5.55, 6.66], [7.77, 8.88]]), "torch's", "in every epoch"),
-        (([[1.11, 2.22], [1.33, 2.44]], [[1.55, 2.66], [1.77, 2.88]]), "torch's", "on all ranks and in every epoch"),
+        (([[1.11, 2.22], [3.33, 4.44]], [[1.55, 2.66], [3.77, 4.88]]), "torch's", "between ranks"),
+        (([[1.25, 2.5], [3.33, 4.44]], [[5.25, 6.5], [7.77, 8.88]]), "Python's", "between ranks"),
+        (([[1.11, 2.22], [1.33, 2.44]], [[5.55, 6.66], [7.77, 8.88]]), "torch's", "between epochs"),
+        (([[1.11, 2.22], [1.33, 2.44]], [[1.55, 2.66], [1.77, 2.88]]), "torch's", "between ranks and between epochs"),
     ],
 )
 def test_streams_that_begin_alike(ranks, stream, cause):
     finding = only(augmentation(*(augmented(*batches) for batches in ranks)).findings)
     assert f"from {stream} random stream" in finding.found
-    assert finding.cause == f"the workers are seeded alike {cause}"
+    assert finding.cause == f"the seeds of workers coincide {cause}"
 
 
 def test_a_stream_of_numpy():
@@ -176,7 +176,7 @@ def test_streams_of_the_ranks_themselves():
     here = situation("augmentation", epochs=2, workers=0)
     ranks = [augmented([1.11, 2.22], [3.33, 4.44]), augmented([1.55, 2.66], [3.77, 4.88])]
     finding = only(streams.judge_augmentation(trained(here, *ranks)).findings)
-    assert finding.cause == "it is seeded alike on all ranks"
+    assert finding.cause == "its seeds coincide between ranks"
     assert finding.advice.endswith("each by seed + rank.")
 
 

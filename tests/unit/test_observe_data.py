@@ -316,13 +316,14 @@ def test_a_batch_sampler_that_knows_of_ranks_is_understood():
 class Padding(Sampler):
     """Every so-many-th sample, evened out by the first ones; its author calls the number of ranks otherwise."""
 
-    def __init__(self, count, name, ranks, rank):
+    def __init__(self, count, name, ranks, rank, own="rank"):
         self.order = [*range(count), *range(-count % ranks)]
-        self.rank = rank
+        self.mine = self.order[rank::ranks]
+        setattr(self, own, rank)
         setattr(self, name, ranks)
 
     def __iter__(self):
-        return iter(self.order[self.rank :: 2])
+        return iter(self.mine)
 
     def __len__(self):
         return len(self.order) // 2
@@ -332,7 +333,8 @@ class Padding(Sampler):
 def test_a_sampler_that_knows_of_ranks_by_another_name(name):
     """What it repeats to even the ranks out is padding; one without a name for it is told to know nothing of ranks."""
     dataset = rows(7)
-    assert partition([DataLoader(dataset, sampler=Padding(7, name, 2, rank)) for rank in (0, 1)]) == ()
+    for own in ("rank", "shard_id", "shard_index"):
+        assert partition([DataLoader(dataset, sampler=Padding(7, name, 2, rank, own)) for rank in (0, 1)]) == ()
     (finding,) = partition([DataLoader(dataset, sampler=Padding(7, name, 2, 0)) for _ in (0, 1)])
     assert finding.cause == "several ranks have a Padding for the same rank (0, 0)"
     (finding,) = partition([DataLoader(dataset, sampler=Padding(7, "parts", 2, 0)) for _ in (0, 1)])

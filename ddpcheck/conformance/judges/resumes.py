@@ -247,7 +247,7 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
 
 _STREAMS = (
     "Save every rank's own random states (torch, Python, numpy) as they are before the next batch is fetched, and "
-    "restore them on that rank before it is."
+    "restore them on that rank before it is, but after the loader's iterator was made, which draws for itself."
 )
 
 
@@ -271,10 +271,10 @@ def _cause_of_batches(steps: list[list[list[int]]], step: int, epochs: int, firs
         return ""
     place, wanted = batches.index(first[0]), sum(len(taken) for taken in steps[:step])
     each = max(1, len(batches) // epochs)
-    if place // each != wanted // each:
+    if place == wanted or place // each != wanted // each:
         return ""
     many = "much" if place > wanted else "little"
-    return f"too {many} of the epoch was passed over, by {count(abs(place - wanted), 'micro-batch')}"
+    return f"too {many} of the epoch was passed over, by {count(abs(place - wanted), 'micro-batch', 'micro-batches')}"
 
 
 def _cause_of_draws(whole: Trained, resumed: Trained, rank: int, number: int, start: int) -> str:
@@ -287,7 +287,10 @@ def _cause_of_draws(whole: Trained, resumed: Trained, rank: int, number: int, st
     # Python's own stream tells: no dropout draws from it in between.
     of_steps, drawn = [_drawn("Python", window) for window in windows], _drawn("Python", got[number])
     if not any(drawn) or drawn == of_steps[start + number]:
-        return ""
+        others = [
+            stream for stream in STREAMS if _drawn(stream, windows[start + number]) != _drawn(stream, got[number])
+        ]
+        return "numpy's state was not saved, or not restored" if others == ["numpy"] else ""
     right_then = number == 0 and len(got) > 1 and _drawn("Python", got[1]) == of_steps[start]
     if right_then and not (start and drawn == of_steps[start - 1]):
         return "they were restored when the first batch had been fetched"
@@ -295,7 +298,9 @@ def _cause_of_draws(whole: Trained, resumed: Trained, rank: int, number: int, st
         return ""
     step = of_steps.index(drawn)
     ahead, passed = step - (start + number), start % max(1, len(windows) // whole.situation.epochs)
-    if ahead < 0:
+    if not step:
+        why = "nothing was restored, or the streams were seeded anew"
+    elif ahead < 0:
         why = "what was restored is older than the checkpoint"
     elif ahead == passed:
         why = "batches that were passed over have drawn from what was restored"

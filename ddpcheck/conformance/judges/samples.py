@@ -26,22 +26,32 @@ def judge_counts(trained: Trained) -> Judged:
     if len(set(found)) > 1 or found[0] not in wanted:
         told = " or ".join(map(str, wanted))
         size = situation.size.at(trained.world_size)
+        repeated = trained.world_size > 1 and set(found) == {whole} and not situation.workers
         findings = (
             _finding(
                 trained,
                 "batch-count",
-                f"{told} batches on every rank: {situation.epochs} epochs over {count(size, 'sample')} in batches of "
-                f"{situation.batch_size} on {count(trained.world_size, 'rank')}"
+                f"{told} batches on every rank: {count(situation.epochs, 'epoch')} over {count(size, 'sample')} in "
+                f"batches of {situation.batch_size} on {count(trained.world_size, 'rank')}"
                 + (", without what does not fill a batch" if situation.drop_last else ""),
                 ", ".join(f"{n} on rank {rank}" for rank, n in enumerate(found)),
-                "Let each rank have ceil(samples / (ranks * batch size)) batches of job.batch_size samples, or floor "
-                "where job.drop_last is set: DistributedSampler and DataLoader do.",
+                _OF_A_STREAM if situation.iterable else _OF_A_DATASET,
                 "the dataset was not shared out: each rank has as many as one process has of the whole of it"
-                if trained.world_size > 1 and set(found) == {whole}
+                if repeated
                 else "",
             ),
         )
     return Judged(check="batch-count", exercised=len(found), findings=findings)
+
+
+_OF_A_DATASET = (
+    "Let each rank have ceil(samples / (ranks * batch size)) batches of job.batch_size samples, or floor where "
+    "job.drop_last is set: DistributedSampler and DataLoader do."
+)
+_OF_A_STREAM = (
+    "Give each rank every world_size-th sample of the stream, and repeat some at its end where one rank would have one "
+    "more; among the workers of a loader the dataset shares itself out (torch.utils.data.get_worker_info)."
+)
 
 
 def epochs_of(trained: Trained) -> list[list[Batches]] | None:
@@ -153,6 +163,8 @@ def _cause_of_shares(trained: Trained, by_rank: Sequence[Counter[int]], size: in
             "Even the ranks out by repeating samples, as DistributedSampler does without drop_last, where "
             "job.drop_last is not set.",
         )
+    if trained.situation.iterable and trained.situation.workers:
+        return "the workers of a loader are told apart twice, or not at all, or are taken for ranks", _OF_A_STREAM
     alike = [rank for rank, of_rank in enumerate(by_rank) if rank and of_rank in by_rank[:rank]]
     if alike:
         pairs = listing([f"{by_rank.index(by_rank[rank])} and {rank}" for rank in alike], 3)

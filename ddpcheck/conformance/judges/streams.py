@@ -97,10 +97,10 @@ def _cause(trained: Trained, again: list[list[Place]]) -> str:
     across_epochs = each and any(
         a[0] == b[0] and a[1] // each != b[1] // each for places in again for a, b in combinations(places, 2)
     )
-    told = [text for text, so in (("on all ranks", across_ranks), ("in every epoch", across_epochs)) if so]
+    told = [text for text, so in (("between ranks", across_ranks), ("between epochs", across_epochs)) if so]
     workers = bool(trained.situation.workers)
     if told:
-        return f"{'the workers are' if workers else 'it is'} seeded alike {' and '.join(told)}"
+        return f"{'the seeds of workers' if workers else 'its seeds'} coincide {' and '.join(told)}"
     return "the workers of one rank are seeded alike" if workers else "it is seeded again on the way"
 
 

@@ -57,17 +57,19 @@ def _unlowered(trained: Trained) -> Finding | None:
     found = {
         rank: other
         for rank, trace in enumerate(trained.traces)
-        if (other := sorted({micro.forward.arithmetic for micro in trace.micros} - {wanted, ""}))
+        if (other := [m.forward.arithmetic for m in trace.micros if m.forward.arithmetic not in (wanted, "")])
     }
     if not found:
         return None
+    rank, others = next(iter(found.items()))
     return Finding(
         check=CHECK,
         severity="error",
         ranks=tuple(found),
         subject="job.precision",
         expected=f"forwards in training to compute in {wanted}, as job.precision says",
-        found=f"{listing(next(iter(found.values())))} on {ranks_text(found)}",
+        found=f"{listing(dict.fromkeys(others))} in {len(others)} of "
+        f"{count(len(trained.traces[rank].micros), 'forward')} on {ranks_text(found)}",
         advice=f"Call the model within torch.autocast(job.device.type, dtype=torch.{wanted}), or raise "
         "ddpcheck.NotSupported where the library has no such thing.",
     )
