@@ -9,7 +9,7 @@ from ddpcheck.conformance.judges import updates
 from fixtures.trainers.faulty.fault import Fault
 from fixtures.trainers.faulty.registry import FAULTS
 from fixtures.trainers.plain import Trainer
-from fixtures.trainers.unusual import UNUSUAL
+from fixtures.trainers.unusual import UNUSUAL, AutocastWithin
 from tests.conformance import table
 from tests.conformance.workshop import Workshop
 
@@ -112,6 +112,11 @@ def test_a_twin_holds(fault: Fault, check: str, workshop: Workshop):
 def test_what_is_right_in_another_way_holds(trainer: type[Trainer], check: str, workshop: Workshop):
     """No check takes the plain loop's way for the only one; `nox -s twins` tries all of them."""
     assert not workshop.judged(trainer, check, 2)
+
+
+def test_autocast_may_be_anywhere(workshop: Workshop):
+    """It counts what the model has computed in, not where that was asked for."""
+    assert not workshop.judged(AutocastWithin, "gradient-oracle:bfloat16", 2)
 
 
 def _factors():

@@ -71,11 +71,19 @@ def test_one_that_swallows_exceptions_is_told(conductor: Conductor) -> None:
 
 def test_one_that_ignores_the_precision_is_told(conductor: Conductor) -> None:
     """Its updates are right to within the lower precision, and were computed in the higher one."""
-    result = conductor.result("ignores_precision", "gradient-oracle:bfloat16")
-    assert result.status == "violated"
-    assert "float32 on ranks 0 and 1" in result.text
+    for name in ("ignores_precision", "disables_autocast"):
+        result = conductor.result(name, "gradient-oracle:bfloat16")
+        assert result.status == "violated"
+        assert "float32 in 6 of 6 forwards on ranks 0 and 1" in result.text
     assert "torch.autocast(job.device.type, dtype=torch.bfloat16)" in result.text
     assert conductor.result("ignores_precision", "gradient-oracle:float32").status == "held"
+
+
+def test_parameters_of_another_precision_are_not_compared(conductor: Conductor) -> None:
+    """They are no fault, and nothing that the oracle could take a step with."""
+    result = conductor.result("halves_parameters", "gradient-oracle:bfloat16")
+    assert result.status == "not-exercised"
+    assert result.reason == "the parameters that are stepped have another dtype, or shape, than job.model's"
 
 
 def test_one_that_stays_on_the_cpu_shows_nothing_of_devices(conductor: Conductor) -> None:
@@ -84,6 +92,8 @@ def test_one_that_stays_on_the_cpu_shows_nothing_of_devices(conductor: Conductor
         result = conductor.result("stays_on_the_cpu", check)
         assert result.status == "not-exercised"
         assert result.reason == "model and batches stayed on the CPU: put them on job.device"
+    result = conductor.result("stays_on_the_cpu_on_rank_1", "device-placement:devices")
+    assert result.status == "violated"
 
 
 def test_nobody_waits_for_all_trainings_that_hang(conductor: Conductor) -> None:

@@ -330,6 +330,16 @@ def test_draws_on_one(ddp, data):
 @ranks
 @unshrunk
 @given(data=st.data())
+def test_rejections_are_caught(ddp, data):
+    try:
+        data.draw(st.integers(0, 9).filter(lambda n: n > 9))
+    except BaseException:
+        pass
+    assert False
+
+@ranks
+@unshrunk
+@given(data=st.data())
 def test_draws_are_caught(ddp, data):
     try:
         data.draw(st.integers(0, 10 + ddp.rank))

@@ -289,6 +289,12 @@ def test_filters_in_interactive_draws(ran: Ran) -> None:
     assert int(drawn) % 2
 
 
+def test_a_rejection_stays_one(ran: Ran) -> None:
+    """Whatever a body makes of it: as in one process, no example is ever valid."""
+    text = ran["test_rejections_are_caught"].text
+    assert re.search("FailedHealthCheck|Unsatisfiable", text), text
+
+
 def test_strategies_that_differ(ran: Ran) -> None:
     """A rank that cannot draw the engine's example says so, and shows none of the machinery."""
     text = ran["test_other_strategies"].text

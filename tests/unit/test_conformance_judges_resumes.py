@@ -71,6 +71,15 @@ def test_without_a_kill_there_is_no_verdict(ended, traces, reason):
     assert reason in judged.skipped_because
 
 
+@pytest.mark.parametrize("judge", [resumes.judge_resume, saves.judge_save])
+def test_a_training_that_fails_without_a_kill_is_told(judge):
+    """Where it never came to its end, a kill says nothing; the failure is not passed over."""
+    whole = trained(situation("long"), trace(), trace(), ended=[raised(0, "no"), raised(1, "no")], headline="it failed")
+    judged = judge(whole, KILLED, resumed(trace(), trace()))
+    assert only(judged.findings).check == "rank-failure"
+    assert judged.exercised
+
+
 def test_a_load_that_fails():
     found = finding_of(
         trace(), trace(), ended=[raised(0, "x"), raised(1, "x")], headline="rank 1 failed", text="KeyError", root=1
