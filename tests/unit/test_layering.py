@@ -161,6 +161,7 @@ LAYERS = [
     ["ddpcheck.conformance.trained"],
     ["ddpcheck.conformance.judges"],
     [f"ddpcheck.conformance.judges.{name}" for name in ("adapter", "endings", "metrics", "rates", "replicas")],
+    ["ddpcheck.conformance.judges.interrupted"],
     [f"ddpcheck.conformance.judges.{name}" for name in ("resumes", "samples", "windows")],
     [f"ddpcheck.conformance.judges.{name}" for name in ("saves", "streams", "updates")],
     ["ddpcheck.conformance.checklist", "ddpcheck.conformance.results"],

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddpcheck.checks.world import Judged
+from ddpcheck.conformance.judges.interrupted import (
+    close_to,
+    failed_load,
+    finding,
+    nothing_to_judge,
+    same_gradients,
+    samples_of,
+    start_of,
+    violated,
+)
 from ddpcheck.conformance.traces import STREAMS, Window
 from ddpcheck.conformance.trained import Trained
 from ddpcheck.model import Finding
@@ -41,9 +50,9 @@ def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
         return violated(
             RESUME, resumed, [0], _GO_ON, found, "Save state_dict(), which has the buffers, and load all of it."
         )
-    finding = _difference(whole, resumed, start)
-    if finding is not None:
-        return Judged(check=RESUME, exercised=1, findings=(finding,))
+    differs = _difference(whole, resumed, start)
+    if differs is not None:
+        return Judged(check=RESUME, exercised=1, findings=(differs,))
     return Judged(check=RESUME, exercised=len(resumed.traces[0].windows))
 
 
@@ -77,48 +86,6 @@ def _nothing_made(whole: Trained, killed: Trained, resumed: Trained, idle: list[
         advice = "Where no batch of an epoch is left, evaluate it, and begin the next one by iterating its loader anew."
     found = f"no further step was made on {ranks_text(idle)}"
     return violated(RESUME, resumed, idle, expected, found, advice, cause)
-
-
-def nothing_to_judge(killed: Trained) -> str:
-    """Why a kill came to nothing, as a clause."""
-    if all(trace.returned for trace in killed.traces):
-        return "the training came to its end before the kill"
-    if not any(ending.signal is not None for ending in killed.record.endings):
-        return f"the training ended otherwise than by the kill: {killed.outcome.headline}"
-    return ""
-
-
-def start_of(whole: Trained, resumed: Trained) -> int | None:
-    """After how many steps of the uninterrupted training rank 0 went on; None where its parameters tell of none."""
-    first = resumed.traces[0].windows
-    begins = [window.step.before for window in whole.traces[0].windows]
-    if not first:
-        return None
-    return next((n for n, before in enumerate(begins) if close_to(whole, before, first[0].step.before, n)), None)
-
-
-def close_to(whole: Trained, expected: Sequence[bytes], found: Sequence[bytes], steps: int) -> bool:
-    """Whether these are the same parameters, but for what so many steps may round otherwise.
-
-    DDP lays its buckets out anew after its first backward, and the sums of gloo depend on that: a training that goes
-    on adds up in another order for a step.
-    """
-    if expected == found:
-        return True
-    if len(expected) != len(found):
-        return False
-    for place, (a, b) in enumerate(zip(expected, found, strict=True)):
-        if len(a) != len(b) or len(a) % 8:
-            return False
-        if any(abs(x - y) > _allowed(whole, place, steps) for x, y in zip(array("d", a), array("d", b), strict=True)):
-            return False
-    return True
-
-
-def _allowed(whole: Trained, place: int, steps: int) -> float:
-    """What rounding may have made of one parameter after so many steps: as measured at each of them, added up."""
-    compared = whole.comparison.steps[: steps + 1] if whole.comparison is not None else ()
-    return sum(step.gaps[place].allowed for step in compared)
 
 
 def _buffers_differ(whole: Trained, resumed: Trained, start: int) -> bool:
@@ -172,7 +139,7 @@ def _difference(whole: Trained, resumed: Trained, start: int) -> Finding | None:
     other = [rank for rank, (wanted_steps, got_steps) in lengths.items() if wanted_steps != got_steps]
     if other:
         wanted_steps, got_steps = lengths[other[0]]
-        return _finding(
+        return finding(
             RESUME,
             resumed,
             other,
@@ -187,7 +154,7 @@ def _told(resumed: Trained, said: dict[int, _Said], start: int, step: int) -> Fi
     rank, first = next(iter(said.items()))
     ranks = [other for other, one in said.items() if one.what == first.what]
     likewise = f"; the same holds for {ranks_text(ranks[1:])}" if len(ranks) > 1 else ""
-    return _finding(
+    return finding(
         RESUME,
         resumed,
         ranks,
@@ -317,10 +284,6 @@ def _drawn(stream: str, window: Window) -> list[float]:
     return [draw for micro in window.micros for draw in STREAMS[stream](micro.forward)]
 
 
-def samples_of(window: Window) -> list[list[int]]:
-    return [micro.forward.samples for micro in window.micros]
-
-
 def _masks(window: Window) -> list[list[bytes]]:
     return [micro.forward.masks for micro in window.micros]
 
@@ -340,54 +303,5 @@ def _made_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, st
     return _Said("update", "another update, of other gradients", "", _ALL)
 
 
-def same_gradients(wanted: Window, got: Window) -> bool:
-    pairs = zip(wanted.step.gradients, got.step.gradients, strict=True)
-    return all(
-        a == b or (a is not None and b is not None and all(
-            abs(x - y) <= 1e-9 * max(abs(x), 1e-6) for x, y in zip(array("d", a), array("d", b), strict=True)
-        ))
-        for a, b in pairs
-    )  # fmt: skip
-
-
 def _shown(batches: Sequence[list[int]]) -> str:
     return listing([str(n) for batch in batches for n in batch], 8)
-
-
-def failed_load(check: str, resumed: Trained, expected: str, advice: str) -> Judged:
-    """What is said where it did not go on at all; what is known of an exception's words goes before the advice."""
-    known = resumed.explained
-    found = f"{'it hung' if resumed.hung else 'it failed'}: {resumed.outcome.headline}\n{resumed.text}"
-    told = (known.advice, known.cause) if known is not None else (advice, "")
-    return violated(check, resumed, [resumed.outcome.root or 0], expected, found, *told)
-
-
-def violated(
-    check: str, trained: Trained, ranks: list[int], expected: str, found: str, advice: str, cause: str = ""
-) -> Judged:
-    return Judged(
-        check=check, exercised=1, findings=(_finding(check, trained, ranks, expected, found, advice, cause=cause),)
-    )
-
-
-def _finding(
-    check: str,
-    trained: Trained,
-    ranks: list[int],
-    expected: str,
-    found: str,
-    advice: str,
-    step: int | None = None,
-    cause: str = "",
-) -> Finding:
-    return Finding(
-        check=check,
-        severity="error",
-        ranks=tuple(ranks),
-        subject=f"fit(job), {trained.situation.about}",
-        expected=expected,
-        found=found,
-        cause=cause,
-        advice=advice,
-        step=step,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpcheck.checks.world import Judged
 from ddpcheck.conformance import facts
-from ddpcheck.conformance.judges.resumes import (
+from ddpcheck.conformance.judges.interrupted import (
     close_to,
     failed_load,
     nothing_to_judge,
@@ -19,7 +19,7 @@ ATOMIC = "checkpoint-atomic-save"
 
 
 def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
-    """`checkpoint-atomic-save`: a kill in the middle of a save leaves the checkpoint before it."""
+    """Judge a training that went on after a kill in its save by one that was never interrupted."""
     if whole.failed:
         return Judged(check=ATOMIC, exercised=1, findings=(whole.failure(),))
     if not any(trace.of(facts.Saving) for trace in killed.traces):
