@@ -135,6 +135,9 @@ def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]],
             return call.result if call.called else original(*args, **kwargs)
         finally:
             calls.open.pop()
+            # An error and the frames that it has gone through would keep each other, and what these were called with:
+            # a loader's iterator that is exhausted has workers to let go of.
+            call.error = call.result = None
 
     return replacement
 
