@@ -182,7 +182,7 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
             _cause_of_samples(whole, rank, start + number, got),
             _PLACE,
         )
-    others = [stream for stream in STREAMS if _drawn(stream, wanted) != _drawn(stream, got)]
+    others = _other_streams(wanted, got)
     if others or _masks(wanted) != _masks(got):
         cause = _cause_of_draws(whole, resumed, rank, number, start)
         text = (
@@ -254,10 +254,8 @@ def _cause_of_draws(whole: Trained, resumed: Trained, rank: int, number: int, st
     # Python's own stream tells: no dropout draws from it in between.
     of_steps, drawn = [_drawn("Python", window) for window in windows], _drawn("Python", got[number])
     if not any(drawn) or drawn == of_steps[start + number]:
-        others = [
-            stream for stream in STREAMS if _drawn(stream, windows[start + number]) != _drawn(stream, got[number])
-        ]
-        return "numpy's state was not saved, or not restored" if others == ["numpy"] else ""
+        only_numpy = _other_streams(windows[start + number], got[number]) == ["numpy"]
+        return "numpy's state was not saved, or not restored" if only_numpy else ""
     right_then = number == 0 and len(got) > 1 and _drawn("Python", got[1]) == of_steps[start]
     if right_then and not (start and drawn == of_steps[start - 1]):
         return "they were restored when the first batch had been fetched"
@@ -277,7 +275,12 @@ def _cause_of_draws(whole: Trained, resumed: Trained, rank: int, number: int, st
 
 
 def _alike(wanted: Window, got: Window) -> bool:
-    return all(_drawn(stream, wanted) == _drawn(stream, got) for stream in STREAMS) and _masks(wanted) == _masks(got)
+    return not _other_streams(wanted, got) and _masks(wanted) == _masks(got)
+
+
+def _other_streams(wanted: Window, got: Window) -> list[str]:
+    """The streams that have drawn other numbers for the samples."""
+    return [stream for stream in STREAMS if _drawn(stream, wanted) != _drawn(stream, got)]
 
 
 def _drawn(stream: str, window: Window) -> list[float]:

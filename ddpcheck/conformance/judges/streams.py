@@ -61,7 +61,10 @@ def judge_augmentation(trained: Trained) -> Judged:
         return Judged(check=CHECK, exercised=0, skipped_because="no sample was taken")
     for stream, numbers_of in STREAMS.items():
         drawn: dict[float, list[Place]] = {}
-        for draw, place in zip((n for *_, forward in forwards for n in numbers_of(forward)), places, strict=False):
+        numbers = [number for *_, forward in forwards for number in numbers_of(forward)]
+        if not numbers:  # numpy is not installed
+            continue
+        for draw, place in zip(numbers, places, strict=True):
             drawn.setdefault(draw, []).append(place)
         again = [found for found in drawn.values() if len(found) > 1]
         if len(again) < 2:  # one may be chance; streams that are seeded alike have all their numbers in common
