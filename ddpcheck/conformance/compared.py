@@ -56,6 +56,10 @@ class ComparedStep(Struct, frozen=True, kw_only=True):
     """Samples, or tokens, of each rank."""
 
 
+OTHER_DTYPE = "the parameters that are stepped have another dtype, or shape, than job.model's"
+"""Why nothing can be compared of a model that was cast."""
+
+
 class Comparison(Struct, frozen=True, kw_only=True):
     """All steps of a training."""
 

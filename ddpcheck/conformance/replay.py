@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ddpcheck.conformance import facts, nets
-from ddpcheck.conformance.compared import ComparedStep, Comparison, Gap, Likeness
+from ddpcheck.conformance.compared import OTHER_DTYPE, ComparedStep, Comparison, Gap, Likeness
 from ddpcheck.conformance.job import optimizer_of
 from ddpcheck.conformance.losses import Loss
 from ddpcheck.conformance.orders import RESULT, Request
@@ -78,7 +78,7 @@ class Oracle:
             return Comparison(trouble="no optimizer step was seen")
         sizes = [parameter.numel() * parameter.element_size() for parameter in self._trained]
         if any(list(map(len, step.before)) != sizes for step in traces[0].steps):
-            return Comparison(trouble="the parameters that are stepped have another dtype, or shape, than job.model's")
+            return Comparison(trouble=OTHER_DTYPE)
         compared: list[ComparedStep] = []
         trouble = ""
         for step in range(steps):

@@ -7,7 +7,7 @@ import math
 import pytest
 from trained import ASKEW, RIGHT, compared, micro, only, situation, step, trace, trained
 
-from ddpcheck.conformance.compared import Comparison, Likeness
+from ddpcheck.conformance.compared import OTHER_DTYPE, Comparison, Likeness
 from ddpcheck.conformance.judges import updates
 
 
@@ -70,6 +70,17 @@ def test_nothing_to_compare_is_no_verdict(comparison, reason):
     judged = updates.judge(one)
     assert judged.exercised == 0
     assert reason in judged.skipped_because
+
+
+@pytest.mark.parametrize(("where", "wrong"), [("plain", True), ("float32", True), ("bfloat16", False)])
+def test_a_model_that_was_cast_is_told_where_nothing_asked_for_it(where, wrong):
+    """Nothing of it can be compared, which is no reason to pass it over."""
+    one = of(where=where)
+    one.comparison = Comparison(trouble=OTHER_DTYPE)
+    judged = updates.judge(one)
+    assert bool(judged.findings) == wrong == bool(judged.exercised)
+    if wrong:
+        assert "another dtype" in only(judged.findings).found
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ddpcheck.checks.world import Judged
-from ddpcheck.conformance.compared import ComparedStep, Likeness
+from ddpcheck.conformance.compared import OTHER_DTYPE, ComparedStep, Likeness
 from ddpcheck.conformance.judges.windows import changed_between, left_over, miscounted
 from ddpcheck.conformance.situations import Precision
 from ddpcheck.conformance.trained import Trained
@@ -31,7 +31,7 @@ def judge(trained: Trained) -> Judged:
         return Judged(check=CHECK, exercised=0, skipped_because="the training came to no end")
     if not comparison.steps:
         # Nothing that was trained could be compared: a training that took no batch is not one to pass over.
-        nothing = miscounted(trained, CHECK)
+        nothing = _cast(trained) or miscounted(trained, CHECK)
         return Judged(
             check=CHECK,
             exercised=1 if nothing else 0,
@@ -47,6 +47,22 @@ def judge(trained: Trained) -> Judged:
 
 LOWERED: tuple[Precision, ...] = ("bfloat16",)
 """What a forward computes in only if the trainer sees to it: model and data have the other precisions already."""
+
+
+def _cast(trained: Trained) -> Finding | None:
+    """The finding of a model that was cast, where no lower precision was asked for: no update of it can be compared."""
+    wanted = trained.situation.precision
+    if trained.comparison is None or trained.comparison.trouble != OTHER_DTYPE or wanted in LOWERED:
+        return None
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(trained.ranks),
+        subject="job.model",
+        expected=f"the model to be trained in {wanted}, which it has, and in its shapes",
+        found=trained.comparison.trouble,
+        advice="Cast neither model nor data: job.precision says what they are, or that autocast is asked for.",
+    )
 
 
 def _unlowered(trained: Trained) -> Finding | None:
