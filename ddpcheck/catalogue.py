@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-NOT_EXERCISED: Literal["not-exercised"] = "not-exercised"
+NOT_CHECKED: Literal["not-checked"] = "not-checked"
 """A status; and among a finding's links, that it says why there was nothing to judge."""
 
 CHECKS: dict[str, str] = {

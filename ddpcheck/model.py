@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 Severity = Literal["error", "warning"]
-Status = Literal["held", "violated", "not-exercised"]
+Status = Literal["held", "violated", "not-checked"]
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 class CheckRun(Struct, frozen=True, kw_only=True):
-    """One exercise of one check: held, or violated with findings."""
+    """One time that a check was made: held, or violated with findings."""
 
     check: str
     status: Status

@@ -28,7 +28,7 @@ _HELP = {
     "ddp_timeout": "seconds that the ranks of a ddp test have, where its mark names none (default: 60)",
     "ddp_require_gpus": "fail, instead of skipping, what needs more GPUs than there are, if there are fewer than N",
     "ddp_simulate_gpus": "run what needs GPUs on N simulated devices, with gloo in the place of NCCL: a rehearsal",
-    "ddp_report": "write what happened in the ranks, and which invariants were exercised, to this JSON file",
+    "ddp_report": "write what happened in the ranks, and which invariants were checked, to this JSON file",
 }
 
 

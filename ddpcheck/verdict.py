@@ -21,7 +21,7 @@ from ddpcheck.versions import installed
 Word = Literal["held", "violated", "failed", "hung", "nothing-checked"]
 
 ENDINGS = ("rank-failure", "no-hang", "process-hygiene")
-"""Exercised by every program that starts and ends: they alone do not make a run that was checked."""
+"""Checked by every program that starts and ends: they alone do not make a run that was checked."""
 
 
 class Exit(IntEnum):
@@ -38,7 +38,7 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     """What became of one check."""
 
     status: Status
-    exercised: int = 0
+    checked: int = 0
     skipped_because: str | None = None
 
 
@@ -197,7 +197,7 @@ def _word(raw: Sequence[Finding], findings: Sequence[Finding], checks: Mapping[s
         return "failed"
     if errors:
         return "violated"
-    asked = {check for check, result in checks.items() if result.exercised}
+    asked = {check for check, result in checks.items() if result.checked}
     left_out = {check for check, result in checks.items() if result.skipped_because == NOT_ASKED}
     ends_alone = set(CHECKS) - left_out <= set(ENDINGS)
     return "held" if asked - set(ENDINGS) or (asked and ends_alone) else "nothing-checked"
@@ -223,17 +223,17 @@ def _check(
     check: str, judged: Sequence[Mapping[str, Judged]], violated: bool, chosen: Collection[str] | None
 ) -> CheckResult:
     if chosen is not None and check not in chosen and not violated:
-        return CheckResult(status="not-exercised", skipped_because=NOT_ASKED)
+        return CheckResult(status="not-checked", skipped_because=NOT_ASKED)
     said = [of_world[check] for of_world in judged if check in of_world]
-    exercised = sum(one.exercised for one in said)
+    checked = sum(one.checked for one in said)
     if violated:
-        return CheckResult(status="violated", exercised=max(exercised, 1))
-    if exercised:
-        return CheckResult(status="held", exercised=exercised)
+        return CheckResult(status="violated", checked=max(checked, 1))
+    if checked:
+        return CheckResult(status="held", checked=checked)
     reason = next((one.skipped_because for one in said if one.skipped_because), "")
     if not reason:
         reason = _ORACLE if check in ORACLES else _NOTHING if said else _NO_WORLD
-    return CheckResult(status="not-exercised", skipped_because=reason)
+    return CheckResult(status="not-checked", skipped_because=reason)
 
 
 # --- what else the evidence tells

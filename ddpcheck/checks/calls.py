@@ -24,7 +24,7 @@ def judge(world: World) -> Iterable[Judged]:
             findings.append(_finding(world, ended, parting))
     yield Judged(
         check="collective-order",
-        exercised=ended.compared,
+        checked=ended.compared,
         findings=tuple(findings),
         skipped_because="" if ended.compared else "fewer than two ranks of a group have called a collective",
     )

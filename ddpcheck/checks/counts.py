@@ -24,12 +24,12 @@ def judge_line(world: World, line: Line, ranks: Sequence[int]) -> tuple[int, lis
         {rank: one for rank, one in passes.items() if rank in there and not one.begun.joined}
         for _, passes in line.rounds()
     ]
-    exercised = sum(sum(one.exhausted for one in passes.values()) > 1 for passes in rounds)
+    checked = sum(sum(one.exhausted for one in passes.values()) > 1 for passes in rounds)
     short = _ran_out(there)
     uneven = [(number, passes) for number, passes in enumerate(rounds) if _uneven(passes)]
     if not short or not uneven:
-        return exercised, []
-    return max(exercised, 1), [_finding(world, line, *uneven[0], short, len(uneven))]
+        return checked, []
+    return max(checked, 1), [_finding(world, line, *uneven[0], short, len(uneven))]
 
 
 def _keeps_step(world: World, line: Line, there: Mapping[int, Sequence[Pass]]) -> bool:

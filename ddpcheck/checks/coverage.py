@@ -19,13 +19,13 @@ Steps = Sequence[tuple[int, list[ev.Step]]]
 def judge(world: World) -> Iterable[Judged]:
     """Look at which parameters the reducers know, and at how each step was armed."""
     if not any(rank.of(ev.Wrapped) for rank in world):
-        yield Judged(check=CHECK, exercised=0, skipped_because="no module was wrapped in DistributedDataParallel")
+        yield Judged(check=CHECK, checked=0, skipped_because="no module was wrapped in DistributedDataParallel")
         return
-    exercised = 0
+    checked = 0
     findings: list[Finding] = []
     for optimizer in aligned.optimizers(world):
         steps = list(optimizer.common())
-        exercised += len(steps)
+        checked += len(steps)
         looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
         finding = (
             _unreduced(optimizer, looked)
@@ -37,7 +37,7 @@ def judge(world: World) -> Iterable[Judged]:
             findings.append(finding)
         else:
             findings += _wasted(optimizer, steps)
-    yield Judged(check=CHECK, exercised=exercised, findings=tuple(findings))
+    yield Judged(check=CHECK, checked=checked, findings=tuple(findings))
 
 
 # --- which parameters

@@ -28,7 +28,7 @@ def judge(world: World) -> Iterable[Judged]:
         findings = (_failed(world, ended),)
     elif ended.kind == "lost":
         findings = (_lost(world, ended),)
-    yield Judged(check="rank-failure", exercised=len(world), findings=findings)
+    yield Judged(check="rank-failure", checked=len(world), findings=findings)
 
 
 # --- a failure of a rank's own

@@ -43,12 +43,12 @@ JUDGES: tuple[Judge, ...] = (
 
 
 def judge_world(world: World, defects: list[str] | None = None) -> dict[str, Judged]:
-    """What each check has to say; one that nothing has exercised is among them.
+    """What each check has to say; one that nothing has checked is among them.
 
     A judge that fails is a defect of ours: its traceback goes to ``defects``,
     and the others are heard all the same.
     """
-    found = {check: Judged(check=check, exercised=0) for check in CHECKS}
+    found = {check: Judged(check=check, checked=0) for check in CHECKS}
     for judge in JUDGES:
         try:
             said = list(judge(world))
@@ -67,7 +67,7 @@ def judge_world(world: World, defects: list[str] | None = None) -> dict[str, Jud
 def _together(before: Judged, judged: Judged) -> Judged:
     return Judged(
         check=judged.check,
-        exercised=before.exercised + judged.exercised,
+        checked=before.checked + judged.checked,
         findings=before.findings + judged.findings,
         skipped_because=before.skipped_because or judged.skipped_because,
     )
@@ -77,5 +77,5 @@ def _nothing(judged: Judged) -> Judged:
     """A program that neither wraps a model nor steps an optimizer trains nothing that could be checked."""
     if judged.findings:
         return judged
-    reason = judged.skipped_because if not judged.exercised else ""
-    return Judged(check=judged.check, exercised=0, skipped_because=reason or "no DDP in the program")
+    reason = judged.skipped_because if not judged.checked else ""
+    return Judged(check=judged.check, checked=0, skipped_because=reason or "no DDP in the program")

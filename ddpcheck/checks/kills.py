@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ddpcheck.catalogue import NOT_EXERCISED
+from ddpcheck.catalogue import NOT_CHECKED
 from ddpcheck.checks import failures
 from ddpcheck.checks.holding import Failure
 from ddpcheck.model import Finding, Struct
@@ -126,7 +126,7 @@ def _unstopped(unstopped: dict[int, tuple[str, ...]]) -> Finding:
         "a memory map, perhaps",
         advice="Nothing is known of a save that is interrupted there: see that it writes beside the old file and "
         "renames.",
-        links=(NOT_EXERCISED,),
+        links=(NOT_CHECKED,),
     )
 
 
@@ -140,5 +140,5 @@ def _not_tried(reasons: dict[int, str], world_size: int) -> Finding:
         expected="kills to be planted in the save",
         found=f"none: {reasons[rank]}" if reasons else "none: no rank that writes a file",
         advice="Nothing is known of a save that is interrupted; see that it writes beside the old file and renames.",
-        links=(NOT_EXERCISED,),
+        links=(NOT_CHECKED,),
     )

@@ -22,7 +22,7 @@ def judge(world: World) -> Iterable[Judged]:
     ended = [rank for rank in world if _ended(rank) is not None]
     findings = (*_port(world), *_same_memory(world), *_never_left(world), *_groups(ended), *_running(ended))
     because = "" if ended or findings else "no rank came to its end by itself"
-    yield Judged(check=CHECK, exercised=max(len(ended), len(findings)), findings=findings, skipped_because=because)
+    yield Judged(check=CHECK, checked=max(len(ended), len(findings)), findings=findings, skipped_because=because)
 
 
 def _ended(rank: Rank) -> ev.Ended | None:

@@ -42,19 +42,19 @@ def judge(world: World) -> Iterable[Judged]:
     nothing = "" if any(rank.of(ev.Loader) for rank in world) else "the program made no DataLoader"
     yield Judged(
         check="shard-partition",
-        exercised=shares,
+        checked=shares,
         findings=tuple(sharing_found),
         skipped_because="" if shares else nothing or "no two ranks trained with the batches of one loader",
     )
     yield Judged(
         check="epoch-reshuffle",
-        exercised=reshuffled,
+        checked=reshuffled,
         findings=tuple(orders_found),
         skipped_because="" if reshuffled else nothing or "no shuffled loader was gone through twice in training",
     )
     yield Judged(
         check="batch-count",
-        exercised=counted,
+        checked=counted,
         findings=tuple(counts_found),
         skipped_because="" if counted else nothing or "no two ranks came to the end of one loader's pass",
     )

@@ -17,18 +17,18 @@ CHECK = "optimizer-sync"
 
 def judge(world: World) -> Iterable[Judged]:
     """Compare what decides the length and direction of each step."""
-    exercised = 0
+    checked = 0
     findings: list[Finding] = []
     for optimizer in aligned.optimizers(world):
         if not replicated_places(optimizer):
             continue
         steps = list(optimizer.common())
-        exercised += len(steps)
+        checked += len(steps)
         finding = _apart(optimizer, steps)
         if finding is not None:
             findings.append(finding)
     findings += _schedulers(world)
-    yield Judged(check=CHECK, exercised=exercised, findings=tuple(findings))
+    yield Judged(check=CHECK, checked=checked, findings=tuple(findings))
 
 
 def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]]) -> Finding | None:

@@ -32,16 +32,16 @@ def judge_lines(lines: Sequence[Line]) -> tuple[int, list[Finding]]:
                         key = (str(made), str(one.where), loader.dataset_id, loader.sampler)
                         loops[key][rank].append(one)
                         links.setdefault(key, line.link)
-    exercised = 0
+    checked = 0
     findings = []
     for key, by_rank in loops.items():
         for passes in by_rank.values():
             passes.sort(key=lambda one: one.begun.n)
-        exercised += max((len(passes) - 1 for passes in by_rank.values() if _shuffles(passes)), default=0)
+        checked += max((len(passes) - 1 for passes in by_rank.values() if _shuffles(passes)), default=0)
         finding = _repeated(by_rank, links[key]) or _never_shuffled(by_rank, links[key])
         if finding is not None:
             findings.append(finding)
-    return exercised, findings
+    return checked, findings
 
 
 def _shuffles(passes: Sequence[Pass]) -> bool:

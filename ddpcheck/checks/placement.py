@@ -16,12 +16,10 @@ CHECK = "device-placement"
 def judge(world: World) -> Iterable[Judged]:
     """The verdict; on the CPU alone there is nothing to misplace, unless a script speaks of devices."""
     wrapped = [w for rank in world for w in rank.of(ev.Wrapped)]
-    exercised = sum(1 for w in wrapped if w.device_ids is not None or any(d != "cpu" for d in w.devices))
+    checked = sum(1 for w in wrapped if w.device_ids is not None or any(d != "cpu" for d in w.devices))
     findings = (*_refused(world), *_no_such_device(world), *_shared(world))
-    because = (
-        "" if exercised or findings else "all wrapped modules were on the CPU" if wrapped else "nothing was wrapped"
-    )
-    yield Judged(check=CHECK, exercised=max(exercised, len(findings)), findings=findings, skipped_because=because)
+    because = "" if checked or findings else "all wrapped modules were on the CPU" if wrapped else "nothing was wrapped"
+    yield Judged(check=CHECK, checked=max(checked, len(findings)), findings=findings, skipped_because=because)
 
 
 def _raised(world: World, *words: str) -> list[tuple[Rank, ev.Raised]]:

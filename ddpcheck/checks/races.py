@@ -39,7 +39,7 @@ def judge(files: Files, several: set[str]) -> tuple[Judged, set[str]]:
     """The verdict, and the paths that are read too soon; those that several ranks write are told of already."""
     order, waits = Order(files.world), _waits(files)
     written, taken = [], []
-    exercised = 0
+    checked = 0
     for path in sorted(files.everything):
         if is_lock(path):
             continue
@@ -49,9 +49,9 @@ def judge(files: Files, several: set[str]) -> tuple[Judged, set[str]]:
         removals = files.removed_from(path)
         if not _between_ranks(writes + removals, reads + asked):
             continue
-        if exercised == MOST:
+        if checked == MOST:
             break
-        exercised += 1
+        checked += 1
         if path in several:
             continue
         races = _races(files, order, waits, writes, [*reads, *asked])
@@ -59,8 +59,8 @@ def judge(files: Files, several: set[str]) -> tuple[Judged, set[str]]:
         if not races:
             taken += _races(files, order, waits, removals, reads)
     findings = [*_findings(written, _too_soon), *_findings(taken, _taken_away)]
-    because = "" if exercised else "no rank read a file that another one had written or removed"
-    judged = Judged(check=CHECK, exercised=exercised, findings=tuple(findings), skipped_because=because)
+    because = "" if checked else "no rank read a file that another one had written or removed"
+    judged = Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=because)
     return judged, {race.read.path for race in written}
 
 

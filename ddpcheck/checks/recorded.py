@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ddpcheck import evidence as ev
-from ddpcheck.catalogue import NOT_EXERCISED
+from ddpcheck.catalogue import NOT_CHECKED
 from ddpcheck.checks import failures, races, resumes, unseen, writers
 from ddpcheck.checks.holding import Failure
 from ddpcheck.checks.touched import LOADS, Files
@@ -61,7 +61,7 @@ def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()
                 return Question(ask=unseen.ASK)
             alone = [msgspec.convert(answer, unseen.Alone) for answer in rounds[0]]
             hidden = unseen.judge(files, [one.folder for one in known], [one.there for one in known], alone)
-        nothing = not single.exercised and hidden is None
+        nothing = not single.checked and hidden is None
         return single.findings or hidden or ((_nothing_written(len(facts)),) if nothing else ())
     risky = [f for f in resumes.map_location(files).findings if f.severity == "warning"]
     return tuple([*_elsewhere(files, said), *_moved(said)] or risky)
@@ -101,7 +101,7 @@ def _nothing_read(world_size: int, unread: Sequence[str]) -> Finding:
         expected=f"load() to read {which} in sight",
         found="no rank reading it (what another program or a library in C reads, or a memory map, is not seen)",
         advice="Nothing is known of what the load waits for: see that it cannot begin before the save has ended.",
-        links=(NOT_EXERCISED,),
+        links=(NOT_CHECKED,),
     )
 
 
@@ -115,7 +115,7 @@ def _nothing_written(world_size: int) -> Finding:
         found="no rank writing one (what another program or a library in C writes, or a memory map, is not seen)",
         advice="Give a function that saves: called on every rank, as the training does, and writing on one of them. "
         "Where it writes out of sight, assert_checkpoint_resumable finds out who does.",
-        links=(NOT_EXERCISED,),
+        links=(NOT_CHECKED,),
     )
 
 

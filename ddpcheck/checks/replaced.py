@@ -58,13 +58,13 @@ def _lost(every: Sequence[Sequence[Pass]], one: Pass, loader: ev.Loader, other: 
 
 def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[int, list[Finding]]:
     """Training without a DataLoader in which every rank's model is given the same, step after step."""
-    exercised = 0
+    checked = 0
     for group in groups:
         given = [{(one.wrapper, one.number): one for one in rank.of(ev.Inputs)} for rank in world if rank.rank in group]
         if len(given) < 2:
             continue
         common = sorted(set(given[0]).intersection(*given[1:]))
-        exercised += len(common)
+        checked += len(common)
         equal = [key for key in common if len({by_place[key].digest for by_place in given}) == 1]
         if len(common) >= ENOUGH and len(equal) >= 0.9 * len(common):
             rank = next(rank for rank in world if rank.rank in group)
@@ -82,5 +82,5 @@ def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[int, lis
                 count=len(equal),
                 links=(f"wrapper {wrapper}",),
             )
-            return exercised, [finding]
-    return exercised, []
+            return checked, [finding]
+    return checked, []

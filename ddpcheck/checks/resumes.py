@@ -42,7 +42,7 @@ def map_location(files: Files) -> Judged:
     misled = [landed_elsewhere(group, _own_device(group[0].rank) or "") for group in wrong.values()]
     findings = [*misled, *(_by_luck(group) for group in risky.values())]
     because = "" if loads else "nothing with tensors was loaded"
-    return Judged(check=LOCATION, exercised=len(loads), findings=tuple(findings), skipped_because=because)
+    return Judged(check=LOCATION, checked=len(loads), findings=tuple(findings), skipped_because=because)
 
 
 def _own_device(rank: Rank) -> str | None:
@@ -118,16 +118,16 @@ def load_complete(files: Files, racing: set[str]) -> Judged:
     or read it, while it is being written.
     """
     world = files.world
-    exercised = sum(len(rank.of(ev.StateLoaded)) for rank in world)
+    checked = sum(len(rank.of(ev.StateLoaded)) for rank in world)
     findings = [
         *_refused(world),
         *_untouched(world),
         *(() if racing else _on_some_ranks(world)),
         *_left_in_the_file(files),
     ]
-    because = "" if exercised or findings else "no load_state_dict was called"
+    because = "" if checked or findings else "no load_state_dict was called"
     return Judged(
-        check=COMPLETE, exercised=max(exercised, len(findings)), findings=tuple(findings), skipped_because=because
+        check=COMPLETE, checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because
     )
 
 

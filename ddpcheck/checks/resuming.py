@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ddpcheck.catalogue import NOT_EXERCISED
+from ddpcheck.catalogue import NOT_CHECKED
 from ddpcheck.checks import failures
 from ddpcheck.checks.holding import Failure, Holdings, Kind, Value
 from ddpcheck.model import Finding, Struct
@@ -249,7 +249,7 @@ def _not_in_order(said: Sequence[Resumed], differences: Sequence[_Difference]) -
         cause="DDP lays its buckets out anew after its first backward; with three ranks or more a sum's last bits "
         "depend on that",
         advice="Try the resume without the hook, or on two ranks.",
-        links=(NOT_EXERCISED,),
+        links=(NOT_CHECKED,),
     )
 
 

@@ -50,16 +50,16 @@ def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) ->
         return 0, []
     looked = [[one for one in passes if one.samples][:ROUNDS] for passes in there.values()]
     identity = identity_of([one for passes in looked for one in passes])
-    exercised = 0
+    checked = 0
     overlaps: list[Overlap] = []
     gap: Finding | None = None
     for number, passes in line.rounds():
-        if exercised == ROUNDS:
+        if checked == ROUNDS:
             break
         shared = {rank: one for rank, one in passes.items() if rank in there and one.samples}
         if len(shared) < 2:
             continue
-        exercised += 1
+        checked += 1
         overlap = _overlap(number, shared, identity)
         if overlap is not None:
             overlaps.append(overlap)
@@ -67,12 +67,12 @@ def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) ->
             gap = _gap(line, shared, identity)
     loaders = {rank: passes[0].loader for rank, passes in there.items()}
     if overlaps:
-        return exercised, [_overlapping(world, line, overlaps, loaders, identity, wrapped)]
+        return checked, [_overlapping(world, line, overlaps, loaders, identity, wrapped)]
     if gap is not None:
-        return exercised, [gap]
+        return checked, [gap]
     if identity.different and all(one is not None and one.distributed for one in loaders.values()):
-        return exercised, [_nothing_in_common(line, tuple(there))]
-    return exercised, []
+        return checked, [_nothing_in_common(line, tuple(there))]
+    return checked, []
 
 
 # --- overlap

@@ -19,11 +19,11 @@ _OWN_AFFAIR = ("rank", "device", "seed", "worker", "local", "index", "path", "di
 
 def judge(world: World) -> Iterable[Judged]:
     """Compare buffers when DDP has broadcast them, when a step has been made, and when a model is evaluated."""
-    exercised = 0
+    checked = 0
     findings: list[Finding] = []
     for replicas in aligned.wrappers(world):
         times, found = _wrapper(replicas)
-        exercised += times
+        checked += times
         findings += found
     evaluated = 0
     parameters: list[Finding] = []
@@ -36,15 +36,15 @@ def judge(world: World) -> Iterable[Judged]:
             parameters.append(finding)
     if not findings:
         findings += _attributes(world)
-    yield Judged(check=CHECK, exercised=exercised + evaluated, findings=tuple(findings))
-    yield Judged(check="parameter-sync", exercised=evaluated, findings=tuple(parameters))
+    yield Judged(check=CHECK, checked=checked + evaluated, findings=tuple(findings))
+    yield Judged(check="parameter-sync", checked=evaluated, findings=tuple(parameters))
 
 
 # --- wrappers
 
 
 def _wrapper(replicas: Replicas) -> tuple[int, list[Finding]]:
-    exercised = 0
+    checked = 0
     findings: list[Finding] = []
     for moment in ("broadcast", "evaluation", "step"):
         each = [
@@ -52,12 +52,12 @@ def _wrapper(replicas: Replicas) -> tuple[int, list[Finding]]:
             for rank in replicas.ranks
         ]
         for turn in sorted(set(each[0]).intersection(*each[1:])):
-            exercised += 1
+            checked += 1
             synced = [one[turn] for one in each]
             finding = _moment(replicas, moment, synced)
             if finding is not None and not findings:
                 findings.append(finding)
-    return exercised, findings
+    return checked, findings
 
 
 def _moment(replicas: Replicas, moment: str, synced: Sequence[ev.Synced]) -> Finding | None:

@@ -28,8 +28,8 @@ def judge(world: World) -> Iterable[Judged]:
         found = _gradients(optimizer, steps, replicated)
         gradient_findings += found
         parameter_findings += _parameters(optimizer, steps, replicated, bool(found))
-    yield Judged(check="gradient-sync", exercised=gradients, findings=tuple(gradient_findings))
-    yield Judged(check="parameter-sync", exercised=parameters, findings=tuple(parameter_findings))
+    yield Judged(check="gradient-sync", checked=gradients, findings=tuple(gradient_findings))
+    yield Judged(check="parameter-sync", checked=parameters, findings=tuple(parameter_findings))
 
 
 def replicated_places(optimizer: Aligned) -> list[int]:
@@ -53,10 +53,10 @@ def replicated_places(optimizer: Aligned) -> list[int]:
 
 
 def _initial(world: World) -> Judged:
-    exercised = 0
+    checked = 0
     findings: list[Finding] = []
     for replicas in aligned.wrappers(world):
-        exercised += 1
+        checked += 1
         finding = _constructed(replicas)
         if finding is not None:
             findings.append(finding)
@@ -64,11 +64,11 @@ def _initial(world: World) -> Judged:
         places = [
             p for p, one in enumerate(optimizer.described[0].parameters) if one.wrapper is not None and not one.ignored
         ]
-        exercised += bool(places) and optimizer.first
+        checked += bool(places) and optimizer.first
         finding = _entered(optimizer, places) if optimizer.first else None
         if finding is not None and not findings:
             findings.append(finding)
-    return Judged(check="initial-broadcast", exercised=exercised, findings=tuple(findings))
+    return Judged(check="initial-broadcast", checked=checked, findings=tuple(findings))
 
 
 def _constructed(replicas: Replicas) -> Finding | None:

@@ -66,25 +66,25 @@ class Hits:
 def judge(world: World) -> Iterable[Judged]:
     """Compare the states that each rank drew from with the other ranks', and with those of its earlier passes."""
     groups, _ = data_groups(world)
-    exercised = 0
+    checked = 0
     forwards: dict[int, Hits] = {}
     fetches: dict[int, tuple[Line, Hits]] = {}
     for group in groups:
         ranks = [rank for rank in world if rank.rank in group]
         for wrapper, hits in _forwards(ranks).items():
-            exercised += hits.compared
+            checked += hits.compared
             if _often(hits):
                 forwards.setdefault(wrapper, hits)
         for number, (line, hits) in enumerate(_fetches(world, group)):
-            exercised += hits.compared
+            checked += hits.compared
             if hits.all:
                 fetches.setdefault(number, (line, hits))
     findings = _findings(world, forwards, list(fetches.values()))
     yield Judged(
         check=CHECK,
-        exercised=exercised,
+        checked=checked,
         findings=tuple(findings),
-        skipped_because="" if exercised else "nothing random was drawn in a forward, or while samples were fetched",
+        skipped_because="" if checked else "nothing random was drawn in a forward, or while samples were fetched",
     )
 
 

@@ -11,7 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from ddpcheck.catalogue import NOT_EXERCISED
+from ddpcheck.catalogue import NOT_CHECKED
 from ddpcheck.checks.touched import CLAIMS, Files, is_lock
 from ddpcheck.model import Finding, Struct
 from ddpcheck.wording import listing, ranks_text
@@ -83,5 +83,5 @@ def _not_known(names: Sequence[str], reasons: Mapping[int, str], world_size: int
         expected="each file that save() writes to be written in sight, or by a copy of the rank that does",
         found=f"{listing(names)} written out of sight, and {why}",
         advice="Nothing is known of who writes it: see that one rank does.",
-        links=(NOT_EXERCISED,),
+        links=(NOT_CHECKED,),
     )

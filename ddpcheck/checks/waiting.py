@@ -26,16 +26,16 @@ def certain(world: World, now: float) -> Stuck | None:
 
 def judge(world: World) -> Iterable[Judged]:
     """What a world that was ended from outside has hung in."""
-    exercised = sum(1 for rank in world for call in rank.of(ev.Call) if call.waits)
+    checked = sum(1 for rank in world for call in rank.of(ev.Call) if call.waits)
     ended = stop(world)
     if ended.kind != "hung":
         yield Judged(
             check="no-hang",
-            exercised=exercised,
-            skipped_because="" if exercised else "no rank has waited for another",
+            checked=checked,
+            skipped_because="" if checked else "no rank has waited for another",
         )
         return
-    yield Judged(check="no-hang", exercised=max(1, exercised), findings=(_finding(world, ended),))
+    yield Judged(check="no-hang", checked=max(1, checked), findings=(_finding(world, ended),))
 
 
 def _finding(world: World, ended: Stop) -> Finding:

@@ -18,11 +18,11 @@ class Judged(Struct, frozen=True, kw_only=True):
     """What one check has to say of a run."""
 
     check: str
-    exercised: int
+    checked: int
     """How often the run gave it something to judge."""
     findings: tuple[Finding, ...] = ()
     skipped_because: str = ""
-    """Why it was not exercised."""
+    """Why it was not checked."""
 
 
 class Process:

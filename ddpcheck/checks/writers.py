@@ -47,7 +47,7 @@ def single_writer(files: Files) -> tuple[Judged, set[str]]:
         groups[place, frozenset(t.number for t in writes)].append(path)
     findings = tuple(_several(files, {p: several[p] for p in paths}) for paths in groups.values())
     because = "" if looked_at else "no file was written"
-    return Judged(check=SINGLE, exercised=looked_at, findings=findings, skipped_because=because), set(several)
+    return Judged(check=SINGLE, checked=looked_at, findings=findings, skipped_because=because), set(several)
 
 
 def _several(files: Files, several: dict[str, list[Touch]]) -> Finding:
@@ -114,19 +114,19 @@ def _proof(touches: Iterable[Touch], but: CallSite | None) -> tuple[tuple[int, C
 
 def atomic_save(files: Files, several: set[str]) -> Judged:
     """The verdict on saves that go straight over what they are to replace."""
-    exercised = 0
+    checked = 0
     over: dict[tuple[object, ...], list[Touch]] = defaultdict(list)
     for path in files.writes:
         for writes in _by_rank(files.writes[path]):
             kept = _checkpoints(files, path, writes)
-            exercised += len(kept)
+            checked += len(kept)
             if path not in several:
                 for t in kept:
                     if t.record.op == "write" and t.record.existed and not _is_spare(files, path, writes, t):
                         over[t.number, t.where].append(t)
     findings = tuple(_in_place(touches) for touches in over.values())
-    because = "" if exercised else "no checkpoint was saved"
-    return Judged(check=ATOMIC, exercised=exercised, findings=findings, skipped_because=because)
+    because = "" if checked else "no checkpoint was saved"
+    return Judged(check=ATOMIC, checked=checked, findings=findings, skipped_because=because)
 
 
 def _by_rank(touches: Sequence[Touch]) -> list[list[Touch]]:

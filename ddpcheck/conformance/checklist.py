@@ -80,8 +80,8 @@ def _each(judge: Callable[[Trained], Judged]) -> Callable[[Sequence[Trained]], J
         findings = [_and_likewise(alike) for alike in _alike(said)]
         reason = next((one.skipped_because for one in said if one.skipped_because), "")
         check = said[0].check if said else ""
-        exercised = sum(one.exercised for one in said)
-        return Judged(check=check, exercised=exercised, findings=tuple(findings[:3]), skipped_because=reason)
+        checked = sum(one.checked for one in said)
+        return Judged(check=check, checked=checked, findings=tuple(findings[:3]), skipped_because=reason)
 
     return judge_all
 
@@ -108,7 +108,7 @@ def _watched(check: str) -> Callable[[Sequence[Trained]], Judged]:
     """What the judges of a script's run say."""
 
     def judge(trained: Trained) -> Judged:
-        return trained.watched.get(check, Judged(check=check, exercised=0))
+        return trained.watched.get(check, Judged(check=check, checked=0))
 
     return _each(judge)
 
@@ -121,8 +121,8 @@ def _on_devices(check: str) -> Callable[[Sequence[Trained]], Judged]:
         if not trained[0].failed:
             return _on_the_cpu(check, trained[0]) or watched(trained)
         if NOT_SIMULATED in trained[0].text:
-            return Judged(check=check, exercised=0, skipped_because="it uses of a GPU what simulated devices have not")
-        return Judged(check=check, exercised=1, findings=(trained[0].failure(),))
+            return Judged(check=check, checked=0, skipped_because="it uses of a GPU what simulated devices have not")
+        return Judged(check=check, checked=1, findings=(trained[0].failure(),))
 
     return judge
 
@@ -135,7 +135,7 @@ def _on_the_cpu(check: str, trained: Trained) -> Judged | None:
         return None
     if len(ranks) == trained.world_size:
         told = "model and batches stayed on the CPU: put them on job.device"
-        return Judged(check=check, exercised=0, skipped_because=told)
+        return Judged(check=check, checked=0, skipped_because=told)
     finding = Finding(
         check=check,
         severity="error",
@@ -145,7 +145,7 @@ def _on_the_cpu(check: str, trained: Trained) -> Judged | None:
         found=f"model and batches on the CPU on {ranks_text(ranks)}, with {trained.situation.about}",
         advice="Put model and batches on job.device, on every rank.",
     )
-    return Judged(check=check, exercised=1, findings=(finding,))
+    return Judged(check=check, checked=1, findings=(finding,))
 
 
 def _of_the_sampler(trained: Trained) -> Judged:

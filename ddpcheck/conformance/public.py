@@ -185,7 +185,7 @@ class TrainerCheck:
         return f"<{item_id(self.check, self.world_size)}>"
 
     def __call__(self) -> None:
-        """Train what the check needs, and judge it: fails, skips (not exercised) or xfails (as expected) this test."""
+        """Train what the check needs, and judge it: fails, skips (not checked) or xfails (as expected) this test."""
         __tracebackhide__ = True
         import pytest
 
@@ -195,8 +195,8 @@ class TrainerCheck:
                 pytest.fail(f"{result.title}\n{result.text}", pytrace=False)
             case "expected":
                 pytest.xfail(result.reason)
-            case "not-exercised":
-                pytest.skip(f"not exercised: {result.reason}")
+            case "not-checked":
+                pytest.skip(f"not checked: {result.reason}")
 
 
 class MarkedTrainer:
@@ -248,7 +248,7 @@ def parametrize_with_checks(
 
     The arguments are those of `check_trainer`; ``fit`` may be any callable. An
     item fails where its check is violated, is skipped where it was not
-    exercised, and xfails where ``expected_failures`` says so.
+    checked, and xfails where ``expected_failures`` says so.
     """
     import pytest
 

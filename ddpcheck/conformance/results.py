@@ -14,11 +14,11 @@ from ddpcheck.report.console import console_on, ruled
 from ddpcheck.report.findings import text_of
 from ddpcheck.wording import count, listing
 
-Status = Literal["held", "violated", "not-exercised", "expected"]
+Status = Literal["held", "violated", "not-checked", "expected"]
 
-_EXPLAINED: tuple[Status, ...] = ("expected", "not-exercised")
+_EXPLAINED: tuple[Status, ...] = ("expected", "not-checked")
 
-_WORDS: dict[Status, str] = {"violated": "VIOLATED", "expected": "expected", "held": "held", "not-exercised": "-"}
+_WORDS: dict[Status, str] = {"violated": "VIOLATED", "expected": "expected", "held": "held", "not-checked": "-"}
 """Each status in the table; the first that occurs stands for all."""
 
 
@@ -30,10 +30,10 @@ class Result(Struct, frozen=True, kw_only=True):
     status: Status
     """``expected``: violated, as ``expected_failures`` said it would be."""
     reason: str = ""
-    """Why it was not exercised, or why the failure was expected; of an unexpected pass, that it is one."""
+    """Why it was not checked, or why the failure was expected; of an unexpected pass, that it is one."""
     findings: tuple[Finding, ...] = ()
-    exercised: int = 0
-    """How often it was exercised: steps, epochs, reports."""
+    checked: int = 0
+    """How often it was checked: steps, epochs, reports."""
     seconds: float = 0.0
 
     @property
@@ -96,11 +96,11 @@ class Results(Sequence[Result]):
         """The counts in one line."""
         parts = [f"{len(self.of('held'))} held", f"{len(self.of('violated'))} violated"]
         parts += [f"{len(found)} failed as expected"] if (found := self.of("expected")) else []
-        parts += [f"{len(idle)} not exercised"] if (idle := self.of("not-exercised")) else []
+        parts += [f"{len(idle)} not checked"] if (idle := self.of("not-checked")) else []
         return ", ".join(parts) + (f" in {self.seconds:.1f} s" if self.seconds else "")
 
     def __str__(self) -> str:
-        """A table of one screen, what is violated, and why something was not exercised."""
+        """A table of one screen, what is violated, and why something was not checked."""
         out = io.StringIO()
         console = console_on(out)
         console.width = 100
@@ -114,7 +114,7 @@ class Results(Sequence[Result]):
                 likewise = [f"{check} with {_sizes(some)}" for check, some in others.items()]
                 console.print(f"  and likewise {listing(likewise, 6)}")
         for result_kind in _EXPLAINED:
-            told = "failed as expected" if result_kind == "expected" else "not exercised"
+            told = "failed as expected" if result_kind == "expected" else "not checked"
             for reason, found in _grouped(self.of(result_kind), lambda result: result.reason).items():
                 names = _grouped(found, lambda result: result.check)
                 console.print(f"\n{told}: {reason}")

@@ -62,7 +62,7 @@ class Suite:
         common: dict[str, Any] = {
             "check": name,
             "world_size": world_size,
-            "exercised": judged.exercised,
+            "checked": judged.checked,
             "seconds": seconds,
         }
         errors = tuple(f for f in judged.findings if f.severity == "error")
@@ -71,8 +71,8 @@ class Suite:
             return Result(status="expected", reason=expected, findings=errors, **common)
         if errors:
             return Result(status="violated", findings=errors, **common)
-        if not judged.exercised:
-            return Result(status="not-exercised", reason=reason or judged.skipped_because, **common)
+        if not judged.checked:
+            return Result(status="not-checked", reason=reason or judged.skipped_because, **common)
         if self.expected.must_fail(name, world_size):
             told = f"held, although expected_failures says that it fails ({expected}): take it off that list"
             return Result(status="violated", reason=told, **common)
@@ -80,7 +80,7 @@ class Suite:
 
     def _judged(self, runner: Runner, check: Check, world_size: int) -> tuple[Judged, str]:
         """What the judge says, and why there is nothing for it to judge."""
-        nothing = Judged(check=check.id, exercised=0)
+        nothing = Judged(check=check.id, checked=0)
         try:
             return self._judged_by_trainings(runner, check, world_size, nothing)
         except TooManyHangs as error:
@@ -90,7 +90,7 @@ class Suite:
         self, runner: Runner, check: Check, world_size: int, nothing: Judged
     ) -> tuple[Judged, str]:
         if check.name == "adapter" and (said := runner.training("plain", world_size).unsupported):
-            return Judged(check=check.id, exercised=1, findings=(_nothing_to_check(said, world_size),)), ""
+            return Judged(check=check.id, checked=1, findings=(_nothing_to_check(said, world_size),)), ""
         if check.name != "adapter":
             plain = runner.training("plain", world_size)
             wrong = BY_CHECK["adapter"].judge([plain])
@@ -104,7 +104,7 @@ class Suite:
             return nothing, f"not supported: {next(one.unsupported for one in trained if one.unsupported)}"
         if not check.also_failed:
             if check.situations != (ANY,) and kept[0].failed:
-                return Judged(check=check.id, exercised=1, findings=(kept[0].failure(),)), ""
+                return Judged(check=check.id, checked=1, findings=(kept[0].failure(),)), ""
             kept = [one for one in kept if not one.failed]
         if not kept:
             return nothing, "no training came to its end"

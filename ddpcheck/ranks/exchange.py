@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ddpcheck.catalogue import NOT_EXERCISED
+from ddpcheck.catalogue import NOT_CHECKED
 from ddpcheck.model import CheckRun, Finding, Question
 from ddpcheck.ranks import wire
 from ddpcheck.wording import ranks_text
@@ -88,7 +88,7 @@ class Exchange:
         self.done.append(
             CheckRun(
                 check=broken or first.check,
-                status="violated" if broken else NOT_EXERCISED if _tells_of_nothing(findings) else "held",
+                status="violated" if broken else NOT_CHECKED if _tells_of_nothing(findings) else "held",
                 findings=findings,
                 where=first.where,
             )
@@ -123,4 +123,4 @@ class Exchange:
 
 def _tells_of_nothing(findings: Sequence[Finding]) -> bool:
     """Whether there was nothing to judge, and a finding says why."""
-    return any(NOT_EXERCISED in finding.links for finding in findings)
+    return any(NOT_CHECKED in finding.links for finding in findings)

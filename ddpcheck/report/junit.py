@@ -62,9 +62,9 @@ def _cases(check: str, result: CheckResult, verdict: Verdict, strict: bool) -> l
         return [_found(name, one, strict) for name, one in zip(names, findings, strict=True)]
     if result.status == "violated":
         return [_consequence(check, verdict, strict)]
-    if result.status == "not-exercised":
-        return [_Case(check, "skipped", result.skipped_because or "not exercised")]
-    return [_Case(check, output=f"held, exercised {count(result.exercised, 'time')}")]
+    if result.status == "not-checked":
+        return [_Case(check, "skipped", result.skipped_because or "not checked")]
+    return [_Case(check, output=f"held, checked {count(result.checked, 'time')}")]
 
 
 def _found(name: str, finding: Finding, strict: bool) -> _Case:

@@ -1,4 +1,4 @@
-"""What a session has shown: which invariants were exercised how often, on the terminal and as JSON."""
+"""What a session has shown: which invariants were checked how often, on the terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ddpcheck.catalogue import CHECKS, NOT_EXERCISED
+from ddpcheck.catalogue import CHECKS, NOT_CHECKED
 from ddpcheck.versions import installed
 from ddpcheck.wording import count
 
@@ -30,20 +30,20 @@ class SessionReport:
     # --- the invariants
 
     def checks(self) -> dict[str, dict[str, Any]]:
-        """Every check: its status, how often it was exercised and violated, and why it could not be."""
+        """Every check: its status, how often it was checked and violated, and why it could not be."""
         table: dict[str, dict[str, Any]] = {
-            check: {"status": NOT_EXERCISED, "exercised": 0, "violated": 0, "skipped_because": None} for check in CHECKS
+            check: {"status": NOT_CHECKED, "checked": 0, "violated": 0, "skipped_because": None} for check in CHECKS
         }
         for test in self.tests:
             for run in test["checks"]:
                 row = table[run["check"]]
-                if run["status"] == NOT_EXERCISED:
+                if run["status"] == NOT_CHECKED:
                     row["skipped_because"] = row["skipped_because"] or run["findings"][0]["found"]
                     continue
-                row["exercised"] += 1
+                row["checked"] += 1
                 row["violated"] += run["status"] == "violated"
         for row in table.values():
-            if row["exercised"]:
+            if row["checked"]:
                 row["status"] = "violated" if row["violated"] else "held"
         return table
 
@@ -56,21 +56,21 @@ class SessionReport:
             terminalreporter.write_line(note)
 
     def _invariants(self, terminalreporter: pytest.TerminalReporter) -> None:
-        asked = {check: row for check, row in self.checks().items() if row["exercised"] or row["skipped_because"]}
+        asked = {check: row for check, row in self.checks().items() if row["checked"] or row["skipped_because"]}
         if not asked:
             return
         ranks = sum(test["world_size"] for test in self.tests)
         terminalreporter.section(
-            f"invariants, as {count(len(self.tests), 'ddp test')} exercised them in {count(ranks, 'rank')}", sep="-"
+            f"invariants, as {count(len(self.tests), 'ddp test')} checked them in {count(ranks, 'rank')}", sep="-"
         )
         width = max(len(check) for check in asked)
         terminalreporter.write_line(f"{'':<{width}}  {'held':>6}  {'violated':>8}")
         for check, row in asked.items():
-            held, violated = row["exercised"] - row["violated"], row["violated"]
+            held, violated = row["checked"] - row["violated"], row["violated"]
             line = f"{check:<{width}}  {held:>6}  {violated:>8}"
             if row["skipped_because"]:
-                where = " everywhere" if row["exercised"] else ""
-                line += "  " + textwrap.shorten(f"not exercised{where}: {row['skipped_because']}", 150)
+                where = " everywhere" if row["checked"] else ""
+                line += "  " + textwrap.shorten(f"not checked{where}: {row['skipped_because']}", 150)
             terminalreporter.write_line(line, red=violated > 0, green=held > 0 and not violated)
 
     # --- the file

@@ -26,7 +26,7 @@ _COLOURS = {
     "nothing-checked": "bold yellow",
 }
 _SEVERITIES = {"error": "bold red", "warning": "bold yellow"}
-_STATUSES = {"held": "green", "violated": "red", "not-exercised": "dim"}
+_STATUSES = {"held": "green", "violated": "red", "not-checked": "dim"}
 
 
 def show(verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict: bool = False) -> None:
@@ -46,10 +46,10 @@ def show(verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict
         if verdict.hang.parted is not None and not both:
             title = f"where their collectives part: {numbered(verdict.hang.parted)}"
             _section(console, title, parted(verdict.hang.parted))
-    if any(result.status != "not-exercised" for result in verdict.checks.values()):
+    if any(result.status != "not-checked" for result in verdict.checks.values()):
         _section(console, "checks", _checks(console, verdict))
-    if any(result.status == "not-exercised" for result in verdict.checks.values()):
-        _section(console, "not exercised", _not_exercised(verdict))
+    if any(result.status == "not-checked" for result in verdict.checks.values()):
+        _section(console, "not checked", _not_checked(verdict))
     for internal in verdict.internal:
         console.print()
         console.print(Text(f"ddpcheck itself failed: {plain(internal)}", style="bold magenta"))
@@ -105,7 +105,7 @@ def _sentence(verdict: Verdict, strict: bool) -> str:
         told = f"; {found}" if verdict.findings else ""
         return f"{ran}{where}: it did nothing that a check could look at (no DistributedDataParallel){told}{took}"
     statuses = [result.status for result in verdict.checks.values()]
-    held = f"{count(statuses.count('held'), 'check')} held{within}, {statuses.count('not-exercised')} not exercised"
+    held = f"{count(statuses.count('held'), 'check')} held{within}, {statuses.count('not-checked')} not checked"
     return f"{ran}{where}: {held}{', with ' + found if verdict.findings else ''}{took}"
 
 
@@ -205,24 +205,24 @@ def _code(lines: Iterable[Line]) -> Table:
 
 
 def _checks(console: Console, verdict: Verdict) -> Table:
-    """What was exercised: broken ones first, in the order of the findings that tell of them."""
+    """What was checked: broken ones first, in the order of the findings that tell of them."""
     table = ruled(console)
-    for title in ("check", "status", "exercised", ""):
-        table.add_column(title, justify="right" if title == "exercised" else "left", overflow="fold")
-    rows = [(check, result) for check, result in verdict.checks.items() if result.status != "not-exercised"]
+    for title in ("check", "status", "checked", ""):
+        table.add_column(title, justify="right" if title == "checked" else "left", overflow="fold")
+    rows = [(check, result) for check, result in verdict.checks.items() if result.status != "not-checked"]
     for check, result in sorted(rows, key=lambda row: _told_at(row[0], verdict)):
         reference = Text(_reference(check, verdict), style="dim")
         table.add_row(
-            check, Text(result.status, style=_status_style(check, verdict)), count(result.exercised, "time"), reference
+            check, Text(result.status, style=_status_style(check, verdict)), count(result.checked, "time"), reference
         )
     return table
 
 
-def _not_exercised(verdict: Verdict) -> Table:
+def _not_checked(verdict: Verdict) -> Table:
     """The others, by the reason why."""
     reasons: dict[str, list[str]] = {}
     for check, result in verdict.checks.items():
-        if result.status == "not-exercised":
+        if result.status == "not-checked":
             reasons.setdefault(result.skipped_because or "", []).append(check)
     table = Table.grid()
     table.add_column(overflow="fold")

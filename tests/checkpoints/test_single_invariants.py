@@ -297,7 +297,7 @@ def test_nothing_is_written(ddp):
 
 @pytest.mark.ddp(world_size=2)
 def test_nothing_is_read(ddp):
-    """Where no read is seen, nothing is known of its order: a warning says so, and it counts as not exercised."""
+    """Where no read is seen, nothing is known of its order: a warning says so, and it counts as not checked."""
     path = ddp.tmp_path / "model.pt"
 
     def save() -> None:

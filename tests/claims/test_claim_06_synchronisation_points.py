@@ -66,7 +66,7 @@ def test_same_number_and_order_is_held(watch):
 
     assert seen.ended_well
     assert seen.errors == []
-    assert seen.said["exercised"]["collective-order"]
+    assert seen.said["checked"]["collective-order"]
 
 
 def test_in_a_test_the_deadline_tells_every_ranks_stack(project):

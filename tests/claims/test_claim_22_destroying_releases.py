@@ -104,4 +104,4 @@ def test_group_left_behind_is_reported(watch):
     destroyed = watch(TRAINING + "dist.destroy_process_group()\n")
     assert destroyed.ended_well
     assert destroyed.findings == []
-    assert destroyed.said["exercised"]["process-hygiene"]
+    assert destroyed.said["checked"]["process-hygiene"]

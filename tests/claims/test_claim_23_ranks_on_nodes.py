@@ -76,4 +76,4 @@ def test_sharding_by_local_rank_is_caught_and_by_rank_is_not(nodes):
     assert "LOCAL_RANK" in line_of(finding)
     assert ran.document["nnodes"] == 2
     assert ran.document["world_size"] == 4
-    assert ran.document["checks"]["shard-partition"]["exercised"] == 2
+    assert ran.document["checks"]["shard-partition"]["checked"] == 2

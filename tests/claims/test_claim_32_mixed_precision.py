@@ -83,7 +83,7 @@ def test_scale_that_differs_between_ranks_is_caught(watch, other):
     assert seen.ended_well
     if not other:
         assert seen.findings == []
-        assert seen.said["exercised"]["optimizer-sync"]
+        assert seen.said["checked"]["optimizer-sync"]
         return
     (finding,) = seen.findings
     assert "optimizer-sync" in (finding["check"], *finding["also"])

@@ -45,8 +45,8 @@ def test_a_correct_script_holds(correct):
     assert document["world_size"] == 2
     assert document["findings"] == []
     assert set(document["checks"]) == set(CHECKS)
-    assert document["checks"]["gradient-sync"] == {"status": "held", "exercised": 3, "skipped_because": None}
-    assert document["checks"]["gradient-oracle"]["status"] == "not-exercised"
+    assert document["checks"]["gradient-sync"] == {"status": "held", "checked": 3, "skipped_because": None}
+    assert document["checks"]["gradient-oracle"]["status"] == "not-checked"
     assert [{k: r[k] for k in ("rank", "exit_code", "signal")} for r in document["ranks"]] == [
         {"rank": 0, "exit_code": 0, "signal": None},
         {"rank": 1, "exit_code": 0, "signal": None},

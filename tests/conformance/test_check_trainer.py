@@ -35,7 +35,7 @@ def held() -> Results:
 
 
 def test_results_are_data(held: Results) -> None:
-    """Each has its check, world size and status, and says how often it was exercised."""
+    """Each has its check, world size and status, and says how often it was checked."""
     assert [result.name for result in held] == [
         "adapter-1rank",
         "adapter-2ranks",
@@ -43,7 +43,7 @@ def test_results_are_data(held: Results) -> None:
         "epoch-reshuffle-2ranks",
     ]
     assert {result.status for result in held} == {"held"}
-    assert held[-1].exercised == 3
+    assert held[-1].checked == 3
     assert held.ok
     assert held.summary.startswith("4 held, 0 violated in ")
 
@@ -64,14 +64,14 @@ def test_a_violation_is_raised_with_everything_that_was_found() -> None:
         ddpcheck.check_trainer(wrong.trains_nothing, world_sizes=[2], checks=QUICK)
     assert "no forward of job.model" in str(raised.value)
     statuses = {result.check: result.status for result in raised.value.results}
-    assert statuses == {"adapter": "violated", "batch-count": "not-exercised", "epoch-reshuffle": "not-exercised"}
+    assert statuses == {"adapter": "violated", "batch-count": "not-checked", "epoch-reshuffle": "not-checked"}
 
 
 def test_nothing_checked_is_a_failure() -> None:
     """A trainer that supports nothing has not held."""
     found = ddpcheck.check_trainer(wrong.supports_nothing, world_sizes=[1], checks=QUICK, on_failure="return")
     assert not found.ok
-    assert [result.status for result in found] == ["violated", "not-exercised", "not-exercised"]
+    assert [result.status for result in found] == ["violated", "not-checked", "not-checked"]
     assert "there is no training in it" in str(found)
 
 
@@ -107,10 +107,10 @@ def test_one_rank_may_hold_where_the_others_fail(conductor: Conductor) -> None:
     assert conductor.result("supports_most", "adapter", world_size=1, **known).status == "violated"
 
 
-def test_not_exercised_is_not_an_unexpected_pass(conductor: Conductor) -> None:
+def test_not_checked_is_not_an_unexpected_pass(conductor: Conductor) -> None:
     """What the library does not support may stand on the list."""
     known: dict[str, Any] = {"expected_failures": {"gradient-oracle:accumulation": "not yet"}}
-    assert conductor.result("supports_most", "gradient-oracle:accumulation", **known).status == "not-exercised"
+    assert conductor.result("supports_most", "gradient-oracle:accumulation", **known).status == "not-checked"
 
 
 @pytest.mark.parametrize(

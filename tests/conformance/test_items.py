@@ -45,7 +45,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> InnerProject:
 
 
 def test_items_are_told_one_by_one(project: InnerProject) -> None:
-    """Each with an id that says its check and world size; violated, not exercised and expected are told apart."""
+    """Each with an id that says its check and world size; violated, not checked and expected are told apart."""
     ran = project.run("test_trainers.py")
     assert {name: seen.outcome for name, seen in ran.tests.items()} == {
         "test_right[adapter-1rank]": "passed",

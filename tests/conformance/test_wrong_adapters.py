@@ -41,7 +41,7 @@ def test_the_adapter_is_told(conductor: Conductor, name: str, words: str) -> Non
     assert words in result.text
     assert "mend" in result.text
     other = conductor.result(name, "gradient-oracle")
-    assert other.status == "not-exercised"
+    assert other.status == "not-checked"
     assert other.reason == "the adapter has to be right first: see the check adapter"
 
 
@@ -82,7 +82,7 @@ def test_one_that_ignores_the_precision_is_told(conductor: Conductor) -> None:
 def test_parameters_of_another_precision_are_not_compared(conductor: Conductor) -> None:
     """They are no fault, and nothing that the oracle could take a step with."""
     result = conductor.result("halves_parameters", "gradient-oracle:bfloat16")
-    assert result.status == "not-exercised"
+    assert result.status == "not-checked"
     assert result.reason == "the parameters that are stepped have another dtype, or shape, than job.model's"
 
 
@@ -90,7 +90,7 @@ def test_one_that_stays_on_the_cpu_shows_nothing_of_devices(conductor: Conductor
     """What was never on a simulated GPU is not held to be at the right place."""
     for check in ("checkpoint-map-location:devices", "device-placement:devices"):
         result = conductor.result("stays_on_the_cpu", check)
-        assert result.status == "not-exercised"
+        assert result.status == "not-checked"
         assert result.reason == "model and batches stayed on the CPU: put them on job.device"
     result = conductor.result("stays_on_the_cpu_on_rank_1", "device-placement:devices")
     assert result.status == "violated"
@@ -103,19 +103,19 @@ def test_nobody_waits_for_all_trainings_that_hang(conductor: Conductor) -> None:
     assert result.status == "violated"
     assert [finding.check for finding in result.findings] == ["no-hang"] * 3
     untried = conductor.result("hangs_often", "gradient-oracle:accumulation-clipping")
-    assert untried.status == "not-exercised"
+    assert untried.status == "not-checked"
     assert "hung: mend these first, no further training was tried" in untried.reason
 
 
-def test_what_is_not_supported_is_not_exercised(conductor: Conductor) -> None:
+def test_what_is_not_supported_is_not_checked(conductor: Conductor) -> None:
     """The adapter's own words are the reason; everything else is judged."""
     nothing = conductor.result("supports_nothing", "adapter")
     assert nothing.status == "violated"
     assert "ddpcheck.NotSupported on all ranks: there is no training in it" in nothing.text
     other = conductor.result("supports_nothing", "gradient-oracle")
-    assert (other.status, other.reason) == ("not-exercised", "not supported: there is no training in it")
+    assert (other.status, other.reason) == ("not-checked", "not supported: there is no training in it")
     some = conductor.result("supports_most", "gradient-oracle:accumulation")
-    assert (some.status, some.reason) == ("not-exercised", "not supported: it has no gradient accumulation")
+    assert (some.status, some.reason) == ("not-checked", "not supported: it has no gradient accumulation")
     assert conductor.result("supports_most", "gradient-oracle:clipping").status == "held"
 
 

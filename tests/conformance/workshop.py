@@ -122,5 +122,5 @@ class Workshop:
         if trained[0].failed and not row.also_failed:
             return (trained[0].failure(),)
         judged = row.judge(trained)
-        assert judged.exercised, f"{check} had nothing to judge: {judged.skipped_because}"
+        assert judged.checked, f"{check} had nothing to judge: {judged.skipped_because}"
         return tuple(finding for finding in judged.findings if finding.severity == "error")

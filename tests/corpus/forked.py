@@ -201,7 +201,7 @@ def told(ran: Ran) -> dict[str, object]:
     return {
         "exits": ran.exits,
         "findings": [msgspec.to_builtins(f) for f in ran.verdict.findings],
-        "exercised": {check: one.exercised for world in ran.judged for check, one in world.items()},
+        "checked": {check: one.checked for world in ran.judged for check, one in world.items()},
         "certain": ran.certain,
         "output": ran.output,
         "defects": ran.defects,
@@ -229,8 +229,8 @@ def main() -> None:
             for defect in rank.process.of(Defect):
                 print(defect.text)
         for check in judged.values():
-            if check.exercised or check.findings:
-                print(f"  {check.check:28} exercised {check.exercised}")
+            if check.checked or check.findings:
+                print(f"  {check.check:28} checked {check.checked}")
             for f in check.findings:
                 print(
                     f"    {f.severity} ranks {f.ranks} step {f.step} at {f.where}: {f.subject}: {f.message} {f.advice}"

@@ -32,7 +32,7 @@ def test_a_program(name, arguments, expected, ask):
     said = json.loads(ask(ROOT / "fixtures" / f"{name}.py", *arguments))
     assert said["exits"] == {"0": 0, "1": 0}
     assert [f["check"] for f in said["findings"] if f["severity"] == "error"] == expected
-    assert said["exercised"]["gradient-sync"]
+    assert said["checked"]["gradient-sync"]
 
 
 @pytest.mark.long

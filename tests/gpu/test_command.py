@@ -258,12 +258,12 @@ def test_a_fault_is_told(tmp_path: Path, case: Case, backend: str, simulated: bo
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", cases())
 def test_its_twin_holds(tmp_path: Path, case: Case, backend: str, simulated: bool) -> None:
-    """The same script without the fault: exit 0, nothing told, and the check was exercised."""
+    """The same script without the fault: exit 0, nothing told, and the check was checked."""
     code, document, printed = command(tmp_path, case.body, backend, simulated)
     assert document["findings"] == [], printed
     assert code == 0, printed
     assert document["verdict"] == "held"
-    assert document["checks"]["gradient-sync"]["exercised"] > 0
+    assert document["checks"]["gradient-sync"]["checked"] > 0
     if case.check != "rank-failure":
         assert document["checks"][case.check]["status"] == "held", document["checks"][case.check]
 

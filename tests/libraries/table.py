@@ -90,7 +90,7 @@ def document(found: list[tuple[Library, ddpcheck.Results]], seconds: dict[str, f
         "|---" * (len(found) + 1) + "|",
         *rows(found),
         "",
-        "`held` is at all world sizes. `-` is not exercised: the library has no such thing, it asks a GPU for what",
+        "`held` is at all world sizes. `-` is not checked: the library has no such thing, it asks a GPU for what",
         "simulated ones do not have (`:devices`), or there was nothing to see (device-placement needs a GPU).",
         "",
         "## What fails, and why",
@@ -148,7 +148,7 @@ def cell(results: ddpcheck.Results, check: str) -> str:
     return ", ".join(f"{word} in {sizes(numbers)}" for word, numbers in said.items())
 
 
-WORDS = {"held": "held", "expected": "**fails**", "violated": "**violated**", "not-exercised": "-"}
+WORDS = {"held": "held", "expected": "**fails**", "violated": "**violated**", "not-checked": "-"}
 
 
 def sizes(numbers: list[int]) -> str:

@@ -157,7 +157,7 @@ def test_xdist(side_by_side: dict[str, InnerProject]) -> None:
     document = json.loads((project.folder / "deep" / "report.json").read_text())
     assert document["checks"]["initial-broadcast"] == {
         "status": "held",
-        "exercised": 4,
+        "checked": 4,
         "violated": 0,
         "skipped_because": None,
     }
@@ -170,7 +170,7 @@ def test_reports_in_files(side_by_side: dict[str, InnerProject]) -> None:
     document = json.loads((project.folder / "deep" / "report.json").read_text())
     assert document["schema"] == 1
     assert set(document["versions"]) == {"ddpcheck", "torch", "python"}
-    assert document["checks"]["gradient-sync"]["status"] == "not-exercised"
+    assert document["checks"]["gradient-sync"]["status"] == "not-checked"
     by_id = {test["nodeid"]: test for test in document["tests"]}
     failed = by_id["test_it.py::test_fails"]
     assert (failed["outcome"], failed["world_size"], failed["backend"]) == ("failed", 2, "gloo")
@@ -179,7 +179,7 @@ def test_reports_in_files(side_by_side: dict[str, InnerProject]) -> None:
     failures = {case.get("name"): case.find("failure") for case in root.iter("testcase")}
     assert "rank 1 failed first" in (failures["test_fails"].text or "")  # type: ignore[union-attr]
     assert failures["test_passes[0]"] is None
-    assert "invariants, as 6 ddp tests exercised them in 12 ranks" in stdout
+    assert "invariants, as 6 ddp tests checked them in 12 ranks" in stdout
     assert ["initial-broadcast", "4", "0"] in [line.split() for line in stdout.splitlines()]
 
 

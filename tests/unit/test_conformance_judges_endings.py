@@ -30,7 +30,7 @@ def adapted(*traces, **more):
 
 def test_a_right_adapter_holds():
     judged = adapted(RIGHT, RIGHT)
-    assert (judged.exercised, judged.findings) == (1, ())
+    assert (judged.checked, judged.findings) == (1, ())
 
 
 def test_one_batch_less_in_an_epoch_is_not_its_affair():
@@ -92,7 +92,7 @@ def failed(*traces, ended):
 
 def test_a_failure_that_comes_out_holds():
     judged = failed(LEFT, RAISED, ended=[FELT, OWN_WORDS])
-    assert (judged.exercised, judged.findings) == (1, ())
+    assert (judged.checked, judged.findings) == (1, ())
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_words_before_a_report_count():
 
 
 def test_a_loss_that_was_not_called_is_no_verdict():
-    assert failed(LEFT, LEFT, ended=[FELT, FELT]).exercised == 0
+    assert failed(LEFT, LEFT, ended=[FELT, FELT]).checked == 0
 
 
 # --- no-hang and process-hygiene
@@ -131,7 +131,7 @@ def test_trainings_that_come_to_their_end():
     well = trained(WHERE, RIGHT, RIGHT)
     stuck = trained(WHERE, RIGHT, RIGHT, ended=[hung(0), hung(1)], headline="timed out")
     judged = endings.judge_progress([well, well])
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
     assert only(endings.judge_progress([well, stuck]).findings).check == "no-hang"
 
 

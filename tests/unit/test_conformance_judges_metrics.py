@@ -32,7 +32,7 @@ def judged(*ranks):
 
 def test_right_values_hold_up_to_rounding():
     found = judged(reports(1.0, 1 + 1e-8), reports(1.0, 1.0))
-    assert (found.exercised, found.findings) == (4, ())
+    assert (found.checked, found.findings) == (4, ())
     assert not judged(reports(0.0, expected=0.0), []).findings
 
 
@@ -108,7 +108,7 @@ def masks(*drawn):
 
 def test_dropout():
     right = trained("dropout", masks(b"\0\1", b"\1\0"), masks(b"\1\1", b"\0\0"))
-    assert streams.judge_dropout(right).exercised == 4
+    assert streams.judge_dropout(right).checked == 4
     assert not streams.judge_dropout(right).findings
     across = only(streams.judge_dropout(trained("dropout", masks(b"\0\1"), masks(b"\0\1"))).findings)
     assert across.ranks == (0, 1)
@@ -116,7 +116,7 @@ def test_dropout():
     again = only(streams.judge_dropout(trained("dropout", masks(b"\0", b"\0"), masks(b"\1"))).findings)
     assert again.ranks == (0,)
     assert again.cause == "the stream is begun anew"
-    assert streams.judge_dropout(trained("plain", trace(micro([0])), trace())).exercised == 0
+    assert streams.judge_dropout(trained("plain", trace(micro([0])), trace())).checked == 0
 
 
 AUGMENTED = situation("augmentation", epochs=2)
@@ -133,8 +133,8 @@ def augmentation(*ranks):
 
 def test_numbers_of_their_own():
     found = augmentation(augmented([1.1, 2.2], [3.3, 4.4]), augmented([5.5, 6.6], [7.7, 8.8]))
-    assert (found.exercised, found.findings) == (8, ())
-    assert augmentation(trace(), trace()).exercised == 0
+    assert (found.checked, found.findings) == (8, ())
+    assert augmentation(trace(), trace()).checked == 0
 
 
 def test_one_number_that_comes_twice_may_be_chance():

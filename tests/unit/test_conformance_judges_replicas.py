@@ -17,7 +17,7 @@ ONE = stepped(*BATCHES)
 
 def test_all_ranks_begin_alike():
     judged = replicas.judge_broadcast(trained("plain", ONE, ONE, ONE))
-    assert (judged.exercised, judged.findings) == (1, ())
+    assert (judged.checked, judged.findings) == (1, ())
 
 
 def test_one_rank_begins_with_its_own():
@@ -28,7 +28,7 @@ def test_one_rank_begins_with_its_own():
 
 
 def test_no_forward_is_no_verdict():
-    assert replicas.judge_broadcast(trained("plain", ONE, trace())).exercised == 0
+    assert replicas.judge_broadcast(trained("plain", ONE, trace())).checked == 0
 
 
 # --- gradient-sync and parameter-sync
@@ -37,7 +37,7 @@ def test_no_forward_is_no_verdict():
 @pytest.mark.parametrize("judge", [replicas.judge_gradients, replicas.judge_parameters])
 def test_the_same_steps_hold(judge):
     judged = judge(trained("plain", ONE, ONE))
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_gradients_that_differ():
@@ -87,7 +87,7 @@ def test_buffers():
     assert not replicas.judge_buffers(trained("batchnorm", right, right)).findings
     finding = only(replicas.judge_buffers(trained("batchnorm", right, other)).findings)
     assert "on rank 1 in 1 forward of 2, from forward 1 on" in finding.found
-    assert replicas.judge_buffers(trained("batchnorm", right, trace())).exercised == 0
+    assert replicas.judge_buffers(trained("batchnorm", right, trace())).checked == 0
 
 
 # --- optimizer-sync
@@ -95,7 +95,7 @@ def test_buffers():
 
 def test_the_same_state_holds():
     judged = rates.judge_state(trained("plain", ONE, ONE))
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_learning_rates_that_differ():
@@ -129,7 +129,7 @@ def with_rates(*found, evaluations=()):
 )
 def test_a_schedule(found, said):
     judged = rates.judge_schedule(trained("schedule", *[with_rates(*found)] * 2), [0.1, 0.09, 0.081])
-    assert judged.exercised == len(found)
+    assert judged.checked == len(found)
     assert [finding.found for finding in judged.findings] == ([said] if said else [])
 
 
@@ -147,7 +147,7 @@ PLATEAU = situation("plateau", epochs=3)
 )
 def test_a_plateau(found, said):
     judged = rates.judge_plateau(trained(PLATEAU, *[with_rates(*found)] * 2))
-    assert judged.exercised == 3
+    assert judged.checked == 3
     assert bool(judged.findings) == bool(said)
     if said:
         assert said in only(judged.findings).found

@@ -45,7 +45,7 @@ def finding_of(*traces, **more):
 
 def test_going_on_where_it_was_holds():
     judged = resumes.judge_resume(WHOLE, KILLED, resumed(training(0, 2), training(1, 2)))
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_what_rounding_may_do_is_none_of_it():
@@ -67,7 +67,7 @@ def test_what_rounding_may_do_is_none_of_it():
 def test_without_a_kill_there_is_no_verdict(ended, traces, reason):
     one = trained(WHERE, *traces, ended=ended, headline="it broke")
     judged = resumes.judge_resume(WHOLE, one, resumed(training(0, 2), training(1, 2)))
-    assert judged.exercised == 0
+    assert judged.checked == 0
     assert reason in judged.skipped_because
 
 
@@ -77,7 +77,7 @@ def test_a_training_that_fails_without_a_kill_is_told(judge):
     whole = trained(situation("long"), trace(), trace(), ended=[raised(0, "no"), raised(1, "no")], headline="it failed")
     judged = judge(whole, KILLED, resumed(trace(), trace()))
     assert only(judged.findings).check == "rank-failure"
-    assert judged.exercised
+    assert judged.checked
 
 
 def test_a_load_that_fails():
@@ -319,7 +319,7 @@ def saved(*traces, by=IN_SAVE, **more):
 
 def test_a_save_that_leaves_the_one_before_holds():
     judged = saved(training(0, 2), training(1, 2))
-    assert (judged.exercised, judged.findings) == (1, ())
+    assert (judged.checked, judged.findings) == (1, ())
 
 
 def test_a_save_that_leaves_nothing_to_load():

@@ -39,7 +39,7 @@ RIGHT = dealt([ONE, OTHER])
 
 def test_as_many_batches_as_the_sizes_imply():
     judged = samples.judge_counts(takes(small(), *RIGHT))
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_one_batch_less_on_one_rank():
@@ -74,7 +74,7 @@ def shares_of(where, *ranks, sequence=None):
 
 def test_a_partition_holds():
     judged = shares_of(small(), *RIGHT)
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_padding_may_repeat_samples():
@@ -157,7 +157,7 @@ def test_a_sampler_that_was_replaced_or_shuffled():
 def test_where_epochs_cannot_be_told_apart_only_what_is_far_too_often_is_told():
     uneven = [[[0, 1], [2, 3]], [[4, 5]]], [[[6, 7]], [[0, 2], [1, 3]]]
     judged = shares_of(small(), *uneven)
-    assert judged.exercised == 0
+    assert judged.checked == 0
     assert "see batch-count" in judged.skipped_because
     often = [[[0, 0], [0, 0]], [[0, 1]]], [[[6, 7]], [[0, 2], [1, 3]]]
     finding = only(shares_of(small(), *often).findings)
@@ -169,7 +169,7 @@ def test_where_epochs_cannot_be_told_apart_only_what_is_far_too_often_is_told():
 
 def test_epochs_in_orders_of_their_own():
     judged = samples.judge_epochs(takes(small(), *RIGHT))
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_epochs_in_the_same_order():
@@ -186,7 +186,7 @@ def test_epochs_in_the_order_of_the_dataset():
 
 def test_one_epoch_has_nothing_to_compare_with():
     judged = samples.judge_epochs(takes(situation(size=Size(each=0, more=8), batch_size=2, epochs=1), *dealt([ONE])))
-    assert judged.exercised == 0
+    assert judged.checked == 0
 
 
 def test_any_right_sharding_holds_in_any_size():

@@ -33,7 +33,7 @@ def cause_of(*steps, where="plain", ranks=2):
 
 def test_right_steps_hold():
     judged = updates.judge(of(compared(worst=1e-10), compared(number=1, worst=0.0)))
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_a_difference_beyond_rounding_is_told_with_its_place():
@@ -68,7 +68,7 @@ def test_nothing_to_compare_is_no_verdict(comparison, reason):
     one = of()
     one.comparison = comparison
     judged = updates.judge(one)
-    assert judged.exercised == 0
+    assert judged.checked == 0
     assert reason in judged.skipped_because
 
 
@@ -78,7 +78,7 @@ def test_a_model_that_was_cast_is_told_where_nothing_asked_for_it(where, wrong):
     one = of(where=where)
     one.comparison = Comparison(trouble=OTHER_DTYPE)
     judged = updates.judge(one)
-    assert bool(judged.findings) == wrong == bool(judged.exercised)
+    assert bool(judged.findings) == wrong == bool(judged.checked)
     if wrong:
         assert "another dtype" in only(judged.findings).found
 
@@ -327,4 +327,4 @@ def test_a_training_of_which_nothing_can_be_compared_is_told():
     one = trained("plain", *[trace(*[step(float(n)) for n in range(9)])] * 2, compared=())
     judged = updates.judge(one)
     assert only(judged.findings).expected.endswith("and none without")
-    assert judged.exercised == 1
+    assert judged.checked == 1

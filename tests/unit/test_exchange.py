@@ -91,7 +91,7 @@ def test_a_verdict_is_given_once():
 
 
 def test_what_was_found_is_kept_with_its_place():
-    """Every exercise of a check is on record: its status, its findings, and the lowest rank's line."""
+    """Every time that a check was made is on record: its status, its findings, and the lowest rank's line."""
     exchange = Exchange(2, Judge())
     for rank in (0, 1):
         exchange.arrive(rank, evidence(line=rank + 3))

@@ -24,7 +24,7 @@ tests/gpu/test_digests.py ..F [100%]
 
 \x1b[31m\x1b[1m=================== FAILURES ===================\x1b[0m
 {record.ROOT}/tests/gpu/test_digests.py:40: AssertionError
-------------- invariants, as 4 ddp tests exercised them in 6 ranks -------------
+------------- invariants, as 4 ddp tests checked them in 6 ranks -------------
 =========================== short test summary info ============================
 FAILED tests/gpu/test_digests.py::test_it
 ========= 1 failed, 2 passed in 12.00s =========

@@ -47,7 +47,7 @@ def hung(*ranks):
 def test_equal_calls_hold():
     """Each call that all ranks have made counts once."""
     calls = [call(1, 5), call(2, 6, "all_reduce", detail="float32 x 4 sum"), call(3, 7, "broadcast", peer=0), ended()]
-    assert (ask(calls, calls).exercised, ask(calls, calls).findings) == (3, ())
+    assert (ask(calls, calls).checked, ask(calls, calls).findings) == (3, ())
 
 
 def test_other_lines_are_no_other_calls():
@@ -55,10 +55,10 @@ def test_other_lines_are_no_other_calls():
     assert ask([call(1, 5)], [call(1, 6)]).findings == ()
 
 
-def test_without_calls_nothing_is_exercised():
+def test_without_calls_nothing_is_checked():
     """A run without communication says so."""
     judged = ask([step(5)], [])
-    assert (judged.exercised, judged.skipped_because) == (
+    assert (judged.checked, judged.skipped_because) == (
         0,
         "fewer than two ranks of a group have called a collective",
     )

@@ -50,12 +50,12 @@ def saved(path="/job/last.pt", line=10):
 def test_one_writer_holds():
     """Rank 0 saves, and the others do not."""
     judged = ask(SINGLE, saved(), [])
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
-def test_without_files_nothing_is_exercised():
+def test_without_files_nothing_is_checked():
     """A run that writes nothing says so, for each check."""
-    assert {j.check: (j.exercised, j.skipped_because) for j in judge(world([], []))} == {
+    assert {j.check: (j.checked, j.skipped_because) for j in judge(world([], []))} == {
         "checkpoint-single-writer": (0, "no file was written"),
         "checkpoint-atomic-save": (0, "no checkpoint was saved"),
         "checkpoint-read-after-write": (0, "no rank read a file that another one had written or removed"),
@@ -142,7 +142,7 @@ def test_a_save_over_the_last_one():
     judged = ask(ATOMIC, saves, [])
     (finding,) = judged.findings
     assert (finding.severity, finding.ranks, finding.where, finding.count) == ("warning", (0,), at(10), 2)
-    assert judged.exercised == 3
+    assert judged.checked == 3
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ BARRIER = [call(1, 12)]
 def test_a_barrier_keeps_save_and_load_apart():
     """All ranks meet between the two."""
     judged = ask(READ, [*saved(), *BARRIER, load("/job/last.pt", 15)], [*BARRIER, load("/job/last.pt", 15)])
-    assert (judged.exercised, judged.findings) == (1, ())
+    assert (judged.checked, judged.findings) == (1, ())
 
 
 def test_no_barrier():
@@ -218,7 +218,7 @@ def test_last_run_is_read_before_it_is_written_over():
     """Every rank resumes, then all train, then rank 0 saves."""
     ranks = [[load("/job/last.pt", 5), *BARRIER, *saved()], [load("/job/last.pt", 5), *BARRIER]]
     judged = ask(READ, *ranks)
-    assert (judged.exercised, judged.findings) == (1, ())
+    assert (judged.checked, judged.findings) == (1, ())
 
 
 def test_written_again_while_others_read():
@@ -321,7 +321,7 @@ def test_what_several_ranks_write_is_no_race():
     """A file with two writers is told of as such."""
     both = [*saved(), load("/job/last.pt", 15)]
     judged = ask(READ, both, both)
-    assert (judged.exercised, judged.findings) == (1, ())
+    assert (judged.checked, judged.findings) == (1, ())
 
 
 def test_the_load_that_failed_is_linked():

@@ -35,7 +35,7 @@ def test_equal_numbers_hold():
     """Passes that several ranks came to the end of count."""
     own = [loader(), *reduced(3), *reduced(3, 1), ended()]
     judged = counted(own, own)
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_one_rank_has_fewer():
@@ -137,7 +137,7 @@ def test_other_orders_hold():
     """Each epoch after the first counts."""
     own = [loader(), *trained((0, "a"), (1, "b"), (2, "c"))]
     judged = epochs(own, own)
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_without_set_epoch_the_order_comes_again():
@@ -164,7 +164,7 @@ def test_a_sampler_that_ignores_its_epoch():
 def test_evaluation_needs_no_other_order():
     """Only training passes are compared."""
     own = [loader(), *(m for n in range(3) for m in through(range(12), n, order="a", trained=False, grad=False))]
-    assert (epochs(own).exercised, epochs(own).findings) == (0, ())
+    assert (epochs(own).checked, epochs(own).findings) == (0, ())
 
 
 def test_a_loader_for_every_epoch():

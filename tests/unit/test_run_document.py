@@ -26,10 +26,10 @@ def test_the_json_is_the_one_of_the_contract(tmp_path):
     told = json.loads(path.read_text())
     assert (told["schema"], told["verdict"], told["world_size"]) == (1, "violated", 2)
     assert list(told["checks"]) == list(CHECKS)
-    assert told["checks"]["gradient-sync"] == {"status": "violated", "exercised": 12, "skipped_because": None}
+    assert told["checks"]["gradient-sync"] == {"status": "violated", "checked": 12, "skipped_because": None}
     assert told["checks"]["no-hang"] == {
-        "status": "not-exercised",
-        "exercised": 0,
+        "status": "not-checked",
+        "checked": 0,
         "skipped_because": "there was nothing to judge",
     }
     assert told["versions"] == {"ddpcheck": "0.1.0", "torch": "2.13.0", "python": "3.11.9"}
@@ -95,7 +95,7 @@ def cases(verdict, **more):
 
 
 def test_a_check_is_a_test():
-    """Held passes, violated fails, with the finding or with what it follows from, not exercised is skipped."""
+    """Held passes, violated fails, with the finding or with what it follows from, not checked is skipped."""
     found = cases(VIOLATED)
     assert list(found) == list(CHECKS)
     assert found["initial-broadcast"] == ("passed", "")

@@ -44,7 +44,7 @@ def failed(*ranks):
 def test_ranks_that_end_well_hold():
     """Each rank counts."""
     judged = ask(world([ended()], [ended()], [ended()]))
-    assert (judged.exercised, judged.findings) == (3, ())
+    assert (judged.checked, judged.findings) == (3, ())
 
 
 def test_an_abort_at_the_exit_of_the_interpreter_is_none():

@@ -38,7 +38,7 @@ LEFT = (ev.Left, {"site": 30})
 def test_a_clean_end():
     """Nothing is left, on either rank."""
     judged = ask([LEFT, ended()], [LEFT, ended()])
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_a_group_that_is_left():

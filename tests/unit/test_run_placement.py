@@ -24,7 +24,7 @@ def placed(device, name, wrapper=0):
     return ev.Placed, {"wrapper": wrapper, "hardware": {device: name}, "memory": {}}
 
 
-def test_the_cpu_alone_is_not_exercised():
+def test_the_cpu_alone_is_not_checked():
     """There is nothing to misplace, and that is said."""
     assert ask(world(*[[wrapped(3)]] * 2)).skipped_because == "all wrapped modules were on the CPU"
     assert ask(world([], [])).skipped_because == "nothing was wrapped"
@@ -60,7 +60,7 @@ def test_two_ranks_on_one_gpu():
     records = [wrapped(3, devices=["cuda:0"]), placed("cuda:0", "GPU-a")]
     judged = ask(world(records, records))
     (finding,) = judged.findings
-    assert (finding.ranks, finding.where, judged.exercised) == ((0, 1), at(3), 2)
+    assert (finding.ranks, finding.where, judged.checked) == ((0, 1), at(3), 2)
 
 
 def test_a_gpu_of_its_own_under_the_same_number():

@@ -29,7 +29,7 @@ def at(line):
 def test_map_location_holds():
     """Given, on every rank."""
     judged = ask(LOCATION, *[[load("/job/a.pt", 5), loaded("module", 6)]] * 2)
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_without_map_location_on_the_cpu():
@@ -56,7 +56,7 @@ def test_data_needs_no_map_location():
 
 def test_what_holds_no_tensors_is_not_counted():
     """A load of numbers and text lands nowhere."""
-    assert ask(LOCATION, *[[load("/job/a.pt", 5, device="", devices=[])]] * 2).exercised == 0
+    assert ask(LOCATION, *[[load("/job/a.pt", 5, device="", devices=[])]] * 2).checked == 0
 
 
 @pytest.mark.parametrize(("device", "lands", "wrong"), [
@@ -77,7 +77,7 @@ def test_a_load_onto_another_gpu(device, lands, wrong):
 def test_a_complete_load():
     """All keys, on all ranks."""
     judged = ask(COMPLETE, *[[load("/job/a.pt", 5), loaded("module", 6)]] * 2)
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 @pytest.mark.parametrize(("missing", "unexpected", "cause"), [

@@ -35,7 +35,7 @@ def distributed(number, **more):
 def test_shards_without_a_sample_in_common_hold():
     """Each pass that several ranks trained with counts once."""
     judged = shared([distributed(0), *through(EVEN)], [distributed(1), *through(ODD)])
-    assert (judged.exercised, judged.findings) == (1, ())
+    assert (judged.checked, judged.findings) == (1, ())
 
 
 def test_padding_is_no_overlap():
@@ -55,7 +55,7 @@ def test_samplers_of_ones_own_may_even_the_ranks_out():
 def test_evaluation_on_the_whole_data_is_no_fault():
     """Only data that are trained with have to be shared out."""
     judged = shared(*[[loader(**PLAIN), *through(EVERY, trained=False, grad=False)]] * 2)
-    assert (judged.exercised, judged.findings) == (0, ())
+    assert (judged.checked, judged.findings) == (0, ())
     assert judged.skipped_because == "no two ranks trained with the batches of one loader"
 
 
@@ -108,7 +108,7 @@ def test_ranks_of_one_model_share_their_data():
         for r in range(4)
     ]  # fmt: skip
     (judged,) = [j for j in judge(world(*ranks)) if j.check == "shard-partition"]
-    assert (judged.exercised, judged.findings) == (2, ())
+    assert (judged.checked, judged.findings) == (2, ())
 
 
 def test_a_further_pass_of_one_rank_shifts_nothing():
@@ -117,7 +117,7 @@ def test_a_further_pass_of_one_rank_shifts_nothing():
         [distributed(0), *through(EVEN, line=40, trained=False), *through(EVEN[::-1], 1)],
         [distributed(1), *through(ODD)],
     )
-    assert (judged.exercised, judged.findings) == (1, ())
+    assert (judged.checked, judged.findings) == (1, ())
 
 
 def test_without_evidence_nothing_is_said():

@@ -33,10 +33,10 @@ def forwards(*states, **more):
 def test_streams_that_differ_hold():
     """Each forward that several ranks drew in counts."""
     verdict = judged(forwards("a", "b"), forwards("c", "d"))
-    assert (verdict.exercised, verdict.findings) == (2, ())
+    assert (verdict.checked, verdict.findings) == (2, ())
 
 
-def test_nothing_random_is_not_exercised():
+def test_nothing_random_is_not_checked():
     """A net without dropout draws nothing."""
     assert judged([], []).skipped_because == "nothing random was drawn in a forward, or while samples were fetched"
 
@@ -90,7 +90,7 @@ def test_ranks_of_one_model_may_draw_alike():
     """Ranks outside of each other's DDP group hold parts of one model."""
     ranks = [[wrapped(5, group=f"{r % 2},{r % 2 + 2}#1"), *forwards(*"ab" if r < 2 else "cd")] for r in range(4)]
     (verdict,) = judge(world(*ranks))
-    assert (verdict.exercised, verdict.findings) == (4, ())
+    assert (verdict.checked, verdict.findings) == (4, ())
 
 
 # --- fetches
@@ -165,7 +165,7 @@ def test_evaluation_may_be_alike():
 def test_a_stream_may_draw_its_order():
     """Before its first sample, a stream may shuffle its files, and all ranks have to do so alike."""
     own = [loader(**STREAM), *through(None, contents=range(8)), *fetched("a")]
-    assert (judged(own, own).exercised, judged(own, own).findings) == (0, ())
+    assert (judged(own, own).checked, judged(own, own).findings) == (0, ())
 
 
 def test_workers_write_for_their_rank():
@@ -186,5 +186,5 @@ def test_workers_write_for_their_rank():
     (verdict,) = judge(over)
     (finding,) = verdict.findings
     assert finding.where.line == 7
-    assert math.isfinite(verdict.exercised)
+    assert math.isfinite(verdict.checked)
     assert isinstance(worker.of(ev.Stream)[0], ev.Stream)

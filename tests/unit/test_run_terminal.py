@@ -73,15 +73,15 @@ steps, 8.1 s.
    mend      Save beside it, then os.replace().
 
 checks
-  check                    status     exercised
-  ──────────────────────────────────────────────────────────────
-  reducer-coverage         violated    12 times   error 1
-  gradient-sync            violated    12 times   follows from 1
-  parameter-sync           violated    12 times   follows from 1
-  checkpoint-atomic-save   violated     3 times   warning 2
-  initial-broadcast        held          1 time
+  check                    status      checked
+  ─────────────────────────────────────────────────────────────
+  reducer-coverage         violated   12 times   error 1
+  gradient-sync            violated   12 times   follows from 1
+  parameter-sync           violated   12 times   follows from 1
+  checkpoint-atomic-save   violated    3 times   warning 2
+  initial-broadcast        held         1 time
 
-not exercised
+not checked
   gradient-oracle, buffer-sync, optimizer-sync, shard-partition,
   epoch-reshuffle, batch-count, collective-order, no-hang, rank-failure,
   checkpoint-single-writer, checkpoint-read-after-write,
@@ -102,10 +102,10 @@ Written to report.json
 @pytest.mark.parametrize(
     ("verdict", "line"),
     [
-        (HELD, "HELD train.py --epochs 3, 2 ranks: 1 check held in 36 optimizer steps, 22 not exercised, 8.1 s."),
+        (HELD, "HELD train.py --epochs 3, 2 ranks: 1 check held in 36 optimizer steps, 22 not checked, 8.1 s."),
         (
             AT_RISK,
-            "HELD train.py --epochs 3, 2 ranks: 1 check held in 36 optimizer steps, 21 not exercised, with 1 warning, "
+            "HELD train.py --epochs 3, 2 ranks: 1 check held in 36 optimizer steps, 21 not checked, with 1 warning, "
             "8.1 s.",
         ),
         (
@@ -224,7 +224,7 @@ def test_an_encoding_that_lacks_a_character_gets_an_escape(encoding, script):
     assert r"\u65e5\u672c\u8a9e" in text
     assert "─" not in text
     assert "2500" not in text
-    assert re.search(r"\n  check +status +exercised\n  -{60,}\n", text)
+    assert re.search(r"\n  check +status +checked\n  -{60,}\n", text)
 
 
 def test_colour_is_for_terminals(monkeypatch):

@@ -24,14 +24,14 @@ def finding(check, severity="error", links=(), where=None, **more):
     return Finding(check=check, severity=severity, links=links, where=where, **{**given, **more})
 
 
-def judged(*findings, **exercised):
-    """What the judges of one world say: checks with underscores, and how often they were exercised."""
-    found = {check: Judged(check=check, exercised=0) for check in CHECKS}
-    for name, times in exercised.items():
-        found[name.replace("_", "-")] = Judged(check=name.replace("_", "-"), exercised=times)
+def judged(*findings, **checked):
+    """What the judges of one world say: checks with underscores, and how often they were checked."""
+    found = {check: Judged(check=check, checked=0) for check in CHECKS}
+    for name, times in checked.items():
+        found[name.replace("_", "-")] = Judged(check=name.replace("_", "-"), checked=times)
     for one in findings:
         before = found[one.check]
-        found[one.check] = replace(before, exercised=before.exercised or 1, findings=(*before.findings, one))
+        found[one.check] = replace(before, checked=before.checked or 1, findings=(*before.findings, one))
     return found
 
 
@@ -133,21 +133,21 @@ def test_a_defect_of_ddpcheck_has_a_code_of_its_own():
 
 
 def test_every_check_has_a_status():
-    """Held, violated or not exercised, over all worlds, and why where it was not exercised."""
+    """Held, violated or not checked, over all worlds, and why where it was not checked."""
     first = judged(gradient_sync=3, batch_count=1)
-    first["epoch-reshuffle"] = Judged(check="epoch-reshuffle", exercised=0, skipped_because="there was one epoch")
+    first["epoch-reshuffle"] = Judged(check="epoch-reshuffle", checked=0, skipped_because="there was one epoch")
     second = judged(finding("batch-count", also=("no-hang",)), gradient_sync=2)
     checks = conclude([first, second]).checks
     assert list(checks) == list(CHECKS)
-    assert (checks["gradient-sync"].status, checks["gradient-sync"].exercised) == ("held", 5)
-    assert (checks["batch-count"].status, checks["batch-count"].exercised) == ("violated", 2)
+    assert (checks["gradient-sync"].status, checks["gradient-sync"].checked) == ("held", 5)
+    assert (checks["batch-count"].status, checks["batch-count"].checked) == ("violated", 2)
     assert checks["no-hang"].status == "violated"
     assert checks["epoch-reshuffle"].skipped_because == "there was one epoch"
     assert checks["buffer-sync"].skipped_because == "the program did nothing that it could judge"
     assert {checks[check].skipped_because for check in ORACLES} == {
         "one run cannot show it: it takes a second one to compare with, as ddpcheck.check_trainer does"
     }
-    assert all((result.skipped_because is None) == (result.status != "not-exercised") for result in checks.values())
+    assert all((result.skipped_because is None) == (result.status != "not-checked") for result in checks.values())
 
 
 def test_without_a_group_the_reason_is_that():
@@ -167,7 +167,7 @@ def test_checks_that_nobody_asked_for_are_left_out():
     verdict = conclude([said], chosen={"gradient-sync"})
     assert [f.check for f in verdict.findings] == ["gradient-sync"]
     assert verdict.checks["reducer-coverage"].skipped_because == NOT_ASKED
-    assert verdict.checks["reducer-coverage"].status == "not-exercised"
+    assert verdict.checks["reducer-coverage"].status == "not-checked"
 
 
 def test_how_a_program_goes_down_is_told_whatever_was_asked_for():

@@ -226,11 +226,11 @@ def hang(*ranks, **more):
 
 
 def test_a_world_that_ended_well_does_not_hang():
-    """Calls are what makes the check exercised."""
+    """Calls are what makes the check checked."""
     (judged,) = judge(world([call(1, 5), call(2, 5, waits=False), ended()], [call(1, 5), ended()]))
-    assert (judged.check, judged.exercised, judged.findings) == ("no-hang", 2, ())
+    assert (judged.check, judged.checked, judged.findings) == ("no-hang", 2, ())
     (judged,) = judge(world([ended()], [ended()]))
-    assert (judged.exercised, judged.skipped_because) == (0, "no rank has waited for another")
+    assert (judged.checked, judged.skipped_because) == (0, "no rank has waited for another")
 
 
 def test_a_hang_names_both_lines():

@@ -1,4 +1,4 @@
-"""What a session adds up: how often each check was exercised, and where there was nothing to judge."""
+"""What a session adds up: how often each check was checked, and where there was nothing to judge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddpcheck.report.session import SessionReport
 
 
 def run(check: str, status: str, found: str = "") -> dict[str, Any]:
-    """One exercise of a check, as a test's report carries it."""
+    """One time that a check was made, as a test's report carries it."""
     return {"check": check, "status": status, "findings": [{"found": found}] if found else [], "where": None}
 
 
@@ -39,34 +39,34 @@ class Lines:
 
 def test_what_could_not_be_judged_is_not_held() -> None:
     """A check that found nothing to judge counts neither as held nor as violated, and the reason is kept and shown."""
-    report = session(run("checkpoint-atomic-save", "not-exercised", "none: CUDA does not work in a copy"))
+    report = session(run("checkpoint-atomic-save", "not-checked", "none: CUDA does not work in a copy"))
 
     row = report.checks()["checkpoint-atomic-save"]
     terminal = Lines()
     report.pytest_terminal_summary(cast(pytest.TerminalReporter, terminal))
 
     assert row == {
-        "status": "not-exercised",
-        "exercised": 0,
+        "status": "not-checked",
+        "checked": 0,
         "violated": 0,
         "skipped_because": "none: CUDA does not work in a copy",
     }
-    shown = "checkpoint-atomic-save       0         0  not exercised: none: CUDA does not work in a copy"
+    shown = "checkpoint-atomic-save       0         0  not checked: none: CUDA does not work in a copy"
     assert shown in terminal.lines
     assert terminal.green == []
 
 
 def test_what_was_judged_elsewhere_is_counted() -> None:
-    """Where another test has exercised it, that counts, and the reason stays."""
+    """Where another test has checked it, that counts, and the reason stays."""
     report = session(
         run("checkpoint-atomic-save", "held"),
-        run("checkpoint-atomic-save", "not-exercised", "none: so it is"),
+        run("checkpoint-atomic-save", "not-checked", "none: so it is"),
         run("gradient-sync", "violated", "other gradients"),
     )
 
     rows = report.checks()
 
     assert rows["checkpoint-atomic-save"]["status"] == "held"
-    assert rows["checkpoint-atomic-save"]["exercised"] == 1
+    assert rows["checkpoint-atomic-save"]["checked"] == 1
     assert rows["gradient-sync"]["violated"] == 1
     assert rows["initial-broadcast"]["skipped_because"] is None

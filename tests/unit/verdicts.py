@@ -53,9 +53,9 @@ WARNING = Finding(
 
 def results(**given):
     """Every check, those that are named (with underscores) as given: a status, and how often."""
-    found = {c: CheckResult(status="not-exercised", skipped_because="there was nothing to judge") for c in CHECKS}
-    for check, (status, exercised) in given.items():
-        found[check.replace("_", "-")] = CheckResult(status=status, exercised=exercised)
+    found = {c: CheckResult(status="not-checked", skipped_because="there was nothing to judge") for c in CHECKS}
+    for check, (status, checked) in given.items():
+        found[check.replace("_", "-")] = CheckResult(status=status, checked=checked)
     return found
 
 

@@ -14,9 +14,9 @@ CHECK = "adapter"
 def judge(trained: Trained) -> Judged:
     """Judge the adapter by one ordinary training."""
     if trained.failed:
-        return Judged(check=CHECK, exercised=1, findings=(trained.failure(),))
+        return Judged(check=CHECK, checked=1, findings=(trained.failure(),))
     finding = _trains_nothing(trained) or _returns_early(trained)
-    return Judged(check=CHECK, exercised=1, findings=(finding,) if finding else ())
+    return Judged(check=CHECK, checked=1, findings=(finding,) if finding else ())
 
 
 def _trains_nothing(trained: Trained) -> Finding | None:

@@ -19,7 +19,7 @@ def judge_failure(trained: Trained) -> Judged:
     last = trained.world_size - 1
     trace, ending = trained.traces[last], trained.record.endings[last]
     if not trace.of(facts.Raised):
-        return Judged(check="rank-failure", exercised=0, skipped_because="the loss was not called on the last rank")
+        return Judged(check="rank-failure", checked=0, skipped_because="the loss was not called on the last rank")
     if trace.returned:
         return _violated(trained, [last], f"fit returned on rank {last}, although job.loss had raised there", _SWALLOWS)
     if ending.kind == "hung":
@@ -39,7 +39,7 @@ def judge_failure(trained: Trained) -> Judged:
             trained, went_on, f"fit returned on {ranks_text(went_on)} as if all were well",
             "Let the other ranks' collectives fail with the rank that is lost.",
         )  # fmt: skip
-    return Judged(check="rank-failure", exercised=1)
+    return Judged(check="rank-failure", checked=1)
 
 
 _SWALLOWS = "Let exceptions out of fit: catch none that is not your own, and do not go on to the next batch."
@@ -55,13 +55,13 @@ def _violated(trained: Trained, ranks: list[int], found: str, advice: str) -> Ju
         found=found,
         advice=advice,
     )
-    return Judged(check="rank-failure", exercised=1, findings=(finding,))
+    return Judged(check="rank-failure", checked=1, findings=(finding,))
 
 
 def judge_progress(trained: Sequence[Trained]) -> Judged:
     """`no-hang`: every training came to an end of its own."""
     findings = [one.failure() for one in trained if one.hung]
-    return Judged(check="no-hang", exercised=len(trained), findings=tuple(findings[:3]))
+    return Judged(check="no-hang", checked=len(trained), findings=tuple(findings[:3]))
 
 
 def judge_leftovers(trained: Sequence[Trained]) -> Judged:
@@ -82,4 +82,4 @@ def judge_leftovers(trained: Sequence[Trained]) -> Judged:
                     advice="End and join what the trainer has started before fit returns.",
                 )
             )
-    return Judged(check="process-hygiene", exercised=len(trained), findings=tuple(findings[:1]))
+    return Judged(check="process-hygiene", checked=len(trained), findings=tuple(findings[:1]))

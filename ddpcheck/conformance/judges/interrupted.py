@@ -79,7 +79,7 @@ def violated(
     check: str, trained: Trained, ranks: list[int], expected: str, found: str, advice: str, cause: str = ""
 ) -> Judged:
     return Judged(
-        check=check, exercised=1, findings=(finding(check, trained, ranks, expected, found, advice, cause=cause),)
+        check=check, checked=1, findings=(finding(check, trained, ranks, expected, found, advice, cause=cause),)
     )
 
 

@@ -18,14 +18,14 @@ def judge(trained: Trained) -> Judged:
     """Judge everything that was reported, on every rank that has reported."""
     reported = [(rank, fact) for rank, trace in enumerate(trained.traces) for fact in trace.of(facts.Reported)]
     if not reported:
-        return Judged(check=CHECK, exercised=0, skipped_because="the adapter reports no metric by job.report")
+        return Judged(check=CHECK, checked=0, skipped_because="the adapter reports no metric by job.report")
     by_cause: dict[tuple[str, str], list[list[tuple[int, facts.Reported]]]] = {}
     for name in dict.fromkeys(fact.name for _, fact in reported):
         wrong = [(rank, fact) for rank, fact in reported if fact.name == name and not _same(fact.value, fact.expected)]
         if wrong:
             by_cause.setdefault(_cause(trained, [fact for _, fact in wrong]), []).append(wrong)
     findings = [_finding(trained, metrics, *cause) for cause, metrics in by_cause.items()]
-    return Judged(check=CHECK, exercised=len(reported), findings=tuple(findings))
+    return Judged(check=CHECK, checked=len(reported), findings=tuple(findings))
 
 
 def _same(value: float, expected: float) -> bool:

@@ -43,7 +43,7 @@ def judge_state(trained: Trained) -> Judged:
                 "Begin with the same state and step with the same gradients on every rank.",
                 number,
             )
-    return Judged(check=CHECK, exercised=len(rounds))
+    return Judged(check=CHECK, checked=len(rounds))
 
 
 def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
@@ -66,7 +66,7 @@ def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
                 "scale no rate by the world size.",
                 number,
             )
-    return Judged(check=CHECK, exercised=len(found))
+    return Judged(check=CHECK, checked=len(found))
 
 
 def judge_plateau(trained: Trained) -> Judged:
@@ -106,7 +106,7 @@ def judge_plateau(trained: Trained) -> Judged:
                 "Step the scheduler once for each evaluation, and not once for each rank.",
                 epoch * each,
             )
-    return Judged(check=CHECK, exercised=len(rates))
+    return Judged(check=CHECK, checked=len(rates))
 
 
 def _stepped_apart(trained: Trained) -> Judged | None:
@@ -133,7 +133,7 @@ def _stepped_apart(trained: Trained) -> Judged | None:
 
 def _violated(
     trained: Trained,
-    exercised: int,
+    checked: int,
     ranks: list[int],
     subject: str,
     expected: str,
@@ -151,4 +151,4 @@ def _violated(
         advice=advice,
         step=step,
     )
-    return Judged(check=CHECK, exercised=exercised, findings=(finding,))
+    return Judged(check=CHECK, checked=checked, findings=(finding,))

@@ -17,7 +17,7 @@ def judge_broadcast(trained: Trained) -> Judged:
     """`initial-broadcast`: all ranks go into their first training forward with the same parameters."""
     firsts = [trace.micros[0].forward.parameters if trace.micros else None for trace in trained.traces]
     if None in firsts:
-        return Judged(check="initial-broadcast", exercised=0, skipped_because="not all ranks came to a forward")
+        return Judged(check="initial-broadcast", checked=0, skipped_because="not all ranks came to a forward")
     other = _others(firsts)
     findings = (
         _finding(
@@ -30,7 +30,7 @@ def judge_broadcast(trained: Trained) -> Judged:
             step=0,
         ),
     )
-    return Judged(check="initial-broadcast", exercised=1, findings=findings if other else ())
+    return Judged(check="initial-broadcast", checked=1, findings=findings if other else ())
 
 
 def judge_gradients(trained: Trained) -> Judged:
@@ -70,7 +70,7 @@ def judge_parameters(trained: Trained) -> Judged:
         "Let all ranks take the same decision on what to load at the end, such as the best epoch: by a metric that was "
         "reduced over the ranks, or by rank 0's word.",
     )
-    return Judged(check="parameter-sync", exercised=judged.exercised, findings=(finding,))
+    return Judged(check="parameter-sync", checked=judged.checked, findings=(finding,))
 
 
 def judge_buffers(trained: Trained) -> Judged:
@@ -78,7 +78,7 @@ def judge_buffers(trained: Trained) -> Judged:
     rounds = list(zip(*(trace.micros for trace in trained.traces), strict=False))
     parted = [n for n, micros in enumerate(rounds) if _others([m.forward.statistics for m in micros])]
     if not rounds:
-        return Judged(check="buffer-sync", exercised=0, skipped_because="not all ranks came to a forward")
+        return Judged(check="buffer-sync", checked=0, skipped_because="not all ranks came to a forward")
     findings: tuple[Finding, ...] = ()
     if parted:
         ranks = _others([m.forward.statistics for m in rounds[parted[0]]])
@@ -93,7 +93,7 @@ def judge_buffers(trained: Trained) -> Judged:
                 "Let DistributedDataParallel broadcast the buffers (broadcast_buffers=True), or use SyncBatchNorm.",
             ),
         )
-    return Judged(check="buffer-sync", exercised=len(rounds), findings=findings)
+    return Judged(check="buffer-sync", checked=len(rounds), findings=findings)
 
 
 def _judge_steps(
@@ -130,7 +130,7 @@ def _judge_steps(
                 number=len(wrong),
             )
         )
-    return Judged(check=check, exercised=len(rounds), findings=tuple(findings))
+    return Judged(check=check, checked=len(rounds), findings=tuple(findings))
 
 
 def _key(values: Iterable[bytes | None]) -> tuple[bytes | None, ...]:

@@ -27,10 +27,10 @@ RESUME = "resume-equivalence"
 def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     """Judge a training that went on after a kill by one that was never interrupted."""
     if whole.failed:
-        return Judged(check=RESUME, exercised=1, findings=(whole.failure(),))
+        return Judged(check=RESUME, checked=1, findings=(whole.failure(),))
     reason = nothing_to_judge(killed)
     if reason:
-        return Judged(check=RESUME, exercised=0, skipped_because=reason)
+        return Judged(check=RESUME, checked=0, skipped_because=reason)
     if resumed.failed:
         return failed_load(RESUME, resumed, _GO_ON, _SAME_CHECKPOINT if resumed.hung else _LOADABLE)
     idle = [rank for rank in resumed.ranks if not resumed.traces[rank].windows]
@@ -52,8 +52,8 @@ def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
         )
     differs = _difference(whole, resumed, start)
     if differs is not None:
-        return Judged(check=RESUME, exercised=1, findings=(differs,))
-    return Judged(check=RESUME, exercised=len(resumed.traces[0].windows))
+        return Judged(check=RESUME, checked=1, findings=(differs,))
+    return Judged(check=RESUME, checked=len(resumed.traces[0].windows))
 
 
 _GO_ON = "the training to go on from a checkpoint as if it had never been interrupted"

@@ -41,7 +41,7 @@ def judge_counts(trained: Trained) -> Judged:
                 else "",
             ),
         )
-    return Judged(check="batch-count", exercised=len(found), findings=findings)
+    return Judged(check="batch-count", checked=len(found), findings=findings)
 
 
 _OF_A_DATASET = (
@@ -73,7 +73,7 @@ def judge_shares(trained: Trained, sequence: Sequence[int] | None = None) -> Jud
     epochs = epochs_of(trained)
     if epochs is None:
         total = _epochless(trained)
-        return Judged(check="shard-partition", exercised=1 if total else 0, findings=total, skipped_because=_UNEVEN)
+        return Judged(check="shard-partition", checked=1 if total else 0, findings=total, skipped_because=_UNEVEN)
     finding = next(
         (
             found
@@ -82,7 +82,7 @@ def judge_shares(trained: Trained, sequence: Sequence[int] | None = None) -> Jud
         ),
         None,
     )
-    return Judged(check="shard-partition", exercised=len(epochs), findings=(finding,) if finding else ())
+    return Judged(check="shard-partition", checked=len(epochs), findings=(finding,) if finding else ())
 
 
 _UNEVEN = "the ranks' batches cannot be told apart by epochs: see batch-count"
@@ -226,7 +226,7 @@ def judge_epochs(trained: Trained) -> Judged:
     """`epoch-reshuffle`: no two epochs come in the same order."""
     epochs = epochs_of(trained)
     if epochs is None or len(epochs) < 2:
-        return Judged(check="epoch-reshuffle", exercised=0, skipped_because=_UNEVEN)
+        return Judged(check="epoch-reshuffle", checked=0, skipped_because=_UNEVEN)
     orders = [tuple(tuple(n for batch in batches for n in batch) for batches in ranks) for ranks in epochs]
     same = [(a, b) for b in range(len(orders)) for a in range(b) if orders[a] == orders[b]]
     findings: tuple[Finding, ...] = ()
@@ -245,7 +245,7 @@ def judge_epochs(trained: Trained) -> Judged:
                 "nothing shuffles" if never else "the sampler was told of no epoch, or of the same one",
             ),
         )
-    return Judged(check="epoch-reshuffle", exercised=len(orders), findings=findings)
+    return Judged(check="epoch-reshuffle", checked=len(orders), findings=findings)
 
 
 def _numbers(samples: Sequence[int]) -> str:

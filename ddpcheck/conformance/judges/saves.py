@@ -21,13 +21,13 @@ ATOMIC = "checkpoint-atomic-save"
 def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     """Judge a training that went on after a kill in its save by one that was never interrupted."""
     if whole.failed:
-        return Judged(check=ATOMIC, exercised=1, findings=(whole.failure(),))
+        return Judged(check=ATOMIC, checked=1, findings=(whole.failure(),))
     if not any(trace.of(facts.Saving) for trace in killed.traces):
         nothing = "nothing was in job.checkpoint_folder to be saved over"
-        return Judged(check=ATOMIC, exercised=0, skipped_because=nothing)
+        return Judged(check=ATOMIC, checked=0, skipped_because=nothing)
     reason = nothing_to_judge(killed)
     if reason:
-        return Judged(check=ATOMIC, exercised=0, skipped_because=reason)
+        return Judged(check=ATOMIC, checked=0, skipped_because=reason)
     if resumed.failed:
         return failed_load(ATOMIC, resumed, _BEFORE, _RENAME)
     start = start_of(whole, resumed)
@@ -38,7 +38,7 @@ def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
         )
         return violated(ATOMIC, resumed, [0], _BEFORE, found, _TOGETHER)
     if start:
-        return Judged(check=ATOMIC, exercised=1)
+        return Judged(check=ATOMIC, checked=1)
     found = "it began again from the start" if start == 0 else "it went on with parameters of no step"
     return violated(ATOMIC, resumed, list(resumed.ranks), _BEFORE, found, _RENAME)
 

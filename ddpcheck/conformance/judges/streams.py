@@ -17,23 +17,23 @@ CHECK = "rng-independence"
 def judge_dropout(trained: Trained) -> Judged:
     """No two ranks, and no two micro-batches, drop out the same."""
     drawn: dict[tuple[bytes, ...], list[tuple[int, int]]] = {}
-    exercised = 0
+    checked = 0
     for rank, trace in enumerate(trained.traces):
         for number, micro in enumerate(trace.micros):
             if micro.forward.masks:
-                exercised += 1
+                checked += 1
                 drawn.setdefault(tuple(micro.forward.masks), []).append((rank, number))
     again = [places for places in drawn.values() if len(places) > 1]
-    if not exercised:
-        return Judged(check=CHECK, exercised=0, skipped_because="no dropout was seen")
+    if not checked:
+        return Judged(check=CHECK, checked=0, skipped_because="no dropout was seen")
     if not again:
-        return Judged(check=CHECK, exercised=exercised)
+        return Judged(check=CHECK, checked=checked)
     places = again[0]
     ranks = sorted({rank for rank, _ in places})
     where = ", ".join(f"batch {number} of rank {rank}" for rank, number in places[:4])
     across = len(ranks) > 1
     return _violated(
-        exercised,
+        checked,
         ranks,
         "dropout",
         "every rank to drop out other elements in every batch",
@@ -58,7 +58,7 @@ def judge_augmentation(trained: Trained) -> Judged:
     ]
     places = [(rank, number, sample) for rank, number, forward in forwards for sample in forward.samples]
     if not places:
-        return Judged(check=CHECK, exercised=0, skipped_because="no sample was taken")
+        return Judged(check=CHECK, checked=0, skipped_because="no sample was taken")
     for stream, numbers_of in STREAMS.items():
         drawn: dict[float, list[Place]] = {}
         numbers = [number for *_, forward in forwards for number in numbers_of(forward)]
@@ -82,7 +82,7 @@ def judge_augmentation(trained: Trained) -> Judged:
             if trained.situation.workers
             else "Seed torch's, Python's and numpy's streams once, at the start, each by seed + rank.",
         )
-    return Judged(check=CHECK, exercised=len(places))
+    return Judged(check=CHECK, checked=len(places))
 
 
 def _told(again: list[list[Place]]) -> str:
@@ -108,7 +108,7 @@ def _cause(trained: Trained, again: list[list[Place]]) -> str:
 
 
 def _violated(
-    exercised: int, ranks: list[int], subject: str, expected: str, found: str, cause: str, advice: str
+    checked: int, ranks: list[int], subject: str, expected: str, found: str, cause: str, advice: str
 ) -> Judged:
     finding = Finding(
         check=CHECK,
@@ -120,4 +120,4 @@ def _violated(
         cause=cause,
         advice=advice,
     )
-    return Judged(check=CHECK, exercised=exercised, findings=(finding,))
+    return Judged(check=CHECK, checked=checked, findings=(finding,))

@@ -28,13 +28,13 @@ def judge(trained: Trained) -> Judged:
     """Judge every step of one training."""
     comparison = trained.comparison
     if comparison is None:
-        return Judged(check=CHECK, exercised=0, skipped_because="the training came to no end")
+        return Judged(check=CHECK, checked=0, skipped_because="the training came to no end")
     if not comparison.steps:
         # Nothing that was trained could be compared: a training that took no batch is not one to pass over.
         nothing = _cast(trained) or miscounted(trained, CHECK)
         return Judged(
             check=CHECK,
-            exercised=1 if nothing else 0,
+            checked=1 if nothing else 0,
             findings=(nothing,) if nothing else (),
             skipped_because=comparison.trouble,
         )
@@ -42,7 +42,7 @@ def judge(trained: Trained) -> Judged:
     found = _finding(trained, wrong, len(comparison.steps)) if wrong else None
     found = found or _unlowered(trained)
     found = found or miscounted(trained, CHECK) or changed_between(trained, CHECK) or left_over(trained, CHECK)
-    return Judged(check=CHECK, exercised=len(comparison.steps), findings=(found,) if found else ())
+    return Judged(check=CHECK, checked=len(comparison.steps), findings=(found,) if found else ())
 
 
 LOWERED: tuple[Precision, ...] = ("bfloat16",)
