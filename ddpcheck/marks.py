@@ -12,7 +12,7 @@ DEVICES = ("cpu", "cuda")
 
 
 class BadMark(Exception):
-    """The mark says what cannot be; the text names it and the mend."""
+    """The mark says what cannot be; the text names it and the fix."""
 
 
 class Mark(NamedTuple):
@@ -30,7 +30,7 @@ class Mark(NamedTuple):
 def read(marks: Iterable[tuple[Sequence[Any], dict[str, Any]]]) -> Mark:
     """Read the marks of a test, the closest first; each keyword counts where it stands closest.
 
-    Raises BadMark, with one sentence that names the mark and the mend.
+    Raises BadMark, with one sentence that names the mark and the fix.
     """
     said: dict[str, Any] = {}
     for args, kwargs in marks:

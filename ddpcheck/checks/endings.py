@@ -103,10 +103,10 @@ def _advice(failure: Failure, who: Sequence[int], world: World) -> str:
     if failure.raised is not None:
         if len(who) < len(world):
             return (
-                "Mend what raised it; where it depends on the rank or its data, let every rank do the same, or agree "
+                "Fix what raised it; where it depends on the rank or its data, let every rank do the same, or agree "
                 "beforehand."
             )
-        return "Mend what raised it: it is the same on every rank."
+        return "Fix what raised it: it is the same on every rank."
     if failure.signal is not None:
         return "Look at the rank's own output and the kernel's log (dmesg), and run with faulthandler for a stack."
     return "Let a rank that gives up tell the others: raise an exception, or agree on the end by an all-reduce."

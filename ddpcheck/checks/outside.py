@@ -56,7 +56,7 @@ def _raised(errors: list[tuple[Process, ev.Raised]], numbers: Numbers) -> Findin
         subject=error.kind,
         expected="the program to run to its end",
         found=f"{said}, raised {when}",
-        advice="Mend what raised it; the traceback is in the program's output above.",
+        advice="Fix what raised it; the traceback is in the program's output above.",
         where=process.where(error.site),
         count=len(alike),
         links=("stop",),

@@ -25,7 +25,7 @@ def subject(loader: ev.Loader | None) -> str:
 
 
 def place(line: Line, loaders: Loaders) -> CallSite | None:
-    """The line to mend: that of a distributed sampler made wrongly, or that of the loader."""
+    """The line to fix: that of a distributed sampler made wrongly, or that of the loader."""
     for rank, passes in sorted(line.passes.items()):
         loader = loaders.get(rank)
         if loader is not None:

@@ -1,4 +1,4 @@
-"""Failures that a trainer's author knows of: strict, so that neither a mend nor a misspelling goes unnoticed."""
+"""Failures that a trainer's author knows of: strict, so that neither a fix nor a misspelling goes unnoticed."""
 
 from __future__ import annotations
 

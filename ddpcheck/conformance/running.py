@@ -81,7 +81,7 @@ class Runner:
         """
         if (name, world_size) not in self._done:
             if len(self._hung) >= MOST_HANGS:
-                raise TooManyHangs(f"{', '.join(self._hung)} hung: mend these first, no further training was tried")
+                raise TooManyHangs(f"{', '.join(self._hung)} hung: fix these first, no further training was tried")
             self._done[name, world_size] = self._train(BY_NAME[name], world_size)
             if self._done[name, world_size].hung:
                 self._hung.append(f"the training {item_id(name, world_size)}")

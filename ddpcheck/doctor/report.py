@@ -212,7 +212,7 @@ def show(examination: Examination, stream: IO[str]) -> None:
             console.print(Padding(Text("\n".join(more), overflow="fold"), (0, 0, 0, 8)))
         if test.advice:
             told = _grid(4)
-            told.add_row("mend", test.advice)
+            told.add_row("fix", test.advice)
             console.print(Padding(told, (0, 0, 0, 8)))
     console.print()
     healthy = examination.stack.healthy

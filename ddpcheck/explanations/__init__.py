@@ -1,4 +1,4 @@
-"""What each invariant is, why it matters, what breaks it and how to mend that: one text for each check.
+"""What each invariant is, why it matters, what breaks it and how to fix that: one text for each check.
 
 The texts lie beside this file, as Markdown. ``ddpcheck explain`` shows one,
 docs/checks.md holds all of them.
@@ -11,7 +11,7 @@ from importlib import resources
 
 from ddpcheck.catalogue import ASSERTIONS, CHECKS, ORACLES
 
-SECTIONS = ("Why it matters", "What breaks it", "The mend", "Severity", "What it does not see")
+SECTIONS = ("Why it matters", "What breaks it", "The fix", "Severity", "What it does not see")
 """The headings of every text, in their order; what stands before the first adds to the sentence of the catalogue."""
 
 

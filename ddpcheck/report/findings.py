@@ -21,5 +21,5 @@ def _one(finding: Finding) -> str:
     lines += [f"  expected  {finding.expected}", f"  found     {finding.found}"]
     if finding.cause:
         lines.append(f"  cause     likely: {finding.cause}")
-    lines.append(f"  mend      {finding.advice}")
+    lines.append(f"  fix       {finding.advice}")
     return "\n".join(lines)

@@ -171,7 +171,7 @@ def _said(finding: Finding) -> Iterator[tuple[str, str]]:
     yield "found", finding.found
     if finding.cause:
         yield "cause", f"likely: {finding.cause}"
-    yield "mend", finding.advice
+    yield "fix", finding.advice
 
 
 def _further(finding: Finding, sources: Sources, shown: Collection[CallSite | None]) -> Iterator[Text]:
@@ -264,7 +264,7 @@ def _close(console: Console, verdict: Verdict, written: Sequence[Path]) -> None:
     console.print()
     if ids:
         more = f", or {listing(ids[1:], 8)}" if len(ids) > 1 else ""
-        console.print(Text(f"What breaks it, and the mend: ddpcheck explain {ids[0]}{more}", style="dim"))
+        console.print(Text(f"What breaks it, and the fix: ddpcheck explain {ids[0]}{more}", style="dim"))
     for path in written:
         console.print(Text(f"Written to {plain(str(path))}", style="dim", overflow="fold"))
     console.print(across(console))

@@ -97,7 +97,7 @@ CLAIMS = tuple(
              "a rank's death fails the others; the launcher alone starts all anew, if told to, and they train from "
              "the last checkpoint", "refuted"),
             ("S3", "(unsaid) its example calls what torch has not, in one rank of four",
-             "each is told plainly, with its line, and nothing hangs; mended, it trains on four ranks"),
+             "each is told plainly, with its line, and nothing hangs; fixed, it trains on four ranks"),
             ("S4", "without DistributedSampler all ranks see the same data",
              "half of what two ranks read is repetition, three quarters with four; with the sampler none is"),
             ("S4", "non-deterministic operations make the replicas diverge",

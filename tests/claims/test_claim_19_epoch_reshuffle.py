@@ -25,7 +25,7 @@ def draw(loader: DataLoader, *epochs: int) -> None:
 
 @pytest.mark.ddp(world_size=s1.PROCESSES)
 def test_documents_program_repeats_its_order(ddp, capsys):
-    """Five epochs of the article's program on its four processes: reported on every rank, with the mend."""
+    """Five epochs of the article's program on its four processes: reported on every rank, with the fix."""
     torch.manual_seed(ddp.rank)
     dataset = s1.load_data()
     assert dataset.tensors[0].shape == (1797, 1, 28, 28)
@@ -49,7 +49,7 @@ def test_documents_program_repeats_its_order(ddp, capsys):
 
 
 @pytest.mark.ddp(world_size=s1.PROCESSES)
-def test_mended_program_is_held(ddp):
+def test_fixed_program_is_held(ddp):
     """The same program with its one missing line has another order in each of its five epochs."""
     torch.manual_seed(ddp.rank)
     loader = s1.make_loader(s1.load_data())

@@ -64,7 +64,7 @@ def test_torchs_own_timeout_tells_how_many_came(ddp, monkeypatch):
 
 
 @pytest.mark.ddp(world_size=s3_as_printed.WORLD_SIZE)
-def test_mended_example_trains_on_four_ranks(ddp):
+def test_fixed_example_trains_on_four_ranks(ddp):
     """The twin: with all four ranks started, and only functions that there are, ten steps hold the invariants."""
     model = s3_ten_steps.train(ddp.rank)
 

@@ -77,7 +77,7 @@ def session_of(tmp_path, body, seconds=120.0, told=None):
 
 
 def test_planted_faults(tmp_path):
-    """A wrong gradient, a killed rank and a backend that cannot start: each fails, with its reason and its mend."""
+    """A wrong gradient, a killed rank and a backend that cannot start: each fails, with its reason and its fix."""
     told: list[tuple[str, int]] = []
     stack = session_of(
         tmp_path,
@@ -136,7 +136,7 @@ def test_planted_faults(tmp_path):
 
 def test_the_command_tells_of_a_failure(monkeypatch, capsys):
     """What the self-tests found is shown with what to do, and the command ends with 1."""
-    failed = SelfTest(backend="gloo", device="cpu", outcome="failed", text="rank 1 failed first", advice="Mend it.")
+    failed = SelfTest(backend="gloo", device="cpu", outcome="failed", text="rank 1 failed first", advice="Fix it.")
     other = SelfTest(backend="nccl", device="cuda", outcome="untestable", text="it was not reached")
     stack = Stack(tests=(failed, other), ranks_start="forked", seconds=2.0)
     nothing = torch_build.unknown("not asked")
@@ -146,7 +146,7 @@ def test_the_command_tells_of_a_failure(monkeypatch, capsys):
     assert command.doctor([]) == 1
     said = capsys.readouterr().out
     assert "FAIL  gloo on the CPU  rank 1 failed first" in said
-    assert "mend  Mend it." in said
+    assert "fix   Fix it." in said
     assert "not testable here: it was not reached" in said
     assert "UNHEALTHY  1 self-test of 2 failed" in said
 

@@ -174,7 +174,7 @@ def test_what_is_no_adapter_is_refused(fit: Any, error: type[Exception], words: 
     ],
 )
 def test_arguments_that_cannot_be_are_refused(arguments: dict[str, Any], words: str) -> None:
-    """With a sentence that names the argument and the mend."""
+    """With a sentence that names the argument and the fix."""
     with pytest.raises(ValueError, match=re.escape(words)):
         ddpcheck.check_trainer(plain.fit, **arguments)
 

@@ -10,7 +10,7 @@ from tests.conformance.page import PAGE, renewed
 from tests.inner import InnerProject
 
 TEXT = PAGE.read_text()
-LIBRARY, ADAPTER, MEND = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)[:3]
+LIBRARY, ADAPTER, FIX = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)[:3]
 FAILURES = re.findall(r"```\n(_+ test_trainer\[.*?)```", TEXT, flags=re.DOTALL)
 BACKWARD = "                loss = self.loss(self.model(inputs), targets)\n"
 
@@ -22,11 +22,11 @@ def test_the_tables_are_those_of_the_code() -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> InnerProject:
-    """The page's library in three states: as it is, divided by all that is accumulated, and mended."""
+    """The page's library in three states: as it is, divided by all that is accumulated, and fixed."""
     made = InnerProject(tmp_path_factory.mktemp("page") / "project")
     assert LIBRARY.count(BACKWARD) == 1
     divided = BACKWARD.rstrip() + " / self.accumulate\n"
-    for name, loss in (("minitrain", BACKWARD), ("divided", divided), ("mended", MEND)):
+    for name, loss in (("minitrain", BACKWARD), ("divided", divided), ("fixed", FIX)):
         made.write(f"{name}.py", LIBRARY.replace(BACKWARD, loss))
         adapter = ADAPTER.replace("from minitrain", f"from {name}").replace("def test_trainer", f"def test_{name}")
         made.write(f"test_{name}.py", adapter)
@@ -34,7 +34,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> InnerProject:
 
 
 def test_the_page_shows_what_happens(project: InnerProject) -> None:
-    """The text of each failure is what the items say, and the mended library holds."""
+    """The text of each failure is what the items say, and the fixed library holds."""
     ran = project.run("-k", "gradient-oracle:accumulation and 2ranks and not clipping")
     whole, tail = "[gradient-oracle:accumulation-2ranks]", "[gradient-oracle:accumulation-tail-2ranks]"
     assert {name: seen.outcome for name, seen in ran.tests.items()} == {
@@ -42,8 +42,8 @@ def test_the_page_shows_what_happens(project: InnerProject) -> None:
         f"test_minitrain{tail}": "failed",
         f"test_divided{whole}": "passed",
         f"test_divided{tail}": "failed",
-        f"test_mended{whole}": "passed",
-        f"test_mended{tail}": "passed",
+        f"test_fixed{whole}": "passed",
+        f"test_fixed{tail}": "passed",
     }
     for shown, name in zip(FAILURES, (f"test_minitrain{whole}", f"test_divided{tail}"), strict=True):
         for line in shown.splitlines()[1:]:

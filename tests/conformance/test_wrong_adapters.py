@@ -39,7 +39,7 @@ def test_the_adapter_is_told(conductor: Conductor, name: str, words: str) -> Non
     result = conductor.result(name, "adapter")
     assert result.status == "violated"
     assert words in result.text
-    assert "mend" in result.text
+    assert "fix" in result.text
     other = conductor.result(name, "gradient-oracle")
     assert other.status == "not-checked"
     assert other.reason == "the adapter has to be right first: see the check adapter"
@@ -104,7 +104,7 @@ def test_nobody_waits_for_all_trainings_that_hang(conductor: Conductor) -> None:
     assert [finding.check for finding in result.findings] == ["no-hang"] * 3
     untried = conductor.result("hangs_often", "gradient-oracle:accumulation-clipping")
     assert untried.status == "not-checked"
-    assert "hung: mend these first, no further training was tried" in untried.reason
+    assert "hung: fix these first, no further training was tried" in untried.reason
 
 
 def test_what_is_not_supported_is_not_checked(conductor: Conductor) -> None:

@@ -36,9 +36,9 @@ def test_a_program(name, arguments, expected, ask):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("set_epoch", [False, True], ids=["as-it-is", "mended"])
+@pytest.mark.parametrize("set_epoch", [False, True], ids=["as-it-is", "fixed"])
 def test_the_digits_program_never_reshuffles(set_epoch, tmp_path):
-    """S1 spawns its ranks, which are followed; it never calls set_epoch, and is silent once that is mended."""
+    """S1 spawns its ranks, which are followed; it never calls set_epoch, and is silent once that is fixed."""
     target = tmp_path / "verdict.json"
     options = ["--processes", "2", "--epochs", "2", *(["--set-epoch"] if set_epoch else [])]
     ran = subprocess.run(

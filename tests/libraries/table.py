@@ -96,9 +96,9 @@ def document(found: list[tuple[Library, ddpcheck.Results]], seconds: dict[str, f
         "## What fails, and why",
         "",
         "Each of these is shown by a small program without ddpcheck (fixtures/libraries), and is on the adapter's list",
-        "of expected failures, which is strict: the day that a library mends it, the session fails and the entry goes.",
+        "of expected failures, which is strict: the day that a library fixes it, the session fails and the entry goes.",
         "accelerate 1.14 fails resume-equivalence as well: what skip_first_batches returned began with the order of",
-        "the first epoch, in whichever epoch it was resumed; 1.15 has mended that.",
+        "the first epoch, in whichever epoch it was resumed; 1.15 has fixed that.",
     ]
     for library, _ in found:
         reasons = expected_of(library)

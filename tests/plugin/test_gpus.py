@@ -378,7 +378,7 @@ def test_a_folder_of_somebody_elses_is_a_sentence(made_up: InnerProject) -> None
 
 
 def test_a_wrong_gpu_mark_is_a_sentence(made_up: InnerProject) -> None:
-    """At collection, with the mark and the mend."""
+    """At collection, with the mark and the fix."""
     made_up.write("test_it.py", "import pytest\n@pytest.mark.gpu('two')\ndef test_it(): pass\n")
     ran: Ran = made_up.run()
     assert ran.code == pytest.ExitCode.USAGE_ERROR

@@ -1,4 +1,4 @@
-"""Wrong marks fail at collection, with a sentence that names the mark and the mend."""
+"""Wrong marks fail at collection, with a sentence that names the mark and the fix."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_each_wrong_mark_is_a_sentence(project: InnerProject) -> None:
     ran = project.run()
     assert ran.code == pytest.ExitCode.INTERRUPTED
     assert not any("call" in seen.phases for seen in ran.tests.values())
-    for number, (mark, mend) in enumerate(WRONG):
+    for number, (mark, fix) in enumerate(WRONG):
         lines = [line for line in ran.stdout.splitlines() if f"test_{number}.py::test_it: " in line]
         assert lines, ran.stdout
-        assert mend in lines[0]
+        assert fix in lines[0]
         assert mark.split("(")[0] in lines[0]
     assert "test_async.py::test_it: @pytest.mark.ddp cannot run an async test" in ran.stdout
     assert "Traceback" not in ran.stdout + ran.stderr

@@ -128,7 +128,7 @@ def test_timeouts_of_mark_option_and_ini(several: tuple[InnerProject, Ran], left
 
 
 def test_ids_that_change(several: tuple[InnerProject, Ran]) -> None:
-    """A test whose id is another each time is told what to mend."""
+    """A test whose id is another each time is told what to fix."""
     _, ran = several
     (seen,) = [seen for name, seen in ran.tests.items() if name.startswith("test_id")]
     assert seen.outcome == "error"

@@ -14,7 +14,7 @@ def finding(check: str, subject: str) -> Finding:
         subject=subject,
         expected="one thing",
         found="another",
-        advice="Mend.",
+        advice="Fix.",
     )
 
 

@@ -170,7 +170,7 @@ def test_a_failure():
     assert "FAIL  nccl on GPUs     rank 1 failed first (of 2 ranks)\n" in told
     assert "Failed: 0.weight differs" in told
     assert "def test()" not in told
-    assert "        mend  Reinstall torch." in told
+    assert "        fix   Reinstall torch." in told
 
 
 CRASHED = f"""\

@@ -28,7 +28,7 @@ def test_a_finding_says_what_where_why_and_what_to_do():
         "  expected  all ranks to hold the same gradients\n"
         "  found     1 of 4 gradients to differ\n"
         "  cause     likely: the model is within no_sync()\n"
-        "  mend      Leave no_sync() first."
+        "  fix       Leave no_sync() first."
     )
 
 
@@ -38,7 +38,7 @@ def test_what_is_not_known_has_no_line():
         "gradient-sync violated: net2.weight (ranks 0-2)\n"
         "  expected  all ranks to hold the same gradients\n"
         "  found     1 of 4 gradients to differ\n"
-        "  mend      Leave no_sync() first."
+        "  fix       Leave no_sync() first."
     )
 
 

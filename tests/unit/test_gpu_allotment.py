@@ -117,7 +117,7 @@ def test_what_the_mark_says(marks, mark):
     ],
 )
 def test_wrong_marks_are_a_sentence(args, kwargs, words):
-    """Everything else is refused with the mark as it stands, and the mend."""
+    """Everything else is refused with the mark as it stands, and the fix."""
     with pytest.raises(BadMark) as caught:
         read([(args, kwargs)])
     assert words in str(caught.value)

@@ -317,7 +317,7 @@ def test_what_cannot_be_had_is_refused(place, wanted):
 
 
 def test_the_folder_is_the_users_own(monkeypatch, tmp_path):
-    """In the temporary folder, for this user alone; a link, or a folder of somebody else, is refused with the mend."""
+    """In the temporary folder, for this user alone; a link, or a folder of somebody else, is refused with the fix."""
     monkeypatch.delenv(leases.FOLDER_VARIABLE, raising=False)
     monkeypatch.setattr(leases.tempfile, "gettempdir", lambda: str(tmp_path))
     path = leases.folder()

@@ -185,7 +185,7 @@ def test_a_check_that_saw_nothing_does_not_pass(check, models):
 
 
 def test_a_model_without_gradients_is_told_when_to_ask():
-    """The mend for no gradients is the place of the call."""
+    """The fix for no gradients is the place of the call."""
     (finding,) = ask("gradient-sync", [model(w=ABSENT)] * 2)
     assert finding.found == "no gradient on any rank: nothing was checked"
     assert finding.advice == "Call it after backward() and before zero_grad()."
@@ -242,7 +242,7 @@ def test_a_tensor_that_some_ranks_lack():
 
 
 def test_a_difference_is_described_by_its_worst_element():
-    """The finding names the parameter, the ranks, the worst element with both values, and the mend."""
+    """The finding names the parameter, the ranks, the worst element with both values, and the fix."""
     models = [model(w=tensor("a"), b=tensor("a")), model(w=tensor("b"), b=tensor("b"))]
     compared = {
         "w": worst(size=0.25, place=(0, 1), elements=1),
@@ -316,7 +316,7 @@ def test_many_tensors_are_listed_in_part():
 
 
 def test_the_mend_for_gradients_is_the_way_to_the_loss():
-    """Gradients are mended by the forward through the wrapper, and by treating them alike."""
+    """Gradients are fixed by the forward through the wrapper, and by treating them alike."""
     assert differ("gradient-sync", [model(w=tensor(d)) for d in "ab"], {}, {"w": worst()}).advice == (
         "Compute the loss from the output of the wrapper itself, leave no_sync() before the last forward of a step, "
         "and treat gradients alike on every rank."

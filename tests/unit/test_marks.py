@@ -105,13 +105,13 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("keywords", "mend"), WRONG.values(), ids=WRONG)
-def test_a_wrong_value_is_named_with_its_mend(keywords, mend):
+@pytest.mark.parametrize(("keywords", "fix"), WRONG.values(), ids=WRONG)
+def test_a_wrong_value_is_named_with_its_fix(keywords, fix):
     """A wrong value gives one sentence that shows the mark as written, and says what to write."""
     ((name, value),) = keywords.items()
     text = complaint(keywords)
     assert text.startswith(f"{MARK}({name}={value!r}): ")
-    assert mend in text
+    assert fix in text
     assert text.endswith(".")
     assert "\n" not in text
     assert ". " not in text
@@ -140,19 +140,19 @@ def test_nccl_needs_gpus():
 
 
 @pytest.mark.parametrize(
-    ("args", "mend"),
+    ("args", "fix"),
     [
         ((2,), "write world_size=2."),
         (([2, 4],), "write world_size=[2, 4]."),
         ((2, "nccl", "cuda", 5), "write world_size=2, backend='nccl', device='cuda', timeout=5."),
     ],
 )
-def test_positional_arguments_are_refused_with_their_keywords(args, mend):
+def test_positional_arguments_are_refused_with_their_keywords(args, fix):
     """A mark with positional arguments is told the keywords that they would have."""
     with pytest.raises(marks.BadMark) as caught:
         marks.read([(args, {})])
     shown = ", ".join(map(repr, args))
-    assert str(caught.value) == f"{MARK}({shown}) takes keywords only: {mend}"
+    assert str(caught.value) == f"{MARK}({shown}) takes keywords only: {fix}"
 
 
 def test_a_wrong_mark_is_an_error_where_a_closer_one_outranks_it():

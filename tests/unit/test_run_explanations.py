@@ -35,12 +35,12 @@ def test_each_check_has_a_text_and_each_text_a_check():
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_text_says_all_there_is_to_know(check):
-    """What it is, why it matters, what breaks it, the mend with code, how severe it is, and what it cannot see."""
+    """What it is, why it matters, what breaks it, the fix with code, how severe it is, and what it cannot see."""
     found = sections(check)
     assert tuple(found) == SECTIONS
     assert all(text.strip() for text in found.values())
     assert len(re.findall(r"^- ", found["What breaks it"], flags=re.MULTILINE)) >= 3
-    assert "```python" in found["The mend"]
+    assert "```python" in found["The fix"]
     assert re.match(r"An error|A warning", found["Severity"].strip())
 
 

@@ -41,7 +41,7 @@ def script(tmp_path):
 
 
 def test_a_broken_run_reads_from_the_top_down(script):
-    """Verdict, findings with code and mend, checks, notes and files, in this order, each in full."""
+    """Verdict, findings with code and fix, checks, notes and files, in this order, each in full."""
     text = shown(replace(VIOLATED, folder=script), written=["report.json"])
     assert text == REPORT
 
@@ -62,7 +62,7 @@ steps, 8.1 s.
    expected  a forward through the wrapper before every step
    found     none before 12 of 12 steps
    cause     likely: the loss came from `.module`
-   mend      Call model(x), and not model.module(x).
+   fix       Call model(x), and not model.module(x).
    see also  train.py:6 in train (ranks 0 and 1)
              loss.backward()
    breaks    gradient-sync, parameter-sync as well, as a consequence
@@ -70,7 +70,7 @@ steps, 8.1 s.
 2. warning  checkpoint-atomic-save  /checkpoints/last.pt (rank 0)
    expected  a save to leave the last checkpoint whole
    found     torch.save onto a path that held one
-   mend      Save beside it, then os.replace().
+   fix       Save beside it, then os.replace().
 
 checks
   check                    status      checked
@@ -92,7 +92,7 @@ not checked
 notes
   - Of 36 optimizer steps, 12 were compared in full.
 
-What breaks it, and the mend: ddpcheck explain reducer-coverage, or
+What breaks it, and the fix: ddpcheck explain reducer-coverage, or
 checkpoint-atomic-save
 Written to report.json
 ────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ HERE = CallSite(file="train.py", line=5, function="train")
 
 
 def finding(check, severity="error", links=(), where=None, **more):
-    given = {"ranks": (0,), "subject": check, "expected": "this", "found": "that", "advice": "Mend it."}
+    given = {"ranks": (0,), "subject": check, "expected": "this", "found": "that", "advice": "Fix it."}
     return Finding(check=check, severity=severity, links=links, where=where, **{**given, **more})
 
 

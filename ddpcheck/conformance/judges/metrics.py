@@ -39,7 +39,7 @@ _IN_GENERAL = (
 
 
 def _cause(trained: Trained, wrong: list[facts.Reported]) -> tuple[str, str]:
-    """The mistake by which all that was reported of a metric is what it is, and the mend."""
+    """The mistake by which all that was reported of a metric is what it is, and the fix."""
     alike = [
         name
         for name in wrong[0].others

@@ -149,7 +149,7 @@ def _share(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
 
 
 def _cause_of_shares(trained: Trained, by_rank: Sequence[Counter[int]], size: int) -> tuple[str, str]:
-    """The likely cause of shares that overlap, and the mend."""
+    """The likely cause of shares that overlap, and the fix."""
     if trained.world_size > 1 and all(len(of_rank) == size for of_rank in by_rank):
         return (
             "every rank takes the whole of it",

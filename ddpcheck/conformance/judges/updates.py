@@ -193,7 +193,7 @@ def factor(trained: Trained, step: ComparedStep) -> tuple[str, float] | None:
 
 
 def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
-    """The likely cause, and the mend."""
+    """The likely cause, and the fix."""
     first = wrong[0]
     named = [factor(trained, step) for step in wrong]
     if all(named) and _summed(wrong):
