@@ -54,7 +54,7 @@ def _asked_by(owner: Any, name: str, how: str) -> None:
         return
     for module in list(sys.modules.values()):  # a script may have imported it by its name before torch
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and not paths.is_library(file) and vars(module).get(name) is original:
+        if isinstance(file, str) and not sites.is_library(file) and vars(module).get(name) is original:
             setattr(module, name, query)
 
 

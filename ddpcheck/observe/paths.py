@@ -51,14 +51,9 @@ def busy() -> bool:
     return getattr(_own, "depth", 0) > 0
 
 
-def is_library(path: str) -> bool:
-    """Whether it lies among the installed libraries."""
-    return path.startswith(sites.LIBRARIES)
-
-
 def is_elsewhere(path: str) -> bool:
     """Source code, the system's own files, those of libraries, and the evidence itself."""
-    if path.endswith(_SOURCES) or is_library(path):
+    if path.endswith(_SOURCES) or sites.is_library(path):
         return True
     if path.startswith(_SYSTEM):
         return not path.startswith("/dev/shm/")

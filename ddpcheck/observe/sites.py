@@ -24,7 +24,9 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(sorted({os.path.realpath(f) + os.sep for f in found} | {f + os.sep for f in found}))
 
 
-LIBRARIES = _library_folders()
+_LIBRARIES = _library_folders()
+_INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+"""Folders that hold installed code, wherever a path file or PYTHONPATH has added one."""
 _users: dict[str, bool] = {}
 """By file: code objects are equal that say the same, wherever they stand."""
 _ids: dict[tuple[str, int, str], int] = {}
@@ -38,6 +40,11 @@ def reset() -> None:
     _numbers = itertools.count(1)
 
 
+def is_library(path: str) -> bool:
+    """Whether a file lies among Python's own, or those of installed libraries."""
+    return path.startswith(_LIBRARIES) or any(folder in path for folder in _INSTALLED)
+
+
 def is_users(code: CodeType) -> bool:
     """Whether a function is neither torch's, nor a library's, nor ddpcheck's."""
     return is_users_file(code.co_filename)
@@ -47,7 +54,7 @@ def is_users_file(name: str) -> bool:
     """Whether a file's code is neither torch's, nor a library's, nor ddpcheck's."""
     known = _users.get(name)
     if known is None:
-        known = _users[name] = not name.startswith(("<", _OWN, *LIBRARIES))
+        known = _users[name] = not (name.startswith(("<", _OWN)) or is_library(name))
     return known
 
 
