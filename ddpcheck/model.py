@@ -12,7 +12,12 @@ from typing import Any, Literal
 import msgspec
 
 Severity = Literal["error", "warning"]
-Status = Literal["held", "violated", "not-checked"]
+Status = Literal[
+    "held",
+    "at-risk",  # every finding is a warning
+    "violated",
+    "not-checked",
+]
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from ddpcheck.checks.grouping import STOPPED, grouped
 from ddpcheck.checks.standstill import Standstill, standstill
 from ddpcheck.checks.world import Judged, Process, World
 from ddpcheck.evidence import Site
-from ddpcheck.model import Finding, Status, Struct
+from ddpcheck.model import Finding, Severity, Status, Struct
 from ddpcheck.versions import installed
 
 Word = Literal["held", "violated", "failed", "hung", "nothing-checked"]
@@ -215,19 +215,27 @@ def _checks(
     findings: Sequence[Finding],
     chosen: Collection[str] | None,
 ) -> dict[str, CheckResult]:
-    violated = {f.check for f in raw} | {c for f in findings for c in (f.check, *f.also)}
-    return {check: _check(check, judged, check in violated, chosen) for check in CHECKS}
+    broken: dict[str, Status] = {}
+    for severity, status in _BROKEN.items():
+        concerned = {f.check for f in raw if f.severity == severity}
+        concerned |= {c for f in findings if f.severity == severity for c in (f.check, *f.also)}
+        broken |= dict.fromkeys(concerned, status)
+    return {check: _check(check, judged, broken.get(check), chosen) for check in CHECKS}
+
+
+_BROKEN: dict[Severity, Status] = {"warning": "at-risk", "error": "violated"}
+"""What a finding of each severity makes of its check; the later counts, where there are both."""
 
 
 def _check(
-    check: str, judged: Sequence[Mapping[str, Judged]], violated: bool, chosen: Collection[str] | None
+    check: str, judged: Sequence[Mapping[str, Judged]], broken: Status | None, chosen: Collection[str] | None
 ) -> CheckResult:
-    if chosen is not None and check not in chosen and not violated:
+    if chosen is not None and check not in chosen and broken is None:
         return CheckResult(status="not-checked", skipped_because=NOT_ASKED)
     said = [of_world[check] for of_world in judged if check in of_world]
     checked = sum(one.checked for one in said)
-    if violated:
-        return CheckResult(status="violated", checked=max(checked, 1))
+    if broken is not None:
+        return CheckResult(status=broken, checked=max(checked, 1))
     if checked:
         return CheckResult(status="held", checked=checked)
     reason = next((one.skipped_because for one in said if one.skipped_because), "")

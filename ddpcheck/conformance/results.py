@@ -14,11 +14,17 @@ from ddpcheck.report.console import console_on, ruled
 from ddpcheck.report.findings import text_of
 from ddpcheck.wording import count, listing
 
-Status = Literal["held", "violated", "not-checked", "expected"]
+Status = Literal["held", "at-risk", "violated", "not-checked", "expected"]
 
 _EXPLAINED: tuple[Status, ...] = ("expected", "not-checked")
 
-_WORDS: dict[Status, str] = {"violated": "VIOLATED", "expected": "expected", "held": "held", "not-checked": "-"}
+_WORDS: dict[Status, str] = {
+    "violated": "VIOLATED",
+    "expected": "expected",
+    "at-risk": "at risk",
+    "held": "held",
+    "not-checked": "-",
+}
 """Each status in the table; the first that occurs stands for all."""
 
 
@@ -48,7 +54,9 @@ class Result(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """One line, for where it is violated."""
+        """One line, for where it is violated or at risk."""
+        if self.status == "at-risk":
+            return f"{self.name} at risk"
         return f"{self.name} {'could not be judged: its training failed' if self.of_its_training else 'violated'}"
 
     @property
@@ -86,7 +94,7 @@ class Results(Sequence[Result]):
     @property
     def ok(self) -> bool:
         """Nothing is violated, nothing passed that was expected to fail, and something was checked."""
-        return not self.of("violated") and bool(self.of("held") or self.of("expected"))
+        return not self.of("violated") and bool(self.of("held") or self.of("at-risk") or self.of("expected"))
 
     def __repr__(self) -> str:
         return f"<Results of {self.title}: {self.summary}>"
@@ -95,18 +103,20 @@ class Results(Sequence[Result]):
     def summary(self) -> str:
         """The counts in one line."""
         parts = [f"{len(self.of('held'))} held", f"{len(self.of('violated'))} violated"]
+        parts += [f"{len(risky)} at risk"] if (risky := self.of("at-risk")) else []
         parts += [f"{len(found)} failed as expected"] if (found := self.of("expected")) else []
         parts += [f"{len(idle)} not checked"] if (idle := self.of("not-checked")) else []
         return ", ".join(parts) + (f" in {self.seconds:.1f} s" if self.seconds else "")
 
     def __str__(self) -> str:
-        """A table of one screen, what is violated, and why something was not checked."""
+        """A table of one screen, what is violated or at risk, and why something was not checked."""
         out = io.StringIO()
         console = console_on(out)
         console.width = 100
         console.print(f"{self.title}: {self.summary}")
         console.print(self._table(console))
-        for found in _grouped(self.of("violated"), _fault).values():
+        told = (*_grouped(self.of("violated"), _fault).values(), *_grouped(self.of("at-risk"), _fault).values())
+        for found in told:
             console.print(f"\n{found[0].title}")
             console.print(_indented(found[0].text))
             others = _grouped(found[1:], lambda result: result.check)
@@ -114,10 +124,10 @@ class Results(Sequence[Result]):
                 likewise = [f"{check} with {_sizes(some)}" for check, some in others.items()]
                 console.print(f"  and likewise {listing(likewise, 6)}")
         for result_kind in _EXPLAINED:
-            told = "failed as expected" if result_kind == "expected" else "not checked"
+            words = "failed as expected" if result_kind == "expected" else "not checked"
             for reason, found in _grouped(self.of(result_kind), lambda result: result.reason).items():
                 names = _grouped(found, lambda result: result.check)
-                console.print(f"\n{told}: {reason}")
+                console.print(f"\n{words}: {reason}")
                 console.print(_indented(listing([f"{name} ({_sizes(some)})" for name, some in names.items()], 6)))
         return out.getvalue().rstrip()
 

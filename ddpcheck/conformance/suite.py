@@ -12,7 +12,7 @@ from typing import Any
 from ddpcheck.checks.world import Judged
 from ddpcheck.conformance.checklist import ANY, BY_CHECK, CHECKLIST, ORDINARY, Check
 from ddpcheck.conformance.expecting import Expected
-from ddpcheck.conformance.results import Result
+from ddpcheck.conformance.results import Result, Status
 from ddpcheck.conformance.running import Runner, TooManyHangs
 from ddpcheck.conformance.situations import BY_NAME, LOSS_KINDS
 from ddpcheck.conformance.trained import Trained
@@ -76,7 +76,8 @@ class Suite:
         if self.expected.must_fail(name, world_size):
             told = f"held, although expected_failures says that it fails ({expected}): take it off that list"
             return Result(status="violated", reason=told, **common)
-        return Result(status="held", findings=tuple(judged.findings), **common)
+        status: Status = "at-risk" if judged.findings else "held"
+        return Result(status=status, findings=tuple(judged.findings), **common)
 
     def _judged(self, runner: Runner, check: Check, world_size: int) -> tuple[Judged, str]:
         """What the judge says, and why there is nothing for it to judge."""

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ddpcheck.catalogue import NOT_CHECKED
-from ddpcheck.model import CheckRun, Finding, Question
+from ddpcheck.model import CheckRun, Finding, Question, Status
 from ddpcheck.ranks import wire
 from ddpcheck.wording import ranks_text
 
@@ -83,12 +83,12 @@ class Exchange:
     def _close(self, findings: tuple[Finding, ...]) -> dict[int, wire.Message]:
         """Give everyone who waits the same verdict, and be ready for the next assertion."""
         first = self.waiting[min(self.waiting)]
-        # What broke is not always what was asked: a load that raises is told as such, whatever was to be judged of it.
-        broken = next((finding.check for finding in findings if finding.severity == "error"), None)
+        worst = _worst(findings)
         self.done.append(
             CheckRun(
-                check=broken or first.check,
-                status="violated" if broken else NOT_CHECKED if _tells_of_nothing(findings) else "held",
+                # What broke is not always what was asked: a load that raises is told as such, whatever was asked.
+                check=worst.check if worst is not None else first.check,
+                status=_status(worst),
                 findings=findings,
                 where=first.where,
             )
@@ -121,6 +121,14 @@ class Exchange:
         )
 
 
-def _tells_of_nothing(findings: Sequence[Finding]) -> bool:
-    """Whether there was nothing to judge, and a finding says why."""
-    return any(NOT_CHECKED in finding.links for finding in findings)
+def _worst(findings: Sequence[Finding]) -> Finding | None:
+    """The finding that decides: an error, or a warning, or one that says why there was nothing to judge."""
+    return min(findings, key=lambda f: (f.severity != "error", NOT_CHECKED in f.links), default=None)
+
+
+def _status(worst: Finding | None) -> Status:
+    if worst is None:
+        return "held"
+    if worst.severity == "error":
+        return "violated"
+    return NOT_CHECKED if NOT_CHECKED in worst.links else "at-risk"

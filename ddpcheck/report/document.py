@@ -1,4 +1,4 @@
-"""A verdict as JSON, schema 1: what other programs rely on."""
+"""A verdict as JSON, schema 2: what other programs rely on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddpcheck.model import CallSite, Finding
 from ddpcheck.report import places
 from ddpcheck.verdict import Verdict
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def document(verdict: Verdict) -> dict[str, Any]:

@@ -60,8 +60,8 @@ def _cases(check: str, result: CheckResult, verdict: Verdict, strict: bool) -> l
     if findings:
         names = [check, *(f"{check} [{number}]" for number in range(2, len(findings) + 1))]
         return [_found(name, one, strict) for name, one in zip(names, findings, strict=True)]
-    if result.status == "violated":
-        return [_consequence(check, verdict, strict)]
+    if result.status in ("violated", "at-risk"):
+        return [_consequence(check, result, verdict, strict)]
     if result.status == "not-checked":
         return [_Case(check, "skipped", result.skipped_because or "not checked")]
     return [_Case(check, output=f"held, checked {count(result.checked, 'time')}")]
@@ -76,10 +76,11 @@ def _found(name: str, finding: Finding, strict: bool) -> _Case:
     return _Case(name, kind, f"{on}{finding.subject}: {finding.found}", text)
 
 
-def _consequence(check: str, verdict: Verdict, strict: bool) -> _Case:
+def _consequence(check: str, result: CheckResult, verdict: Verdict, strict: bool) -> _Case:
     causes = [f for f in verdict.findings if check in f.also]
-    text = f"violated as a consequence of {causes[0].check}: {causes[0].subject}" if causes else "violated"
-    if causes and causes[0].severity == "warning" and not strict:
+    text = result.status.replace("-", " ")
+    text += f" as a consequence of {causes[0].check}: {causes[0].subject}" if causes else ""
+    if result.status == "at-risk" and not strict:
         return _Case(check, output=text)
     return _Case(check, "error" if check in STOPPED else "failure", text, text_of(causes[:1]))
 

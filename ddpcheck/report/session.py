@@ -30,9 +30,10 @@ class SessionReport:
     # --- the invariants
 
     def checks(self) -> dict[str, dict[str, Any]]:
-        """Every check: its status, how often it was checked and violated, and why it could not be."""
+        """Every check: its status, how often it was checked, at risk and violated, and why it could not be."""
         table: dict[str, dict[str, Any]] = {
-            check: {"status": NOT_CHECKED, "checked": 0, "violated": 0, "skipped_because": None} for check in CHECKS
+            check: {"status": NOT_CHECKED, "checked": 0, "at_risk": 0, "violated": 0, "skipped_because": None}
+            for check in CHECKS
         }
         for test in self.tests:
             for run in test["checks"]:
@@ -41,10 +42,11 @@ class SessionReport:
                     row["skipped_because"] = row["skipped_because"] or run["findings"][0]["found"]
                     continue
                 row["checked"] += 1
+                row["at_risk"] += run["status"] == "at-risk"
                 row["violated"] += run["status"] == "violated"
         for row in table.values():
             if row["checked"]:
-                row["status"] = "violated" if row["violated"] else "held"
+                row["status"] = "violated" if row["violated"] else "at-risk" if row["at_risk"] else "held"
         return table
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -64,14 +66,18 @@ class SessionReport:
             f"invariants, as {count(len(self.tests), 'ddp test')} checked them in {count(ranks, 'rank')}", sep="-"
         )
         width = max(len(check) for check in asked)
-        terminalreporter.write_line(f"{'':<{width}}  {'held':>6}  {'violated':>8}")
+        terminalreporter.write_line(f"{'':<{width}}  {'held':>6}  {'at risk':>7}  {'violated':>8}")
         for check, row in asked.items():
-            held, violated = row["checked"] - row["violated"], row["violated"]
-            line = f"{check:<{width}}  {held:>6}  {violated:>8}"
+            at_risk, violated = row["at_risk"], row["violated"]
+            held = row["checked"] - at_risk - violated
+            line = f"{check:<{width}}  {held:>6}  {at_risk:>7}  {violated:>8}"
             if row["skipped_because"]:
                 where = " everywhere" if row["checked"] else ""
                 line += "  " + textwrap.shorten(f"not checked{where}: {row['skipped_because']}", 150)
-            terminalreporter.write_line(line, red=violated > 0, green=held > 0 and not violated)
+            whole = not violated and not at_risk
+            terminalreporter.write_line(
+                line, red=violated > 0, yellow=at_risk > 0 and not violated, green=held > 0 and whole
+            )
 
     # --- the file
 
@@ -85,7 +91,7 @@ class SessionReport:
     def document(self) -> dict[str, Any]:
         """The session as plain data; see docs/report.md for the fields."""
         return {
-            "schema": 1,
+            "schema": 2,
             "tests": self.tests,
             "checks": self.checks(),
             "notes": gpu_notes(self.tests),

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ddpcheck.model import CallSite, Finding
+from ddpcheck.model import CallSite, Finding, Status
 from ddpcheck.report.console import across, console_on, plain, ruled
 from ddpcheck.report.excerpts import Line, Sources
 from ddpcheck.report.standing import numbered, parted, parts_where_it_stands, places, stands
@@ -26,7 +26,7 @@ _COLOURS = {
     "nothing-checked": "bold yellow",
 }
 _SEVERITIES = {"error": "bold red", "warning": "bold yellow"}
-_STATUSES = {"held": "green", "violated": "red", "not-checked": "dim"}
+_STATUSES: dict[Status, str] = {"held": "green", "at-risk": "yellow", "violated": "red", "not-checked": "dim"}
 
 
 def show(verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict: bool = False) -> None:
@@ -105,8 +105,10 @@ def _sentence(verdict: Verdict, strict: bool) -> str:
         told = f"; {found}" if verdict.findings else ""
         return f"{ran}{where}: it did nothing that a check could look at (no DistributedDataParallel){told}{took}"
     statuses = [result.status for result in verdict.checks.values()]
-    held = f"{count(statuses.count('held'), 'check')} held{within}, {statuses.count('not-checked')} not checked"
-    return f"{ran}{where}: {held}{', with ' + found if verdict.findings else ''}{took}"
+    parts = [f"{count(statuses.count('held'), 'check')} held{within}"]
+    parts += [f"{at_risk} at risk"] if (at_risk := statuses.count("at-risk")) else []
+    parts += [f"{statuses.count('not-checked')} not checked"]
+    return f"{ran}{where}: {', '.join(parts)}{', with ' + found if verdict.findings else ''}{took}"
 
 
 def _where(verdict: Verdict) -> str:
@@ -212,9 +214,8 @@ def _checks(console: Console, verdict: Verdict) -> Table:
     rows = [(check, result) for check, result in verdict.checks.items() if result.status != "not-checked"]
     for check, result in sorted(rows, key=lambda row: _told_at(row[0], verdict)):
         reference = Text(_reference(check, verdict), style="dim")
-        table.add_row(
-            check, Text(result.status, style=_status_style(check, verdict)), count(result.checked, "time"), reference
-        )
+        status = Text(result.status.replace("-", " "), style=_STATUSES[result.status])
+        table.add_row(check, status, count(result.checked, "time"), reference)
     return table
 
 
@@ -241,20 +242,11 @@ def _told_at(check: str, verdict: Verdict) -> tuple[int, int]:
     return len(verdict.findings) + (verdict.checks[check].status == "held"), 0
 
 
-def _status_style(check: str, verdict: Verdict) -> str:
-    status = verdict.checks[check].status
-    at_fault = [f for f in verdict.findings if check == f.check or check in f.also]
-    if status == "violated" and at_fault and all(f.severity == "warning" for f in at_fault):
-        return "yellow"
-    return _STATUSES[status]
-
-
 def _reference(check: str, verdict: Verdict) -> str:
-    """Where a violated check is told of."""
+    """Which of the findings, by number, concern a check."""
     own = [str(n) for n, f in enumerate(verdict.findings, 1) if f.check == check]
     if own:
-        risk = all(f.severity == "warning" for f in verdict.findings if f.check == check)
-        return f"{'warning' if risk else 'error'} {listing(own, 8)}"
+        return f"{'warning' if verdict.checks[check].status == 'at-risk' else 'error'} {listing(own, 8)}"
     cause = next((n for n, f in enumerate(verdict.findings, 1) if check in f.also), None)
     return f"follows from {cause}" if cause is not None else ""
 

@@ -8,6 +8,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from ddpcheck.checks.judging import judge_world
@@ -101,7 +102,7 @@ def _started(processes: Sequence[Process], agent: int) -> list[RankResult]:
 
 def _write(options: Options, verdict: Verdict) -> list[Path]:
     written = []
-    for path, render in ((options.json, document.write), (options.junit, junit.write)):
+    for path, render in ((options.json, document.write), (options.junit, partial(junit.write, strict=options.strict))):
         if path is not None:
             try:
                 render(verdict, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from xml.etree import ElementTree
 
 import pytest
 from running import run, script
@@ -165,11 +166,15 @@ for _ in range(2):
 
 @pytest.mark.parametrize(("strict", "code"), [pytest.param(False, 0, marks=pytest.mark.long), (True, 1)])
 def test_warnings_count_when_asked_for(tmp_path, forks, strict, code):
-    """A group that is not destroyed is a warning: exit 0, and 1 with --strict."""
-    path = script(tmp_path, WARNING)
-    ran = run(tmp_path, *(["--strict"] if strict else []), "--nproc-per-node", "2", path, forks=forks)
+    """A group that is not destroyed is a warning: exit 0; with --strict 1, and a failure in the JUnit file."""
+    path, junit = script(tmp_path, WARNING), tmp_path / "junit.xml"
+    options = ["--junit", junit, *(["--strict"] if strict else [])]
+    ran = run(tmp_path, *options, "--nproc-per-node", "2", path, forks=forks)
     assert ran.found == ["process-hygiene"]
+    assert ran.document is not None
+    assert ran.document["checks"]["process-hygiene"]["status"] == "at-risk"
     assert ran.code == code
+    assert ElementTree.parse(junit).getroot().get("failures") == str(code)
 
 
 def test_checks_can_be_chosen(tmp_path, forks):

@@ -148,7 +148,7 @@ def cell(results: ddpcheck.Results, check: str) -> str:
     return ", ".join(f"{word} in {sizes(numbers)}" for word, numbers in said.items())
 
 
-WORDS = {"held": "held", "expected": "**fails**", "violated": "**violated**", "not-checked": "-"}
+WORDS = {"held": "held", "at-risk": "at risk", "expected": "**fails**", "violated": "**violated**", "not-checked": "-"}
 
 
 def sizes(numbers: list[int]) -> str:

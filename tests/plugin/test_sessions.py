@@ -158,6 +158,7 @@ def test_xdist(side_by_side: dict[str, InnerProject]) -> None:
     assert document["checks"]["initial-broadcast"] == {
         "status": "held",
         "checked": 4,
+        "at_risk": 0,
         "violated": 0,
         "skipped_because": None,
     }
@@ -168,7 +169,7 @@ def test_reports_in_files(side_by_side: dict[str, InnerProject]) -> None:
     project = side_by_side["plain"]
     stdout = (project.folder / "stdout").read_text()
     document = json.loads((project.folder / "deep" / "report.json").read_text())
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert set(document["versions"]) == {"ddpcheck", "torch", "python"}
     assert document["checks"]["gradient-sync"]["status"] == "not-checked"
     by_id = {test["nodeid"]: test for test in document["tests"]}

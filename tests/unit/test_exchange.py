@@ -113,11 +113,11 @@ def test_a_finding_gets_the_line_of_the_call():
 
 
 def test_a_warning_is_no_violation():
-    """A check whose findings are warnings alone has held."""
+    """A check whose findings are warnings alone is at risk."""
     exchange = Exchange(1, Judge(findings=[finding(severity="warning")]))
     exchange.arrive(0, evidence())
     assert exchange.step(gone=set())[0].findings[0].severity == "warning"
-    assert exchange.done[0].status == "held"
+    assert exchange.done[0].status == "at-risk"
 
 
 def test_several_assertions_in_a_row_are_numbered():

@@ -24,7 +24,7 @@ def test_the_json_is_the_one_of_the_contract(tmp_path):
     path = tmp_path / "report.json"
     document.write(VIOLATED, path)
     told = json.loads(path.read_text())
-    assert (told["schema"], told["verdict"], told["world_size"]) == (1, "violated", 2)
+    assert (told["schema"], told["verdict"], told["world_size"]) == (2, "violated", 2)
     assert list(told["checks"]) == list(CHECKS)
     assert told["checks"]["gradient-sync"] == {"status": "violated", "checked": 12, "skipped_because": None}
     assert told["checks"]["no-hang"] == {
@@ -116,7 +116,7 @@ def test_a_warning_fails_only_if_the_command_does():
     assert "torch.save onto a path that held one" in junit.junit(AT_RISK)
     assert cases(AT_RISK, strict=True)["checkpoint-atomic-save"][0] == "failure"
     follows = replace(AT_RISK, findings=(replace(WARNING, also=("rng-independence",)),))
-    follows = replace(follows, checks=results(rng_independence=("violated", 1)))
+    follows = replace(follows, checks=results(rng_independence=("at-risk", 1)))
     assert cases(follows)["rng-independence"] == ("passed", "")
     assert cases(follows, strict=True)["rng-independence"][0] == "failure"
 

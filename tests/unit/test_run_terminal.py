@@ -78,7 +78,7 @@ checks
   reducer-coverage         violated   12 times   error 1
   gradient-sync            violated   12 times   follows from 1
   parameter-sync           violated   12 times   follows from 1
-  checkpoint-atomic-save   violated    3 times   warning 2
+  checkpoint-atomic-save   at risk     3 times   warning 2
   initial-broadcast        held         1 time
 
 not checked
@@ -105,8 +105,8 @@ Written to report.json
         (HELD, "HELD train.py --epochs 3, 2 ranks: 1 check held in 36 optimizer steps, 22 not checked, 8.1 s."),
         (
             AT_RISK,
-            "HELD train.py --epochs 3, 2 ranks: 1 check held in 36 optimizer steps, 21 not checked, with 1 warning, "
-            "8.1 s.",
+            "HELD train.py --epochs 3, 2 ranks: 1 check held in 36 optimizer steps, 1 at risk, 21 not checked, with "
+            "1 warning, 8.1 s.",
         ),
         (
             HUNG,

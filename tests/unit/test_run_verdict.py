@@ -123,6 +123,25 @@ def test_consequences_do_not_hide_how_it_went(findings, word, told, hung):
     assert {f.check for f in findings} == {c for c, r in verdict.checks.items() if r.status == "violated"}
 
 
+@pytest.mark.parametrize(
+    ("findings", "statuses"),
+    [
+        ([finding("buffer-sync", "warning")], {"buffer-sync": "at-risk"}),
+        ([finding("buffer-sync", "warning"), finding("buffer-sync", where=HERE)], {"buffer-sync": "violated"}),
+        # What follows from a warning is at risk, and what follows from an error is violated.
+        ([finding("batch-count", "warning", also=("no-hang",))], {"batch-count": "at-risk", "no-hang": "at-risk"}),
+        (
+            [finding("batch-count", also=("no-hang",)), finding("shard-partition", "warning", also=("no-hang",))],
+            {"batch-count": "violated", "no-hang": "violated", "shard-partition": "at-risk"},
+        ),
+    ],
+)
+def test_warnings_alone_put_a_check_at_risk(findings, statuses):
+    """One error is enough to violate it."""
+    checks = conclude([judged(*findings, gradient_sync=1)]).checks
+    assert {c: r.status for c, r in checks.items() if r.status in ("at-risk", "violated")} == statuses
+
+
 def test_a_defect_of_ddpcheck_has_a_code_of_its_own():
     """It is never told as held; what is known to be broken is told first."""
     assert conclude([judged(gradient_sync=3)], internal=["a judge raised"]).exit_code() == Exit.INTERNAL == 4

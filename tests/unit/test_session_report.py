@@ -48,12 +48,26 @@ def test_what_could_not_be_judged_is_not_held() -> None:
     assert row == {
         "status": "not-checked",
         "checked": 0,
+        "at_risk": 0,
         "violated": 0,
         "skipped_because": "none: CUDA does not work in a copy",
     }
-    shown = "checkpoint-atomic-save       0         0  not checked: none: CUDA does not work in a copy"
+    shown = "checkpoint-atomic-save       0        0         0  not checked: none: CUDA does not work in a copy"
     assert shown in terminal.lines
     assert terminal.green == []
+
+
+def test_warnings_are_counted_apart() -> None:
+    """A check with warnings only is at risk, and its line is not green; one error, and it is violated."""
+    report = session(run("batch-count", "held"), run("batch-count", "at-risk", "luck"))
+    terminal = Lines()
+    report.pytest_terminal_summary(cast(pytest.TerminalReporter, terminal))
+
+    assert report.checks()["batch-count"]["status"] == "at-risk"
+    assert "batch-count       1        1         0" in terminal.lines
+    assert terminal.green == []
+    broken = session(run("batch-count", "at-risk", "luck"), run("batch-count", "violated", "not so"))
+    assert broken.checks()["batch-count"]["status"] == "violated"
 
 
 def test_what_was_judged_elsewhere_is_counted() -> None:

@@ -66,7 +66,7 @@ VIOLATED = Verdict(
         reducer_coverage=("violated", 12),
         gradient_sync=("violated", 12),
         parameter_sync=("violated", 12),
-        checkpoint_atomic_save=("violated", 3),
+        checkpoint_atomic_save=("at-risk", 3),
         initial_broadcast=("held", 1),
     ),
     findings=(ERROR, WARNING),
@@ -82,7 +82,7 @@ VIOLATED = Verdict(
 AT_RISK = replace(
     VIOLATED,
     verdict="held",
-    checks=results(checkpoint_atomic_save=("violated", 3), initial_broadcast=("held", 1)),
+    checks=results(checkpoint_atomic_save=("at-risk", 3), initial_broadcast=("held", 1)),
     findings=(WARNING,),
 )
 
