@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
@@ -24,6 +24,11 @@ class Replicas(NamedTuple):
     def of(self, rank: Rank) -> int:
         """Its number on one of the ranks."""
         return self.wrapped[self.ranks.index(rank)].wrapper
+
+    @property
+    def link(self) -> str:
+        """The wrapper's name in a finding."""
+        return f"wrapper {self.number}"
 
 
 Steps = dict[tuple[int, int], ev.Step]
@@ -53,6 +58,14 @@ class Aligned(NamedTuple):
         for number, steps in self.common():
             if all(s.parameters for s in steps) and len({(s.whole, len(s.parameters)) for s in steps}) == 1:
                 yield number, steps
+
+    def by_wrapper(self, places: Iterable[int] | None = None) -> dict[int | None, set[int]]:
+        """Its parameters (those at these places), wrapper by wrapper: each may have a fault of its own."""
+        parameters = self.described[0].parameters
+        found: dict[int | None, set[int]] = {}
+        for place in range(len(parameters)) if places is None else places:
+            found.setdefault(parameters[place].wrapper, set()).add(place)
+        return found
 
     @property
     def kind(self) -> str:

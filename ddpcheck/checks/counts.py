@@ -91,7 +91,7 @@ def _finding(
         where=passes[ranks[0]].where,
         count=times,
         proof=tuple((rank, where) for rank, where in places[:1] if where is not None),
-        links=(line.link, "stop") if _stopped(world) else (line.link,),
+        links=(*(() if _by_size(loaders) else (line.link,)), *(("stop",) if _stopped(world) else ())),
     )
 
 
@@ -105,6 +105,12 @@ def _implied(loaders: Mapping[int, ev.Loader | None]) -> int | None:
     if found is None or found[0] is None or not found[1]:
         return None
     return implied(found[0], len(loaders), found[1], found[2], found[3])
+
+
+def _by_size(loaders: Mapping[int, ev.Loader | None]) -> bool:
+    """Whether the sizes of batches account for it: whoever shares the samples out wrongly does nothing to these."""
+    known = [one for one in loaders.values() if one is not None]
+    return any(len(set(values)) > 1 for values in ([o.batch_size for o in known], [o.drop_last for o in known]))
 
 
 def _cause(loaders: Mapping[int, ev.Loader | None]) -> str:

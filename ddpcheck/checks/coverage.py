@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
@@ -27,16 +27,16 @@ def judge(world: World) -> Iterable[Judged]:
         steps = list(optimizer.common())
         checked += len(steps)
         looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
-        finding = (
-            _unreduced(optimizer, looked)
-            or _orphaned(optimizer, looked)
-            or _outside(optimizer, looked)
-            or _unarmed(optimizer, looked)
-        )
-        if finding is not None:
-            findings.append(finding)
-        else:
-            findings += _wasted(optimizer, steps)
+        of_all = [_orphaned(optimizer, looked), _outside(optimizer, looked)]
+        findings += [finding for finding in of_all if finding is not None]
+        for wrapper, places in optimizer.by_wrapper().items():
+            if wrapper is None:
+                continue
+            found = _unreduced(optimizer, looked, wrapper, places) or _unarmed(optimizer, looked, wrapper, places)
+            if found:
+                findings += found
+            elif not any(of_all):
+                findings += _wasted(optimizer, steps, wrapper)
     yield Judged(check=CHECK, checked=checked, findings=tuple(findings))
 
 
@@ -67,17 +67,19 @@ def _differing(looked: Steps) -> set[int]:
     return {place for _, step in looked for place in aligned.differing([s.gradients for s in step])}
 
 
-def _unreduced(optimizer: Aligned, looked: Steps) -> Finding | None:
-    """Parameters of a wrapped module that its reducer has never heard of."""
+def _unreduced(optimizer: Aligned, looked: Steps, wrapper: int, mine: Collection[int]) -> list[Finding]:
+    """Parameters of a wrapped module that its reducer has never heard of: those that came late, and the others."""
     described = optimizer.described[0].parameters
     used = _with_gradient(optimizer, looked)
-    places = [
-        p
-        for p, one in enumerate(described)
-        if one.wrapper is not None and not one.reduced and not one.ignored and p in used
-    ]
-    if not places or _averaged_by_hand(looked, places):
-        return None
+    unknown = [p for p in sorted(used.intersection(mine)) if not described[p].reduced and not described[p].ignored]
+    if not unknown or _averaged_by_hand(looked, unknown):
+        return []
+    parts = [[p for p in unknown if described[p].late is late] for late in (True, False)]
+    return [_unknown(optimizer, wrapper, places) for places in parts if places]
+
+
+def _unknown(optimizer: Aligned, wrapper: int, places: Sequence[int]) -> Finding:
+    described = optimizer.described[0].parameters
     names = [described[p].name for p in places]
     replaced = next(
         (
@@ -93,11 +95,11 @@ def _unreduced(optimizer: Aligned, looked: Steps) -> Finding | None:
         cause = "the module got a new parameter after it had been wrapped; the reducer's hooks stay on what was there"
         advice = "Change the module first, and wrap it then (or wrap it anew)."
     elif described[places[0]].late:
-        where = _wrapped_at(optimizer.ranks, described[places[0]].wrapper)
+        where = _wrapped_at(optimizer.ranks, wrapper)
         cause = "they came into the module after it had been wrapped; the reducer knows what was there then"
         advice = "Finish the module first, and wrap it then (or wrap it anew)."
     else:
-        where = _wrapped_at(optimizer.ranks, described[places[0]].wrapper)
+        where = _wrapped_at(optimizer.ranks, wrapper)
         cause = "they did not require gradients when the module was wrapped, and do now"
         advice = "Wrap the module anew after unfreezing its layers, or freeze them after the wrap."
     return Finding(
@@ -110,8 +112,12 @@ def _unreduced(optimizer: Aligned, looked: Steps) -> Finding | None:
         cause=cause,
         advice=advice,
         where=where,
-        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+        links=_links(optimizer, wrapper),
     )
+
+
+def _links(optimizer: Aligned, wrapper: int) -> tuple[str, ...]:
+    return f"optimizer {optimizer.number}", f"wrapper {wrapper}"
 
 
 def _wrapped_at(ranks: Sequence[Rank], number: int | None) -> CallSite | None:
@@ -190,16 +196,16 @@ def _site_of(rank: Rank, looked: Steps) -> CallSite | None:
 # --- how each step was armed
 
 
-def _unarmed(optimizer: Aligned, looked: Steps) -> Finding | None:
+def _unarmed(optimizer: Aligned, looked: Steps, wrapper: int, places: Collection[int]) -> list[Finding]:
     """Steps on gradients of a wrapper that no forward through it has prepared for."""
     described = optimizer.described[0].parameters
     broken: list[tuple[int, int, ev.Step, ev.Usage]] = []
     fragile: list[tuple[int, int, ev.Step, ev.Usage]] = []
+    mine = sorted(p for p in places if not described[p].ignored)
     for number, step in looked:
         apart = set(aligned.differing([s.gradients for s in step]))
         for place, s in enumerate(step):
-            for usage in s.usage:
-                mine = [p for p, one in enumerate(described) if one.wrapper == usage.wrapper and not one.ignored]
+            for usage in (u for u in s.usage if u.wrapper == wrapper):
                 if all(aligned.at(s.gradients, p) == ev.ABSENT for p in mine):
                     continue
                 wrong = usage.armed == 0 or not usage.last_armed or bool(usage.sync_flag_site)
@@ -209,39 +215,37 @@ def _unarmed(optimizer: Aligned, looked: Steps) -> Finding | None:
                     fragile.append((number, place, s, usage))
     chosen = broken or fragile
     if not chosen:
-        return None
+        return []
     number, place, s, usage = chosen[0]
     rank = optimizer.ranks[place]
-    if not broken and _equal(looked):
-        return _fragile(rank, optimizer, number, s, usage, len({n for n, *_ in chosen}))
-    if _averaged_by_hand(looked, [p for p, one in enumerate(described) if one.wrapper == usage.wrapper]):
-        return None
+    if not broken and not _differing(looked).intersection(places):
+        return [_fragile(rank, optimizer, number, s, usage, len({n for n, *_ in chosen}))]
+    if _averaged_by_hand(looked, mine):
+        return []
     cause, advice, site = _round_the_wrapper(usage, optimizer.described[place].inner)
     kind = next((w.kind for w in rank.of(ev.Wrapped) if w.wrapper == usage.wrapper), "module")
-    return Finding(
-        check=CHECK,
-        severity="error",
-        ranks=tuple(sorted({optimizer.ranks[p].rank for _, p, *_ in chosen})),
-        subject=f"the wrapper of {kind}",
-        step=number,
-        expected="a forward through the wrapper, in synchronising mode, before every optimizer step",
-        found=(
-            f"gradients that differ in step {number}, with {count(usage.armed, 'forward')} of {usage.forwards} through "
-            "the wrapper in that mode since the step before"
-        ),
-        cause=cause,
-        advice=advice,
-        where=rank.where(site or s.site),
-        count=len({n for n, *_ in chosen}),
-        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
-        proof=tuple(
-            (rank.rank, line) for one in (usage.backward_site, s.site) if (line := rank.where(one)) is not None
-        ),
-    )
-
-
-def _equal(looked: Steps) -> bool:
-    return not any(aligned.differing([s.gradients for s in step]) for _, step in looked)
+    return [
+        Finding(
+            check=CHECK,
+            severity="error",
+            ranks=tuple(sorted({optimizer.ranks[p].rank for _, p, *_ in chosen})),
+            subject=f"the wrapper of {kind}",
+            step=number,
+            expected="a forward through the wrapper, in synchronising mode, before every optimizer step",
+            found=(
+                f"gradients that differ in step {number}, with {count(usage.armed, 'forward')} of {usage.forwards} "
+                "through the wrapper in that mode since the step before"
+            ),
+            cause=cause,
+            advice=advice,
+            where=rank.where(site or s.site),
+            count=len({n for n, *_ in chosen}),
+            links=_links(optimizer, wrapper),
+            proof=tuple(
+                (rank.rank, line) for one in (usage.backward_site, s.site) if (line := rank.where(one)) is not None
+            ),
+        )
+    ]
 
 
 def _round_the_wrapper(usage: ev.Usage, inner: bool) -> tuple[str, str, int]:
@@ -295,15 +299,15 @@ def _fragile(rank: Rank, optimizer: Aligned, number: int, s: ev.Step, usage: ev.
         advice="Compute the loss from the output of the wrapper itself; put what a method does into forward().",
         where=rank.where(usage.bare_site or usage.backward_site or s.site),
         count=times,
-        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+        links=_links(optimizer, usage.wrapper),
     )
 
 
-def _wasted(optimizer: Aligned, steps: Steps) -> list[Finding]:
+def _wasted(optimizer: Aligned, steps: Steps, wrapper: int) -> list[Finding]:
     """Reductions that the script meant to leave out."""
     for number, step in steps:
         for rank, s in zip(optimizer.ranks, step, strict=True):
-            for usage in s.usage:
+            for usage in (u for u in s.usage if u.wrapper == wrapper):
                 empty = usage.no_sync > 0 and usage.no_sync_forwards == 0 and usage.armed > 1
                 repeated = usage.no_sync == 0 and usage.same_line > 1
                 if not (empty or repeated):
@@ -334,7 +338,7 @@ def _wasted(optimizer: Aligned, steps: Steps) -> list[Finding]:
                         cause=cause,
                         advice=advice,
                         where=rank.where(site),
-                        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+                        links=_links(optimizer, wrapper),
                     )
                 ]
     return []

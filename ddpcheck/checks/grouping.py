@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from ddpcheck.model import Finding
+from ddpcheck.wording import listing
 
 STOPPED = ("no-hang", "rank-failure")
 STATE = ("initial-broadcast", "gradient-sync", "parameter-sync", "buffer-sync", "optimizer-sync")
@@ -14,7 +15,7 @@ STATE = ("initial-broadcast", "gradient-sync", "parameter-sync", "buffer-sync", 
 FOLLOWS: dict[str, tuple[str, ...]] = {
     "device-placement": STOPPED,
     "checkpoint-load-complete": (*STATE, *STOPPED),
-    "checkpoint-single-writer": ("checkpoint-read-after-write", "checkpoint-atomic-save", *STOPPED),
+    "checkpoint-single-writer": ("checkpoint-read-after-write", *STOPPED),
     "checkpoint-read-after-write": ("checkpoint-single-writer", "checkpoint-load-complete", *STATE, *STOPPED),
     "process-hygiene": (*STATE, *STOPPED),
     "shard-partition": ("batch-count", "epoch-reshuffle", *STOPPED),
@@ -35,15 +36,16 @@ _RANKS = {check: place for place, check in enumerate(FOLLOWS)}
 
 def grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Fold consequences into their causes; errors first, and of these the earliest and most telling."""
-    ordered = sorted(_merged(findings), key=lambda f: (f.severity != "error", _RANKS.get(f.check, len(_RANKS))))
+    ordered = sorted(findings, key=lambda f: (f.severity != "error", _RANKS.get(f.check, len(_RANKS))))
     kept: list[Finding] = []
     for finding in ordered:
-        cause = next((place for place, one in enumerate(kept) if _explains(one, finding)), None)
-        if cause is None:
-            kept.append(finding)
+        causes = [place for place, one in enumerate(kept) if _explains(one, finding)]
+        if causes:
+            nearest = max(causes, key=lambda place: (len(_shared(kept[place], finding)), place))
+            kept[nearest] = _with(kept[nearest], finding)
         else:
-            kept[cause] = _with(kept[cause], finding)
-    return tuple(sorted(kept, key=lambda f: f.severity != "error"))
+            kept.append(finding)
+    return tuple(sorted(_merged(kept), key=lambda f: f.severity != "error"))
 
 
 def _explains(cause: Finding, finding: Finding) -> bool:
@@ -53,7 +55,11 @@ def _explains(cause: Finding, finding: Finding) -> bool:
         return False
     if cause.step is not None and finding.step is not None and cause.step > finding.step:
         return False
-    return bool(set(cause.links) & set(finding.links))
+    return bool(_shared(cause, finding))
+
+
+def _shared(cause: Finding, finding: Finding) -> set[str]:
+    return set(cause.links) & set(finding.links)
 
 
 def _with(cause: Finding, finding: Finding) -> Finding:
@@ -67,18 +73,22 @@ def _with(cause: Finding, finding: Finding) -> Finding:
 
 
 def _merged(findings: Iterable[Finding]) -> list[Finding]:
-    """The same fault at the same line, of several wrappers, worlds or ranks, is one."""
-    found: dict[tuple[str, str, str], Finding] = {}
+    """The same fault at the same line, of several wrappers, worlds or ranks, is one: the cause is the same, too."""
+    found: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
-        key = (finding.check, finding.severity, str(finding.where) if finding.where else finding.subject)
-        before = found.get(key)
-        if before is None:
-            found[key] = finding
-        else:
-            found[key] = msgspec.structs.replace(
-                before,
-                count=before.count + finding.count,
-                ranks=tuple(sorted({*before.ranks, *finding.ranks})),
-                links=tuple(dict.fromkeys((*before.links, *finding.links))),
-            )
-    return list(found.values())
+        place = str(finding.where) if finding.where else finding.subject
+        found.setdefault((finding.check, finding.severity, place, finding.cause), []).append(finding)
+    return [_as_one(same) for same in found.values()]
+
+
+def _as_one(same: Sequence[Finding]) -> Finding:
+    first = same[0]
+    others = [subject for subject in dict.fromkeys(one.subject for one in same) if subject != first.subject]
+    return msgspec.structs.replace(
+        first,
+        count=sum(one.count for one in same),
+        ranks=tuple(sorted({rank for one in same for rank in one.ranks})),
+        links=tuple(dict.fromkeys(link for one in same for link in one.links)),
+        also=tuple(dict.fromkeys(check for one in same for check in one.also)),
+        found=f"{first.found}; and the same of {listing(others)}" if others else first.found,
+    )

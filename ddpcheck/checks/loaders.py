@@ -32,8 +32,8 @@ def judge(world: World) -> Iterable[Judged]:
             n, findings = sharing.judge_line(world, line, group, wrapped)
             shares += n
             sharing_found += findings
-    if not sharing_found:
-        sharing_found += replaced.sampler_lost(every)
+    told = {link for finding in sharing_found for link in finding.links}
+    sharing_found += [finding for finding in replaced.sampler_lost(every) if told.isdisjoint(finding.links)]
     if not training:
         n, findings = replaced.same_inputs(world, groups)
         shares += n

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
@@ -24,30 +25,42 @@ def judge(world: World) -> Iterable[Judged]:
             continue
         steps = list(optimizer.common())
         checked += len(steps)
-        finding = _apart(optimizer, steps)
-        if finding is not None:
-            findings.append(finding)
+        findings += _apart(optimizer, steps)
     findings += _schedulers(world)
     yield Judged(check=CHECK, checked=checked, findings=tuple(findings))
 
 
-def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]]) -> Finding | None:
+Broken = tuple[int, list[ev.Step], str, str, str]
+"""A step, what each rank has recorded of it, what differs, how, and why."""
+
+
+def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]]) -> Iterable[Finding]:
+    """Rates that differ are a mistake of their own; scale and state differ where gradients do."""
     ranks = optimizer.ranks
-    broken: list[tuple[int, list[ev.Step], str, str, str]] = []
+    rates: list[Broken] = []
+    others: list[Broken] = []
     for number, step in steps:
         if len({tuple(s.rates) for s in step}) > 1:
             shown = "; ".join(f"{_rates(s)} on rank {r.rank}" for r, s in zip(ranks, step, strict=True))
-            broken.append((number, step, "learning rate", shown, "the learning rate is computed from what differs"))
-        elif len({s.scale for s in step}) > 1:
+            rates.append((number, step, "learning rate", shown, "the learning rate is computed from what differs"))
+        if len({s.scale for s in step}) > 1:
             shown = "; ".join(f"{s.scale:g} on rank {r.rank}" for r, s in zip(ranks, step, strict=True) if s.scale)
-            broken.append((number, step, "gradient scale", shown, "a scaler saw other gradients than its peers did"))
+            others.append((number, step, "gradient scale", shown, "a scaler saw other gradients than its peers did"))
         elif not optimizer.described[0].sharded and len({s.state for s in step if s.state}) > 1:
             keys = _keys([s.state for s in step if s.state])
-            broken.append((number, step, "state", f"{keys} to differ", "it was loaded or reset on some ranks alone"))
-    if not broken:
-        return None
+            others.append((number, step, "state", f"{keys} to differ", "it was loaded or reset on some ranks alone"))
+    if rates:
+        yield _finding(optimizer, rates, (f"rates of optimizer {optimizer.number}",))
+    if others:
+        yield _finding(optimizer, others, (f"optimizer {optimizer.number}", *wrapper_links(optimizer)))
+
+
+def _finding(optimizer: Aligned, broken: list[Broken], links: tuple[str, ...]) -> Finding:
+    ranks = optimizer.ranks
     number, step, what, shown, cause = broken[0]
-    values = [(tuple(s.rates), s.scale, s.state if what == "state" else "") for s in step]
+    values: list[Any] = [
+        {"learning rate": tuple(s.rates), "gradient scale": s.scale, "state": s.state}[what] for s in step
+    ]
     usual = max(values, key=lambda v: (values.count(v), -values.index(v)))
     odd = tuple(r.rank for r, v in zip(ranks, values, strict=True) if v != usual)
     return Finding(
@@ -65,7 +78,7 @@ def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]]) -> Findin
         ),
         where=next((r.where(s.site) for r, s in zip(ranks, step, strict=True) if r.rank in odd), None),
         count=len(broken),
-        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+        links=links,
     )
 
 

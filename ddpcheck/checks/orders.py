@@ -78,7 +78,7 @@ def _repeated(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:
         where=passes[b].where,
         count=len(passes) - len({one.ended.order for one in passes if one.ended is not None}),
         proof=_made(passes[b]),
-        links=(link,),
+        links=(f"epochs of {link}",),
     )
 
 
@@ -131,7 +131,7 @@ def _never_shuffled(by_rank: dict[int, list[Pass]], link: str) -> Finding | None
         where=made,
         count=len(by_rank[rank]) - 1,
         proof=((rank, where),) if where is not None else (),
-        links=(link,),
+        links=(f"epochs of {link}",),
     )
 
 

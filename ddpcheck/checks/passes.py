@@ -122,9 +122,10 @@ class Line:
     def alone(self) -> bool:
         """Every rank trains by itself: a reference, perhaps, for which all of them take the same data.
 
-        Judged by the first pass, of which no call is ever left out of the record.
+        Judged by the first pass that is more than a look at one batch: of the first ones, no call is ever left out of
+        the record.
         """
-        first = [ones[0] for ones in self.passes.values()]
+        first = [next((one for one in ones if one.taken > 1), ones[0]) for ones in self.passes.values()]
         return all(one.ended is not None and one.taken > 1 and not one.collectives for one in first)
 
     @property

@@ -19,6 +19,7 @@ ENOUGH = 3
 
 def sampler_lost(every: Sequence[Sequence[Pass]]) -> list[Finding]:
     """A sampler with a meaning that nobody goes through, while the training has torch's own over the same dataset."""
+    found: dict[tuple[int, int], Finding] = {}
     for passes in every:
         used = {one.begun.loader for one in passes}
         for one in passes:
@@ -33,8 +34,8 @@ def sampler_lost(every: Sequence[Sequence[Pass]]) -> list[Finding]:
                     and other.sampler not in _WITHOUT_MEANING
                     and not other.distributed
                 ):
-                    return [_lost(every, one, loader, other)]
-    return []
+                    found.setdefault((other.site, loader.site), _lost(every, one, loader, other))
+    return list(found.values())
 
 
 def _lost(every: Sequence[Sequence[Pass]], one: Pass, loader: ev.Loader, other: ev.Loader) -> Finding:
@@ -59,6 +60,7 @@ def _lost(every: Sequence[Sequence[Pass]], one: Pass, loader: ev.Loader, other: 
 def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[int, list[Finding]]:
     """Training without a DataLoader in which every rank's model is given the same, step after step."""
     checked = 0
+    findings = []
     for group in groups:
         given = [{(one.wrapper, one.number): one for one in rank.of(ev.Inputs)} for rank in world if rank.rank in group]
         if len(given) < 2:
@@ -82,5 +84,5 @@ def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[int, lis
                 count=len(equal),
                 links=(f"wrapper {wrapper}",),
             )
-            return checked, [finding]
-    return checked, []
+            findings.append(finding)
+    return checked, findings

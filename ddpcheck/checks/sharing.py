@@ -319,7 +319,10 @@ def _overlapping(
         where=place(line, loaders),
         count=len(overlaps),
         proof=loops(line, worst.ranks),
-        links=(line.link,),
+        # Ranks at several epochs overlap, and those that are never told of theirs go through one order again and again.
+        links=(line.link, f"epochs of {line.link}")
+        if len({p.begun.epoch for p in passes.values()}) > 1
+        else (line.link,),
     )
 
 

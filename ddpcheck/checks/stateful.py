@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
@@ -21,31 +21,36 @@ def judge(world: World) -> Iterable[Judged]:
     """Compare buffers when DDP has broadcast them, when a step has been made, and when a model is evaluated."""
     checked = 0
     findings: list[Finding] = []
+    told: dict[str, set[str]] = {}
     for replicas in aligned.wrappers(world):
-        times, found = _wrapper(replicas)
+        times, found, names = _wrapper(replicas)
         checked += times
         findings += found
+        if names:
+            told[replicas.link] = names
     evaluated = 0
-    parameters: list[Finding] = []
+    models: dict[tuple[tuple[int, int], ...], list[Finding]] = {}
     for records in _evaluations(world):
         evaluated += 1
-        finding = _evaluation(world, records, bool(findings))
-        if finding is not None and finding.check == CHECK and not findings:
-            findings.append(finding)
-        elif finding is not None and finding.check == "parameter-sync" and not parameters:
-            parameters.append(finding)
-    if not findings:
-        findings += _attributes(world)
+        model = tuple((rank.rank, one.module) for rank, one in records)
+        if not models.get(model):
+            models[model] = list(_evaluation(world, records, told))
+    of_models = [finding for found in models.values() for finding in found]
+    findings += [finding for finding in of_models if finding.check == CHECK]
+    findings += _attributes(world, told)
+    parameters = tuple(finding for finding in of_models if finding.check == "parameter-sync")
     yield Judged(check=CHECK, checked=checked + evaluated, findings=tuple(findings))
-    yield Judged(check="parameter-sync", checked=evaluated, findings=tuple(parameters))
+    yield Judged(check="parameter-sync", checked=evaluated, findings=parameters)
 
 
 # --- wrappers
 
 
-def _wrapper(replicas: Replicas) -> tuple[int, list[Finding]]:
+def _wrapper(replicas: Replicas) -> tuple[int, list[Finding], set[str]]:
+    """How often a wrapper's buffers were compared, a finding for each cause, and the buffers that these are about."""
     checked = 0
-    findings: list[Finding] = []
+    findings: dict[str, Finding] = {}
+    told: set[str] = set()
     for moment in ("broadcast", "evaluation", "step"):
         each = [
             {s.number: s for s in rank.of(ev.Synced) if s.wrapper == replicas.of(rank) and s.moment == moment}
@@ -53,28 +58,40 @@ def _wrapper(replicas: Replicas) -> tuple[int, list[Finding]]:
         ]
         for turn in sorted(set(each[0]).intersection(*each[1:])):
             checked += 1
-            synced = [one[turn] for one in each]
-            finding = _moment(replicas, moment, synced)
-            if finding is not None and not findings:
-                findings.append(finding)
-    return checked, findings
+            for unknown, names in _moment(replicas, moment, [one[turn] for one in each]):
+                if told.issuperset(names):
+                    continue
+                finding = _differ(replicas, moment, [one[turn] for one in each], unknown, names)
+                findings.setdefault(finding.cause, finding)
+                told.update(names)
+    return checked, list(findings.values()), told
 
 
-def _moment(replicas: Replicas, moment: str, synced: Sequence[ev.Synced]) -> Finding | None:
-    wrapped, ranks = replicas.wrapped[0], replicas.ranks
+def _moment(replicas: Replicas, moment: str, synced: Sequence[ev.Synced]) -> Iterable[tuple[bool, list[str]]]:
+    """The buffers that differ and must not: those that the wrapper does not know, and those that it does."""
+    wrapped = replicas.wrapped[0]
     names = synced[0].names or wrapped.buffers.names
     owners = dict(zip(wrapped.buffers.names, wrapped.buffer_owners, strict=False))
     left_out = {*wrapped.ignored, *wrapped.local_buffers}
-    places = [p for p in aligned.differing([s.digests for s in synced]) if p < len(names) and names[p] not in left_out]
-    unknown = [p for p in places if names[p] not in owners]
-    if moment == "step":
-        # Batch statistics are each rank's own between two forwards: DDP means it so.
-        places = unknown or [p for p in places if "Norm" not in owners[names[p]]]
-    if not places:
-        return None
-    shown = listing(names[p] for p in places)
+    differing = [names[p] for p in aligned.differing([s.digests for s in synced]) if p < len(names)]
+    places = [name for name in differing if name not in left_out]
+    unknown = [name for name in places if name not in owners]
+    if unknown:
+        yield True, unknown
+    # Batch statistics are each rank's own between two forwards: DDP means it so.
+    known = [name for name in places if name in owners and (moment != "step" or "Norm" not in owners[name])]
+    if known:
+        yield False, known
+
+
+def _differ(
+    replicas: Replicas, moment: str, synced: Sequence[ev.Synced], unknown: bool, differing: Sequence[str]
+) -> Finding:
+    wrapped, ranks = replicas.wrapped[0], replicas.ranks
+    names = synced[0].names or wrapped.buffers.names
+    places = [names.index(name) for name in differing]
     odd = aligned.odd_ranks([s.digests for s in synced], places, [r.rank for r in ranks])
-    when, cause, advice = _why(moment, wrapped.broadcast_buffers, bool(unknown))
+    when, cause, advice = _why(moment, wrapped.broadcast_buffers, unknown)
     # What the next forward overwrites with rank 0's is no worse than a batch norm's statistics.
     lost = moment == "step" and wrapped.broadcast_buffers and not unknown
     rank = next((r for r in ranks if r.rank in odd), ranks[0])
@@ -83,13 +100,13 @@ def _moment(replicas: Replicas, moment: str, synced: Sequence[ev.Synced]) -> Fin
         check=CHECK,
         severity="warning" if lost else "error",
         ranks=odd,
-        subject=names[places[0]],
+        subject=differing[0],
         expected=f"all ranks to hold the same buffers {when}",
-        found=f"{count(len(places), 'buffer')} to differ: {shown}",
+        found=f"{count(len(places), 'buffer')} to differ: {listing(differing)}",
         cause=cause,
         advice=advice,
         where=rank.where(record.site),
-        links=(f"wrapper {replicas.number}", "buffers"),
+        links=(replicas.link, "buffers"),
     )
 
 
@@ -130,30 +147,40 @@ def _why(moment: str, broadcast: bool, unknown: bool) -> tuple[str, str, str]:
 
 
 def _evaluations(world: World) -> Iterable[list[tuple[Rank, ev.Evaluated]]]:
-    """The same evaluation on all the ranks that made it, if more than one did."""
-    by_place: dict[tuple[str, int, int], list[tuple[Rank, ev.Evaluated]]] = {}
+    """The same evaluation of the same model on all the ranks that made it, if more than one did.
+
+    A line may evaluate several models: those of a kind are matched by their
+    order, where the ranks have equally many of them there.
+    """
+    by_place: dict[tuple[object, ...], dict[int, list[tuple[Rank, ev.Evaluated]]]] = {}
     for rank in world:
         for one in rank.of(ev.Evaluated):
             site = rank.where(one.site)
             if site is not None:
-                by_place.setdefault((site.file, site.line, one.number), []).append((rank, one))
-    for records in by_place.values():
-        if len(records) > 1 and len({tuple(one.parameters.names) for _, one in records}) == 1:
-            yield records
+                model = (one.wrapper, one.kind, *one.parameters.names)
+                by_rank = by_place.setdefault((site.file, site.line, one.number, model), {})
+                by_rank.setdefault(rank.rank, []).append((rank, one))
+    for by_rank in by_place.values():
+        if len(by_rank) > 1 and len({len(records) for records in by_rank.values()}) == 1:
+            yield from (list(records) for records in zip(*by_rank.values(), strict=True))
 
 
-def _evaluation(world: World, records: list[tuple[Rank, ev.Evaluated]], known: bool) -> Finding | None:
+def _evaluation(
+    world: World, records: list[tuple[Rank, ev.Evaluated]], told: Mapping[str, set[str]]
+) -> Iterable[Finding]:
+    """What differs of one model that several ranks evaluate; ``told`` are the buffers that wrappers were accused of."""
     first = records[0][1]
     ranks = [rank.rank for rank, _ in records]
-    places = aligned.differing([one.parameters.digests for _, one in records])
     if any(one.stepped for _, one in records):
-        return None  # trained by each rank for itself, or else told of at its steps
-    if places and first.wrapper is None:
-        odd = aligned.odd_ranks([one.parameters.digests for _, one in records], places, ranks)
-        names = [first.parameters.names[p] for p in places]
+        return  # trained by each rank for itself, or else told of at its steps
+    link = f"model {records[0][1].module}"
+    apart = aligned.differing([one.parameters.digests for _, one in records])
+    if apart and first.wrapper is None:
+        odd = aligned.odd_ranks([one.parameters.digests for _, one in records], apart, ranks)
+        names = [first.parameters.names[p] for p in apart]
         # A module that is wrapped later on was to be the same; any other may well be each rank's own.
         wrapped = any(w.module == one.module for rank, one in records for w in rank.of(ev.Wrapped))
-        return Finding(
+        yield Finding(
             check="parameter-sync",
             severity="error" if wrapped else "warning",
             ranks=odd,
@@ -163,17 +190,18 @@ def _evaluation(world: World, records: list[tuple[Rank, ev.Evaluated]], known: b
             cause="it was built or updated on each rank by itself, and no wrapper has brought the ranks together",
             advice="Wrap the model (or broadcast its state) before its first use; update copies from wrapped models.",
             where=next((r.where(one.site) for r, one in records if r.rank in odd), None),
-            links=("evaluated",),
+            links=(link,),
         )
     places = aligned.differing([one.buffers.digests for _, one in records])
-    if not places or known:
-        return None
-    broadcast = any(w.wrapper == first.wrapper and w.broadcast_buffers for w in records[0][0].of(ev.Wrapped))
     names = [first.buffers.names[p] for p in places]
+    if not names or _explained(first, names, told):
+        return
+    broadcast = any(w.wrapper == first.wrapper and w.broadcast_buffers for w in records[0][0].of(ev.Wrapped))
+    meant = first.wrapper is not None or (not apart and any(_is_copy(first, w) for w in records[0][0].of(ev.Wrapped)))
     odd = aligned.odd_ranks([one.buffers.digests for _, one in records], places, ranks)
-    return Finding(
+    yield Finding(
         check=CHECK,
-        severity="warning" if broadcast else "error",
+        severity="error" if meant and not broadcast else "warning",
         ranks=odd,
         subject=f"the {first.kind} that is evaluated",
         expected="all ranks to hold the same buffers of a model that all of them evaluate",
@@ -186,19 +214,42 @@ def _evaluation(world: World, records: list[tuple[Rank, ev.Evaluated]], known: b
         ),
         advice="Broadcast rank 0's buffers before all ranks evaluate, or evaluate on one rank.",
         where=next((r.where(one.site) for r, one in records if r.rank in odd), None),
-        links=("evaluated", "buffers"),
+        links=(link, "buffers"),
     )
+
+
+def _explained(model: ev.Evaluated, buffers: Sequence[str], told: Mapping[str, set[str]]) -> bool:
+    """Whether these buffers are those of a wrapper that differ already, or copies of them."""
+    if model.wrapper is not None:
+        return f"wrapper {model.wrapper}" in told
+    return any({_bare(name) for name in buffers} <= {_bare(name) for name in names} for names in told.values())
+
+
+def _is_copy(model: ev.Evaluated, wrapped: ev.Wrapped) -> bool:
+    """Whether it has the parameters of a wrapped module, by their names."""
+    return {_bare(name) for name in model.parameters.names} == {_bare(name) for name in wrapped.parameters.names}
+
+
+def _bare(name: str) -> str:
+    """A name within the model itself, whatever holds a copy of it (an average, a wrapper)."""
+    while name.startswith("module."):
+        name = name.removeprefix("module.")
+    return name
 
 
 # --- attributes
 
 
-def _attributes(world: World) -> list[Finding]:
-    """Plain numbers in the model that are not the same: DDP sees parameters and buffers alone."""
+def _attributes(world: World, told: Collection[str]) -> list[Finding]:
+    """Plain numbers in the model that are not the same: DDP sees parameters and buffers alone.
+
+    Those of ``told`` wrappers may differ as the buffers do.
+    """
+    findings = []
     for replicas in aligned.wrappers(world):
         noted = [[a for a in rank.of(ev.Attributes) if a.wrapper == replicas.of(rank)] for rank in replicas.ranks]
         each = [_lasting(of) for of in noted]
-        if not all(each):
+        if replicas.link in told or not all(each):
             continue
         names = [
             name
@@ -210,21 +261,21 @@ def _attributes(world: World) -> list[Finding]:
             values = "; ".join(
                 f"{one.get(names[0], 'none')} on rank {r.rank}" for r, one in zip(replicas.ranks, each, strict=True)
             )
-            return [
+            findings.append(
                 Finding(
                     check=CHECK,
                     severity="warning",
                     ranks=tuple(r.rank for r in replicas.ranks)[1:],
                     subject=f"{replicas.wrapped[0].kind}.{names[0]}",
                     expected="the plain attributes of the model to be the same on all ranks",
-                    found=f"{names[0]} to differ: {values}",
+                    found=f"{listing(names)} to differ: {names[0]} is {values}",
                     cause="it was computed from each rank's own data; DDP broadcasts parameters and buffers alone",
                     advice="Compute it on one rank and broadcast it, or all-reduce what it is computed from.",
                     where=replicas.ranks[0].where(noted[0][0].site),
-                    links=(f"wrapper {replicas.number}", "attributes"),
+                    links=(replicas.link, "attributes"),
                 )
-            ]
-    return []
+            )
+    return findings
 
 
 def _lasting(noted: Sequence[ev.Attributes]) -> dict[str, str]:

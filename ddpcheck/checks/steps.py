@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
@@ -25,9 +25,8 @@ def judge(world: World) -> Iterable[Judged]:
         steps = list(optimizer.compared())
         parameters += len(steps)
         gradients += sum(1 for _, s in steps if all(one.gradients for one in s))
-        found = _gradients(optimizer, steps, replicated)
-        gradient_findings += found
-        parameter_findings += _parameters(optimizer, steps, replicated, bool(found))
+        gradient_findings += _gradients(optimizer, steps, replicated)
+        parameter_findings += _parameters(optimizer, steps, replicated)
     yield Judged(check="gradient-sync", checked=gradients, findings=tuple(gradient_findings))
     yield Judged(check="parameter-sync", checked=parameters, findings=tuple(parameter_findings))
 
@@ -60,13 +59,15 @@ def _initial(world: World) -> Judged:
         finding = _constructed(replicas)
         if finding is not None:
             findings.append(finding)
+    told = {link for finding in findings for link in finding.links}
     for optimizer in aligned.optimizers(world):
         places = [
             p for p, one in enumerate(optimizer.described[0].parameters) if one.wrapper is not None and not one.ignored
         ]
         checked += bool(places) and optimizer.first
-        finding = _entered(optimizer, places) if optimizer.first else None
-        if finding is not None and not findings:
+        news = [p for p in places if f"wrapper {optimizer.described[0].parameters[p].wrapper}" not in told]
+        finding = _entered(optimizer, news) if optimizer.first else None
+        if finding is not None:
             findings.append(finding)
     return Judged(check="initial-broadcast", checked=checked, findings=tuple(findings))
 
@@ -120,7 +121,7 @@ def _entered(optimizer: Aligned, places: Sequence[int]) -> Finding | None:
         cause="" if inner else changed,
         advice="Load and initialise before the model is wrapped, or do the same on every rank.",
         where=where,
-        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+        links=wrapper_links(optimizer, apart),
     )
 
 
@@ -131,60 +132,91 @@ def _first_step(optimizer: Aligned) -> CallSite | None:
     return None
 
 
-def wrapper_links(optimizer: Aligned) -> tuple[str, ...]:
-    """The wrappers whose parameters an optimizer updates, as links."""
-    return tuple(sorted({f"wrapper {p.wrapper}" for p in optimizer.described[0].parameters if p.wrapper is not None}))
+def wrapper_links(optimizer: Aligned, places: Iterable[int] | None = None) -> tuple[str, ...]:
+    """The wrappers that hold some of the parameters that an optimizer updates, or all of them, as links."""
+    parameters = optimizer.described[0].parameters
+    chosen = parameters if places is None else [parameters[place] for place in places]
+    return tuple(sorted({f"wrapper {p.wrapper}" for p in chosen if p.wrapper is not None}))
 
 
 # --- gradient-sync
 
 
 Compared = Sequence[tuple[int, list[ev.Step]]]
+Broken = tuple[int, list[ev.Step], list[int]]
+"""A step, what each rank has recorded of it, and the places that differ."""
+
+
+def _broken(steps: Compared, wanted: Collection[int], part: Callable[[ev.Step], bytes]) -> list[Broken]:
+    """The steps at which something differs at these places."""
+    each = ((number, step, aligned.differing([part(s) for s in step])) for number, step in steps)
+    return [(number, step, kept) for number, step, places in each if (kept := [p for p in places if p in wanted])]
 
 
 def _gradients(optimizer: Aligned, steps: Compared, replicated: Sequence[int]) -> list[Finding]:
-    wanted = set(replicated)
-    broken = [
-        (number, step, places)
-        for number, step in steps
-        if (places := [p for p in aligned.differing([s.gradients for s in step]) if p in wanted])
-    ]
-    if not broken:
-        return []
+    """A finding for each wrapper, which may have a fault of its own."""
+    parts = optimizer.by_wrapper(replicated).values()
+    found = [(_broken(steps, places, lambda s: s.gradients), len(places)) for places in parts]
+    return [_gradient_finding(optimizer, broken, wanted) for broken, wanted in found if broken]
+
+
+def _gradient_finding(optimizer: Aligned, broken: Sequence[Broken], wanted: int) -> Finding:
     number, step, places = broken[0]
     parameters = optimizer.described[0].parameters
     names = [parameters[p].name for p in places]
     digests = [s.gradients for s in step]
     ranks = optimizer.ranks
     odd = aligned.odd_ranks(digests, places, [r.rank for r in ranks])
-    absent = [p for p in places if any(aligned.at(d, p) == ev.ABSENT for d in digests)]
-    moved = _moved(optimizer, step)
-    cause, advice = _why(ranks, step, places, bool(absent), moved is not None)
-    shown = f"{len(names)} of {count(len(wanted), 'gradient')} to differ on entry to step {number}: {listing(names)}"
+    absent = _absent(broken[0])
+    moved = _moved(optimizer, broken[0])
+    cause, advice = _why(optimizer, broken[0])
+    shown = f"{len(names)} of {count(wanted, 'gradient')} to differ on entry to step {number}: {listing(names)}"
     if absent:
         missing = [r.rank for r, d in zip(ranks, digests, strict=True) if aligned.at(d, absent[0]) == ev.ABSENT]
         shown += f"; {parameters[absent[0]].name} has no gradient at all on {ranks_text(missing)}"
-    return [
-        Finding(
-            check="gradient-sync",
-            severity="error",
-            ranks=odd,
-            subject=names[0],
-            step=number,
-            expected="all ranks to hold the same gradients on entry to the optimizer's step",
-            found=shown,
-            cause=cause,
-            advice=advice,
-            where=moved or _odd_site(ranks, odd, step),
-            count=len(broken),
-            links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
-            proof=tuple(
-                (rank.rank, site)
-                for rank, s in zip(ranks, step, strict=True)
-                if (site := rank.where(s.site)) is not None
-            ),
-        )
-    ]
+    # What treats all gradients alike, such as a clip by their norm, carries a difference on to other wrappers' too.
+    shared = () if _unreduced(optimizer, broken[0]) else (f"optimizer {optimizer.number}",)
+    return Finding(
+        check="gradient-sync",
+        severity="error",
+        ranks=odd,
+        subject=names[0],
+        step=number,
+        expected="all ranks to hold the same gradients on entry to the optimizer's step",
+        found=shown,
+        cause=cause,
+        advice=advice,
+        where=moved or _odd_site(ranks, odd, step),
+        count=len(broken),
+        links=(*shared, *wrapper_links(optimizer, places)),
+        proof=tuple(
+            (rank.rank, site) for rank, s in zip(ranks, step, strict=True) if (site := rank.where(s.site)) is not None
+        ),
+    )
+
+
+def _absent(broken: Broken) -> list[int]:
+    """The places of gradients that some rank does not have."""
+    _, step, places = broken
+    return [p for p in places if any(aligned.at(s.gradients, p) == ev.ABSENT for s in step)]
+
+
+def _usages(optimizer: Aligned, broken: Broken) -> list[list[ev.Usage]]:
+    """What became of the wrappers that hold these parameters, rank by rank."""
+    _, step, places = broken
+    mine = {optimizer.described[0].parameters[p].wrapper for p in places}
+    return [[u for u in s.usage if u.wrapper in mine] for s in step]
+
+
+def _ended_with(optimizer: Aligned, broken: Broken) -> list[tuple[bytes, ...]]:
+    """The wrappers' gradients when backward() had ended, rank by rank; none where some rank did not look."""
+    after = [tuple(u.after for u in usages) for usages in _usages(optimizer, broken)]
+    return after if all(after) and all(all(one) for one in after) else []
+
+
+def _unreduced(optimizer: Aligned, broken: Broken) -> bool:
+    """Whether they were seen to differ when backward() had ended already."""
+    return len(set(_ended_with(optimizer, broken))) > 1
 
 
 def _odd_site(ranks: Sequence[Rank], odd: Sequence[int], step: Sequence[ev.Step]) -> CallSite | None:
@@ -194,9 +226,10 @@ def _odd_site(ranks: Sequence[Rank], odd: Sequence[int], step: Sequence[ev.Step]
     return ranks[0].where(step[0].site)
 
 
-def _moved(optimizer: Aligned, step: Sequence[ev.Step]) -> CallSite | None:
+def _moved(optimizer: Aligned, broken: Broken) -> CallSite | None:
     """The line that converted a wrapped module: its gradients have new accumulators, which DDP does not know."""
-    mine = {p.wrapper for p in optimizer.described[0].parameters}
+    _, step, places = broken
+    mine = {optimizer.described[0].parameters[p].wrapper for p in places}
     for rank, s in zip(optimizer.ranks, step, strict=True):
         for moved in rank.of(ev.Moved):
             if moved.wrapper in mine and moved.n < s.n:
@@ -204,10 +237,11 @@ def _moved(optimizer: Aligned, step: Sequence[ev.Step]) -> CallSite | None:
     return None
 
 
-def _why(
-    ranks: Sequence[Rank], step: Sequence[ev.Step], places: Sequence[int], absent: bool, moved: bool
-) -> tuple[str, str]:
-    if moved:
+def _why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
+    """The cause of gradients that differ, and what to do."""
+    _, step, places = broken
+    ranks = optimizer.ranks
+    if _moved(optimizer, broken) is not None:
         return (
             "the module was converted (to(), cpu(), double() …) after it had been wrapped: DDP's hooks stay on what it "
             "had before",
@@ -221,11 +255,11 @@ def _why(
             "out there, so that each rank's gradients are of another batch",
             "Let all ranks step, or none: agree on it by an all-reduce of the condition.",
         )
-    usages = [{u.wrapper: u for u in s.usage} for s in step]
-    after = [u.after for usage in usages for u in usage.values()]
-    if after and all(after) and all(u.armed for usage in usages for u in usage.values()):
-        same = all(len({usage[w].after for usage in usages if w in usage}) == 1 for w in usages[0])
-        if same and len({s.scale for s in step}) > 1:
+    ended = _ended_with(optimizer, broken)
+    known = all(optimizer.described[0].parameters[p].reduced for p in places)
+    armed = all(u.armed for usages in _usages(optimizer, broken) for u in usages)
+    if ended and known and armed and len(set(ended)) == 1:
+        if len({s.scale for s in step}) > 1:
             scales = [f"{s.scale:g}" if s.scale else "none" for s in step]
             shown = ", ".join(f"{scale} on rank {r.rank}" for r, scale in zip(ranks, scales, strict=True))
             return (
@@ -233,13 +267,12 @@ def _why(
                 "Give every rank's GradScaler the same initial scale, load its state on all of them, and let them "
                 "update alike.",
             )
-        if same:
-            return (
-                "they were equal when backward() ended: what came between it and the step treated them differently "
-                "(clipping, scaling or zeroing on one rank alone)",
-                "Treat gradients alike on every rank between backward() and step().",
-            )
-    if absent:
+        return (
+            "they were equal when backward() ended: what came between it and the step treated them differently "
+            "(clipping, scaling or zeroing on one rank alone)",
+            "Treat gradients alike on every rank between backward() and step().",
+        )
+    if _absent(broken):
         return (
             "a rank has skipped its backward(), or a branch that depends on the rank or its data",
             "Run the same forward and backward on every rank, or train such a model with find_unused_parameters=True.",
@@ -253,45 +286,49 @@ def _why(
 # --- parameter-sync
 
 
-def _parameters(optimizer: Aligned, steps: Compared, replicated: Sequence[int], by_gradients: bool) -> list[Finding]:
-    wanted = set(replicated)
-    broken = [
-        (number, step, places)
-        for number, step in steps
-        if (places := [p for p in aligned.differing([s.parameters for s in step]) if p in wanted])
-    ]
-    if not broken:
-        return []
+def _parameters(optimizer: Aligned, steps: Compared, replicated: Sequence[int]) -> list[Finding]:
+    parts = optimizer.by_wrapper(replicated).values()
+    found = [(_broken(steps, places, lambda s: s.parameters), len(places)) for places in parts]
+    return [_parameter_finding(optimizer, steps, broken, wanted) for broken, wanted in found if broken]
+
+
+def _parameter_finding(optimizer: Aligned, steps: Compared, broken: Sequence[Broken], wanted: int) -> Finding:
     number, step, places = broken[0]
     names = [optimizer.described[0].parameters[p].name for p in places]
-    digests = [s.parameters for s in step]
-    odd = aligned.odd_ranks(digests, places, [r.rank for r in optimizer.ranks])
-    cause = "their gradients differed" if by_gradients else _without_gradients(optimizer, number, step)
-    return [
-        Finding(
-            check="parameter-sync",
-            severity="error",
-            ranks=odd,
-            subject=names[0],
-            step=number,
-            expected="all ranks to hold the same parameters after the optimizer's step",
-            found=f"{len(names)} of {count(len(wanted), 'parameter')} to differ after step {number}: {listing(names)}",
-            cause=cause,
-            advice=(
-                "Find what changes parameters on one rank alone: DDP averages gradients, and never repairs parameters."
-            ),
-            where=_odd_site(optimizer.ranks, odd, step),
-            count=len(broken),
-            links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
-        )
-    ]
+    odd = aligned.odd_ranks([s.parameters for s in step], places, [r.rank for r in optimizer.ranks])
+    cause = _parted_by(optimizer, steps, broken[0])
+    links = (f"rates of optimizer {optimizer.number}",) if cause == RATES else wrapper_links(optimizer, places)
+    return Finding(
+        check="parameter-sync",
+        severity="error",
+        ranks=odd,
+        subject=names[0],
+        step=number,
+        expected="all ranks to hold the same parameters after the optimizer's step",
+        found=f"{len(names)} of {count(wanted, 'parameter')} to differ after step {number}: {listing(names)}",
+        cause=cause,
+        advice="Find what changes parameters on one rank alone: DDP averages gradients, and never repairs parameters.",
+        where=_odd_site(optimizer.ranks, odd, step),
+        count=len(broken),
+        links=(*links, f"optimizer {optimizer.number}") if cause in (GRADIENTS, STATES) or not links else links,
+    )
 
 
-def _without_gradients(optimizer: Aligned, number: int, step: Sequence[ev.Step]) -> str:
+GRADIENTS = "their gradients differed"
+RATES = "their learning rates differ"
+STATES = "the optimizers' states differ"
+
+
+def _parted_by(optimizer: Aligned, steps: Compared, broken: Broken) -> str:
+    """What has made parameters differ."""
+    number, step, places = broken
+    until = [(n, s) for n, s in steps if n <= number]
+    if _broken(until, places, lambda s: s.gradients):
+        return GRADIENTS
     if len({tuple(s.rates) for s in step}) > 1:
-        return "their learning rates differ"
+        return RATES
     if len({s.state for s in step if s.state}) > 1:
-        return "the optimizers' states differ"
-    if aligned.differing([d.values for d in optimizer.described]):
+        return STATES
+    if set(aligned.differing([d.values for d in optimizer.described])).intersection(places):
         return "they differed before the first step"
     return "they were changed on one rank alone, outside of the optimizer"

@@ -120,10 +120,10 @@ def atomic_save(files: Files, several: set[str]) -> Judged:
         for writes in _by_rank(files.writes[path]):
             kept = _checkpoints(files, path, writes)
             checked += len(kept)
-            if path not in several:
-                for t in kept:
-                    if t.record.op == "write" and t.record.existed and not _is_spare(files, path, writes, t):
-                        over[t.number, t.where].append(t)
+            # What a rank finds there first may be another's, where several write it: that is a mistake of its own.
+            for t in kept[1:] if path in several else kept:
+                if t.record.op == "write" and t.record.existed and not _is_spare(files, path, writes, t):
+                    over[t.number, t.where].append(t)
     findings = tuple(_in_place(touches) for touches in over.values())
     because = "" if checked else "no checkpoint was saved"
     return Judged(check=ATOMIC, checked=checked, findings=findings, skipped_because=because)

@@ -31,8 +31,44 @@ class _Inside(threading.local):
 
 _inside = _Inside()
 
-_seen: dict[int, tuple[int, int]] = {}
-"""By line: the optimizer steps made at its last evaluation, and how many evaluations there were."""
+
+class _Line:
+    """A line that evaluates modules."""
+
+    MOST = 64
+
+    def __init__(self) -> None:
+        self.met = 0
+        """Modules that came here for the first time."""
+        self.modules: dict[int, _Evaluations] = {}
+        """By their numbers: those that it has evaluated lately, the last one at the end."""
+
+    def of(self, module: int) -> _Evaluations:
+        known = self.modules.pop(module, None)
+        if known is None:
+            known = _Evaluations(self.met)
+            self.met += 1
+        self.modules[module] = known
+        if len(self.modules) > self.MOST:
+            del self.modules[next(iter(self.modules))]
+        return known
+
+
+class _Evaluations:
+    """What one module's evaluations at one line have come to."""
+
+    __slots__ = ("place", "steps", "times")
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+        """The modules that this line had evaluated before it."""
+        self.steps = -1
+        """The optimizer steps that had been made at the last one."""
+        self.times = 0
+
+
+_seen: dict[int, _Line] = {}
+"""By line."""
 
 
 def watch() -> None:
@@ -72,11 +108,12 @@ def _note(module: Any) -> None:
 def _evaluated(writer: recorder.Recorder, module: Any) -> None:
     site = sites.here()
     steps = steps_so_far()
-    last, times = _seen.get(site, (-1, 0))
-    if last == steps:
+    known = _seen.setdefault(site, _Line()).of(number_of(module))
+    if known.steps == steps:
         return
-    _seen[site] = (steps, times + 1)
-    if is_due(times):
+    times, known.steps, known.times = known.times, steps, known.times + 1
+    # A line that makes a copy for every evaluation is a line that has evaluated often.
+    if is_due(times) and is_due(known.place):
         with recorder.silence():
             record = _describe(writer, module, steps, site)
         if record is not None:

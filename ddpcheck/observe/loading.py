@@ -37,7 +37,14 @@ class _Known:
         self.number = number
         self.dataset = dataset
         self.passes = 0
+        self.begun: dict[int, tuple[int, Passing]] = {}
+        """By line: how many of its passes were more than a look, and the last pass."""
         self.stream = isinstance(loader.dataset, IterableDataset)
+
+    def gone_through(self, site: int) -> int:
+        """How often a line has gone through it before, and not just had a look at the first batch."""
+        times, last = self.begun.get(site, (0, None))
+        return times + (last is not None and not last.is_a_look)
 
 
 begun: tuple[int, int] | None = None
@@ -242,9 +249,11 @@ def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], si
     number, known.passes = known.passes, known.passes + 1
     line = _lines[site] = _lines.get(site, -1) + 1
     # Where every epoch has a loader of its own, it is the line that comes again and again.
-    told = is_told(number, 3) and is_told(line, 64)
+    before = known.gone_through(site)
+    told = is_told(before, 3) and is_told(line, 64)
     in_order = bool(getattr(iterator, "_in_order", True)) or loader.num_workers == 0
     passing = Passing(known.number, number, not known.stream and in_order, told)
+    known.begun[site] = before, passing
     slot: list[Passing] | None = iterator.__dict__.get(_STATE)
     if slot is None:
         slot = [passing]

@@ -18,7 +18,9 @@ _given = itertools.count()
 
 
 def number_of(module: Any) -> int:
-    """A number of its own for a module of this process."""
+    """A number of its own for a module of this process; -1 for one that defines equality, and has no hash."""
+    if type(module).__hash__ is None:
+        return -1
     number = _numbers.get(module)
     if number is None:
         number = _numbers[module] = next(_given)

@@ -73,12 +73,17 @@ class Passing:
     def __init__(self, loader: int, number: int, by_index: bool, told: bool) -> None:
         self.loader, self.number, self.told = loader, number, told
         self.batches = self.samples = self.backwards = 0
-        self.over = False
+        self.over = self.exhausted = False
         self._pid = os.getpid()
         self._asked: deque[array.array[int] | None] | None = deque() if by_index else None
         self._order = xxhash.xxh3_64()
         self._ordered = by_index
         self._mark = 0
+
+    @property
+    def is_a_look(self) -> bool:
+        """One batch was taken of it, or none, and there were more."""
+        return self.batches < 2 and not self.exhausted
 
     def ask(self, index: Any) -> None:
         """The sampler has given the indices of a batch, which may be handed out later."""
@@ -165,7 +170,7 @@ class Passing:
         """It is over: its loader had no more, or the script has let go of it."""
         if self.over or os.getpid() != self._pid:
             return
-        self.over = True
+        self.over, self.exhausted = True, exhausted
         if not exhausted and Tally.latest is self:
             self.count()
         self._asked = None

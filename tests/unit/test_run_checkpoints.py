@@ -178,10 +178,11 @@ def test_a_file_that_is_opened_to_be_saved_into_is_one_save():
     assert (finding.where, finding.count) == (at(10), 1)
 
 
-def test_what_several_ranks_write_is_told_once():
-    """A file with two writers is told of as such, and not as saved in place too."""
-    saves = [save("/job/last.pt", 10), save("/job/last.pt", 10, existed=True)]
-    assert ask(ATOMIC, saves, saves).findings == ()
+def test_what_another_rank_has_written_is_no_checkpoint_of_ones_own():
+    """A file with two writers is told of as such, and as saved in place where a rank goes over its own save."""
+    first = [save("/job/last.pt", 10, existed=True)]
+    assert ask(ATOMIC, first, first).findings == ()
+    assert [f.ranks for f in ask(ATOMIC, first * 2, first).findings] == [(0,)]
 
 
 # --- races

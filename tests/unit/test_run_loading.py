@@ -238,6 +238,31 @@ def test_later_passes_are_told_in_numbers(watched):
     assert [bool(one.prints) for one in watched(ev.Batch)] == [n in (0, 1, 2, 4, 8) for n in range(9)]
 
 
+@pytest.mark.parametrize("on_one_line", [True, False])
+def test_looks_at_a_first_batch_use_up_no_pass(watched, on_one_line):
+    """Before each epoch a batch is taken: the epochs are told as if it had not been."""
+
+    def batches(loader):
+        yield from loader
+
+    loader = DataLoader(DATA, batch_size=6)
+    for _ in range(9):
+        next(batches(loader) if on_one_line else iter(loader))
+        list(batches(loader))
+    ended = {one.number: one.batches for one in watched(ev.PassEnded)}
+    assert [ended[number] for number in range(18)] == [1, 2] * 9
+    told = {one.pass_ for one in watched(ev.Batch) if one.prints}
+    assert [2 * epoch + 1 in told for epoch in range(9)] == [n in (0, 1, 2, 4, 8) for n in range(9)]
+
+
+def test_looks_that_come_again_and_again_are_told_ever_more_rarely(watched):
+    """A program may take a first batch for every step of it."""
+    loader = DataLoader(DATA, batch_size=6)
+    for _ in range(200):
+        next(iter(loader))
+    assert sum(bool(one.prints) for one in watched(ev.Batch)) == 64 + 2
+
+
 def test_little_room_keeps_the_same_samples(watched, tmp_path):
     """Where evidence runs short, all ranks keep the same indices."""
     (tmp_path / "small").mkdir()

@@ -1,0 +1,62 @@
+"""Which evaluations are looked at: the models of a line apart, and ever fewer of a line that makes new ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddpcheck import evidence as ev
+from ddpcheck.observe import forwards, recorder
+from ddpcheck.run.folder import Folder
+
+
+@pytest.fixture
+def evaluate(tmp_path, monkeypatch):
+    """Evaluate models as a program in a group would, after so many steps; what was put down."""
+    monkeypatch.setattr(torch.nn.Module, "__call__", torch.nn.Module.__call__)
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(forwards, "_seen", {})
+    steps = [0]
+    monkeypatch.setattr(forwards, "steps_so_far", lambda: steps[0])
+    forwards.watch()
+    recorder.begin(tmp_path, 1 << 22)
+
+    def evaluated(models, after):
+        steps[0] = after
+        with torch.no_grad():
+            for model in models:
+                model.eval()(torch.zeros(1, 2))
+
+    def put_down():
+        folder = Folder(tmp_path)
+        folder.read()
+        (process,) = folder.processes.values()
+        return process.of(ev.Evaluated)
+
+    yield evaluated, put_down
+    recorder.stop()
+
+
+def test_every_model_that_a_line_evaluates_is_looked_at(evaluate):
+    """A model, and its average: at each evaluation both, and neither twice after the same step."""
+    evaluated, put_down = evaluate
+    models = [torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)]
+    for turn in (1, 1, 2):
+        evaluated(models, turn)
+    found = [(one.module, one.number) for one in put_down()]
+    first, second = found[0][0], found[1][0]
+    assert found == [(first, 1), (second, 1), (first, 2), (second, 2)]
+    assert first != second
+
+
+def test_a_line_that_makes_a_model_for_every_evaluation(evaluate):
+    """Copies are looked at as rarely as a model that is evaluated as often; the model among them as before."""
+    evaluated, put_down = evaluate
+    model = torch.nn.Linear(2, 1)
+    for turn in range(100):
+        evaluated([model, torch.nn.Linear(2, 1)], turn)
+    found = put_down()
+    of_model = [one for one in found if one.module == found[0].module]
+    assert [one.number for one in of_model] == [*range(9), 16, 32, 64]
+    assert len(found) - len(of_model) == 7 + 4  # the second to eighth model of the line, and the powers of two
