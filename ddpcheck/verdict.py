@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from ddpcheck.catalogue import CHECKS, ORACLES
-from ddpcheck.checks import gaps, outside
+from ddpcheck.checks import gaps, ground, outside
 from ddpcheck.checks.grouping import STOPPED, grouped
 from ddpcheck.checks.standstill import Standstill, standstill
 from ddpcheck.checks.world import Judged, Process, World
@@ -122,7 +122,7 @@ def conclude(
     stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung)
     raw += [stopped] if stopped is not None else []
     findings = grouped(raw)
-    checks = _checks(judged, raw, findings, chosen)
+    checks = _checks(judged, raw, findings, chosen, ground.lost(processes))
     word = _word(raw, findings, checks, hung)
     return Verdict(
         verdict=word,
@@ -214,13 +214,14 @@ def _checks(
     raw: Sequence[Finding],
     findings: Sequence[Finding],
     chosen: Collection[str] | None,
+    lost: Mapping[str, str],
 ) -> dict[str, CheckResult]:
     broken: dict[str, Status] = {}
     for severity, status in _BROKEN.items():
         concerned = {f.check for f in raw if f.severity == severity}
         concerned |= {c for f in findings if f.severity == severity for c in (f.check, *f.also)}
         broken |= dict.fromkeys(concerned, status)
-    return {check: _check(check, judged, broken.get(check), chosen) for check in CHECKS}
+    return {check: _check(check, judged, broken.get(check), chosen, lost.get(check, "")) for check in CHECKS}
 
 
 _BROKEN: dict[Severity, Status] = {"warning": "at-risk", "error": "violated"}
@@ -228,17 +229,21 @@ _BROKEN: dict[Severity, Status] = {"warning": "at-risk", "error": "violated"}
 
 
 def _check(
-    check: str, judged: Sequence[Mapping[str, Judged]], broken: Status | None, chosen: Collection[str] | None
+    check: str,
+    judged: Sequence[Mapping[str, Judged]],
+    broken: Status | None,
+    chosen: Collection[str] | None,
+    lost: str,
 ) -> CheckResult:
     if chosen is not None and check not in chosen and broken is None:
         return CheckResult(status="not-checked", skipped_because=NOT_ASKED)
     said = [of_world[check] for of_world in judged if check in of_world]
     checked = sum(one.checked for one in said)
-    if broken is not None:
+    if broken is not None and (broken == "violated" or not lost):
         return CheckResult(status=broken, checked=max(checked, 1))
-    if checked:
+    if checked and not lost:
         return CheckResult(status="held", checked=checked)
-    reason = next((one.skipped_because for one in said if one.skipped_because), "")
+    reason = lost or next((one.skipped_because for one in said if one.skipped_because), "")
     if not reason:
         reason = _ORACLE if check in ORACLES else _NOTHING if said else _NO_WORLD
     return CheckResult(status="not-checked", skipped_because=reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks import ground
 from ddpcheck.checks.stops import AT_EXIT
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.wording import count, ranks_text
@@ -41,6 +42,7 @@ def _of_world(world: World) -> Iterator[str]:
     if aborted:
         on = ranks_text(aborted)
         yield f"The interpreter of {on} aborted as it shut down, as torch's gloo makes it do; the script had ended."
+    yield from ground.told(world)
     yield from _sampled(world)
 
 

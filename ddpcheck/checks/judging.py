@@ -12,6 +12,7 @@ from ddpcheck.checks import (
     checkpoints,
     coverage,
     endings,
+    ground,
     leftovers,
     loaders,
     optimizing,
@@ -61,7 +62,7 @@ def judge_world(world: World, defects: list[str] | None = None) -> dict[str, Jud
             found[judged.check] = _together(found[judged.check], judged)
     if not any(rank.of(ev.Wrapped) or rank.of(ev.Step) for rank in world):
         found = {check: _nothing(judged) for check, judged in found.items()}
-    return found
+    return ground.only_grounded(found, world)
 
 
 def _together(before: Judged, judged: Judged) -> Judged:

@@ -36,7 +36,7 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     tensors: dict[str, TensorFacts]
     wrapped: bool = True
     armed_forwards: int | None = None
-    """Forwards through the wrapper that made the next backward synchronise; None without a wrapper."""
+    """Forwards through the wrapper that made the next backward synchronise; None where that is not known."""
     stepped: bool = False
     synchronising: bool = True
     """require_backward_grad_sync: false within no_sync()."""
@@ -247,8 +247,8 @@ def _cause(check: str, facts: Sequence[ModelFacts], names: Sequence[str], worst:
 
 
 def _gradient_cause(facts: Sequence[ModelFacts], worst: WorstDifference) -> str:
-    armed = [f.armed_forwards or 0 for f in facts]
-    if len(set(armed)) > 1:
+    armed = [f.armed_forwards for f in facts]
+    if len(set(armed)) > 1 and None not in armed:
         shown = ", ".join(f"{n} on rank {r}" for r, n in enumerate(armed))
         return f"the ranks went through the wrapper's forward, in synchronising mode, unequally often ({shown})"
     if not all(f.synchronising for f in facts):

@@ -10,7 +10,18 @@ from ddpcheck.evidence.files import File, StateLoaded
 from ddpcheck.evidence.framing import FULL, GOING, HEADER, OVER, RECORDS, Reader, frame
 from ddpcheck.evidence.groups import PAIRWISE, RECEIVES, SENDS, Call, Joined, Joining, JudgedBy, Left, Stored
 from ddpcheck.evidence.optimizers import Optimizer, Parameter, Scheduled, Step
-from ddpcheck.evidence.processes import Began, ChildEnded, Defect, Ended, Lingering, Pulse, Raised, Site, Started
+from ddpcheck.evidence.processes import (
+    Began,
+    ChildEnded,
+    Defect,
+    Ended,
+    Lingering,
+    Missing,
+    Pulse,
+    Raised,
+    Site,
+    Started,
+)
 from ddpcheck.evidence.record import ABSENT, NO_SITE, WIDTH, Record, now
 from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Replaced, Synced, Tensors, Usage, Wrapped
 
@@ -42,6 +53,7 @@ __all__ = [
     "Left",
     "Lingering",
     "Loader",
+    "Missing",
     "Moved",
     "Optimizer",
     "Parameter",

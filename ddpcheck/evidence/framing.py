@@ -16,7 +16,18 @@ from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Strea
 from ddpcheck.evidence.files import File, StateLoaded
 from ddpcheck.evidence.groups import Call, Joined, Joining, JudgedBy, Left, Stored
 from ddpcheck.evidence.optimizers import Optimizer, Scheduled, Step
-from ddpcheck.evidence.processes import Began, ChildEnded, Defect, Ended, Lingering, Pulse, Raised, Site, Started
+from ddpcheck.evidence.processes import (
+    Began,
+    ChildEnded,
+    Defect,
+    Ended,
+    Lingering,
+    Missing,
+    Pulse,
+    Raised,
+    Site,
+    Started,
+)
 from ddpcheck.evidence.record import Record
 from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Replaced, Synced, Wrapped
 
@@ -26,9 +37,9 @@ GOING, FULL, OVER = b".", b"F", b"O"
 """It goes on; the disk was full (or another error of writing ended it); it ended as it should."""
 
 RECORDS = (
-    Began | Defect | Site | Raised | Pulse | Ended | Started | Lingering | ChildEnded | Joined | JudgedBy | Joining
-    | Left | Stored | Call | Wrapped | Placed | Moved | Attributes | Replaced | Synced | Evaluated | Optimizer | Step
-    | Scheduled | Loader | Pass | Batch | PassEnded | Inputs | Stream | File | StateLoaded
+    Began | Defect | Missing | Site | Raised | Pulse | Ended | Started | Lingering | ChildEnded | Joined | JudgedBy
+    | Joining | Left | Stored | Call | Wrapped | Placed | Moved | Attributes | Replaced | Synced | Evaluated | Optimizer
+    | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs | Stream | File | StateLoaded
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -58,6 +58,14 @@ class Defect(Record, frozen=True, kw_only=True):
     text: str
 
 
+class Missing(Record, frozen=True, kw_only=True):
+    """A seam of :mod:`ddpcheck.seams` is not there: what rests on it cannot be judged."""
+
+    seam: str
+    of: str
+    """Who should have it: ``torch 2.13.0``."""
+
+
 class Pulse(Record, frozen=True, kw_only=True):
     """Where the main thread is: written every half second while it is elsewhere than before, or waits."""
 

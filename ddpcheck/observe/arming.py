@@ -16,20 +16,25 @@ from torch.nn.parallel import DistributedDataParallel
 
 _armed: weakref.WeakKeyDictionary[DistributedDataParallel, int] = weakref.WeakKeyDictionary()
 _watching = False
+_seen = False
+"""Forwards are counted: this torch has what decides."""
 
 
 def watch() -> None:
     """Count from now on, for every wrapper in this rank."""
-    global _watching
+    global _watching, _seen
     if _watching:
         return
     _watching = True
-    original = DistributedDataParallel._post_forward
+    original = getattr(DistributedDataParallel, "_post_forward", None)
+    if original is None:
+        return
+    _seen = True
 
     def post_forward(self: DistributedDataParallel, output: Any) -> Any:
-        if torch.is_grad_enabled() and self.require_backward_grad_sync:
+        if torch.is_grad_enabled() and getattr(self, "require_backward_grad_sync", False):
             _armed[self] = _armed.get(self, 0) + 1
-        return original(self, output)  # type: ignore[no-untyped-call]
+        return original(self, output)
 
     DistributedDataParallel._post_forward = post_forward  # type: ignore[method-assign]
 
@@ -40,5 +45,5 @@ def all_armed_forwards() -> int:
 
 
 def armed_forwards(module: torch.nn.Module) -> int | None:
-    """The number of arming forwards; None for a module that is not wrapped."""
-    return _armed.get(module, 0) if isinstance(module, DistributedDataParallel) else None
+    """The number of arming forwards; None for a module that is not wrapped, and where they cannot be seen."""
+    return _armed.get(module, 0) if _seen and isinstance(module, DistributedDataParallel) else None

@@ -34,9 +34,9 @@ def watch() -> None:
         around(c10d, name, partial(_around, op=name, describe=operands.of_pair))
     around(c10d, "new_group", _around_new_group)
     around(c10d, "init_process_group", _around_init)
-    around(torch._C._distributed_c10d.Work, "wait", _around_wait)
+    around(getattr(torch._C._distributed_c10d, "Work", None), "wait", _around_wait)
     around(Join, "__exit__", _around_join)
-    around(endings, "ended", _around_ended)
+    endings.before_end(ledger.tell)
     _watch_functional()
     pulses.also(ledger.look)
     reduction.watch()
@@ -118,7 +118,8 @@ def _around_functional(original: Callable[..., Any], op: str) -> Callable[..., A
 
 def _functional_group(group: Any) -> str:
     if isinstance(group, str):
-        group = getattr(c10d, "_resolve_process_group")(group)  # noqa: B009  # a private name
+        resolve = getattr(c10d, "_resolve_process_group", None)
+        group = resolve(group) if resolve is not None else None
     return group_key(group) if isinstance(group, c10d.ProcessGroup) else "?"
 
 
@@ -158,14 +159,3 @@ def _around_join(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(self, kind, error, trace)
 
     return __exit__
-
-
-# --- the end
-
-
-def _around_ended(original: Callable[..., Any]) -> Callable[..., Any]:
-    def ended(*args: Any, **kwargs: Any) -> Any:
-        ledger.tell()
-        return original(*args, **kwargs)
-
-    return ended

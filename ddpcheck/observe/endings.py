@@ -10,14 +10,15 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
+import torch.multiprocessing  # noqa: F401  # it imports the module that spawns
 from torch.distributed import distributed_c10d as c10d
-from torch.multiprocessing import spawn as mp_spawn  # type: ignore[attr-defined,unused-ignore]
 
 from ddpcheck.evidence import NO_SITE, ChildEnded, Ended, Raised
 from ddpcheck.observe import recorder, sites, starting
-from ddpcheck.observe.patching import around
+from ddpcheck.observe.patching import around, shielded
 from ddpcheck.ranks.reaction import is_reaction
 
 GLOO_REST = 0.3
@@ -28,6 +29,12 @@ gloo_joined = False
 """This process has been in a group of gloo's."""
 
 _raised = False
+_before: list[Callable[[], None]] = []
+
+
+def before_end(task: Callable[[], None]) -> None:
+    """Have this done before the end is written down."""
+    _before.append(shielded(task))
 
 
 def watch() -> None:
@@ -43,7 +50,8 @@ def watch() -> None:
     around(os, "_exit", _around_exit)
     around(multiprocessing.process.BaseProcess, "_bootstrap", _around_bootstrap)
     around(multiprocessing.process.BaseProcess, "run", _around_run)
-    around(mp_spawn, "_wrap", _around_spawned)
+    # By its name: torch.multiprocessing.spawn is a function, too.
+    around(sys.modules.get("torch.multiprocessing.spawn"), "_wrap", _around_spawned)
     around(multiprocessing.popen_fork.Popen, "poll", _around_poll)
     around(subprocess.Popen, "_handle_exitstatus", _around_status)
 
@@ -95,15 +103,13 @@ def _around_run(original: Any) -> Any:
 
 
 def _around_spawned(original: Any) -> Any:
-    def _wrap(fn: Any, i: int, args: Any, error_file: Any) -> Any:
-        def recorded(*given: Any) -> Any:
-            try:
-                return fn(*given)
-            except BaseException as error:
-                _note_raised(error)
-                raise
-
-        return original(recorded, i, args, error_file)
+    def _wrap(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(*args, **kwargs)
+        except SystemExit as leaving:  # what the function has raised is written down for the parent by then
+            if leaving.__context__ is not None:
+                _note_raised(leaving.__context__)
+            raise
 
     return _wrap
 
@@ -123,6 +129,8 @@ def _at_exit() -> None:
 def ended(how: Any, code: int | None) -> None:
     """Write down the end; once."""
     writer = recorder.current()
+    for task in _before:
+        task()
     if writer is None or not writer.open:
         return
     writer.write(
@@ -131,7 +139,7 @@ def ended(how: Any, code: int | None) -> None:
             how=how,
             code=code,
             site=sites.here() if how == "os._exit" else NO_SITE,
-            groups=len(c10d._world.pg_map),
+            groups=len(getattr(getattr(c10d, "_world", None), "pg_map", ())),
         )
     )
     writer.close()

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Evaluated, Tensors
 from ddpcheck.observe import recorder, sites
+from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.names import number_of
 from ddpcheck.observe.optimizers import are_stepped, steps_so_far
 from ddpcheck.observe.pace import is_due
@@ -73,7 +74,9 @@ _seen: dict[int, _Line] = {}
 
 def watch() -> None:
     """See every outermost call of a module from now on."""
-    original = torch.nn.Module.__call__
+    original = vars(torch.nn.Module).get("__call__")
+    if original is None:
+        return
 
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -129,8 +132,8 @@ def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> 
     local = {
         f"{prefix}.{name}" if prefix else name
         for prefix, part in module.named_modules()
-        for name in part._buffers
-        if name in part._non_persistent_buffers_set
+        for name in attribute(part, "_buffers", ())
+        if name in attribute(part, "_non_persistent_buffers_set", ())
     }
     kept = {name: b for name, b in buffers.items() if name not in local}
     return Evaluated(

@@ -71,8 +71,7 @@ def watch() -> None:
         ("_BaseDataLoaderIter", "__next__", _around_next),
         ("_MultiProcessingDataLoaderIter", "_reset", _around_reset),
     ):
-        if hasattr(dataloader, owner):  # torch's own business, that may have another name one day
-            around(getattr(dataloader, owner), name, make)
+        around(getattr(dataloader, owner, None), name, make)
 
 
 def note_backward() -> None:

@@ -41,7 +41,7 @@ def group_key(group: Any) -> str:
         if known is None:
             known = "world" if group is c10d._get_default_group() else _made_before(group)
         return known
-    except (TypeError, ValueError, RuntimeError):
+    except (AttributeError, TypeError, ValueError, RuntimeError):
         return "?"
 
 

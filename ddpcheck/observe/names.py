@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.nn.modules import module as nn_module
 
+from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.patching import shielded
 
 _registered: dict[int, tuple[weakref.ref[torch.Tensor], weakref.ref[Any], str]] = {}
@@ -29,7 +31,14 @@ def number_of(module: Any) -> int:
 
 def watch() -> None:
     """Remember the module and the name of every parameter that is registered from now on."""
-    nn_module.register_module_parameter_registration_hook(shielded(_note))
+    at_registration(_note)
+
+
+def at_registration(hook: Callable[[Any, str, Any], None]) -> None:
+    """Have this called with every parameter that is registered, its module and its name."""
+    register = getattr(nn_module, "register_module_parameter_registration_hook", None)
+    if register is not None:
+        register(shielded(hook))
 
 
 def _note(module: Any, name: str, parameter: Any) -> None:
@@ -47,4 +56,4 @@ def name_of(parameter: torch.Tensor) -> tuple[str, bool]:
     module = found[1]()
     if module is None:
         return found[2], False
-    return f"{type(module).__name__}.{found[2]}", module._parameters.get(found[2]) is parameter
+    return f"{type(module).__name__}.{found[2]}", attribute(module, "_parameters", {}).get(found[2]) is parameter

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 from torch.optim import lr_scheduler
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim import optimizer as home
 
 from ddpcheck.evidence import NO_SITE, Optimizer, Parameter, Scheduled, Step, Usage
 from ddpcheck.observe import collectives, names, quick, recorder, sites
+from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.pace import Pace, is_due
 from ddpcheck.observe.patching import around, shielded
 from ddpcheck.observe.usage import REGION, WRAPPERS, Wrapper
@@ -76,8 +77,10 @@ _HOOKED = 2
 def watch() -> None:
     """Watch every optimizer, scheduler and scaler from now on."""
     around(torch.optim.Optimizer, "__init__", _around_init)
-    register_optimizer_step_pre_hook(shielded(_before))
-    register_optimizer_step_post_hook(shielded(_after))
+    for name, hook in (("pre", _before), ("post", _after)):
+        register = getattr(home, f"register_optimizer_step_{name}_hook", None)
+        if register is not None:
+            register(shielded(hook))
     _watch_schedulers()
     scaler = getattr(torch.amp, "GradScaler", None)
     if scaler is not None:
@@ -160,7 +163,7 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
             in_module = True
             wrappers[wrapper.number] = wrapper
             ddp = wrapper.ddp()
-            ignored = ddp is not None and name in getattr(ddp, "parameters_to_ignore", ())
+            ignored = ddp is not None and name in attribute(ddp, "parameters_to_ignore", ())
         described.append(
             Parameter(
                 name=name or f"parameter {place}",
@@ -300,12 +303,14 @@ _depth = 0
 
 
 def _watch_schedulers() -> None:
-    seen = set()
-    for name in dir(lr_scheduler):
-        kind = getattr(lr_scheduler, name)
-        if isinstance(kind, type) and "step" in kind.__dict__ and kind not in seen:
-            seen.add(kind)
-            around(kind, "step", _around_scheduler_step)
+    for kind in set(filter(_schedules, vars(lr_scheduler).values())):
+        around(kind, "step", _around_scheduler_step)
+
+
+def _schedules(one: Any) -> bool:
+    """Whether it is a class of schedulers with a step of its own; LRScheduler has to have one."""
+    base = lr_scheduler.LRScheduler
+    return isinstance(one, type) and issubclass(one, base) and (one is base or "step" in vars(one))
 
 
 def _around_scheduler_step(original: Any) -> Any:

@@ -29,7 +29,9 @@ def watch() -> None:
     if _watching:
         return
     _watching = True
-    original = DistributedSampler.__iter__
+    original = vars(DistributedSampler).get("__iter__")
+    if original is None:
+        return
 
     def iterate(self: DistributedSampler[Any]) -> Iterator[Any]:
         order = list(original(self))

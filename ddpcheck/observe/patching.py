@@ -12,22 +12,28 @@ from typing import Any
 
 import torch
 
+from ddpcheck import seams
 from ddpcheck.evidence import Defect
-from ddpcheck.observe import recorder
+from ddpcheck.observe import missing, recorder
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
 
 
 def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
-    """Replace ``owner.name`` by what ``make`` builds around it; whether there was such a name.
+    """Replace ``owner.name`` by what ``make`` builds around it; whether there was such an owner, and such a name.
 
-    The same function under this name in other modules of torch (a
+    It is one of :mod:`ddpcheck.seams`: where it is missing, what rests on it
+    is not checked. The same function under this name in other modules of torch (a
     ``from … import``) is replaced as well. A probe that fails is written down
     as a defect of ours, and the program gets what the function itself does.
     """
-    original = owner.__dict__.get(name) if isinstance(owner, type) else getattr(owner, name, None)
+    if owner is None:
+        original = None
+    else:
+        original = owner.__dict__.get(name) if isinstance(owner, type) else getattr(owner, name, None)
     if original is None:
+        missing.note(seams.find(owner, name))
         return False
     bound = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
     replacement = named(functools.wraps(bound)(_shielded(bound, make)), owner, name)

@@ -44,11 +44,11 @@ def buffers(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:
 def facts(module: torch.nn.Module, tensors: Named, rtol: float = 0.0, atol: float = 0.0) -> ModelFacts:
     """What this rank says of these tensors, and of how DDP treats the model."""
     wrapped = isinstance(module, DistributedDataParallel)
-    reduced = {id(p) for p in module._module_parameters} if isinstance(module, DistributedDataParallel) else set()
     owners = dict(bare(module).named_parameters())
-    described = _described(
-        [(name, t, name in owners and (not wrapped or id(owners[name]) in reduced)) for name, t in tensors]
-    )
+    # Where this torch does not tell which are reduced, nothing is put down to that.
+    known = getattr(module, "_module_parameters", owners.values()) if wrapped else owners.values()
+    reduced = {id(p) for p in known}
+    described = _described([(name, t, name in owners and id(owners[name]) in reduced) for name, t in tensors])
     return ModelFacts(
         tensors=described,
         wrapped=wrapped,

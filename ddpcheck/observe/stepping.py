@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim import optimizer as home
 
 # By identity: tensors compare element by element, and cannot be members of a set.
 _ids: set[int] = set()
@@ -19,7 +19,9 @@ def watch() -> None:
     global _watching
     if not _watching:
         _watching = True
-        register_optimizer_step_post_hook(_note)
+        register = getattr(home, "register_optimizer_step_post_hook", None)
+        if register is not None:
+            register(_note)
 
 
 def _note(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

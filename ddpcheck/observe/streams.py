@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+import torch.utils.data
 import xxhash
-from torch.utils.data import _utils, get_worker_info
+from torch.utils.data import get_worker_info
 
 from ddpcheck.evidence import NO_SITE, Began, Stream
 from ddpcheck.observe import loading, recorder, seeding, sites
+from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.passing import Tally, is_told
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.rows import head
@@ -56,9 +58,9 @@ _forked_here = False
 def watch() -> None:
     """Record random states from now on."""
     seeding.watch()
+    fetchers = getattr(getattr(torch.utils.data, "_utils", None), "fetch", None)
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
-        if hasattr(_utils.fetch, name):
-            around(getattr(_utils.fetch, name), "fetch", _around_fetch)
+        around(getattr(fetchers, name, None), "fetch", _around_fetch)
     os.register_at_fork(after_in_child=_forked)
 
 
@@ -214,19 +216,21 @@ def _say_whose_worker(writer: recorder.Recorder) -> None:
 
 
 def _of_torch() -> dict[Kind, bytes]:
-    found: dict[Kind, bytes] = {"torch": head(torch.default_generator.get_state(), _STATE_BYTES)}
+    found = _of_cpu()
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        generators = torch.cuda.default_generators  # simulated devices have none of their own
+        generators = attribute(torch.cuda, "default_generators", ())  # simulated devices have none of their own
         if generators:
             found["cuda"] = head(generators[torch.cuda.current_device()].get_state(), _STATE_BYTES)
     return found
 
 
+def _of_cpu() -> dict[Kind, bytes]:
+    generator = attribute(torch, "default_generator", None)
+    return {"torch": head(generator.get_state(), _STATE_BYTES)} if generator is not None else {}
+
+
 def _of_all() -> dict[Kind, bytes]:
-    found: dict[Kind, bytes] = {
-        "torch": head(torch.default_generator.get_state(), _STATE_BYTES),
-        "python": _of_python(),
-    }
+    found: dict[Kind, bytes] = {**_of_cpu(), "python": _of_python()}
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
         found["numpy"] = _of_numpy(numpy.get_state)

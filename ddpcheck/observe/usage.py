@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from ddpcheck.evidence import NO_SITE, Usage
 from ddpcheck.observe import quick
+from ddpcheck.observe.missing import attribute
 
 _COUNTS = ("forwards", "armed", "reached", "backwards", "no_sync", "no_sync_forwards")
+
+
+def reduced_by(ddp: Any) -> Iterable[torch.Tensor]:
+    """The parameters that a wrapper has handed to its reducer, in their order there, the frozen ones among them."""
+    found: Iterable[torch.Tensor] = attribute(ddp, "_module_parameters", ())
+    return found
 
 
 class Wrapper:
@@ -44,7 +52,7 @@ class Wrapper:
     def gradients(self, turn: int | None) -> bytes:
         """Digests of the gradients, in the order of DDP's own list."""
         ddp = self.ddp()
-        return quick.digests([p.grad for p in ddp._module_parameters], turn) if ddp is not None else b""
+        return quick.digests([p.grad for p in reduced_by(ddp)], turn) if ddp is not None else b""
 
     def since(self, before: dict[str, int]) -> Usage:
         """What has happened since these counts were taken."""
@@ -85,7 +93,7 @@ class Wrappers:
         self.all[ddp] = wrapper
         for name, parameter in ddp.module.named_parameters():
             self._own(parameter, name, wrapper, late=False)
-        for parameter in ddp._module_parameters:
+        for parameter in reduced_by(ddp):
             if not parameter.requires_grad:  # frozen: the reducer leaves it out, for good
                 continue
             self._reduced.add(id(parameter))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ddpcheck.evidence import Began, Joined
-from ddpcheck.observe import recorder, sites
+from ddpcheck.observe import missing, recorder, sites
 from ddpcheck.observe.patching import defect
 
 PROBES = (
@@ -51,6 +51,7 @@ def patch(probes: Iterable[str] = PROBES) -> None:
             importlib.import_module(f"ddpcheck.observe.{name}").watch()
         except Exception as error:  # another torch than we know: the program must run all the same
             defect(error)
+    missing.look()
 
 
 def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
@@ -71,6 +72,7 @@ def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
             worker_of=worker_of,
         )
     )
+    missing.write_all(writer)
 
 
 def note_group(token: str) -> None:

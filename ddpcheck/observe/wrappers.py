@@ -8,16 +8,17 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
-from torch.nn.modules import module as nn_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel import distributed as ddp_module
 
+from ddpcheck import seams
 from ddpcheck.evidence import NO_SITE, Attributes, Moved, Replaced, Synced, Tensors, Wrapped
 from ddpcheck.observe import collectives, loading, names, quick, recorder, sites, streams
 from ddpcheck.observe.membership import group_key
+from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.pace import is_due
 from ddpcheck.observe.patching import around, shielded
-from ddpcheck.observe.usage import WRAPPERS, Wrapper
+from ddpcheck.observe.usage import WRAPPERS, Wrapper, reduced_by
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
@@ -40,8 +41,9 @@ def watch() -> None:
     around(DistributedDataParallel, "register_comm_hook", _around_comm_hook)
     around(torch.autograd, "backward", _around_backward)
     around(torch.nn.Module, "_apply", _around_apply)
-    DistributedDataParallel.module = property(_module)
-    nn_module.register_module_parameter_registration_hook(shielded(_registered))
+    if not seams.BY_NAME["torch.nn.Module._modules"].is_missing:
+        DistributedDataParallel.module = property(_module)
+    names.at_registration(_registered)
 
 
 def bare_wrapper(module: Any) -> Wrapper | None:
@@ -72,7 +74,7 @@ def _around_init(original: Any) -> Any:
         with collectives.call("ddp-construct", group_key(kwargs.get("process_group")), f"wrapper {number}"):
             original(self, module, *args, **kwargs)
         wrapper = WRAPPERS.add(self)
-        wrapper.group = group_key(self.process_group)
+        wrapper.group = group_key(attribute(self, "process_group", None))
         wrapper.buffers = sum(1 for _ in self.module.buffers())
         _roots[self] = _roots[self.module] = wrapper
         for part in self.module.modules():
@@ -89,7 +91,7 @@ def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) 
     buffers = dict(ddp.module.named_buffers())
     owners, local = _owners_of_buffers(ddp.module)
     called = {id(p): n for n, p in parameters.items()}
-    ids = ddp.device_ids
+    ids = attribute(ddp, "device_ids", None)
     return Wrapped(
         **writer.next(),
         wrapper=wrapper.number,
@@ -99,9 +101,9 @@ def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) 
         buffers=tensors(buffers),
         buffer_owners=[owners.get(n, "") for n in buffers],
         local_buffers=[n for n in buffers if n in local],
-        order=[called.get(id(p), "?") for p in ddp._module_parameters],
-        ignored=sorted(str(n) for n in getattr(ddp, "parameters_to_ignore", ())),
-        broadcast_buffers=bool(ddp.broadcast_buffers),
+        order=[called.get(id(p), "?") for p in reduced_by(ddp)],
+        ignored=sorted(str(n) for n in attribute(ddp, "parameters_to_ignore", ())),
+        broadcast_buffers=bool(attribute(ddp, "broadcast_buffers", True)),
         devices=sorted({str(p.device) for p in parameters.values()}),
         device_ids=[int(getattr(d, "index", d) or 0) for d in ids] if ids else None,
         shared=[n for n, p in parameters.items() if p.device.type == "cpu" and p.is_shared()],
@@ -128,10 +130,10 @@ def tensors(named: dict[str, torch.Tensor]) -> Tensors:
 def _owners_of_buffers(module: Any) -> tuple[dict[str, str], set[str]]:
     owners, local = {}, set()
     for prefix, part in module.named_modules():
-        for name in part._buffers:
+        for name in attribute(part, "_buffers", ()):
             full = f"{prefix}.{name}" if prefix else name
             owners[full] = type(part).__name__
-            if name in part._non_persistent_buffers_set:
+            if name in attribute(part, "_non_persistent_buffers_set", ()):
                 local.add(full)
     return owners, local
 
@@ -171,9 +173,9 @@ def _around_pre_forward(original: Any) -> Any:
         if wrapper is None or writer is None:
             return original(self, *inputs, **kwargs)
         training = torch.is_grad_enabled()
-        syncs = bool(self.will_sync_module_buffers())
+        syncs = _broadcasts(self)
         # After the first backward DDP lays out its buckets anew, as rank 0 has found them best.
-        rebuilds = training and wrapper.counts["backwards"] > 0 and not self._has_rebuilt_buckets
+        rebuilds = training and wrapper.counts["backwards"] > 0 and not attribute(self, "_has_rebuilt_buckets", True)
         with _call("ddp-buffers", wrapper) if syncs or rebuilds else nullcontext():
             result = original(self, *inputs, **kwargs)
         if syncs:
@@ -201,7 +203,7 @@ def _around_post_forward(original: Any) -> Any:
         training = torch.is_grad_enabled()
         if training:
             streams.forward_ends(wrapper.number)
-        elif not self.training and not self.will_sync_module_buffers():
+        elif not self.training and not _broadcasts(self):
             note_buffers(writer, wrapper, "evaluation")
         result = original(self, output)
         if training:
@@ -211,19 +213,25 @@ def _around_post_forward(original: Any) -> Any:
     return _post_forward
 
 
+def _broadcasts(ddp: Any) -> bool:
+    """Whether a forward begins with a broadcast of buffers."""
+    return bool(attribute(ddp, "will_sync_module_buffers", bool)())
+
+
 def _armed(ddp: Any, wrapper: Wrapper, output: Any) -> None:
     counts = wrapper.counts
     counts["forwards"] += 1
     if wrapper.depth:
         counts["no_sync_forwards"] += 1
-    flag = bool(ddp.require_backward_grad_sync)
+    flag = bool(attribute(ddp, "require_backward_grad_sync", False))
     wrapper.unarmed_flag = None if wrapper.depth else flag
     wrapper.last_armed = flag
     if not flag:
         return
     counts["armed"] += 1
     wrapper.armed_now = True
-    found = [t for t in ddp_module._find_tensors(output) if isinstance(t, torch.Tensor) and t.grad_fn is not None][:4]  # type: ignore[no-untyped-call]
+    tensors_in = getattr(ddp_module, "_find_tensors", lambda _: ())
+    found = [t for t in tensors_in(output) if isinstance(t, torch.Tensor) and t.grad_fn is not None][:4]
     if not found:  # an object of the user's own: nothing to see
         counts["reached"] += 1
         return
@@ -284,7 +292,7 @@ def _around_backward(original: Any) -> Any:
         for ddp, wrapper in list(WRAPPERS.all.items()):
             wrapper.backward_site = site
             wrapper.after = b""  # this backward may add to its gradients
-            flag = bool(ddp.require_backward_grad_sync)
+            flag = bool(attribute(ddp, "require_backward_grad_sync", False))
             if wrapper.unarmed_flag is not None and flag != wrapper.unarmed_flag:
                 wrapper.sync_flag_site = site
             if wrapper.armed_now and flag:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpcheck.model import CallSite, Finding, Plan
 from ddpcheck.ranks import wire
+from ddpcheck.seams import unjudgeable
 
 if TYPE_CHECKING:
     import torch
@@ -92,7 +93,16 @@ class CurrentRank:
 
         ``stuck``: this rank cannot go on, and what it says is judged also if the others do not come.
         """
-        self._channel.send(wire.Evidence(check=check, title=title, where=call_site(), facts=facts, stuck=stuck))
+        self._channel.send(
+            wire.Evidence(
+                check=check,
+                title=title,
+                where=call_site(),
+                facts=facts,
+                stuck=stuck,
+                unjudgeable=unjudgeable(check, title),
+            )
+        )
         while True:
             match self._channel.receive():
                 case wire.Verdict() as verdict:

@@ -64,6 +64,9 @@ class Exchange:
                 return {}
             self._rounds.append([self._answers[rank] for rank in range(self.world_size)])
             self._answers = {}
+        groundless = [rank for rank, e in sorted(self.waiting.items()) if e.unjudgeable]
+        if groundless and not any(e.stuck for e in self.waiting.values()):
+            return self._close((self._groundless(groundless),))
         facts = [self.waiting[rank].facts for rank in range(self.world_size)]
         result = self.judge(self.waiting[0].check, facts, self._rounds)
         if isinstance(result, Question):
@@ -118,6 +121,20 @@ class Exchange:
                 "Call it on every rank: outside of `if ddp.rank == 0:`, and of loops whose length differs "
                 "between ranks."
             ),
+        )
+
+    def _groundless(self, ranks: Sequence[int]) -> Finding:
+        first = self.waiting[ranks[0]]
+        return Finding(
+            check=first.check,
+            severity="warning",
+            ranks=tuple(ranks),
+            subject=first.title,
+            expected=f"what {first.title} rests on to be there",
+            found=first.unjudgeable,
+            where=first.where,
+            advice="Nothing is known of it here: `ddpcheck doctor` lists what is missing, and what rests on it.",
+            links=(NOT_CHECKED,),
         )
 
 

@@ -165,6 +165,8 @@ class Evidence(Message, frozen=True, kw_only=True):
     facts: Any
     stuck: bool = False
     """The rank cannot go on; others may be waiting for it in a collective, and then never come here."""
+    unjudgeable: str = ""
+    """Why nothing can be made of the facts, as a clause: what they rest on is missing in this rank."""
 
 
 class Answer(Message, frozen=True, kw_only=True):

@@ -55,6 +55,7 @@ LAYERS = [
     ["ddpcheck.gpus.allotment", "ddpcheck.gpus.machine"],
     ["ddpcheck.gpus.plain"],
     # What processes write down, subject by subject, and all together.
+    ["ddpcheck.seams"],
     [f"ddpcheck.evidence.{name}" for name in ("data", "files", "groups", "processes", "wrappers")],
     ["ddpcheck.evidence.optimizers"],
     ["ddpcheck.evidence.framing"],
@@ -65,7 +66,7 @@ LAYERS = [
     [f"ddpcheck.checks.{name}" for name in ("batches", "epochs", "grouping", "own_devices", "replicas", "shards")],
     # A script's run: its ranks side by side, how their evidence fits together, the families' judges, and all of them.
     ["ddpcheck.checks.world"],
-    [f"ddpcheck.checks.{name}" for name in ("known", "order", "touched", "worlds")],
+    [f"ddpcheck.checks.{name}" for name in ("ground", "known", "order", "touched", "worlds")],
     ["ddpcheck.checks.aligned"],
     ["ddpcheck.checks.passes"],
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
@@ -108,6 +109,7 @@ LAYERS = [
     ["ddpcheck.observe.data"],
     # What a watched process writes down: the pen, the eyes, and the probes.
     [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "quick", "recorder", "rows")],
+    ["ddpcheck.observe.missing"],
     [f"ddpcheck.observe.{name}" for name in ("patching", "sites", "usage")],
     ["ddpcheck.observe.passing", "ddpcheck.observe.paths", "ddpcheck.observe.watching"],
     [f"ddpcheck.observe.{name}" for name in ("background", "following", "loads", "names", "pulses", "starting")],

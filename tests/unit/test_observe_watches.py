@@ -10,6 +10,7 @@ import sys
 
 import pytest
 import torch
+from torch.optim import optimizer
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
@@ -22,8 +23,8 @@ from ddpcheck.observe import ordering, stepping
 def steps(monkeypatch):
     """Steps are recorded during a test, and nothing of it stays."""
     handles = []
-    register = stepping.register_optimizer_step_post_hook
-    monkeypatch.setattr(stepping, "register_optimizer_step_post_hook", lambda hook: handles.append(register(hook)))
+    register = optimizer.register_optimizer_step_post_hook
+    monkeypatch.setattr(optimizer, "register_optimizer_step_post_hook", lambda hook: handles.append(register(hook)))
     monkeypatch.setattr(stepping, "_watching", False)
     monkeypatch.setattr(stepping, "_ids", set())
     yield handles

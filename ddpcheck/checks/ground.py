@@ -1,0 +1,51 @@
+"""Which checks have no ground, because a rank's torch lacks what they rest on: held or violated, nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.world import Judged, Process, World
+from ddpcheck.seams import BY_NAME, STOPS, reason
+from ddpcheck.wording import count, listing
+
+
+def missing(processes: Iterable[Process]) -> dict[str, str]:
+    """By seam that is missing in some process: who should have it."""
+    return {one.seam: one.of for process in processes for one in process.of(ev.Missing)}
+
+
+def lost(processes: Iterable[Process]) -> dict[str, str]:
+    """By check that cannot be made: why, as a clause."""
+    found: dict[str, str] = {}
+    for name, of in missing(processes).items():
+        for check in BY_NAME[name].checks if name in BY_NAME else ():
+            found.setdefault(check, reason(name, of))
+    return found
+
+
+def of_world(world: World) -> list[Process]:
+    """The processes of a world's ranks, and of their workers."""
+    return [process for rank in world for process in (rank.process, *rank.workers)]
+
+
+def only_grounded(found: Mapping[str, Judged], world: World) -> dict[str, Judged]:
+    """What the judges have said, without what they cannot know; that ranks failed or stood still shows otherwise."""
+    without = lost(of_world(world))
+    return {
+        check: judged
+        if check not in without or (check in STOPS and any(f.severity == "error" for f in judged.findings))
+        else Judged(check=check, checked=0, skipped_because=without[check])
+        for check, judged in found.items()
+    }
+
+
+def told(world: World) -> Iterable[str]:
+    """What a reader has to know of it, as sentences."""
+    processes = of_world(world)
+    by_owner: dict[str, list[str]] = {}
+    for name, of in missing(processes).items():
+        by_owner.setdefault(of, []).append(name)
+    for of, names in by_owner.items():
+        checks = count(len(lost(processes)), "check")
+        yield f"{of} has no {listing(names, 3)}: {checks} could not be made (`ddpcheck doctor` says which)."
