@@ -66,7 +66,7 @@ class Order:
         """
         if rank_a == rank_b:
             return end_n <= start_n
-        if any(r not in self._ranks or self._ranks[r].process.full for r in (rank_a, rank_b)):
+        if any(r not in self._ranks or self._ranks[r].process.incomplete for r in (rank_a, rank_b)):
             return True
         if not self._built:
             self._build()

@@ -141,7 +141,7 @@ def _parting(world: World, ranks: Mapping[int, Rank], group: str, found: Mapping
 
 def _ended_well(rank: Rank) -> bool:
     """It has come to its end by itself, all of it on record: no more calls would have come."""
-    if rank.process.full or rank.process.torn or rank.last(ev.Raised) is not None:
+    if rank.process.incomplete or rank.last(ev.Raised) is not None:
         return False
     if rank.of(ev.Left):
         return True

@@ -31,9 +31,12 @@ class Process:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self.records: list[Any] = []
-        self.full = False
-        """The evidence folder had no room for all of it."""
+        self.gap = ""
+        """Why it was written down no further, as a clause; empty where it was."""
+        self.damaged = 0
+        """Bytes of its file that were no record."""
         self.torn = False
+        """Its file ends in the middle of a record."""
         self._by_kind: dict[type, list[Any]] = defaultdict(list)
         self._sites: dict[int, ev.Site] = {}
 
@@ -67,6 +70,11 @@ class Process:
     @property
     def began(self) -> ev.Began | None:
         return self.last(ev.Began)
+
+    @property
+    def incomplete(self) -> bool:
+        """It may have done what is not on record."""
+        return bool(self.gap or self.damaged or self.torn)
 
     @property
     def pid(self) -> int:

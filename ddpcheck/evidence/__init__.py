@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Stream
 from ddpcheck.evidence.files import File, StateLoaded
-from ddpcheck.evidence.framing import FULL, GOING, HEADER, OVER, RECORDS, Reader, frame
+from ddpcheck.evidence.framing import FORMAT, FULL, GOING, HEADER, LOST, OVER, RECORDS, Reader, frame
 from ddpcheck.evidence.groups import PAIRWISE, RECEIVES, SENDS, Call, Joined, Joining, JudgedBy, Left, Stored
 from ddpcheck.evidence.optimizers import Optimizer, Parameter, Scheduled, Step
 from ddpcheck.evidence.processes import (
@@ -27,9 +27,11 @@ from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Rep
 
 __all__ = [
     "ABSENT",
+    "FORMAT",
     "FULL",
     "GOING",
     "HEADER",
+    "LOST",
     "NO_SITE",
     "OVER",
     "PAIRWISE",

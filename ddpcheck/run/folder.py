@@ -2,48 +2,81 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ddpcheck.checks.world import Process
-from ddpcheck.evidence import FULL, HEADER, Reader
+from ddpcheck.evidence import FORMAT, FULL, HEADER, LOST, Reader
 
 SUFFIX = ".evidence"
 
 
 class Folder:
-    """All processes that have written into a folder so far."""
+    """All processes that have written into a folder so far.
+
+    What cannot be read is left out, and noted at the process: nothing that a
+    program does to these files raises here.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.processes: dict[str, Process] = {}
         self._readers: dict[str, Reader] = {}
         self._places: dict[str, int] = {}
+        self._cut: set[str] = set()
+        """Files that were shorter than before at some look."""
 
     def read(self) -> bool:
         """Take in what has been written since the last time; whether there was anything."""
         anything = False
-        for file in sorted(self.path.glob(f"*{SUFFIX}")):
-            anything |= self._read_file(file)
+        present = {file.name: file for file in sorted(self.path.glob(f"*{SUFFIX}"))}
+        for name in self.processes.keys() - present.keys():
+            self.processes[name].gap = "its file has been removed"
+        for name, file in present.items():
+            try:
+                anything |= self._read_file(name, file)
+            except OSError as error:
+                self._process(name).gap = f"its file cannot be read ({error.strerror})"
         return anything
 
-    def _read_file(self, file: Path) -> bool:
-        name = file.name
-        process = self.processes.setdefault(name, Process(name))
-        reader = self._readers.setdefault(name, Reader())
+    def _process(self, name: str) -> Process:
+        return self.processes.setdefault(name, Process(name))
+
+    def _read_file(self, name: str, file: Path) -> bool:
         start = len(HEADER) + 1
         with file.open("rb") as opened:
-            status = opened.read(start)[len(HEADER) :]
-            opened.seek(self._places.get(name, start))
+            header = opened.read(start)
+            size = opened.seek(0, os.SEEK_END)
+            if len(header) < start and name not in self._places:
+                return False  # it is about to be begun
+            process = self._process(name)
+            if header.startswith(FORMAT) and header[:-1] != HEADER:
+                process.gap = "another version of ddpcheck has written it"
+                return False
+            place = self._places.get(name, start)
+            if size < place:  # what is written from now on begins here
+                self._cut.add(name)
+                self._readers.pop(name, None)
+                place = size
+            opened.seek(place)
             data = opened.read()
-        process.full = status == FULL
-        if not data:
-            return False
-        self._places[name] = self._places.get(name, start) + len(data)
+        self._places[name] = place + len(data)
+        reader = self._readers.setdefault(name, Reader())
+        before = reader.damaged
         process.add(reader.feed(data))
+        process.damaged += reader.damaged - before
         process.torn = reader.torn
-        return True
+        process.gap = self._gap(name, header)
+        return bool(data)
 
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(f.stat().st_size for f in self.path.glob(f"*{SUFFIX}"))
+    def _gap(self, name: str, header: bytes) -> str:
+        if name in self._cut:
+            return "its file has been cut off"
+        return _GAPS.get(header[-1:], "") if header[:-1] == HEADER else "its file has been written over"
+
+
+_GAPS = {
+    FULL: "there was no room for more (is the disk full?)",
+    LOST: "its file could not be reached any more",
+}
+"""Why recording stopped, by the byte that says so."""
