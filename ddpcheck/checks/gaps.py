@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import ground
 from ddpcheck.checks.stops import AT_EXIT
-from ddpcheck.checks.world import Rank, World
-from ddpcheck.wording import count, ranks_text
+from ddpcheck.checks.world import Process, Rank, World
+from ddpcheck.wording import count, listing, ranks_text
 
 
 def steps(world: World) -> int:
@@ -22,6 +23,46 @@ def gaps(worlds: Sequence[World]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(told))
 
 
+def unseen(worlds: Sequence[World], processes: Iterable[Process]) -> tuple[str, ...]:
+    """What of a run is not on record: the first thing to know of a verdict."""
+    ranks = {id(rank.process): rank.rank for world in worlds for rank in world}
+    ranks |= {id(worker): rank.rank for world in worlds for rank in world for worker in rank.workers}
+    stopped: dict[str, list[str]] = defaultdict(list)
+    damaged: dict[str, int] = defaultdict(int)
+    torn: list[str] = []
+    for process in processes:
+        whose = _whose(process, ranks.get(id(process)))
+        if process.gap:
+            stopped[process.gap].append(whose)
+        if process.damaged:
+            damaged[whose] += process.damaged
+        if process.torn:
+            torn.append(whose)
+    told = [
+        f"The evidence of {listing(sorted(set(whose)))} stopped early: {why}. What is said here covers the run up to "
+        "there."
+        for why, whose in stopped.items()
+    ]
+    told += [
+        f"The evidence of {whose} is damaged: {count(size, 'byte')} of it could not be read, and what was written "
+        "there is not judged."
+        for whose, size in damaged.items()
+    ]
+    if torn:
+        told.append(
+            f"The evidence of {listing(sorted(set(torn)))} ends in the middle of a record; all before it counts."
+        )
+    return tuple(told)
+
+
+def _whose(process: Process, rank: int | None) -> str:
+    began = process.began
+    number = rank if rank is not None or began is None else began.rank
+    if number is not None:
+        return ranks_text([number])
+    return f"process {began.pid}" if began is not None else f"a process ({process.name})"
+
+
 def aborted_at_exit(world: World) -> list[int]:
     """Ranks whose interpreter aborted after the script had ended, as torch's gloo makes it do now and then."""
     return [r.rank for r in world if r.signal == AT_EXIT and r.of(ev.Ended) and not r.of(ev.Raised)]
@@ -32,12 +73,6 @@ def _of_world(world: World) -> Iterator[str]:
     if missing:
         verb = "has" if len(missing) == 1 else "have"
         yield f"{_upper(ranks_text(missing))} {verb} left no evidence: no process joined the group under that number."
-    full = [rank.rank for rank in world if rank.process.full or any(w.full for w in rank.workers)]
-    if full:
-        yield f"The evidence of {ranks_text(full)} is incomplete: it could not be written any more (is the disk full?)."
-    torn = [rank.rank for rank in world if rank.process.torn]
-    if torn:
-        yield f"The evidence of {ranks_text(torn)} ends in the middle of a record; all before it counts."
     aborted = aborted_at_exit(world)
     if aborted:
         on = ranks_text(aborted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -30,9 +31,11 @@ def begin() -> None:
 
 
 def _start() -> None:
-    from ddpcheck.observe import watching
+    """Watch from now on, or not at all: whatever comes in between, the program has imported torch."""
+    with contextlib.suppress(Exception):
+        from ddpcheck.observe import watching
 
-    watching.start(Path(os.environ[FOLDER]), int(os.environ.get(LIMIT, DEFAULT_LIMIT)))
+        watching.start(Path(os.environ[FOLDER]), int(os.environ.get(LIMIT, DEFAULT_LIMIT)))
 
 
 class _TorchFinder(importlib.abc.MetaPathFinder):
@@ -43,7 +46,8 @@ class _TorchFinder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
         spec = importlib.util.find_spec("torch")
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)

@@ -16,6 +16,7 @@ from ddpcheck.evidence import NO_SITE, Joined, Joining, JudgedBy, Left
 from ddpcheck.observe import endings, pulses, recorder, sites
 from ddpcheck.observe.following import COLLECTOR
 from ddpcheck.observe.patching import around
+from ddpcheck.observe.watching import whole
 
 _TOKEN_WAIT = datetime.timedelta(seconds=20)
 """For rank 0's token, which it writes as soon as the group stands."""
@@ -61,8 +62,8 @@ def _around_init(original: Any) -> Any:
         writer.write(
             Joining(
                 **writer.next(),
-                rank=rank if isinstance(rank, int) and rank >= 0 else _whole("RANK"),
-                world_size=size if isinstance(size, int) and size >= 0 else _whole("WORLD_SIZE"),
+                rank=rank if isinstance(rank, int) and rank >= 0 else whole("RANK"),
+                world_size=size if isinstance(size, int) and size >= 0 else whole("WORLD_SIZE"),
                 site=site,
             )
         )
@@ -88,7 +89,7 @@ def _joined(writer: recorder.Recorder, site: int, kwargs: dict[str, Any]) -> Non
             world_size=dist.get_world_size(),
             token=_token(),
             backend=dist.get_backend(),
-            local_rank=_whole("LOCAL_RANK"),
+            local_rank=whole("LOCAL_RANK"),
             site=site,
             timeout=timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else None,
         )
@@ -159,8 +160,3 @@ def _around_new_group(original: Any) -> Any:
         return group
 
     return new_group
-
-
-def _whole(name: str) -> int | None:
-    value = os.environ.get(name, "")
-    return int(value) if value.isdigit() else None

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import itertools
 import os
+import resource
+import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ddpcheck.evidence import FULL, GOING, HEADER, OVER, Record, frame
+from ddpcheck.evidence import FULL, GOING, HEADER, LOST, OVER, Defect, Record, frame
 
 SHARES = {"Step": 0.35, "Batch": 0.25, "Call": 0.15}
 """The parts of the limit that the kinds of records may fill which come with every step; the rest is for all others."""
@@ -21,15 +28,18 @@ class Recorder:
     """Writes records of this process.
 
     A record is one ``write`` of its own, so that a process which is killed has
-    said all that it knew. What cannot be written is dropped: recording never
-    raises in the program that is watched.
+    said all that it knew. What cannot be written is dropped, and the file says
+    that it is not complete: recording never raises in the program that is
+    watched. Only making a recorder does.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder = folder
         self.limit = limit
         self.path = folder / f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns()}.evidence"
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._fd = _opened(self.path, _WRITING | os.O_CREAT | os.O_EXCL)
+        self._file = _identity(self._fd)
+        self._marked = _mark(self._fd)
         self._numbers = itertools.count(1)
         self._used: dict[str, int] = {}
         self._strides: dict[str, int] = {}
@@ -45,7 +55,10 @@ class Recorder:
     def write(self, record: Record) -> int:
         """Write a record down, if there is room; its number."""
         if self.open:
-            data = frame(record)
+            try:
+                data = frame(record)
+            except Exception:  # a value that it cannot hold
+                data = frame(Defect(n=record.n, at=record.at, text=traceback.format_exc()[-4000:]))
             kind = type(record).__name__
             share = kind if kind in SHARES else ""
             used = self._used.get(share, 0) + len(data)
@@ -56,27 +69,54 @@ class Recorder:
 
     def _put(self, data: bytes) -> None:
         try:
-            written = os.write(self._fd, data)
-            if written < len(data):
-                raise OSError("the disk is full")
-        except OSError:
-            self.open = False
-            self._status(FULL)
+            if not self._is_there() and not self._reopen():
+                self._stop(LOST)
+            elif os.write(self._fd, data) < len(data):
+                self._stop(FULL)
+        except OSError as error:
+            self._stop(FULL if error.errno in _NO_ROOM else LOST)
 
-    def _status(self, status: bytes) -> None:
+    def _is_there(self) -> bool:
+        """Whether the descriptor is still that of the file: a program may close it, and open something else there."""
         try:
-            # Over a byte that is there already: this needs no room on the disk.
-            fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-            os.pwrite(fd, status, len(HEADER))
-            os.close(fd)
+            if self._marked:
+                return fcntl.fcntl(self._fd, fcntl.F_GETSIG) == _MARK
+            return _identity(self._fd) == self._file
         except OSError:
-            pass
+            return False
+
+    def _reopen(self) -> bool:
+        """Go on by the file's name; whether that was possible."""
+        fd = _opened(self.path, _WRITING)
+        if _identity(fd) != self._file:
+            os.close(fd)
+            return False
+        self._fd, self._marked = fd, _mark(fd)
+        return True
+
+    def _stop(self, status: bytes) -> None:
+        self.open = False
+        with contextlib.suppress(OSError):
+            # Over a byte that is there already: this needs no room on the disk.
+            fd = _opened(self.path, _WRITING & ~os.O_APPEND)
+            try:
+                if _identity(fd) == self._file:
+                    os.pwrite(fd, status, len(HEADER))
+            finally:
+                os.close(fd)
 
     def close(self) -> None:
         """No more records: the process has come to its end."""
         if self.open:
-            self.open = False
-            self._status(OVER)
+            self._stop(OVER)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Give the descriptor back, unless it is somebody else's by now; the file goes on being another process's."""
+        if self._fd >= 0 and self._is_there():
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+        self._fd = -1
 
     # --- thinning
 
@@ -95,6 +135,60 @@ class Recorder:
         return stride
 
 
+_WRITING = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+_MARK = signal.SIGPWR if sys.platform == "linux" else 0
+
+
+def _mark(fd: int) -> bool:
+    """Make an open file known again by a property that nobody else gives one; whether that is possible.
+
+    To ask for it is cheap. Asked for the inode, a kernel that has times of
+    nanoseconds makes the next write ten times as dear, and a network's file
+    system asks its server.
+    """
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETSIG, _MARK)  # the signal of asynchronous input: there is none without O_ASYNC
+        return bool(fcntl.fcntl(fd, fcntl.F_GETSIG) == _MARK)
+    except (OSError, AttributeError):
+        return False
+
+
+_HIGH = 4096
+"""The first descriptor that is tried where a process may have more of them than that."""
+
+
+def _opened(path: Path, flags: int) -> int:
+    """Open a file under a number that programs do not come by: they close descriptors in a row, or run out of them.
+
+    Where the limit is low, the number lies above it, and is none of the program's.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    low = soft != resource.RLIM_INFINITY and soft <= _HIGH
+    above = low and (hard == resource.RLIM_INFINITY or hard >= soft + 2)
+    if above:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft + 2, hard))
+    try:
+        fd = os.open(path, flags, 0o600)
+        try:
+            high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, soft if above else soft - soft // 8 if low else _HIGH)
+        except OSError:  # these are taken
+            return fd
+        os.close(fd)
+        return high
+    finally:
+        if above:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 _recorder: Recorder | None = None
 
 
@@ -110,8 +204,18 @@ _silence = _Silence()
 def begin(folder: Path, limit: int) -> Recorder:
     """Record into this folder from now on, in this process."""
     global _recorder
+    leave()
     _recorder = Recorder(folder, limit)
     return _recorder
+
+
+def leave() -> Recorder | None:
+    """Forget the recorder, in a process that was forked: it is the parent's. What is recorded there would be silent."""
+    global _recorder
+    before, _recorder = _recorder, None
+    if before is not None:
+        before.let_go()
+    return None if _muted or _silence.depth else before
 
 
 def stop() -> None:

@@ -104,9 +104,9 @@ def number(file: str, line: int, function: str) -> int:
 
 def short(file: str) -> str:
     """A path as a reader knows it: below the working folder, or whole."""
-    path = os.path.abspath(file)
     try:
+        path = os.path.abspath(file)
         below = os.path.relpath(path)
-    except (OSError, ValueError):
-        return path
+    except (OSError, ValueError):  # the working folder has been removed
+        return file
     return path if below.startswith(os.pardir) else below

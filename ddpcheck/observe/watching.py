@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import socket
 import sys
 import time
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -36,7 +38,9 @@ _patched: set[str] = set()
 def start(folder: Path, limit: int) -> None:
     """Record this process into the folder, from now on; torch has been imported."""
     open_file(folder, limit)
-    patch()
+    with warnings.catch_warnings():  # the modules of torch that the probes import are not the program's choice
+        warnings.simplefilter("ignore")
+        patch()
 
 
 def patch(probes: Iterable[str] = PROBES) -> None:
@@ -64,11 +68,11 @@ def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
             pid=os.getpid(),
             parent=os.getppid(),
             host=socket.gethostname(),
-            node=int(os.environ.get("GROUP_RANK", "0") or 0),
-            argv=list(sys.argv) if hasattr(sys, "argv") else [],
-            folder=os.getcwd(),
+            node=whole("GROUP_RANK") or 0,
+            argv=[str(one) for one in getattr(sys, "argv", ())],
+            folder=_working_folder(),
             wall=time.time(),
-            rank=int(number) if (number := os.environ.get("RANK", "")).isdigit() else None,
+            rank=whole("RANK"),
             worker_of=worker_of,
         )
     )
@@ -88,14 +92,31 @@ def note_group(token: str) -> None:
             world_size=dist.get_world_size(),
             token=token,
             backend=dist.get_backend(),
-            local_rank=int(os.environ["LOCAL_RANK"]),
+            local_rank=whole("LOCAL_RANK"),
             site=0,
         )
     )
 
 
+def whole(name: str) -> int | None:
+    """The number that a variable of the environment holds; None where it holds none."""
+    try:
+        value = int(os.environ.get(name, ""))
+    except ValueError:
+        return None
+    return value if 0 <= value < 1 << 31 else None
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it has been removed
+        return ""
+
+
 def _forked() -> None:
-    """A child that was forked has a file of its own, once it has something to say."""
-    writer = recorder.current()
+    """A child that was forked has a file of its own, where one can be made."""
+    writer = recorder.leave()
     if writer is not None:
-        open_file(writer.folder, writer.limit, worker_of=os.getppid())
+        with contextlib.suppress(Exception):
+            open_file(writer.folder, writer.limit, worker_of=os.getppid())

@@ -314,13 +314,14 @@ def test_what_the_evidence_says_of_the_run():
 def test_what_was_passed_over_is_told():
     """Sampled steps, evidence that could not be written, and ranks without any, are notes."""
     sampled = [process(7 + r, step(0), step(1, whole=False), step(9, looked=False), rank=r, size=3) for r in (0, 1)]
-    sampled[0].full = sampled[1].torn = True
+    sampled[0].gap, sampled[1].torn = "there was no room for more", True
     notes = conclude([judged(gradient_sync=1)], worlds=worlds(sampled), notes=["Said before."]).notes
     assert notes == (
+        "The evidence of rank 0 stopped early: there was no room for more. What is said here covers the run up to "
+        "there.",
+        "The evidence of rank 1 ends in the middle of a record; all before it counts.",
         "Said before.",
         "Rank 2 has left no evidence: no process joined the group under that number.",
-        "The evidence of rank 0 is incomplete: it could not be written any more (is the disk full?).",
-        "The evidence of rank 1 ends in the middle of a record; all before it counts.",
         "Of 10 optimizer steps, 1 was compared in full, and 1 more by a part of every tensor, so that the training "
         "keeps its speed.",
     )

@@ -5,21 +5,28 @@ import sys
 
 
 def _begin() -> None:
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    # The environment's own module of this name runs as it would have.
+    sys.path[:] = [entry for entry in sys.path if entry != os.path.dirname(__file__)]
+    # The environment's own module of this name runs as it would have, and fails as it would have.
     mine = sys.modules.pop("sitecustomize", None)
     try:
         import sitecustomize  # type: ignore[import-not-found,unused-ignore]  # noqa: F401
-    except ImportError:
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
         if mine is not None:
-            sys.modules["sitecustomize"] = mine
-    if os.environ.get("DDPCHECK_EVIDENCE"):
-        try:
-            from ddpcheck.observe import following
-        except ImportError:  # another environment's interpreter
-            return
+            sys.modules.setdefault("sitecustomize", mine)
+        if os.environ.get("DDPCHECK_EVIDENCE"):
+            _follow()
+
+
+def _follow() -> None:
+    try:
+        from ddpcheck.observe import following
+
         following.begin()
+    except Exception:  # another environment's interpreter: it runs without us
+        return
 
 
 _begin()
