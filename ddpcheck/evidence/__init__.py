@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Stream
 from ddpcheck.evidence.files import File, StateLoaded
-from ddpcheck.evidence.framing import FORMAT, FULL, GOING, HEADER, LOST, OVER, RECORDS, Reader, frame
+from ddpcheck.evidence.framing import FORMAT, FULL, GOING, HEADER, LIMITED, LOST, OVER, RECORDS, Reader, frame
 from ddpcheck.evidence.groups import PAIRWISE, RECEIVES, SENDS, Call, Joined, Joining, JudgedBy, Left, Stored
 from ddpcheck.evidence.optimizers import Optimizer, Parameter, Scheduled, Step
 from ddpcheck.evidence.processes import (
@@ -15,6 +15,7 @@ from ddpcheck.evidence.processes import (
     ChildEnded,
     Defect,
     Ended,
+    Launched,
     Lingering,
     Missing,
     Pulse,
@@ -31,6 +32,7 @@ __all__ = [
     "FULL",
     "GOING",
     "HEADER",
+    "LIMITED",
     "LOST",
     "NO_SITE",
     "OVER",
@@ -52,6 +54,7 @@ __all__ = [
     "Joined",
     "Joining",
     "JudgedBy",
+    "Launched",
     "Left",
     "Lingering",
     "Loader",

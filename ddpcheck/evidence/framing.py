@@ -24,6 +24,7 @@ from ddpcheck.evidence.processes import (
     ChildEnded,
     Defect,
     Ended,
+    Launched,
     Lingering,
     Missing,
     Pulse,
@@ -37,13 +38,14 @@ from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Rep
 FORMAT = b"ddpcheck-evidence-"
 HEADER = FORMAT + b"2"
 """What a file begins with; one byte more says how recording goes."""
-GOING, FULL, LOST, OVER = b".", b"F", b"L", b"O"
-"""It goes on; there was no room for more; the file could not be reached any more; it ended as it should."""
+GOING, LIMITED, FULL, LOST, OVER = b".", b"M", b"F", b"L", b"O"
+"""It goes on; with some records left out, for its limit was reached; there was no room for more; the file could not be
+reached any more; it ended as it should."""
 
 RECORDS = (
-    Began | Defect | Missing | Site | Raised | Pulse | Ended | Started | Lingering | ChildEnded | Joined | JudgedBy
-    | Joining | Left | Stored | Call | Wrapped | Placed | Moved | Attributes | Replaced | Synced | Evaluated | Optimizer
-    | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs | Stream | File | StateLoaded
+    Began | Defect | Missing | Site | Raised | Pulse | Ended | Started | Lingering | Launched | ChildEnded | Joined
+    | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved | Attributes | Replaced | Synced | Evaluated
+    | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs | Stream | File | StateLoaded
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

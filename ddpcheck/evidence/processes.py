@@ -108,6 +108,14 @@ class Lingering(Record, frozen=True, kw_only=True):
     """Processes that nobody ends by himself: ``pid: command``."""
 
 
+class Launched(Record, frozen=True, kw_only=True):
+    """torchrun's agent started a rank."""
+
+    pid: int
+    rank: int | None
+    """RANK, as the rank finds it in its environment."""
+
+
 class ChildEnded(Record, frozen=True, kw_only=True):
     """A process saw its child end: who, and how."""
 

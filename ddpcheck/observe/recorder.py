@@ -18,10 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ddpcheck.evidence import FULL, GOING, HEADER, LOST, OVER, Defect, Record, frame
+from ddpcheck.evidence import FULL, GOING, HEADER, LIMITED, LOST, OVER, Defect, Record, frame
 
 SHARES = {"Step": 0.35, "Batch": 0.25, "Call": 0.15}
 """The parts of the limit that the kinds of records may fill which come with every step; the rest is for all others."""
+
+UNLIMITED = ("Raised", "Left", "Ended", "ChildEnded", "Defect")
+"""Few, and without them a rank that has ended well looks like one that is stuck."""
 
 
 class Recorder:
@@ -43,6 +46,7 @@ class Recorder:
         self._numbers = itertools.count(1)
         self._used: dict[str, int] = {}
         self._strides: dict[str, int] = {}
+        self._limited = False
         self.open = True
         self._put(HEADER + GOING)
 
@@ -62,9 +66,12 @@ class Recorder:
             kind = type(record).__name__
             share = kind if kind in SHARES else ""
             used = self._used.get(share, 0) + len(data)
-            if used <= self.limit * SHARES.get(share, 0.25):
+            if kind in UNLIMITED or used <= self.limit * SHARES.get(share, 0.25):
                 self._used[share] = used
                 self._put(data)
+            elif not self._limited:
+                self._limited = True
+                self._say(LIMITED)
         return record.n
 
     def _put(self, data: bytes) -> None:
@@ -96,6 +103,9 @@ class Recorder:
 
     def _stop(self, status: bytes) -> None:
         self.open = False
+        self._say(status)
+
+    def _say(self, status: bytes) -> None:
         with contextlib.suppress(OSError):
             # Over a byte that is there already: this needs no room on the disk.
             fd = _opened(self.path, _WRITING & ~os.O_APPEND)
@@ -108,7 +118,7 @@ class Recorder:
     def close(self) -> None:
         """No more records: the process has come to its end."""
         if self.open:
-            self._stop(OVER)
+            self._stop(LIMITED if self._limited else OVER)
         self.let_go()
 
     def let_go(self) -> None:

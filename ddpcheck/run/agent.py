@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ddpcheck.evidence import Began, ChildEnded
+from ddpcheck.evidence import Began, ChildEnded, Launched
 from ddpcheck.observe import startup
 from ddpcheck.observe.following import COLLECTOR, FOLDER, LIMIT
 from ddpcheck.observe.recorder import Recorder
@@ -88,19 +88,33 @@ def _agent(options: Options, evidence: Path) -> int:
 
 @contextlib.contextmanager
 def _told(evidence: Path) -> Iterator[None]:
-    """Write down how the processes ended that the agent has started in the meantime."""
+    """Write down which processes the agent has started in the meantime, and how they ended; if that is possible."""
+    started: list[Any] = []
+    writer = None
+    with contextlib.suppress(Exception):  # no room for evidence, or another torch: the ranks run all the same
+        writer = Recorder(evidence, 1 << 20)
+        _watch(writer, started)
+    try:
+        yield
+    finally:
+        if writer is not None:
+            for process in started:
+                with contextlib.suppress(Exception):
+                    code = process.wait(timeout=1)
+                    writer.write(
+                        ChildEnded(
+                            **writer.next(),
+                            pid=process.pid,
+                            code=code if code >= 0 else None,
+                            signal=-code if code < 0 else None,
+                        )
+                    )
+            writer.close()
+
+
+def _watch(writer: Recorder, started: list[Any]) -> None:
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
-    started: list[Any] = []
-    original = subprocess_handler.SubprocessHandler._popen
-
-    def popen(self: Any, *args: Any, **kwargs: Any) -> Any:
-        process = original(self, *args, **kwargs)
-        started.append(process)
-        return process
-
-    subprocess_handler.SubprocessHandler._popen = popen  # type: ignore[method-assign]
-    writer = Recorder(evidence, 1 << 20)
     writer.write(
         Began(
             **writer.next(),
@@ -113,21 +127,17 @@ def _told(evidence: Path) -> Iterator[None]:
             wall=0.0,
         )
     )
-    try:
-        yield
-    finally:
-        for process in started:
-            with contextlib.suppress(Exception):
-                code = process.wait(timeout=1)
-                writer.write(
-                    ChildEnded(
-                        **writer.next(),
-                        pid=process.pid,
-                        code=code if code >= 0 else None,
-                        signal=-code if code < 0 else None,
-                    )
-                )
-        writer.close()
+    original = subprocess_handler.SubprocessHandler._popen
+
+    def popen(self: Any, args: Any, env: Any, *more: Any, **options: Any) -> Any:
+        process = original(self, args, env, *more, **options)
+        started.append(process)
+        with contextlib.suppress(Exception):
+            rank = str(env.get("RANK", ""))
+            writer.write(Launched(**writer.next(), pid=process.pid, rank=int(rank) if rank.isdecimal() else None))
+        return process
+
+    subprocess_handler.SubprocessHandler._popen = popen  # type: ignore[method-assign]
 
 
 def _script(options: Options) -> NoReturn:

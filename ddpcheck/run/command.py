@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,9 @@ from ddpcheck.checks.worlds import exits_told, worlds
 from ddpcheck.evidence import Defect
 from ddpcheck.report import document, junit, places, terminal
 from ddpcheck.run import options as asked
+from ddpcheck.run.folder import Folder
 from ddpcheck.run.options import Options, WrongUsage
-from ddpcheck.run.supervise import Run, Supervisor, evidence_folder
+from ddpcheck.run.supervise import Run, Supervisor
 from ddpcheck.verdict import Exit, RankResult, Verdict, conclude
 
 OTHER_NODES = 60.0
@@ -32,8 +34,10 @@ def run(arguments: Sequence[str]) -> int:
     except WrongUsage as error:
         print(f"ddpcheck run: {error}", file=sys.stderr)
         return Exit.USAGE
+    if sys.stderr is None:  # it was closed before we were started
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     with _folder(options) as path:
-        supervisor = Supervisor(options, evidence_folder(path))
+        supervisor = Supervisor(options, Folder(path))
         seen = supervisor.run()
         if supervisor.sender is not None:
             told = supervisor.sender.finish(path, OTHER_NODES)
@@ -45,28 +49,48 @@ def run(arguments: Sequence[str]) -> int:
         verdict = _verdict(options, supervisor, seen)
         if supervisor.collector is not None:
             supervisor.collector.tell(verdict)
-    written = _write(options, verdict)
-    terminal.show(verdict, sys.stderr, written, options.strict)
-    return verdict.exit_code(options.strict)
+    code = verdict.exit_code(options.strict)
+    try:
+        terminal.show(verdict, sys.stderr, _write(options, verdict), options.strict)
+    except OSError:  # nobody reads it any more
+        return code
+    except Exception:
+        if code != Exit.BROKEN:
+            raise
+        traceback.print_exc()
+    return code
+
+
+_NOWHERE = Path(os.devnull, "ddpcheck")
+"""Where no evidence can be kept."""
 
 
 @contextlib.contextmanager
 def _folder(options: Options) -> Iterator[Path]:
-    if options.evidence is not None:
-        # Nodes may share this folder; each judges what is in its own.
-        yield options.evidence if options.nodes == 1 else options.evidence / f"{socket.gethostname()}-{os.getpid()}"
-        return
-    with tempfile.TemporaryDirectory(prefix="ddpcheck-", ignore_cleanup_errors=True) as name:
-        yield Path(name)
+    """The folder for evidence; without room for one, the run goes on and nothing is recorded."""
+    with contextlib.ExitStack() as stack:
+        path = _NOWHERE
+        with contextlib.suppress(OSError):
+            if options.evidence is None:
+                made = tempfile.TemporaryDirectory(prefix="ddpcheck-", ignore_cleanup_errors=True)
+                path = Path(stack.enter_context(made))
+            else:
+                # Nodes may share this folder; each judges what is in its own.
+                own = f"{socket.gethostname()}-{os.getpid()}" if options.nodes > 1 else ""
+                (options.evidence / own).mkdir(parents=True, exist_ok=True)
+                path = options.evidence / own
+        yield path
 
 
 def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
     processes = list(supervisor.folder.processes.values())
     found = worlds(processes)
-    defects: list[str] = []
+    defects = list(supervisor.defects)
     judged = [judge_world(world, defects) for world in found]
     defects += [defect.text for process in processes for defect in process.of(Defect)]
     notes = []
+    if supervisor.folder.path == _NOWHERE:
+        notes.append("There was no room to keep evidence in (is the disk full?): nothing was recorded.")
     if seen.interrupted:
         notes.append("The run was interrupted: this is what was known until then.")
     if seen.stuck:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ddpcheck.checks.world import Process
-from ddpcheck.evidence import FORMAT, FULL, HEADER, LOST, Reader
+from ddpcheck.evidence import FORMAT, FULL, HEADER, LIMITED, LOST, Reader
 
 SUFFIX = ".evidence"
 
@@ -76,6 +76,7 @@ class Folder:
 
 
 _GAPS = {
+    LIMITED: "it had come to its limit (see --evidence-limit)",
     FULL: "there was no room for more (is the disk full?)",
     LOST: "its file could not be reached any more",
 }

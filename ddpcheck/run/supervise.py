@@ -6,8 +6,8 @@ import contextlib
 import os
 import signal
 import time
+import traceback
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 
 import psutil
@@ -20,6 +20,7 @@ from ddpcheck.run import agent
 from ddpcheck.run.folder import Folder
 from ddpcheck.run.mirror import Collector, Sender
 from ddpcheck.run.options import Options
+from ddpcheck.run.orphans import Ranks
 
 PERIOD = 0.25
 """Seconds between two looks at the evidence."""
@@ -54,16 +55,23 @@ class Supervisor:
         """Takes evidence of other nodes; None where there is one node."""
         self.sender: Sender | None = None
         """Sends this node's evidence to the node that judges; None on that one."""
+        self.defects: list[str] = []
+        """What went wrong in here: tracebacks, each once."""
         self._interrupts = 0
+        self._ranks = Ranks()
         self._family: tuple[psutil.Process, ...] = ()
 
     def run(self) -> Run:
         """Start the ranks and wait for their end, whichever way it comes."""
         began = time.monotonic()
-        listener = Collector.bound() if self.options.nodes > 1 else None
+        listener = None
+        if self.options.nodes > 1:
+            with self._harmless():
+                listener = Collector.bound()
         pid = agent.start(self.options, self.folder.path, listener.address if listener is not None else None)
         if listener is not None:
-            self.collector = Collector(self.folder.path, listener)
+            with self._harmless():
+                self.collector = Collector(self.folder.path, listener)
         stuck = ""
         with self._signals(pid):
             while True:
@@ -71,17 +79,21 @@ class Supervisor:
                 if ended:
                     break
                 time.sleep(PERIOD)
-                self.folder.read()
-                self._mirror()
-                if not stuck and (why := self._stuck()):
+                why = self._look()
+                if why and not stuck:
                     stuck = why
-                    if self.collector is not None:
-                        self.collector.stop(why)
-                    self._end(pid)
+                    with self._harmless():
+                        if self.collector is not None:
+                            self.collector.stop(why)
+                    with self._harmless():
+                        self._end(pid)
         code = os.waitstatus_to_exitcode(status)
+        self._look()  # ranks may have joined and ended since the last look
+        if code < 0 and self.options.launched:
+            with self._harmless():
+                self._ranks.end()
+            self._look()
         _reap(self._family)
-        self.folder.read()
-        self._mirror()  # ranks may have joined and ended since the last look
         return Run(
             pid=pid,
             exit_code=code if code >= 0 else None,
@@ -90,6 +102,27 @@ class Supervisor:
             interrupted=bool(self._interrupts),
             seconds=time.monotonic() - began,
         )
+
+    def _look(self) -> str:
+        """Take in what is new; why the ranks cannot go on, empty where they can."""
+        with self._harmless():
+            self.folder.read()
+            self._ranks.see(self.folder.processes.values())
+        with self._harmless():
+            self._mirror()
+        with self._harmless():
+            return self._stuck()
+        return ""
+
+    @contextlib.contextmanager
+    def _harmless(self) -> Iterator[None]:
+        """Do what may fail for a reason of ours: that is put on record, and the run goes on."""
+        try:
+            yield
+        except Exception:
+            text = traceback.format_exc()
+            if text not in self.defects:
+                self.defects.append(text)
 
     # --- several nodes
 
@@ -134,6 +167,8 @@ class Supervisor:
             return self.sender.stop_asked  # the node of rank 0 sees more
         now = time.monotonic()
         for world in worlds(self.folder.processes.values(), finished=False):
+            if any(rank.process.incomplete for rank in world):
+                continue  # it may go on out of sight
             if certain(world, now):
                 return "the ranks wait for what can come no more"
             for rank in world:
@@ -146,7 +181,12 @@ class Supervisor:
                     return f"rank {rank.rank} had waited for {waited:.0f} seconds (--stall-timeout)"
         for process in self.folder.processes.values():
             joining, joined = process.last(ev.Joining), process.last(ev.Joined)
-            if joining is None or (joined is not None and joined.n > joining.n) or process.of(ev.Ended):
+            if (
+                joining is None
+                or process.incomplete
+                or (joined is not None and joined.n > joining.n)
+                or process.of(ev.Ended)
+            ):
                 continue
             if (waited := now - joining.at) > self.options.stall_timeout:
                 return f"a process had waited for {waited:.0f} seconds in init_process_group (--stall-timeout)"
@@ -198,7 +238,7 @@ def _family_of(pid: int) -> list[psutil.Process]:
     try:
         top = psutil.Process(pid)
         return [top, *top.children(recursive=True)]
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return []
 
 
@@ -208,9 +248,3 @@ def _reap(family: tuple[psutil.Process, ...]) -> None:
         with contextlib.suppress(psutil.Error):
             if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
                 process.kill()
-
-
-def evidence_folder(path: Path) -> Folder:
-    """A folder for evidence, made if need be."""
-    path.mkdir(parents=True, exist_ok=True)
-    return Folder(path)

@@ -126,7 +126,7 @@ LAYERS = [
     ["ddpcheck.observe.holdings"],
     # A script in torchrun's hands.
     ["ddpcheck.run.folder", "ddpcheck.run.options"],
-    ["ddpcheck.run.agent", "ddpcheck.run.mirror"],
+    ["ddpcheck.run.agent", "ddpcheck.run.mirror", "ddpcheck.run.orphans"],
     ["ddpcheck.run.supervise"],
     ["ddpcheck.run.command"],
     # Processes of tests, and what they say to each other.

@@ -235,7 +235,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("owner", "name", "error"), CALLS, ids=[f"{n}-{e!r}" for _, n, e in CALLS])
 def test_whatever_fails_the_program_goes_on_and_the_evidence_is_true(tmp_path, monkeypatch, owner, name, error):
-    """The n-th call fails, for every n: nothing raises, no earlier record is lost, and a record that is missing shows."""
+    """The n-th call fails, for every n: nothing raises, no earlier record is lost, and one that is missing shows."""
     monkeypatch.setattr(recorder, "_recorder", None)
     n = 0
     while True:

@@ -1,0 +1,220 @@
+"""What supervises a run: nothing that fails in it ends the run, and what a killed agent leaves is ended."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks import judging, worlds
+from ddpcheck.observe.recorder import Recorder
+from ddpcheck.report import document, terminal
+from ddpcheck.run import agent, command, options, orphans, supervise
+
+JOINED = {"rank": 0, "world_size": 2, "token": "t", "backend": "gloo", "local_rank": 0, "site": 0}
+BEGAN = {"parent": 1, "host": "h", "node": 0, "argv": [], "folder": "/", "wall": 0.0}
+
+
+def ranks(evidence: Path) -> None:
+    """What two ranks write down, in the place of a script."""
+    for rank in (0, 1):
+        writer = Recorder(evidence, 1 << 20)
+        writer.write(ev.Began(**writer.next(), pid=1000 + rank, **BEGAN))
+        writer.write(ev.Joined(**writer.next(), **{**JOINED, "rank": rank}))
+        writer.write(ev.Left(**writer.next(), site=0))
+        writer.write(ev.Ended(**writer.next(), how="exit", code=None, site=0, groups=0))
+        writer.close()
+
+
+@pytest.fixture
+def running(monkeypatch, tmp_path):
+    """Run the command with a process of a few lines in the place of the agent: its exit code, and the document."""
+    monkeypatch.setattr(supervise, "PERIOD", 0.01)
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+
+    def start(given, evidence, collector):
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                ranks(evidence)
+                time.sleep(0.1)
+                os.close(os.open("done", os.O_CREAT))
+                code = 0
+            finally:
+                os._exit(code)
+        return pid
+
+    monkeypatch.setattr(agent, "start", start)
+    target = tmp_path / "verdict.json"
+
+    def run():
+        for file in (target, tmp_path / "done"):
+            file.unlink(missing_ok=True)
+        code = command.run(["--json", str(target), "--standalone", "--nproc-per-node", "2", "train.py"])
+        assert Path("done").exists(), "the program has gone on to its end"
+        return code, json.loads(target.read_text()) if target.exists() else None
+
+    return run
+
+
+def test_a_run_that_nothing_is_wrong_with(running):
+    """The setting of the tests below says of itself what it is."""
+    code, found = running()
+    assert (code, found["verdict"], found["internal"]) == (3, "nothing-checked", [])
+
+
+def raising(*_, **__):
+    raise RuntimeError("ours")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (supervise.Folder, "read"),
+        (supervise.Supervisor, "_stuck"),
+        (supervise.Supervisor, "_mirror"),
+        (supervise, "certain"),
+        (supervise, "worlds"),
+        (orphans.Ranks, "see"),
+        (judging, "JUDGES"),
+    ],
+    ids=lambda part: getattr(part, "__name__", str(part)),
+)
+def test_what_fails_in_here_is_ours(running, monkeypatch, owner, name):
+    """Exit 4, the exception in the report, and the program has come to its own end."""
+    monkeypatch.setattr(owner, name, (raising,) if name == "JUDGES" else raising)
+    code, found = running()
+    assert code == 4
+    assert "RuntimeError: ours" in found["internal"][0]
+    assert found["findings"] == []
+
+
+def test_a_report_that_cannot_be_shown_is_ours(running, monkeypatch):
+    """The command says so, and the file has been written."""
+    monkeypatch.setattr(terminal, "_headline", raising)
+    with pytest.raises(RuntimeError, match="ours"):  # the command line's own handler makes exit 4 of it
+        running()
+    assert Path("verdict.json").exists()
+
+
+def test_nobody_reads_the_report(running, monkeypatch):
+    """A closed pipe is no defect."""
+    monkeypatch.setattr(terminal, "show", lambda *_: (_ for _ in ()).throw(BrokenPipeError()))
+    assert running()[0] == 3
+
+
+def test_no_room_for_evidence_is_no_hindrance(running, monkeypatch):
+    """The program runs, and the report says why it knows nothing."""
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(command.tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(sys.modules[__name__], "ranks", lambda evidence: None)
+    code, found = running()
+    assert (code, found["verdict"]) == (3, "nothing-checked")
+    assert "no room to keep evidence" in found["notes"][0]
+
+
+CALLS = [
+    (Path, "glob", OSError(errno.EMFILE, "no descriptors")),
+    (Path, "open", OSError(errno.EMFILE, "no descriptors")),
+    (ev.Reader, "feed", MemoryError()),
+    (psutil.Process, "__init__", RuntimeError("/proc is hidden")),
+    (worlds, "exits_told", RuntimeError("ours")),
+    (document, "document", OSError(errno.ENOSPC, "full")),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "error"), CALLS, ids=[f"{o.__name__}.{n}" for o, n, _ in CALLS])
+def test_whatever_fails_the_program_goes_on_and_the_verdict_is_true(running, monkeypatch, owner, name, error):
+    """The n-th call fails, for every n up to the tenth: the program ends by itself, and nothing is put down to it."""
+    original = getattr(owner, name)
+    for n in range(1, 11):
+        calls = iter(range(1, 100_000))
+
+        def failing(*args, n=n, calls=calls, **kwargs):
+            if next(calls) == n:
+                raise error
+            return original(*args, **kwargs)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, failing)
+            code, found = running()
+        assert code in (3, 4), n
+        if found is not None:
+            assert found["findings"] == []
+            assert (code == 4) == bool(found["internal"]), n
+
+
+# --- hangs are judged by whole evidence
+
+
+def test_a_rank_whose_evidence_has_stopped_is_not_stuck(tmp_path):
+    """It waits in a call for all that is on record, and goes on out of sight: nothing ends it."""
+    folder = supervise.Folder(tmp_path)
+    given = options.parse(["--standalone", "--nproc-per-node", "2", "--stall-timeout", "1", __file__])
+    writers = []
+    for rank in (0, 1):
+        writer = Recorder(tmp_path, 1 << 20)
+        writer.write(ev.Began(**writer.next(), pid=1000 + rank, **BEGAN))
+        writer.write(ev.Joined(**writer.next(), **{**JOINED, "rank": rank}))
+        writer.write(ev.Pulse(**writer.next(), site=0, doing="wait", pending=2, since=time.monotonic() - 100))
+        writers.append(writer)
+    supervisor = supervise.Supervisor(given, folder)
+    folder.read()
+    assert "had waited" in supervisor._stuck()
+    writers[1]._stop(ev.FULL)
+    folder.read()
+    assert supervisor._stuck() == ""
+    for writer in writers:
+        writer.let_go()
+
+
+# --- the agent is killed
+
+RANK = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN if sys.argv[1] == "deaf" else signal.SIG_DFL)
+if os.fork() == 0 and sys.argv[1] == "daemon":
+    os.setsid()
+os.write(1, f"{os.getpid()}\\n".encode())
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize("kind", ["plain", "deaf", "daemon"])
+def test_ranks_of_an_agent_that_was_killed_are_ended(tmp_path, monkeypatch, kind):
+    """They and their process groups; what a rank has put into a session of its own is left alone."""
+    monkeypatch.setattr(orphans, "PATIENCE", 0.3)
+    rank = subprocess.Popen(
+        [sys.executable, "-c", RANK, kind], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    pids = [int(rank.stdout.readline()) for _ in range(2)]
+    child = psutil.Process(next(pid for pid in pids if pid != rank.pid))
+    writer = Recorder(tmp_path, 1 << 20)
+    writer.write(ev.Launched(**writer.next(), pid=rank.pid, rank=0))
+    writer.write(ev.Launched(**writer.next(), pid=1 << 30, rank=1))
+    writer.close()
+    folder = supervise.Folder(tmp_path)
+    folder.read()
+    ranks = orphans.Ranks()
+    ranks.see(folder.processes.values())
+    ranks.end()
+    rank.wait(timeout=10)
+    if kind == "daemon":
+        assert child.status() == psutil.STATUS_SLEEPING
+        child.kill()
+    psutil.wait_procs([child], timeout=10)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    rank.stdout.close()
