@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 import tempfile
 from pathlib import Path
@@ -16,18 +17,19 @@ class Unwritable(Exception):
 def check_writable(path: Path) -> None:
     """Raise ``Unwritable`` if a report could not be written there; nothing is left behind."""
     try:
-        mode = path.stat().st_mode
+        target = _behind_links(path)
+        mode = target.lstat().st_mode
     except FileNotFoundError:
         mode = None
     except OSError as error:
         raise Unwritable(f"cannot write {path}: {reason(error)}") from None
     if mode is not None and stat.S_ISDIR(mode):
         raise Unwritable(f"cannot write {path}: it is a folder")
-    if mode is not None and not os.access(path, os.W_OK):
+    if mode is not None and not os.access(target, os.W_OK):
         raise Unwritable(f"cannot write {path}: there is no permission to")
-    if mode is not None and not stat.S_ISREG(mode):
+    if mode is not None and not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
         return  # a pipe or a device takes what it is given
-    folder = Path(os.path.realpath(path)).parent
+    folder = target.parent
     if not folder.is_dir():
         raise Unwritable(f"cannot write {path}: there is no folder {folder}")
     try:
@@ -43,23 +45,40 @@ def write(path: Path, text: str) -> None:
     """Put a report in its place in one move: who reads it meets the old one or the new one, whole."""
     data = text.encode("utf-8", "backslashreplace")
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        _replace(Path(os.path.realpath(path)), data)
+        target = _behind_links(path)
+        if target.is_symlink() or target.is_file() or not target.exists():
+            _replace(target, data)
+        else:
+            target.write_bytes(data)
     except OSError as error:
         raise Unwritable(f"cannot write {path}: {reason(error)}") from None
 
 
+def _behind_links(path: Path) -> Path:
+    """Where a path leads by links of the user's own, and of root's; one of somebody else's is a place by itself."""
+    for _ in range(40):
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            break
+        if not stat.S_ISLNK(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
+            break
+        path = path.parent / path.readlink()
+    return path
+
+
 def _replace(target: Path, data: bytes) -> None:
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    # By a name that nobody can have foreseen, and put a link or a file of his own there.
+    draft = target.with_name(f".ddpcheck-{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        with draft.open("wb") as opened:
+        with open(descriptor, "wb") as opened:
             opened.write(data)
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISREG(before := target.lstat().st_mode):
+                    os.fchmod(descriptor, stat.S_IMODE(before))
             opened.flush()
-            os.fsync(opened.fileno())
-        if target.exists():
-            draft.chmod(stat.S_IMODE(target.stat().st_mode))
+            os.fsync(descriptor)
         os.replace(draft, target)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -96,7 +96,7 @@ def test_calls_that_are_not_on_record_are_not_missed():
     assert ask([*calls, ended()], [calls[0], calls[4], ended()]).findings == ()
     assert ask([*calls, ended()], calls[:3], exit_code=None).findings == ()
     over = world([*calls, ended()], [*calls[:3], ended()])
-    over.ranks[1].process.full = True
+    over.ranks[1].process.gap = "there was no room for more"
     assert verdict(over).findings == ()
 
 

@@ -337,6 +337,6 @@ def test_a_world_of_which_little_is_known():
     over = World([rank(1, [load("/job/a.pt", 15)], 3)], 3)
     assert [f for judged in judge(over) for f in judged.findings if f.severity == "error"] == []
     over = world([save("/job/a.pt", 10)], [load("/job/a.pt", 15)])
-    over.ranks[0].process.full = True
+    over.ranks[0].process.gap = "there was no room for more"
     assert verdict(READ, over).findings == ()
     assert all(judged.findings == () for judged in judge(World([], 2)))

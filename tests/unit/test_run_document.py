@@ -178,6 +178,60 @@ def test_a_link_stays_one(tmp_path):
     assert (tmp_path / "runs" / "1.json").read_text() == "new"
 
 
+def test_a_link_of_somebody_elses_is_not_followed(tmp_path, monkeypatch):
+    """In a folder that others may write to, a link may have been put where the report is to go."""
+    (tmp_path / "mine").write_text("precious")
+    link = tmp_path / "verdict.json"
+    link.symlink_to("mine")
+    if os.geteuid() == 0:
+        os.lchown(link, 65534, 65534)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: link.lstat().st_uid + 1)
+    check_writable(link)
+    places.write(link, "report")
+    assert (tmp_path / "mine").read_text() == "precious"
+    assert not link.is_symlink()
+    assert link.read_text() == "report"
+
+
+def test_no_name_beside_a_report_can_be_foreseen(tmp_path, monkeypatch):
+    """What stands under a draft's name, a link say, is neither followed nor replaced."""
+    (tmp_path / "mine").write_text("precious")
+    monkeypatch.setattr(places.secrets, "token_hex", lambda size: "0" * size)
+    (tmp_path / ".ddpcheck-00000000").symlink_to("mine")
+    with pytest.raises(Unwritable, match="file exists"):
+        places.write(tmp_path / "verdict.json", "report")
+    assert (tmp_path / "mine").read_text() == "precious"
+    monkeypatch.undo()
+    drafts = set()
+    rename = os.replace
+    monkeypatch.setattr(os, "replace", lambda draft, target: (drafts.add(draft), rename(draft, target)))
+    for _ in range(3):
+        places.write(tmp_path / "verdict.json", "report")
+    assert len(drafts) == 3
+
+
+def test_permissions_are_those_of_a_new_file(tmp_path):
+    """By the umask, as for any file that a program makes."""
+    before = os.umask(0o027)
+    try:
+        places.write(tmp_path / "verdict.json", "report")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "verdict.json").stat().st_mode) == 0o640
+
+
+def test_a_pipe_takes_a_report(tmp_path):
+    """It is written to, and not replaced."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    places.write(pipe, "report")
+    assert os.read(reading, 100) == b"report"
+    os.close(reading)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
 def test_a_device_takes_a_report():
     """A device is written to, and not replaced."""
     check_writable(Path("/dev/null"))

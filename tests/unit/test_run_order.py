@@ -180,7 +180,7 @@ def test_a_rank_without_evidence_is_not_accused():
     """A rank that is missing, or whose disk was full, may have done what is enforced."""
     assert order([something()], [], world_size=3).enforced(0, 2, 2, 2)
     over = world([something()], [something()])
-    over.ranks[0].process.full = True
+    over.ranks[0].process.gap = "there was no room for more"
     assert Order(over).enforced(0, 2, 1, 2)
 
 

@@ -319,7 +319,7 @@ def test_what_was_passed_over_is_told():
     assert notes == (
         "The evidence of rank 0 stopped early: there was no room for more. What is said here covers the run up to "
         "there.",
-        "The evidence of rank 1 ends within a record; all before it counts.",
+        "The evidence of rank 1 ends in the middle of a record; all before it counts.",
         "Said before.",
         "Rank 2 has left no evidence: no process joined the group under that number.",
         "Of 10 optimizer steps, 1 was compared in full, and 1 more by a part of every tensor, so that the training "
