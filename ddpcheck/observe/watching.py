@@ -40,7 +40,10 @@ def start(folder: Path, limit: int) -> None:
     open_file(folder, limit)
     with warnings.catch_warnings():  # the modules of torch that the probes import are not the program's choice
         warnings.simplefilter("ignore")
-        patch()
+        try:
+            patch()
+        except Exception as error:
+            defect(error)
 
 
 def patch(probes: Iterable[str] = PROBES) -> None:
