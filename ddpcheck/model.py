@@ -296,6 +296,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     warnings: tuple[WarningRecord, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
     seconds: float = 0.0
+    lost: str = ""
+    """What became of the process that watched over the ranks, where it did not come to tell how they ended."""
 
 
 def never_started(plan: Plan, text: str) -> RunRecord:

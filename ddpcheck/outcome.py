@@ -57,6 +57,8 @@ def decide(record: RunRecord) -> Outcome:
     """Say how the test ended, given how each of its ranks did."""
     endings = record.endings
     assert [e.rank for e in endings] == list(range(record.plan.world_size))
+    if record.lost:
+        return _lost(record)
     leaving = [e for e in endings if e.kind == "exit"]
     if leaving:
         first = min(leaving, key=lambda e: e.at)
@@ -77,6 +79,23 @@ def decide(record: RunRecord) -> Outcome:
         return _timed_out(record, hung)
     assert all(e.kind == "finished" for e in endings), endings
     return Outcome(result="passed", root=0)
+
+
+def _lost(record: RunRecord) -> Outcome:
+    """Nobody can say how the ranks ended: they were ended with the process that watched over them."""
+    how, _, words = record.lost.partition("\n")
+    hung = any(e.kind == "hung" for e in record.endings)
+    stacks = [f"rank {e.rank}, most recent call first:\n{e.stack}" for e in record.endings if "File" in e.stack]
+    explained = (
+        "The ranks were ended with it, and what they had done by then is not known. A test reaches that process as "
+        "its ranks' parent (os.getppid()), which is not the test's to signal."
+    )
+    headline = f"timed out after {record.plan.timeout:g} s: {how}" if hung else f"{how} while the test ran"
+    return Outcome(
+        result="failed",
+        headline=f"{headline} ({group_of(record.plan)})",
+        details="\n\n".join(part for part in (explained, words, *stacks) if part),
+    )
 
 
 def _failure(ending: RankEnding) -> _Failure | None:

@@ -1,37 +1,32 @@
-"""The pytest process's end of the runtime: it starts the zygote, asks it for runs, and replaces it."""
+"""The pytest process's end of the runtime: it asks a zygote for runs, and replaces it where it has ended."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import socket
-import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from ddpcheck.gpus import visible
-from ddpcheck.model import Machine, Plan, RunRecord, never_started
-from ddpcheck.ranks import stacks, wire
-from ddpcheck.ranks.preload import single_threaded, without_cuda
-from ddpcheck.ranks.processes import RUN_VARIABLE, sweep
-from ddpcheck.ranks.starting import launch
-from ddpcheck.wording import signal_name
-
-STOP_PATIENCE = 3.0
-"""Seconds that the zygote has for the session's own finishing hooks."""
+from ddpcheck.model import EndingKind, Machine, Plan, RankEnding, RunRecord, never_started
+from ddpcheck.ranks import folders, stacks, wire
+from ddpcheck.ranks.lifeline import Unanswered, Zygote
 
 ABORT_PATIENCE = 1.5
 """Seconds to end the ranks of an interrupted test; it cannot while it imports a module that does not return."""
 
+START_PATIENCE = 60.0
+"""Seconds that a zygote may be stopped where it is not a test that it is asked for."""
+
 
 class InternalError(Exception):
     """ddpcheck itself failed; never the user's program."""
+
+
+class NoZygote(Exception):
+    """What ranks come from could not be started, or has ended; says how, and what it wrote."""
 
 
 class Launcher:
@@ -42,13 +37,11 @@ class Launcher:
     ) -> None:
         self._options, self._args, self._workerinput, self._cwd = options, args, workerinput, cwd
         self._show_output = show_output
-        self._process: subprocess.Popen[bytes] | None = None
-        self._channel: wire.Channel | None = None
-        self._runtime_dir = ""
-        self._ready: wire.Ready | None = None
+        self._zygote: Zygote | None = None
+        self._tidied = False
         self._fresh_paths: dict[str, str] = {}
-        self._prepared: set[str] = set()
-        """The files that this zygote was asked to collect in advance."""
+        self._forked_paths: set[str] = set()
+        """The files of which ranks were forked, and a test begun: importing them does no harm."""
         self.on_fresh: Callable[[str, str], None] = lambda path, reason: None
         """Called with a path and a reason when the ranks of its tests cannot be forked."""
         self.on_wait: Callable[[str], None] = lambda text: None
@@ -56,96 +49,60 @@ class Launcher:
 
     # --- the zygote's life
 
-    def start(self) -> None:
+    def start(self) -> Zygote:
         """Start the zygote, if it does not run; returns at once, while it still imports torch."""
-        if self._process is not None:
-            return
-        self._runtime_dir = tempfile.mkdtemp(prefix="ddpcheck-")  # mode 0700
-        ours, theirs = socket.socketpair()
-        environment = without_cuda(single_threaded(visible.as_called(os.environ))) | {RUN_VARIABLE: self._runtime_dir}
-        with theirs, self._log_file() as log:
-            self._process = launch(
-                "ddpcheck.ranks.zygote",
-                theirs.fileno(),
-                sys.path,
-                environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C is for the pytest process, which then tells
+        if self._zygote is None:
+            if not self._tidied:
+                self._tidied = True
+                folders.remove_abandoned()
+            self._zygote = Zygote(
+                wire.Hello(
+                    options=self._options,
+                    args=self._args,
+                    sys_path=list(sys.path),
+                    cwd=self._cwd,
+                    workerinput=self._workerinput,
+                    runtime_dir="",
+                ),
+                self._show_output,
             )
-        self._channel = wire.Channel(ours)
-        self._channel.send(
-            wire.Hello(
-                options=self._options,
-                args=self._args,
-                sys_path=list(sys.path),
-                cwd=self._cwd,
-                workerinput=self._workerinput,
-                runtime_dir=self._runtime_dir,
-            )
-        )
-
-    def _log_file(self) -> Any:
-        if self._show_output:
-            return contextlib.nullcontext(None)
-        return (Path(self._runtime_dir) / "zygote.log").open("wb")
+        return self._zygote
 
     def stop(self) -> None:
         """End the zygote and everything below it."""
-        if self._process is None or self._channel is None:
+        if self._zygote is None:
             return
-        if self._ready is None:
-            self._process.kill()  # it was started in advance, and nothing came of it
         try:
-            with contextlib.suppress(wire.Closed):
-                self._channel.send(wire.Stop())
-            self._process.wait(STOP_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        except KeyboardInterrupt:  # not the first: it is to end now
-            self._process.kill()
-            raise
+            self._zygote.finish()
         finally:
             self._discard()
 
     def _discard(self) -> str:
-        """Forget a zygote that has ended or must end; returns what it wrote last."""
-        assert self._process is not None
-        assert self._channel is not None
-        self._channel.close()  # whatever it does, this ends it
-        try:
-            code = self._process.wait(STOP_PATIENCE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        if code != 0:
-            sweep(self._runtime_dir)
-        log = Path(self._runtime_dir) / "zygote.log"
-        words = stacks.last_words(log.read_text(errors="replace")) if log.exists() else ""
-        shutil.rmtree(self._runtime_dir, ignore_errors=True)
-        self._process = self._channel = self._ready = None
-        self._prepared.clear()
-        how = f"was killed by {signal_name(-code)}" if code < 0 else f"left with exit code {code}"
-        return f"the process that ranks come from {how}\n{words}".strip()
+        """Forget the zygote; returns how it ended."""
+        zygote, self._zygote = self._zygote, None
+        return zygote.discard() if zygote is not None else ""
 
     # --- what it is asked
 
     def prepare(self, path: str) -> None:
         """Have a file collected in the background, so that its first test need not wait."""
-        self.start()
-        assert self._channel is not None
+        zygote = self.start()
         if path not in self._fresh_paths:
-            self._prepared.add(path)
+            zygote.prepared.add(path)
             with contextlib.suppress(wire.Closed):
-                self._channel.send(wire.Collect(path=path))
+                zygote.send(wire.Collect(path=path))
 
     def machine(self) -> Machine:
-        """The GPUs that ranks would see, and the NCCL that they would use, asked of a process that has torch."""
-        self.start()
+        """The GPUs that ranks would see, and the NCCL that they would use; raises NoZygote where nobody can tell."""
+        zygote = self.start()
         try:
-            return self._await_ready().machine
+            return self._await_ready(zygote).machine
         except wire.Closed:
-            return Machine(trouble="the process that was to ask for them has ended")
+            raise NoZygote(self._discard()) from None
+        except Unanswered as error:
+            zygote.kill()
+            self._discard()
+            raise NoZygote(str(error)) from None
 
     def run(self, plan: Plan) -> RunRecord:
         """Run one test in its ranks and return what happened; raises InternalError if ddpcheck failed."""
@@ -157,22 +114,29 @@ class Launcher:
     def begin(self, plan: Plan) -> RunRecord | None:
         """Run a test until its end, or until all ranks of a property wait for examples, where there is nothing yet."""
         while True:
-            self.start()
+            zygote = self.start()
             try:
-                self._await_ready(plan.path)
+                self._await_ready(zygote, plan.path)
                 fresh = plan.path in self._fresh_paths
-                message = self._ask(wire.Run(plan=replace(plan, fresh=fresh)))
+                message = self._ask(zygote, wire.Run(plan=replace(plan, fresh=fresh)), plan)
+            except Unanswered as error:
+                return self._given_up(zygote, plan, str(error))
             except wire.Closed:
-                others = self._prepared - {plan.path}
+                if zygote.watching is not None and zygote.watching.begun:
+                    return _lost(plan, zygote, self._discard(), "stopped")
+                others = zygote.prepared - {plan.path}
                 text = self._discard()
                 if plan.path in self._fresh_paths:
                     return _none_started(plan, text)
-                if others:
-                    continue  # one of them may have crashed it: the next zygote collects this file alone
+                if others or plan.path in self._forked_paths:
+                    self._forked_paths.discard(plan.path)
+                    continue  # the import of another may have crashed it: the next zygote collects this file alone
                 # Most likely importing the tests crashed it: with ranks of
                 # their own it is seen which rank, and the others' tests go on.
                 self._start_afresh(plan.path, text)
                 continue
+            if not fresh:
+                self._forked_paths.add(plan.path)
             match message:
                 case wire.Ran(record=record):
                     return record
@@ -188,10 +152,15 @@ class Launcher:
 
     def tell(self, plan: Plan, message: wire.Message) -> wire.ExampleOver | wire.Asked | RunRecord:
         """Tell the ranks of a property, which are alive, and return what follows from it."""
+        zygote = self._zygote
+        if zygote is None:
+            return _none_started(plan, "the process that ranks come from has ended")
         try:
-            answer = self._ask(message)
+            answer = self._ask(zygote, message, plan)
         except wire.Closed:
-            return _none_started(plan, self._discard())
+            return _lost(plan, zygote, self._discard(), "stopped")
+        except Unanswered as error:
+            return self._given_up(zygote, plan, str(error))
         match answer:
             case wire.Ran(record=record):
                 return record
@@ -204,44 +173,54 @@ class Launcher:
 
     def abort(self) -> None:
         """End the ranks of a property at once."""
-        with contextlib.suppress(wire.Closed):
-            self._ask(wire.Abort())
+        if self._zygote is not None:
+            self._zygote.abort(ABORT_PATIENCE)
 
     def _start_afresh(self, path: str, reason: str) -> None:
         self._fresh_paths[path] = reason
         self.on_fresh(path, reason)
 
-    def _await_ready(self, path: str | None = None) -> wire.Ready:
+    def _await_ready(self, zygote: Zygote, path: str | None = None) -> wire.Ready:
         """Wait until the zygote has started; note whether it can fork at all, for this file's tests."""
-        assert self._channel is not None
-        if self._ready is None:
-            message = self._channel.receive()
+        if zygote.ready is None:
+            message = zygote.receive(START_PATIENCE)
             assert isinstance(message, wire.Ready), message
-            self._ready = message
-        if path is not None and self._ready.cannot_fork and path not in self._fresh_paths:
-            self._start_afresh(path, self._ready.cannot_fork)
-        return self._ready
+            zygote.ready = message
+        if path is not None and zygote.ready.cannot_fork and path not in self._fresh_paths:
+            self._start_afresh(path, zygote.ready.cannot_fork)
+        return zygote.ready
 
-    def _ask(self, message: wire.Message) -> wire.AnyMessage:
-        assert self._channel is not None
-        self._channel.send(message)
+    def _ask(self, zygote: Zygote, message: wire.Message, plan: Plan) -> wire.AnyMessage:
+        zygote.send(message)
         try:
-            while isinstance(answer := self._channel.receive(), wire.Waiting):
+            while isinstance(answer := zygote.receive(plan.timeout), wire.Waiting):
                 self.on_wait(answer.text)
             return answer
         except KeyboardInterrupt:
             # The ranks first: nothing of them may be left when pytest says that it was interrupted.
-            assert self._process is not None
-            try:
-                self._channel.send(wire.Abort())
-                self._channel.sock.settimeout(ABORT_PATIENCE)
-                self._channel.receive()
-                self._channel.sock.settimeout(None)
-            except (TimeoutError, KeyboardInterrupt):
-                self._process.kill()
-            except wire.Closed:
-                pass
+            zygote.abort(ABORT_PATIENCE)
             raise
+
+    def _given_up(self, zygote: Zygote, plan: Plan, why: str) -> RunRecord:
+        """What happened in the ranks of a zygote that does not answer, which is ended here."""
+        watching = zygote.watching
+        found: dict[int, str] = {}
+        if watching is not None:
+            found = stacks.take(watching.run_dir, dict(enumerate(watching.pids)))
+        zygote.kill()
+        self._discard()
+        if watching is None or not watching.begun:
+            return never_started(plan, why)
+        return _lost(plan, zygote, why, "hung", found)
+
+
+def _lost(plan: Plan, zygote: Zygote, text: str, kind: EndingKind, found: dict[int, str] | None = None) -> RunRecord:
+    """The record of a test that had begun, and of which nobody can tell any more what it did."""
+    now = time.monotonic()
+    endings = [
+        RankEnding(rank=rank, kind=kind, at=now, stack=(found or {}).get(rank, "")) for rank in range(plan.world_size)
+    ]
+    return RunRecord(plan=plan, endings=tuple(endings), seconds=now - zygote.asked_at, lost=text)
 
 
 def _none_started(plan: Plan, text: str) -> RunRecord:

@@ -12,6 +12,7 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -40,6 +41,11 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
+def tell_of_parents_end(number: int) -> None:
+    """Have the kernel send this signal when the parent's thread that started this process ends, or all of it."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
 @contextlib.contextmanager
 def tied_to_parent(parent: int) -> Iterator[None]:
     """Die with ``parent`` while this block runs foreign code that may never return.
@@ -64,26 +70,29 @@ def adopt_orphans() -> None:
 def native_threads() -> int:
     """The number of threads of this process, those that Python does not know included."""
     if _linux:
-        return len(os.listdir("/proc/self/task"))
-    return psutil.Process().num_threads()
+        with contextlib.suppress(OSError):
+            return len(os.listdir("/proc/self/task"))
+    with contextlib.suppress(psutil.Error, OSError):
+        return psutil.Process().num_threads()
+    return threading.active_count()
 
 
 def describe(process: psutil.Process) -> str:
     """Name a process for a person: its number and the start of its command line."""
     try:
         line = " ".join(process.cmdline()) or process.name()
-    except psutil.Error:
+    except (psutil.Error, OSError):
         line = "?"
     return f"pid {process.pid} ({line[:80]})"
 
 
-def children(pid: int | None = None) -> list[psutil.Process]:
-    """All living processes below ``pid`` (this process, if not given); zombies are not counted."""
+def children(recursive: bool = True, dead: bool = False) -> list[psutil.Process]:
+    """The processes below this one, or its own children alone; those that have ended count only if asked for."""
     found = []
-    with contextlib.suppress(psutil.Error):
-        for child in psutil.Process(pid).children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                if child.status() != psutil.STATUS_ZOMBIE:
+    with contextlib.suppress(psutil.Error, OSError):  # where /proc is hidden, there is nothing to be seen
+        for child in psutil.Process().children(recursive=recursive):
+            with contextlib.suppress(psutil.Error, OSError):
+                if dead or child.status() != psutil.STATUS_ZOMBIE:
                     found.append(child)
     return found
 
@@ -93,7 +102,8 @@ def kill_all(processes: list[psutil.Process], patience: float = 2.0) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(processes, timeout=patience)
+    if processes:
+        psutil.wait_procs(processes, timeout=patience)
 
 
 def is_childless() -> bool:
@@ -142,14 +152,23 @@ class Family:
         """Kill the strangers, including those that are started meanwhile, and reap them."""
         for _ in range(rounds):
             strangers = self.strangers()
-            if not strangers:
-                break
             kill_all(strangers, patience=0.2)
-        if not is_childless():
-            for child in psutil.Process().children():
-                if child.pid not in self._before:
-                    with contextlib.suppress(ChildProcessError):
-                        os.waitpid(child.pid, os.WNOHANG)
+            # Of one that ended while the others were looked for, the children may not have been seen.
+            if not self._bury() and not strangers:
+                break
+
+    def _bury(self) -> bool:
+        """Reap the strangers among this process's children that have ended; whether there were any."""
+        if is_childless():
+            return False
+        known = self._before
+        mine = [p.pid for p in children(recursive=False, dead=True) if p.pid not in known] if known else [-1]
+        buried = False
+        for pid in mine:
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(pid, os.WNOHANG)[0]:
+                    buried = True
+        return buried
 
 
 def kill_descendants() -> None:
@@ -164,7 +183,10 @@ def sweep(run: str, patience: float = 2.0) -> list[str]:
     no longer below anything that we can walk.
     """
     mine = []
-    for process in psutil.process_iter():
+    everybody: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error, OSError):
+        everybody = list(psutil.process_iter())
+    for process in everybody:
         with contextlib.suppress(psutil.Error, OSError):
             if process.pid != os.getpid() and process.environ().get(RUN_VARIABLE) == run:
                 mine.append(process)

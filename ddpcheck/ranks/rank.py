@@ -89,6 +89,7 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
 def _become(rank: int, plan: Plan, run_dir: str, parent: int) -> None:
     die_with_parent(parent)
     adopt_orphans()
+    os.setsid()  # a signal to the group of a rank is its own, as under torchrun
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     stacks.arm(run_dir, rank)

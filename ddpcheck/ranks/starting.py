@@ -48,7 +48,7 @@ def start_interpreters(plan: Plan, hello: wire.Hello, run_dir: str) -> list[Star
         with theirs:
             # Before anything is imported: a module may ask CUDA for its devices, which it then keeps to.
             environment = dict(os.environ) | group.environment(plan, rank, run_dir)
-            process = launch("ddpcheck.ranks.fresh", theirs.fileno(), hello.sys_path, environment)
+            process = launch("ddpcheck.ranks.fresh", [theirs.fileno()], hello.sys_path, environment)
         channel = wire.Channel(ours)
         channel.send(replace(hello, plan=plan, rank=rank, runtime_dir=run_dir))
         started.append(StartedRank(rank, ExitWatch(process.pid), channel))
@@ -57,22 +57,18 @@ def start_interpreters(plan: Plan, hello: wire.Hello, run_dir: str) -> list[Star
 
 
 def launch(
-    module: str,
-    fd: int,
-    sys_path: list[str],
-    environment: dict[str, str],
-    **popen: object,
+    module: str, descriptors: list[int], sys_path: list[str], environment: dict[str, str], *texts: str, **popen: object
 ) -> subprocess.Popen[bytes]:
-    """Start ``module.main(fd)`` in an interpreter like this one, with the same import path and flags."""
+    """Start ``module.main(*descriptors, *texts)`` in an interpreter with this one's import path and flags."""
     # Garbage is collected again once torch is imported (preload.py): that is a tenth of the time, for nothing.
     code = (
         "import gc, json, sys; gc.disable(); sys.path[:] = json.loads(sys.argv[2]); "
-        f"from {module} import main; main(int(sys.argv[1]))"
+        f"from {module} import main; main(*json.loads(sys.argv[1]))"
     )
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     process: subprocess.Popen[bytes] = subprocess.Popen(
-        [sys.executable, *flags, "-c", code, str(fd), json.dumps(sys_path)],
-        pass_fds=[fd],
+        [sys.executable, *flags, "-c", code, json.dumps([*descriptors, *texts]), json.dumps(sys_path)],
+        pass_fds=descriptors,
         env=environment,
         stdin=subprocess.DEVNULL,
         **popen,  # type: ignore[call-overload]

@@ -90,6 +90,7 @@ class Supervision:
     def watch(self) -> RunRecord:
         """Return when no rank is left; raises Interrupted, with no rank left either."""
         try:
+            self._give_until(self.deadline)
             self._register()
             while not all(r.gone for r in self.ranks):
                 self._turn()
@@ -104,6 +105,12 @@ class Supervision:
             leftovers=tuple(self.leftovers),
             seconds=time.monotonic() - self.begun,
         )
+
+    def _give_until(self, deadline: float) -> None:
+        """Set the deadline; the pytest process is told, and holds it should this process not come to it."""
+        self.deadline = deadline
+        pids = tuple(r.watch.pid for r in self.ranks)
+        self.control.send(wire.Watching(until=deadline, begun=self.running, run_dir=self.run_dir, pids=pids))
 
     # --- one turn
 
@@ -142,7 +149,7 @@ class Supervision:
                 case wire.Example():
                     self.examples.begin(message)
                     now = time.monotonic()
-                    self.deadline = now + self.plan.timeout
+                    self._give_until(now + self.plan.timeout)
                     if not message.final:  # what is for the reader waits for the deadline that it names
                         self.stillness.begin(now)
                     for r in self.ranks:
@@ -152,7 +159,7 @@ class Supervision:
                         self._send(r, given)
                 case wire.Finish():
                     self.examples.finish()
-                    self.deadline = time.monotonic() + around(self.plan)
+                    self._give_until(time.monotonic() + around(self.plan))
 
     def _hear(self, r: WatchedRank) -> None:
         try:
@@ -249,7 +256,7 @@ class Supervision:
     def _advance(self) -> None:
         if not self.running and all(r.joined for r in self.ranks):
             self.running = True
-            self.deadline = time.monotonic() + around(self.plan)
+            self._give_until(time.monotonic() + around(self.plan))  # told before a rank can do anything
             for r in self.ranks:
                 self._send(r, wire.Go())
         over = {r.rank for r in self.ranks if r.over}

@@ -27,6 +27,7 @@ from ddpcheck.model import (
     RunRecord,
     WarningRecord,
 )
+from ddpcheck.ranks.encoding import encode
 
 _LENGTH = struct.Struct("<I")
 _READ_SIZE = 1 << 16
@@ -119,6 +120,18 @@ class Waiting(Message, frozen=True, kw_only=True):
     text: str
 
 
+class Watching(Message, frozen=True, kw_only=True):
+    """The ranks of a test are there, and are watched."""
+
+    until: float
+    """The moment, on the machine's monotonic clock, at which they have had their time."""
+    begun: bool
+    """All have joined: from now on the test itself runs."""
+    run_dir: str
+    pids: tuple[int, ...]
+    """By rank."""
+
+
 class Ran(Message, frozen=True, kw_only=True):
     record: RunRecord
 
@@ -141,6 +154,15 @@ class Broken(Message, frozen=True, kw_only=True):
     """ddpcheck itself failed."""
 
     text: str
+
+
+# --- keeper -> pytest process
+
+
+class Halted(Message, frozen=True, kw_only=True):
+    """The zygote was stopped by this signal; with none, it goes on."""
+
+    signal: int | None
 
 
 # --- rank -> supervisor
@@ -265,6 +287,8 @@ AnyMessage = (
     | Ready
     | Spoiled
     | Waiting
+    | Watching
+    | Halted
     | Ran
     | Broken
     | Joined
@@ -296,42 +320,6 @@ AnyMessage = (
 _decoder = msgspec.msgpack.Decoder(AnyMessage)
 
 
-def _shown(value: object) -> str:
-    """What stands for an object that is no plain data; a report may carry whatever a test put into it."""
-    try:
-        return repr(value)
-    except Exception as error:
-        return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
-
-
-_encoder = msgspec.msgpack.Encoder(enc_hook=_shown)
-
-
-def encode(message: Message) -> bytes:
-    try:
-        return _encoder.encode(message)
-    except (UnicodeEncodeError, OverflowError, TypeError, ValueError):
-        return _encoder.encode(_sendable(msgspec.to_builtins(message, builtin_types=(bytes,), enc_hook=_shown)))
-
-
-def _sendable(value: Any) -> Any:
-    """Replace what a frame cannot carry: lone surrogates (output may hold any bytes), long integers, odd keys."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        return str(value)
-    if isinstance(value, dict):
-        return {_key(k): _sendable(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_sendable(v) for v in value]
-    return value
-
-
-def _key(key: Any) -> Any:
-    plain = _sendable(key)
-    return plain if isinstance(plain, (str, int, float, bool, type(None))) else _sendable(_shown(key))
-
-
 class Closed(ConnectionError):
     """The other end is gone."""
 
@@ -361,16 +349,21 @@ class Channel:
     def receive(self) -> AnyMessage:
         """Wait for the next message; raises Closed at the end of the stream."""
         while not self._messages:
-            self._read()
+            self.read()
         return self._messages.pop(0)
+
+    def next(self) -> AnyMessage | None:
+        """The next of the messages that have been read, if there is one."""
+        return self._messages.pop(0) if self._messages else None
 
     def receive_ready(self) -> list[AnyMessage]:
         """Read once from a readable connection: the messages that are complete now."""
-        self._read()
+        self.read()
         messages, self._messages = self._messages, []
         return messages
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """Read once; raises Closed at the end of the stream."""
         try:
             data = self.sock.recv(_READ_SIZE)
         except ConnectionResetError as error:

@@ -166,7 +166,6 @@ class Zygote:
 
     def _leave(self) -> NoReturn:
         kill_descendants()
-        shutil.rmtree(self.hello.runtime_dir, ignore_errors=True)
         os._exit(0)
 
 

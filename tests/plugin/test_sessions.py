@@ -72,29 +72,6 @@ def test_an_interrupt_does_not_wait_for_an_import(project: InnerProject, times: 
     assert project.leftover_folders() == []
 
 
-def test_nothing_outlives_a_killed_zygote(project: InnerProject) -> None:
-    """A zygote that is killed takes its ranks along; the test is an error, and the session goes on."""
-    import psutil
-
-    project.write("test_it.py", BLOCKED)
-    process = project.start()
-    assert wait_until(lambda: len(list(project.temp.glob("ready*"))) == 2), process.communicate()
-    (zygote,) = [p for p in psutil.Process(process.pid).children() if "ddpcheck.ranks.zygote" in " ".join(p.cmdline())]
-    for file in project.temp.glob("ready*"):
-        file.unlink()
-    zygote.kill()
-    # Its ranks are started once more, as interpreters of their own: kill that attempt's root as well.
-    assert wait_until(lambda: len(list(project.temp.glob("ready*"))) == 2), process.communicate()
-    (zygote,) = [p for p in psutil.Process(process.pid).children() if "ddpcheck.ranks.zygote" in " ".join(p.cmdline())]
-    zygote.kill()
-    process.communicate(timeout=30)
-    seen = project.seen()
-    assert seen["test_blocked"].outcome == "error"
-    assert "the process that ranks come from was killed by SIGKILL" in seen["test_blocked"].text
-    assert seen["test_after"].outcome == "passed"
-    assert wait_until(lambda: project.leftover_processes() == [], 5), project.leftover_processes()
-
-
 PASSING_AND_FAILING = """
 import pytest
 import ddpcheck

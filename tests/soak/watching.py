@@ -63,8 +63,10 @@ class Watch:
             self.say(warning=str(warning_message.message), of=nodeid)
 
 
-def _zygotes(of: psutil.Process) -> list[psutil.Process]:
-    return [child for child in of.children() if any("ddpcheck.ranks.zygote" in word for word in child.cmdline())]
+def _zygotes(of: psutil.Process, below: int = 1) -> list[psutil.Process]:
+    """The zygotes of a process, each of which has a keeper in between."""
+    found = [child for child in of.children() if any("ddpcheck.ranks.keeper" in word for word in child.cmdline())]
+    return [zygote for keeper in found for zygote in _zygotes(keeper, 0)] if below else found
 
 
 def left_below() -> list[str]:
@@ -72,7 +74,7 @@ def left_below() -> list[str]:
     me = psutil.Process()
     end = time.monotonic() + PATIENCE
     while True:
-        zygotes = {zygote.pid for zygote in _zygotes(me)}
+        zygotes = {pid for zygote in _zygotes(me) for pid in (zygote.pid, zygote.ppid())}
         left = [p for p in me.children(recursive=True) if p.pid not in zygotes]
         if not left or time.monotonic() > end:
             return [_described(p) for p in left]

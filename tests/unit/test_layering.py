@@ -130,7 +130,13 @@ LAYERS = [
     ["ddpcheck.run.supervise"],
     ["ddpcheck.run.command"],
     # Processes of tests, and what they say to each other.
-    ["ddpcheck.ranks.hugepages", "ddpcheck.ranks.rendezvous", "ddpcheck.ranks.stillness"],
+    [
+        "ddpcheck.ranks.encoding",
+        "ddpcheck.ranks.folders",
+        "ddpcheck.ranks.hugepages",
+        "ddpcheck.ranks.rendezvous",
+        "ddpcheck.ranks.stillness",
+    ],
     [
         "ddpcheck.ranks.captured",
         "ddpcheck.ranks.group",
@@ -174,7 +180,8 @@ LAYERS = [
     ["ddpcheck.conformance.job", "ddpcheck.conformance.recording"],
     ["ddpcheck.conformance.replay", "ddpcheck.conformance.training"],
     # The ends of the runtime: what ranks come from, what they are, and who asks for them.
-    ["ddpcheck.ranks.fresh", "ddpcheck.ranks.launcher", "ddpcheck.ranks.zygote"],
+    ["ddpcheck.ranks.fresh", "ddpcheck.ranks.lifeline", "ddpcheck.ranks.zygote"],
+    ["ddpcheck.ranks.keeper", "ddpcheck.ranks.launcher"],
     # The pytest process's end of a property: living ranks, hypothesis around them, and an item.
     ["ddpcheck.properties.living"],
     ["ddpcheck.properties.engine"],
@@ -208,6 +215,8 @@ IN_THE_PYTEST_PROCESS = [
     "ddpcheck.properties.engine",
     "ddpcheck.properties.items",
     "ddpcheck.ranks.launcher",
+    "ddpcheck.ranks.lifeline",
+    "ddpcheck.ranks.folders",
     "ddpcheck.ranks.wire",
     "ddpcheck.ranks.exchange",
     "ddpcheck.ranks.supervisor",
@@ -326,7 +335,7 @@ def test_modules_that_are_named_in_text_are_there():
         and isinstance(node.value, str)
         and re.fullmatch(r"ddpcheck(\.\w+)+", node.value)
     }
-    assert "ddpcheck.ranks.zygote" in named
+    assert "ddpcheck.ranks.keeper" in named
     assert named - FILES.keys() == set()
 
 

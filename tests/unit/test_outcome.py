@@ -8,6 +8,7 @@ import signal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ddpcheck.model import PhaseReport, Plan, Raised, RankEnding, RunRecord
 from ddpcheck.outcome import Note, crash_message, decide, skip_reason, xfailed
@@ -698,3 +699,28 @@ def test_set_up_alone_is_enough_where_no_more_was_wanted():
     """With --setup-only no rank runs the body, and all is well."""
     setups = passes("setup", "teardown")
     assert decide(record(finished(0, reports=setups), finished(1, reports=setups))).result == "passed"
+
+
+# --- the process that watches over the ranks
+
+
+def test_a_test_whose_watcher_was_killed_fails():
+    """Nobody knows what its ranks did; that is said, and neither that they passed nor that they did not start."""
+    lost = "the process that ranks come from was killed by SIGKILL\nits last words"
+    outcome = decide(replace(record(stopped(0), stopped(1)), lost=lost))
+    assert (outcome.result, outcome.phase, outcome.root) == ("failed", "call", None)
+    assert outcome.headline.startswith(
+        "the process that ranks come from was killed by SIGKILL while the test ran (of 2"
+    )
+    assert "its last words" in outcome.details
+    assert outcome.notes == ()
+
+
+def test_a_test_whose_watcher_was_stopped_has_timed_out():
+    """It is ended at its deadline, with the stacks of the ranks that had one."""
+    stack = '  File "/project/test_x.py", line 5 in test_x'
+    endings = (RankEnding(rank=0, kind="hung", at=2.0, stack=stack), RankEnding(rank=1, kind="hung", at=2.0))
+    outcome = decide(replace(record(*endings, timeout=5.0), lost="the process was stopped by SIGSTOP"))
+    assert outcome.headline.startswith("timed out after 5 s: the process was stopped by SIGSTOP (of 2 ranks")
+    assert stack in outcome.details
+    assert "rank 1" not in outcome.details

@@ -1,0 +1,197 @@
+"""The pytest process's hold on a zygote: what it says, whether it still can, and how it ended.
+
+The zygote watches over ranks, and nobody but this process over the zygote: one
+that was stopped, or that does not answer, is given up by this process's own
+clock, and its keeper ends it with everything below it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ddpcheck.gpus import visible
+from ddpcheck.ranks import folders, stacks, wire
+from ddpcheck.ranks.preload import single_threaded, without_cuda
+from ddpcheck.ranks.processes import RUN_VARIABLE, sweep
+from ddpcheck.ranks.starting import launch
+from ddpcheck.wording import signal_name
+
+STOP_PATIENCE = 3.0
+"""Seconds that the zygote has for the session's own finishing hooks, and its keeper to end what is left."""
+
+LATE = 60.0
+"""Seconds after the deadline of a test at which a zygote that has not told its end is given up: it takes stacks,
+and waits for tracebacks, which on a busy machine takes its time."""
+
+
+class Unanswered(Exception):
+    """The zygote does not answer, and will not; says why, as a clause."""
+
+
+class Zygote:
+    """A zygote with its keeper, in a folder of their own; raises OSError where it cannot be started."""
+
+    def __init__(self, hello: wire.Hello, show_output: bool) -> None:
+        self.ready: wire.Ready | None = None
+        self.watching: wire.Watching | None = None
+        """The ranks of the test that was last asked for, once they are there."""
+        self.prepared: set[str] = set()
+        """The files that it was asked to collect in advance."""
+        self._stopped_by: int | None = None
+        self._stopped_at = self.asked_at = 0.0
+        with contextlib.ExitStack() as undo:
+            self._folder = folders.Folder()
+            undo.callback(self._folder.remove)
+            control, theirs = (undo.enter_context(end) for end in socket.socketpair())
+            lifeline, keepers = (undo.enter_context(end) for end in socket.socketpair())
+            self._control, self._lifeline = wire.Channel(control), wire.Channel(lifeline)
+            self._selector = undo.enter_context(selectors.PollSelector())
+            self._selector.register(control, selectors.EVENT_READ)
+            self._selector.register(lifeline, selectors.EVENT_READ)
+            log = None if show_output else undo.enter_context(self._log().open("wb"))
+            path = self._folder.path
+            self._process = launch(
+                "ddpcheck.ranks.keeper",
+                [theirs.fileno(), keepers.fileno(), self._folder.lock],
+                sys.path,
+                without_cuda(single_threaded(visible.as_called(os.environ))) | {RUN_VARIABLE: path},
+                path,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the pytest process, which then tells
+            )
+            undo.pop_all()
+        theirs.close()
+        keepers.close()
+        if log is not None:
+            log.close()
+        self.send(replace(hello, runtime_dir=path))
+
+    def _log(self) -> Path:
+        return Path(self._folder.path) / "zygote.log"
+
+    # --- what it is told, and says
+
+    def send(self, message: wire.Message) -> None:
+        """Send one message; raises wire.Closed where the zygote has ended."""
+        self.watching, self.asked_at = None, time.monotonic()
+        self._control.send(message)
+
+    def receive(self, patience: float) -> wire.AnyMessage:
+        """Wait for what the zygote says next; raises wire.Closed at its end, and Unanswered where it is given up.
+
+        ``patience``: seconds that it may be stopped where no test's deadline is known.
+        """
+        while True:
+            message = self._control.next()
+            if isinstance(message, wire.Watching):
+                self.watching = message
+            elif message is not None:
+                return message
+            elif not self._hear(self._given_up_at(patience) - time.monotonic()):
+                raise Unanswered(self._why())
+
+    def _hear(self, seconds: float) -> bool:
+        """Wait so long for the zygote, or for what its keeper says of it; whether there was something."""
+        heard = self._selector.select(min(max(seconds, 0.0), 1e6))
+        for key, _ in heard:
+            if key.fileobj is self._control.sock:
+                self._control.read()
+            else:
+                self._note(self._lifeline.receive_ready())
+        return bool(heard)
+
+    def _note(self, messages: list[wire.AnyMessage]) -> None:
+        for message in messages:
+            assert isinstance(message, wire.Halted), message
+            self._stopped_by, self._stopped_at = message.signal, time.monotonic()
+
+    def _given_up_at(self, patience: float) -> float:
+        stopped = self._stopped_by is not None
+        if self.watching is not None:
+            return self.watching.until + (0.0 if stopped else LATE)
+        return max(self._stopped_at, self.asked_at) + patience if stopped else float("inf")
+
+    def _why(self) -> str:
+        if self._stopped_by is not None:
+            return f"the process that ranks come from was stopped by {signal_name(self._stopped_by)}"
+        return f"the process that ranks come from did not answer within {LATE:.0f} s of the deadline"
+
+    def abort(self, patience: float) -> None:
+        """End the ranks that run now; and the zygote, if it does not answer in time."""
+        try:
+            self._control.send(wire.Abort())
+            end = time.monotonic() + patience
+            while self._control.next() is None:
+                if not self._hear(end - time.monotonic()):
+                    return self.kill()
+        except KeyboardInterrupt:
+            self.kill()
+        except wire.Closed:
+            pass
+
+    # --- its end
+
+    def finish(self) -> None:
+        """Let it run the session's finishing hooks, and end."""
+        if self.ready is None:
+            return self.kill()  # it was started in advance, and nothing came of it
+        try:
+            with contextlib.suppress(wire.Closed):
+                self.send(wire.Stop())
+            self._process.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        except KeyboardInterrupt:  # not the first: it is to end now
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """Have its keeper end it now, with everything below it."""
+        with contextlib.suppress(wire.Closed):
+            self._lifeline.send(wire.Stop())
+
+    def discard(self) -> str:
+        """Forget a zygote that has ended or must end; returns how it ended, and what it wrote last."""
+        with contextlib.suppress(OSError):
+            self._control.sock.shutdown(socket.SHUT_WR)  # whatever it does, this ends it
+        try:
+            code = self._process.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = self._end_keeper()
+        if code != 0:
+            # The keeper may have been killed itself: then the zygote ends what is below it, and this the rest.
+            self._await_silence()
+            sweep(self._folder.path)
+        words = ""
+        with contextlib.suppress(OSError):
+            words = stacks.last_words(self._log().read_text(errors="replace"))
+        self._selector.close()
+        self._control.close()
+        self._lifeline.close()
+        self._folder.remove()
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"left with exit code {code}"
+        return f"the process that ranks come from {how}\n{words}".strip()
+
+    def _await_silence(self) -> None:
+        with contextlib.suppress(wire.Closed, TimeoutError):
+            self._control.sock.settimeout(STOP_PATIENCE)
+            while True:
+                self._control.read()
+
+    def _end_keeper(self) -> int:
+        try:
+            return self._process.wait(STOP_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
