@@ -191,7 +191,10 @@ def _failed(record: RunRecord, failure: _Failure) -> Outcome:
         details = ending.text
     else:
         who += f": it {_how_it_died(ending)}"
-        details = f"The Python stack of rank {ending.rank} at that moment:\n{ending.stack}" if ending.stack else ""
+        at_that_moment = (
+            f"The Python stack of rank {ending.rank} at that moment:\n{ending.stack}" if ending.stack else ""
+        )
+        details = ending.text or at_that_moment
         if ending.reports and any(r.phase == "call" for r in ending.reports):
             phase = "teardown"
         elif not ending.reports:
@@ -235,6 +238,8 @@ def group_of(plan: Plan) -> str:
 
 
 def _how_it_died(ending: RankEnding) -> str:
+    if ending.text:
+        return "could not go on"
     if ending.signal is not None:
         how = f"was killed by {signal_name(ending.signal)}"
     else:

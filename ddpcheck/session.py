@@ -23,6 +23,7 @@ from ddpcheck.outcome import Outcome, decide
 from ddpcheck.portable import options_for_ranks, workerinput_for_ranks
 from ddpcheck.ranks.launcher import InternalError, Launcher
 from ddpcheck.report.items import plain_report, reports_of
+from ddpcheck.wording import OUR_FAULT
 
 DEFAULT_TIMEOUT = 60.0
 
@@ -213,7 +214,7 @@ class Session:
 
 
 def _broken(item: pytest.Item, error: InternalError) -> Iterator[pytest.TestReport]:
-    text = f"ddpcheck itself failed; this says nothing about the test. Please report it:\n{error}"
+    text = f"{OUR_FAULT}\n{error}"
     return iter([plain_report(item, "setup", "failed", text), plain_report(item, "teardown")])
 
 

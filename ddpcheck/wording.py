@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable
 
+OUR_FAULT = "ddpcheck itself failed; this says nothing about the test. Please report it:"
+"""Begins what is said of a fault of ours."""
+
 
 def ranks_text(ranks: Iterable[int]) -> str:
     """``rank 1``, ``ranks 0 and 2``, ``ranks 0-3, 5``."""

@@ -15,6 +15,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from ddpcheck.ranks.descriptors import Identity, identity, out_of_reach
+
 PREFIX = "ddpcheck-"
 _OWNER = "owner"
 
@@ -26,10 +28,12 @@ class Folder:
         self.path = tempfile.mkdtemp(prefix=PREFIX)  # mode 0700
         self.lock = -1
         """The descriptor that holds the lock."""
+        self._identity: Identity | None = None
         try:
             # Under another name until it is locked: what has no owner yet is not taken for abandoned.
             draft = os.path.join(self.path, "draft")
-            self.lock = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            self.lock = out_of_reach(os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            self._identity = identity(self.lock)
             os.write(self.lock, _here())
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.rename(draft, os.path.join(self.path, _OWNER))
@@ -40,9 +44,9 @@ class Folder:
     def remove(self) -> None:
         """Remove it with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
-        if self.lock >= 0:
+        if self.lock >= 0 and identity(self.lock) == self._identity:
             os.close(self.lock)
-            self.lock = -1
+        self.lock = -1
 
 
 def remove_abandoned() -> list[str]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib
 import io
 import os
-import traceback
 import unittest
 from collections.abc import Callable
+from os import _exit, getpid  # by name, as what follows: a test may replace what it finds there
 from pathlib import Path
-from time import monotonic  # by name: a test may replace time.monotonic
+from time import monotonic
+from traceback import format_exception_only
 from typing import Any
 
 import pluggy
@@ -161,7 +162,7 @@ class RankReporter:
 
     def __init__(self, plan: Plan, rank: int, channel: wire.Channel) -> None:
         self.plan, self.rank, self.channel = plan, rank, channel
-        self.pid = os.getpid()
+        self.pid = getpid()
         self.exit_reason: str | None = None
 
     def register(self, config: pytest.Config) -> None:
@@ -201,7 +202,7 @@ class RankReporter:
         felt = error is not None and is_reaction(error)
         if error is not None and not isinstance(error, (pytest.skip.Exception, unittest.SkipTest)):
             # The traceback takes its time (torch's files are long); the news does not wait for it.
-            text = "".join(traceback.format_exception_only(type(error), error)).strip()
+            text = "".join(format_exception_only(type(error), error)).strip()
             self.channel.send(wire.Failing(raised=Raised(phase=when, at=at, text=text, reaction=felt)))
         report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
         data = item.config.hook.pytest_report_to_serializable(config=item.config, report=report)
@@ -222,8 +223,8 @@ class RankReporter:
 
     def _guard(self) -> None:
         """End a process that the test forked and that came back out of the test: it is no rank."""
-        if os.getpid() != self.pid:
-            os._exit(70)
+        if getpid() != self.pid:
+            _exit(70)
 
     def pytest_warning_recorded(self, warning_message: Any, when: str) -> None:
         if when != "runtest":

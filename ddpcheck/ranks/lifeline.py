@@ -51,12 +51,11 @@ class Zygote:
         with contextlib.ExitStack() as undo:
             self._folder = folders.Folder()
             undo.callback(self._folder.remove)
-            control, theirs = (undo.enter_context(end) for end in socket.socketpair())
-            lifeline, keepers = (undo.enter_context(end) for end in socket.socketpair())
-            self._control, self._lifeline = wire.Channel(control), wire.Channel(lifeline)
+            self._control, theirs = _connection(undo)
+            self._lifeline, keepers = _connection(undo)
             self._selector = undo.enter_context(selectors.PollSelector())
-            self._selector.register(control, selectors.EVENT_READ)
-            self._selector.register(lifeline, selectors.EVENT_READ)
+            self._selector.register(self._control, selectors.EVENT_READ)
+            self._selector.register(self._lifeline, selectors.EVENT_READ)
             log = None if show_output else undo.enter_context(self._log().open("wb"))
             path = self._folder.path
             self._process = launch(
@@ -104,7 +103,7 @@ class Zygote:
         """Wait so long for the zygote, or for what its keeper says of it; whether there was something."""
         heard = self._selector.select(min(max(seconds, 0.0), 1e6))
         for key, _ in heard:
-            if key.fileobj is self._control.sock:
+            if key.fileobj is self._control:
                 self._control.read()
             else:
                 self._note(self._lifeline.receive_ready())
@@ -162,8 +161,7 @@ class Zygote:
 
     def discard(self) -> str:
         """Forget a zygote that has ended or must end; returns how it ended, and what it wrote last."""
-        with contextlib.suppress(OSError):
-            self._control.sock.shutdown(socket.SHUT_WR)  # whatever it does, this ends it
+        self._control.hang_up()  # whatever it does, this ends it
         try:
             code = self._process.wait(STOP_PATIENCE)
         except subprocess.TimeoutExpired:
@@ -184,10 +182,11 @@ class Zygote:
         return f"the process that ranks come from {how}\n{words}".strip()
 
     def _await_silence(self) -> None:
-        with contextlib.suppress(wire.Closed, TimeoutError):
-            self._control.sock.settimeout(STOP_PATIENCE)
-            while True:
-                self._control.read()
+        end = time.monotonic() + STOP_PATIENCE
+        with contextlib.suppress(wire.Closed):
+            self._selector.unregister(self._lifeline)
+            while self._hear(end - time.monotonic()):
+                pass
 
     def _end_keeper(self) -> int:
         try:
@@ -195,3 +194,12 @@ class Zygote:
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
+
+
+def _connection(undo: contextlib.ExitStack) -> tuple[wire.Channel, socket.socket]:
+    """This process's end of a new connection, and the end to give away."""
+    ours, theirs = socket.socketpair()
+    undo.callback(theirs.close)
+    channel = wire.Channel(ours).moved_out_of_reach()
+    undo.callback(channel.close)
+    return channel, theirs

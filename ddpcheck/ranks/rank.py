@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import multiprocessing
 import os
-import resource
 import signal
-import socket
 import sys
-import threading
-import traceback
+from multiprocessing import active_children  # by name, as what follows: a test may replace what it finds there
+from os import _exit
+from threading import enumerate as all_threads
+from threading import main_thread
+from traceback import format_exc
 from typing import NoReturn
 
 import pluggy
@@ -19,19 +17,20 @@ import pluggy
 from ddpcheck.model import Leftover, Plan
 from ddpcheck.observe.probes import watch_training
 from ddpcheck.properties.stateful import refuse_other_ways
-from ddpcheck.ranks import group, stacks, wire
+from ddpcheck.ranks import captured, group, stacks, wire
 from ddpcheck.ranks.current import CurrentRank, set_current
 from ddpcheck.ranks.host import CannotCollect, Host, RankReporter, capture_anew, give_own_folders
 from ddpcheck.ranks.preload import restore_cuda_check, restore_thread_settings
 from ddpcheck.ranks.processes import adopt_orphans, children, describe, die_with_parent, is_childless
 from ddpcheck.ranks.reaction import is_reaction
+from ddpcheck.wording import OUR_FAULT
 
 
 def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: str, parent: int) -> NoReturn:
     """Live as this rank until the process ends. Never returns and never raises."""
     code = 1
     try:
-        channel = _out_of_reach(channel)
+        channel = channel.moved_out_of_reach()
         try:
             _become(rank, plan, run_dir, parent)
             assert host.session is not None
@@ -55,7 +54,7 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
             channel.send(wire.CouldNotStart(text=str(error)))
             raise
         except BaseException as error:
-            channel.send(wire.CouldNotStart(text=traceback.format_exc(), reaction=is_reaction(error)))
+            channel.send(wire.CouldNotStart(text=format_exc(), reaction=is_reaction(error)))
             raise
         reporter = RankReporter(plan, rank, channel)
         reporter.register(config)
@@ -74,16 +73,16 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
         may_leave = channel.receive()
         assert isinstance(may_leave, wire.Leave)
         group.leave(plan)
+    except wire.Taken as error:
+        captured.leave_word(run_dir, rank, f"{error}. Let it close what it has opened, and nothing else.")
     except (wire.Closed, CannotCollect):
         pass
     except BaseException:
-        # Into the log of the zygote; the supervisor tells of a rank that left.
-        with contextlib.suppress(Exception):
-            os.write(2, traceback.format_exc().encode("utf-8", "replace"))
+        captured.leave_word(run_dir, rank, f"{OUR_FAULT}\n{format_exc()}")
     finally:
         # Not sys.exit: gloo's threads may abort a correct program while the
         # interpreter is torn down, and all that matters has been said.
-        os._exit(code)
+        _exit(code)
 
 
 def _become(rank: int, plan: Plan, run_dir: str, parent: int) -> None:
@@ -109,23 +108,14 @@ def _simulate(gpus: int, backend: str) -> None:
     rehearse(gpus, backend)
 
 
-def _out_of_reach(channel: wire.Channel) -> wire.Channel:
-    """Move the channel to a high descriptor, where no test that closes or redirects low ones meets it."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest = 512 if soft == resource.RLIM_INFINITY else min(512, soft // 2)
-    fd = fcntl.fcntl(channel.fileno(), fcntl.F_DUPFD_CLOEXEC, lowest)
-    channel.close()
-    return wire.Channel(socket.socket(fileno=fd))
-
-
 def _leftovers(rank: int) -> tuple[Leftover, ...]:
     """What the test has left running in this rank: threads that are no daemons, and processes."""
     found = [
         Leftover(kind="thread", name=thread.name, rank=rank)
-        for thread in threading.enumerate()
-        if thread is not threading.main_thread() and not thread.daemon
+        for thread in all_threads()
+        if thread is not main_thread() and not thread.daemon
     ]
-    for process in multiprocessing.active_children():
+    for process in active_children():
         if process.daemon:  # an ordinary exit would end these
             process.terminate()
             process.join(0.5)

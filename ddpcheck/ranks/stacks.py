@@ -10,6 +10,8 @@ import signal
 import time
 from pathlib import Path
 
+from ddpcheck.ranks.descriptors import holds, out_of_reach
+
 FATAL = "Fatal Python error: "
 """Begins what faulthandler writes for a process that crashes; the stacks of all threads follow, and all modules."""
 
@@ -21,8 +23,6 @@ MOST_WRITTEN = 4000
 # schedulers leave alone; SIGUSR1 and SIGUSR2 are spoken for.
 DUMP_SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGUSR2) - (1 if hasattr(signal, "SIGRTMAX") else 0)
 
-_kept_open: list[object] = []
-
 
 def stack_file(run_dir: str, rank: int) -> Path:
     return Path(run_dir) / f"rank{rank}.stack"
@@ -33,8 +33,7 @@ def arm(run_dir: str, rank: int) -> None:
 
     The handler runs in C, on whatever thread gets the signal, and needs no GIL.
     """
-    file = stack_file(run_dir, rank).open("w")
-    _kept_open.append(file)
+    file = out_of_reach(os.open(stack_file(run_dir, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
     faulthandler.enable(file, all_threads=True)
     faulthandler.register(DUMP_SIGNAL, file, all_threads=True)
 
@@ -43,34 +42,42 @@ def take(run_dir: str, ranks: dict[int, int], patience: float = 1.0) -> dict[int
     """Ask the processes in ``ranks`` (rank to pid) for their stacks, all at once.
 
     Returns what each wrote within ``patience`` seconds; an empty text for one
-    that could not write (stopped, or not yet armed).
+    that could not write (stopped, not yet armed, or its file was closed).
     """
-    before = {rank: path.stat().st_size for rank in ranks if (path := stack_file(run_dir, rank)).exists()}
+    before = {rank: size for rank in ranks if (size := _size(stack_file(run_dir, rank))) is not None}
     for rank, pid in ranks.items():
-        if rank in before:
+        # A file of the test that has this one's number now is not to be written into.
+        if rank in before and holds(pid, os.fspath(stack_file(run_dir, rank))):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, DUMP_SIGNAL)
     end = time.monotonic() + patience
     pending = set(ranks)
-    size: dict[int, int] = {}
+    seen: dict[int, int] = {}
     while pending and time.monotonic() < end:
         time.sleep(0.03)
         for rank in list(pending):
-            path = stack_file(run_dir, rank)
-            now = path.stat().st_size - before.get(rank, 0) if path.exists() else 0
+            now = (_size(stack_file(run_dir, rank)) or 0) - before.get(rank, 0)
             # faulthandler marks no end: it has ended when it has stopped growing.
-            if now and now == size.get(rank):
+            if now > 0 and now == seen.get(rank):
                 pending.discard(rank)
-            size[rank] = now
+            seen[rank] = now
     return {rank: read(run_dir, rank, before.get(rank, 0)) for rank in ranks}
 
 
 def read(run_dir: str, rank: int, since: int = 0) -> str:
     """The stack that a rank has written, without the frames below the test itself; from a place in its file on."""
-    path = stack_file(run_dir, rank)
-    if not path.exists():
+    try:
+        written = stack_file(run_dir, rank).read_bytes()
+    except OSError:  # it has written none, or the folder was removed
         return ""
-    return tidy(path.read_bytes()[since:].decode(errors="replace"))
+    return tidy(written[since:].decode(errors="replace"))
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 _FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<function>.*)')

@@ -24,6 +24,7 @@ import time
 
 from ddpcheck.model import EndingKind, Leftover, Plan, RankEnding, RunRecord, WarningRecord
 from ddpcheck.ranks import stacks, wire
+from ddpcheck.ranks.captured import last_word
 from ddpcheck.ranks.examples import Examples
 from ddpcheck.ranks.exchange import Exchange, Judge
 from ddpcheck.ranks.processes import Family, describe
@@ -235,11 +236,12 @@ class Supervision:
         r.gone, r.gone_at = True, time.monotonic()
         if r.kind is None:
             r.stack = stacks.read(self.run_dir, r.rank)
+            r.text = last_word(self.run_dir, r.rank)
             if self.running:
                 r.end("died")
             else:
                 code, number = r.watch.exit_code, r.watch.signal
-                r.text = f"its process ended with exit code {code}" if number is None else signal_name(number)
+                r.text = r.text or f"its process ended with exit code {code}" if number is None else signal_name(number)
                 r.end("never-started")
             self._note_failure()
 

@@ -7,8 +7,9 @@ error and never an object with behaviour.
 
 from __future__ import annotations
 
-import socket
+import contextlib
 import struct
+from socket import SHUT_WR, socket  # by name, as below: a test may replace what others find there
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ from ddpcheck.model import (
     RunRecord,
     WarningRecord,
 )
+from ddpcheck.ranks.descriptors import identity, out_of_reach
 from ddpcheck.ranks.encoding import encode
 
 _LENGTH = struct.Struct("<I")
@@ -324,11 +326,20 @@ class Closed(ConnectionError):
     """The other end is gone."""
 
 
+class Taken(Closed):
+    """The descriptor of this end is closed, or another file's: somebody else in this process has closed it."""
+
+
+_send, _receive = socket.sendall, socket.recv
+
+
 class Channel:
     """One end of a connection between two processes that ddpcheck started."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket) -> None:
         self.sock = sock
+        self._descriptor = sock.fileno()
+        self._identity = identity(self._descriptor)
         self._received = bytearray()
         self._messages: list[AnyMessage] = []
 
@@ -336,15 +347,37 @@ class Channel:
         return self.sock.fileno()
 
     def close(self) -> None:
-        self.sock.close()
+        if self._is_ours():
+            self.sock.close()
+        else:
+            self.sock.detach()
+
+    def hang_up(self) -> None:
+        """Send nothing more; the other end sees that."""
+        if self._is_ours():
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(SHUT_WR)
+
+    def moved_out_of_reach(self) -> Channel:
+        """The same connection, where no test that closes or redirects low descriptors meets it; instead of this."""
+        return Channel(socket(fileno=out_of_reach(self.sock.detach())))
 
     def send(self, message: Message) -> None:
-        """Send one message; raises Closed where nobody listens any more."""
+        """Send one message; raises Closed where nobody listens any more, and Taken where this end is not ours now."""
         body = encode(message)
+        self._make_sure()
         try:
-            self.sock.sendall(_LENGTH.pack(len(body)) + body)
+            _send(self.sock, _LENGTH.pack(len(body)) + body)
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Closed from error
+
+    def _is_ours(self) -> bool:
+        return self._identity is not None and identity(self._descriptor) == self._identity
+
+    def _make_sure(self) -> None:
+        """What is sent must not land in a file of the test that has this descriptor's number."""
+        if not self._is_ours():
+            raise Taken(f"descriptor {self._descriptor}, over which this rank reports, was closed by the test")
 
     def receive(self) -> AnyMessage:
         """Wait for the next message; raises Closed at the end of the stream."""
@@ -364,8 +397,9 @@ class Channel:
 
     def read(self) -> None:
         """Read once; raises Closed at the end of the stream."""
+        self._make_sure()
         try:
-            data = self.sock.recv(_READ_SIZE)
+            data = _receive(self.sock, _READ_SIZE)
         except ConnectionResetError as error:
             raise Closed from error
         if not data:
