@@ -33,6 +33,7 @@ from ddpcheck.properties.explicit import explicit_examples
 from ddpcheck.properties.origins import is_engine, is_ours, origin_of
 from ddpcheck.properties.seeding import put_back_once
 from ddpcheck.ranks import wire
+from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.current import current
 from ddpcheck.ranks.reaction import is_reaction
 from ddpcheck.wording import ranks_text
@@ -114,7 +115,7 @@ RanksHaveOtherStrategies.__module__ = "ddpcheck"
 class Follower:
     """The pytest plugin that runs a property's body for one example after the other."""
 
-    def __init__(self, item: Any, channel: wire.Channel) -> None:
+    def __init__(self, item: Any, channel: Channel) -> None:
         self.item, self.channel = item, channel
         self.pid = os.getpid()
         self.function: Any = getattr(item.obj, "__func__", item.obj)
@@ -198,7 +199,7 @@ class Follower:
         try:
             with with_reporter(self._note):
                 returned = state.execute_once(data, is_final=example.final or example.verbose, example_kwargs=explicit)
-        except (wire.Closed, pytest.exit.Exception):
+        except (Closed, pytest.exit.Exception):
             raise
         except BaseException as raised:
             error = raised

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpcheck.model import CallSite, Finding, Plan
 from ddpcheck.ranks import wire
+from ddpcheck.ranks.channel import Channel
 from ddpcheck.seams import unjudgeable
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class OutsideRank(RuntimeError):
 class CurrentRank:
     """What a test sees as ``ddp``."""
 
-    def __init__(self, plan: Plan, rank: int, run_dir: str, channel: wire.Channel) -> None:
+    def __init__(self, plan: Plan, rank: int, run_dir: str, channel: Channel) -> None:
         self._plan, self._run_dir, self._channel = plan, run_dir, channel
         self.rank: int = rank
         """This process's number in the test, 0 to world_size - 1."""

@@ -6,6 +6,7 @@ import os
 import socket
 
 from ddpcheck.ranks import wire
+from ddpcheck.ranks.channel import Channel
 from ddpcheck.ranks.host import Host
 from ddpcheck.ranks.preload import import_torch
 from ddpcheck.ranks.rank import be_rank
@@ -14,7 +15,7 @@ from ddpcheck.ranks.rank import be_rank
 def main(fd: int) -> None:
     """Be the rank that the first message over ``fd`` says."""
     parent = os.getppid()
-    channel = wire.Channel(socket.socket(fileno=fd))
+    channel = Channel(socket.socket(fileno=fd))
     hello = channel.receive()
     assert isinstance(hello, wire.Hello)
     assert hello.plan is not None

@@ -25,6 +25,7 @@ from _pytest.config import Config  # fromdictargs is pytest's constructor for su
 
 from ddpcheck.model import PhaseReport, Plan, Raised, Task, WarningRecord
 from ddpcheck.ranks import wire
+from ddpcheck.ranks.channel import Channel
 from ddpcheck.ranks.current import Violation
 from ddpcheck.ranks.reaction import is_reaction
 
@@ -160,7 +161,7 @@ class WorkerInput(dict[str, Any]):
 class RankReporter:
     """The pytest plugin that runs the phases of an item in a rank and reports each."""
 
-    def __init__(self, plan: Plan, rank: int, channel: wire.Channel) -> None:
+    def __init__(self, plan: Plan, rank: int, channel: Channel) -> None:
         self.plan, self.rank, self.channel = plan, rank, channel
         self.pid = getpid()
         self.exit_reason: str | None = None

@@ -18,6 +18,7 @@ import socket
 from typing import Any, NoReturn
 
 from ddpcheck.ranks import wire
+from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.processes import adopt_orphans, kill_descendants, tell_of_parents_end
 
 
@@ -37,13 +38,13 @@ def main(control: int, lifeline: int, lock: int, folder: str) -> None:
 
         zygote.main(control)
     os.close(control)
-    Keeper(pid, parent, wire.Channel(socket.socket(fileno=lifeline)), folder).watch()
+    Keeper(pid, parent, Channel(socket.socket(fileno=lifeline)), folder).watch()
 
 
 class Keeper:
     """The watch over one zygote."""
 
-    def __init__(self, zygote: int, parent: int, lifeline: wire.Channel, folder: str) -> None:
+    def __init__(self, zygote: int, parent: int, lifeline: Channel, folder: str) -> None:
         self.zygote, self.parent, self.lifeline, self.folder = zygote, parent, lifeline, folder
         self.status: int | None = None
         """How the zygote has ended, as wait() has it."""
@@ -75,7 +76,7 @@ class Keeper:
                 try:
                     self.lifeline.receive_ready()
                     self._told_to_end = True  # there is nothing else to say
-                except wire.Closed:
+                except Closed:
                     abandoned = True
             # Children that pytest has forked may hold the lifeline: its end alone would not tell.
             abandoned = abandoned or os.getppid() != self.parent
@@ -103,7 +104,7 @@ class Keeper:
             self.status = status
 
     def _say(self, message: wire.Message) -> None:
-        with contextlib.suppress(wire.Closed):
+        with contextlib.suppress(Closed):
             self.lifeline.send(message)
 
     def _end_all(self) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ddpcheck.model import EndingKind, Machine, Plan, RankEnding, RunRecord, never_started
 from ddpcheck.ranks import folders, stacks, wire
+from ddpcheck.ranks.channel import Closed
 from ddpcheck.ranks.lifeline import Unanswered, Zygote
 
 ABORT_PATIENCE = 1.5
@@ -89,7 +90,7 @@ class Launcher:
         zygote = self.start()
         if path not in self._fresh_paths:
             zygote.prepared.add(path)
-            with contextlib.suppress(wire.Closed):
+            with contextlib.suppress(Closed):
                 zygote.send(wire.Collect(path=path))
 
     def machine(self) -> Machine:
@@ -97,7 +98,7 @@ class Launcher:
         zygote = self.start()
         try:
             return self._await_ready(zygote).machine
-        except wire.Closed:
+        except Closed:
             raise NoZygote(self._discard()) from None
         except Unanswered as error:
             zygote.kill()
@@ -121,7 +122,7 @@ class Launcher:
                 message = self._ask(zygote, wire.Run(plan=replace(plan, fresh=fresh)), plan)
             except Unanswered as error:
                 return self._given_up(zygote, plan, str(error))
-            except wire.Closed:
+            except Closed:
                 if zygote.watching is not None and zygote.watching.begun:
                     return _lost(plan, zygote, self._discard(), "stopped")
                 others = zygote.prepared - {plan.path}
@@ -157,7 +158,7 @@ class Launcher:
             return _none_started(plan, "the process that ranks come from has ended")
         try:
             answer = self._ask(zygote, message, plan)
-        except wire.Closed:
+        except Closed:
             return _lost(plan, zygote, self._discard(), "stopped")
         except Unanswered as error:
             return self._given_up(zygote, plan, str(error))

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from ddpcheck.gpus import visible
 from ddpcheck.ranks import folders, stacks, wire
+from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.preload import single_threaded, without_cuda
 from ddpcheck.ranks.processes import RUN_VARIABLE, sweep
 from ddpcheck.ranks.starting import launch
@@ -81,12 +82,12 @@ class Zygote:
     # --- what it is told, and says
 
     def send(self, message: wire.Message) -> None:
-        """Send one message; raises wire.Closed where the zygote has ended."""
+        """Send one message; raises Closed where the zygote has ended."""
         self.watching, self.asked_at = None, time.monotonic()
         self._control.send(message)
 
     def receive(self, patience: float) -> wire.AnyMessage:
-        """Wait for what the zygote says next; raises wire.Closed at its end, and Unanswered where it is given up.
+        """Wait for what the zygote says next; raises Closed at its end, and Unanswered where it is given up.
 
         ``patience``: seconds that it may be stopped where no test's deadline is known.
         """
@@ -135,7 +136,7 @@ class Zygote:
                     return self.kill()
         except KeyboardInterrupt:
             self.kill()
-        except wire.Closed:
+        except Closed:
             pass
 
     # --- its end
@@ -145,7 +146,7 @@ class Zygote:
         if self.ready is None:
             return self.kill()  # it was started in advance, and nothing came of it
         try:
-            with contextlib.suppress(wire.Closed):
+            with contextlib.suppress(Closed):
                 self.send(wire.Stop())
             self._process.wait(STOP_PATIENCE)
         except subprocess.TimeoutExpired:
@@ -156,7 +157,7 @@ class Zygote:
 
     def kill(self) -> None:
         """Have its keeper end it now, with everything below it."""
-        with contextlib.suppress(wire.Closed):
+        with contextlib.suppress(Closed):
             self._lifeline.send(wire.Stop())
 
     def discard(self) -> str:
@@ -183,7 +184,7 @@ class Zygote:
 
     def _await_silence(self) -> None:
         end = time.monotonic() + STOP_PATIENCE
-        with contextlib.suppress(wire.Closed):
+        with contextlib.suppress(Closed):
             self._selector.unregister(self._lifeline)
             while self._hear(end - time.monotonic()):
                 pass
@@ -196,10 +197,10 @@ class Zygote:
             return self._process.wait()
 
 
-def _connection(undo: contextlib.ExitStack) -> tuple[wire.Channel, socket.socket]:
+def _connection(undo: contextlib.ExitStack) -> tuple[Channel, socket.socket]:
     """This process's end of a new connection, and the end to give away."""
     ours, theirs = socket.socketpair()
     undo.callback(theirs.close)
-    channel = wire.Channel(ours).moved_out_of_reach()
+    channel = Channel(ours).moved_out_of_reach()
     undo.callback(channel.close)
     return channel, theirs

@@ -18,6 +18,7 @@ from ddpcheck.model import Leftover, Plan
 from ddpcheck.observe.probes import watch_training
 from ddpcheck.properties.stateful import refuse_other_ways
 from ddpcheck.ranks import captured, group, stacks, wire
+from ddpcheck.ranks.channel import Channel, Closed, Taken
 from ddpcheck.ranks.current import CurrentRank, set_current
 from ddpcheck.ranks.host import CannotCollect, Host, RankReporter, capture_anew, give_own_folders
 from ddpcheck.ranks.preload import restore_cuda_check, restore_thread_settings
@@ -26,7 +27,7 @@ from ddpcheck.ranks.reaction import is_reaction
 from ddpcheck.wording import OUR_FAULT
 
 
-def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: str, parent: int) -> NoReturn:
+def be_rank(host: Host, plan: Plan, rank: int, channel: Channel, run_dir: str, parent: int) -> NoReturn:
     """Live as this rank until the process ends. Never returns and never raises."""
     code = 1
     try:
@@ -48,7 +49,7 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
             # one would leave while its peers still connect to it.
             begin = channel.receive()
             assert isinstance(begin, wire.Go)
-        except wire.Closed:
+        except Closed:
             raise
         except CannotCollect as error:
             channel.send(wire.CouldNotStart(text=str(error)))
@@ -73,9 +74,9 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: wire.Channel, run_dir: s
         may_leave = channel.receive()
         assert isinstance(may_leave, wire.Leave)
         group.leave(plan)
-    except wire.Taken as error:
+    except Taken as error:
         captured.leave_word(run_dir, rank, f"{error}. Let it close what it has opened, and nothing else.")
-    except (wire.Closed, CannotCollect):
+    except (Closed, CannotCollect):
         pass
     except BaseException:
         captured.leave_word(run_dir, rank, f"{OUR_FAULT}\n{format_exc()}")

@@ -14,13 +14,12 @@ from msgspec.structs import replace
 
 from ddpcheck.model import Plan
 from ddpcheck.ranks import group, wire
+from ddpcheck.ranks.channel import Channel
 from ddpcheck.ranks.processes import ExitWatch
 from ddpcheck.ranks.watched import StartedRank
 
 
-def fork_ranks(
-    plan: Plan, control: wire.Channel, enter: Callable[[int, wire.Channel, int], NoReturn]
-) -> list[StartedRank]:
+def fork_ranks(plan: Plan, control: Channel, enter: Callable[[int, Channel, int], NoReturn]) -> list[StartedRank]:
     """Fork all ranks; in each, ``enter(rank, channel, parent)`` takes over for good."""
     parent = os.getpid()
     started: list[StartedRank] = []
@@ -34,9 +33,9 @@ def fork_ranks(
             for other in started:
                 other.channel.close()
                 other.watch.close()
-            enter(rank, wire.Channel(theirs), parent)
+            enter(rank, Channel(theirs), parent)
         theirs.close()
-        started.append(StartedRank(rank, ExitWatch(pid), wire.Channel(ours)))
+        started.append(StartedRank(rank, ExitWatch(pid), Channel(ours)))
     return started
 
 
@@ -49,7 +48,7 @@ def start_interpreters(plan: Plan, hello: wire.Hello, run_dir: str) -> list[Star
             # Before anything is imported: a module may ask CUDA for its devices, which it then keeps to.
             environment = dict(os.environ) | group.environment(plan, rank, run_dir)
             process = launch("ddpcheck.ranks.fresh", [theirs.fileno()], hello.sys_path, environment)
-        channel = wire.Channel(ours)
+        channel = Channel(ours)
         channel.send(replace(hello, plan=plan, rank=rank, runtime_dir=run_dir))
         started.append(StartedRank(rank, ExitWatch(process.pid), channel))
         process.returncode = 0  # the exit is watched elsewhere; this object must not wait for it

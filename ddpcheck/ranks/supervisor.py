@@ -25,6 +25,7 @@ import time
 from ddpcheck.model import EndingKind, Leftover, Plan, RankEnding, RunRecord, WarningRecord
 from ddpcheck.ranks import stacks, wire
 from ddpcheck.ranks.captured import last_word
+from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.examples import Examples
 from ddpcheck.ranks.exchange import Exchange, Judge
 from ddpcheck.ranks.processes import Family, describe
@@ -68,7 +69,7 @@ class Supervision:
     """The watch over one run of one test."""
 
     def __init__(
-        self, plan: Plan, started: list[StartedRank], control: wire.Channel, run_dir: str, judge: Judge, family: Family
+        self, plan: Plan, started: list[StartedRank], control: Channel, run_dir: str, judge: Judge, family: Family
     ) -> None:
         self.family = family
         self.plan, self.run_dir, self.control = plan, run_dir, control
@@ -141,7 +142,7 @@ class Supervision:
     def _hear_control(self) -> None:
         try:
             messages = self.control.receive_ready()
-        except wire.Closed as closed:
+        except Closed as closed:
             raise Interrupted from closed
         for message in messages:
             match message:
@@ -165,7 +166,7 @@ class Supervision:
     def _hear(self, r: WatchedRank) -> None:
         try:
             messages = r.channel.receive_ready()
-        except wire.Closed:
+        except Closed:
             # The end of a process is told by its exit alone: a child of the
             # rank may keep the channel open, and a test may close it.
             self.selector.unregister(r.channel)
@@ -224,7 +225,7 @@ class Supervision:
     def _left(self, r: WatchedRank) -> None:
         """The process is gone: hear its last words, then say what that was."""
         r.channel.sock.setblocking(False)
-        with contextlib.suppress(wire.Closed, BlockingIOError):
+        with contextlib.suppress(Closed, BlockingIOError):
             while True:
                 for message in r.channel.receive_ready():
                     self._take(r, message)
@@ -252,7 +253,7 @@ class Supervision:
             self.first_failure = time.monotonic()
 
     def _send(self, r: WatchedRank, message: wire.Message) -> None:
-        with contextlib.suppress(wire.Closed):  # its exit will tell
+        with contextlib.suppress(Closed):  # its exit will tell
             r.channel.send(message)
 
     def _advance(self) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ddpcheck.model import EndingKind, ExampleEnd, PhaseReport, Raised, RankEnding
 from ddpcheck.ranks import wire
 from ddpcheck.ranks.captured import CapturedOutput
+from ddpcheck.ranks.channel import Channel
 from ddpcheck.ranks.processes import ExitWatch
 
 
@@ -16,7 +17,7 @@ class StartedRank(NamedTuple):
 
     rank: int
     watch: ExitWatch
-    channel: wire.Channel
+    channel: Channel
 
 
 class WatchedRank:

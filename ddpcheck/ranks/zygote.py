@@ -28,6 +28,7 @@ from ddpcheck.gpus.leases import PATIENCE, PAUSE, Lease, folder
 from ddpcheck.gpus.machine import look
 from ddpcheck.model import Gpu, Plan, never_started
 from ddpcheck.ranks import wire
+from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.host import CannotCollect, Host
 from ddpcheck.ranks.hugepages import Folding
 from ddpcheck.ranks.preload import ForkSafety, import_torch
@@ -40,7 +41,7 @@ from ddpcheck.ranks.supervisor import Interrupted, Supervision
 class Zygote:
     """Serves the pytest process at the other end of ``control``."""
 
-    def __init__(self, control: wire.Channel, hello: wire.Hello, parent: int) -> None:
+    def __init__(self, control: Channel, hello: wire.Hello, parent: int) -> None:
         self.control, self.hello, self.parent = control, hello, parent
         self.safety = ForkSafety()
         self.folding = Folding()
@@ -59,7 +60,7 @@ class Zygote:
         try:
             while self._answer(host, self.control.receive()):
                 pass
-        except wire.Closed:
+        except Closed:
             self._leave()
         assert host.session is not None
         self._finish(host.session)
@@ -97,7 +98,7 @@ class Zygote:
                 return self._run_on(host, replace(plan, gpus=gpus))
         except Interrupted:
             return wire.Ran(record=never_started(plan, "the session was interrupted"))
-        except wire.Closed:
+        except Closed:
             raise
         except OSError as error:
             return wire.Ran(record=never_started(plan, f"its GPUs could not be leased: {error}"))
@@ -139,7 +140,7 @@ class Zygote:
             return wire.Ran(record=Supervision(plan, started, self.control, run_dir, judge, family).watch())
         except CannotCollect as error:
             return wire.Ran(record=never_started(plan, str(error)))
-        except (Interrupted, wire.Closed):
+        except (Interrupted, Closed):
             raise
         except Exception:
             family.end_strangers()
@@ -148,7 +149,7 @@ class Zygote:
             shutil.rmtree(run_dir, ignore_errors=True)
 
     def _enter(self, host: Host, plan: Plan, run_dir: str):  # type: ignore[no-untyped-def]
-        def enter(rank: int, channel: wire.Channel, parent: int) -> NoReturn:
+        def enter(rank: int, channel: Channel, parent: int) -> NoReturn:
             be_rank(host, plan, rank, channel, run_dir, parent)
 
         return enter
@@ -175,10 +176,10 @@ def main(fd: int) -> None:
     die_with_parent(parent)
     adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is the pytest process that is interrupted
-    control = wire.Channel(socket.socket(fileno=fd))
+    control = Channel(socket.socket(fileno=fd))
     try:
         hello = control.receive()
-    except wire.Closed:
+    except Closed:
         sys.exit(0)
     assert isinstance(hello, wire.Hello)
     zygote = Zygote(control, hello, parent)

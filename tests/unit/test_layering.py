@@ -130,6 +130,7 @@ LAYERS = [
     ["ddpcheck.run.supervise"],
     ["ddpcheck.run.command"],
     # Processes of tests, and what they say to each other.
+    ["ddpcheck.ranks.descriptors"],
     [
         "ddpcheck.ranks.encoding",
         "ddpcheck.ranks.folders",
@@ -144,6 +145,7 @@ LAYERS = [
         "ddpcheck.ranks.stacks",
         "ddpcheck.ranks.wire",
     ],
+    ["ddpcheck.ranks.channel"],
     ["ddpcheck.ranks.current", "ddpcheck.ranks.exchange", "ddpcheck.ranks.preload", "ddpcheck.ranks.watched"],
     ["ddpcheck.properties.following", "ddpcheck.ranks.examples"],
     ["ddpcheck.assertions", "ddpcheck.properties.stateful", "ddpcheck.ranks.host", "ddpcheck.ranks.supervisor"],
@@ -218,6 +220,7 @@ IN_THE_PYTEST_PROCESS = [
     "ddpcheck.ranks.lifeline",
     "ddpcheck.ranks.folders",
     "ddpcheck.ranks.wire",
+    "ddpcheck.ranks.channel",
     "ddpcheck.ranks.exchange",
     "ddpcheck.ranks.supervisor",
     "ddpcheck.ranks.starting",

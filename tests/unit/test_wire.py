@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from ddpcheck.model import CallSite, Leftover, PhaseReport
 from ddpcheck.ranks import wire
+from ddpcheck.ranks.channel import Channel, Closed
+from ddpcheck.ranks.encoding import encode
 
 MESSAGES = typing.get_args(wire.AnyMessage)
 
@@ -27,15 +29,15 @@ def pair():
     """Two connected channels."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield wire.Channel(ours), wire.Channel(theirs)
+        yield Channel(ours), Channel(theirs)
 
 
 def round_trip(message):
     """What a rank's message is after its way through a socket."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        wire.Channel(ours).send(message)
-        return wire.Channel(theirs).receive()
+        Channel(ours).send(message)
+        return Channel(theirs).receive()
 
 
 def facts_of(facts):
@@ -122,7 +124,7 @@ def test_messages_keep_their_order(pair):
     """Messages that arrive in one read are handed out one by one, first come first."""
     ours, theirs = pair
     sent = [wire.Collect(path=str(number)) for number in range(5)]
-    ours.sock.sendall(b"".join(frame(wire.encode(message)) for message in sent))
+    ours.sock.sendall(b"".join(frame(encode(message)) for message in sent))
     assert [theirs.receive() for _ in sent] == sent
 
 
@@ -130,7 +132,7 @@ def test_all_that_is_complete_is_handed_over_at_once(pair):
     """receive_ready gives every message of one read, and keeps the beginning of the next."""
     ours, theirs = pair
     sent = [wire.Go(), wire.Collect(path="a"), wire.Release()]
-    stream = b"".join(frame(wire.encode(message)) for message in sent)
+    stream = b"".join(frame(encode(message)) for message in sent)
     ours.sock.sendall(stream[:-1])
     assert theirs.receive_ready() == sent[:2]
     ours.sock.sendall(stream[-1:])
@@ -223,7 +225,7 @@ def test_a_message_may_come_byte_by_byte(pair):
     """A message is handed over with its last byte, and not before."""
     ours, theirs = pair
     message = wire.Collect(path="é" * 3)
-    *first, last = frame(wire.encode(message))
+    *first, last = frame(encode(message))
     for byte in first:
         ours.sock.send(bytes([byte]))
         assert theirs.receive_ready() == []
@@ -245,8 +247,8 @@ FOREIGN = {
     "a pickled message's name": pickle.dumps({"type": "Go"}),
     "nothing": b"",
     "a null": b"\xc0",
-    "half a message": wire.encode(wire.Collect(path="x"))[:-1],
-    "a message and a half": wire.encode(wire.Go()) * 2,
+    "half a message": encode(wire.Collect(path="x"))[:-1],
+    "a message and a half": encode(wire.Go()) * 2,
     "an unknown kind": msgspec.msgpack.encode({"type": "Launch"}),
     "no kind": msgspec.msgpack.encode({"path": "x"}),
     "a wrong field": msgspec.msgpack.encode({"type": "Collect", "path": 3}),
@@ -274,7 +276,7 @@ def test_arbitrary_bytes_are_a_message_or_an_error(body):
     with ours, theirs:
         ours.sendall(frame(body))
         try:
-            message = wire.Channel(theirs).receive()
+            message = Channel(theirs).receive()
         except msgspec.DecodeError:
             return
         assert isinstance(message, wire.Message)
@@ -285,19 +287,19 @@ def test_an_unknown_field_is_ignored():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(frame(msgspec.msgpack.encode({"type": "Collect", "path": "a", "more": 1})))
-        assert wire.Channel(theirs).receive() == wire.Collect(path="a")
+        assert Channel(theirs).receive() == wire.Collect(path="a")
 
 
 # --- ends
 
 
-@pytest.mark.parametrize("rest", [b"", frame(wire.encode(wire.Go()))[:-1], b"\x05\x00"], ids=["whole", "body", "size"])
+@pytest.mark.parametrize("rest", [b"", frame(encode(wire.Go()))[:-1], b"\x05\x00"], ids=["whole", "body", "size"])
 def test_the_end_of_the_stream_is_closed(pair, rest):
     """The other end's leaving raises Closed, also in the middle of a frame."""
     ours, theirs = pair
     ours.sock.sendall(rest)
     ours.close()
-    with pytest.raises(wire.Closed):
+    with pytest.raises(Closed):
         theirs.receive()
 
 
@@ -305,7 +307,7 @@ def test_the_end_of_the_stream_is_closed_for_a_ready_reader(pair):
     """receive_ready raises Closed, too, when nothing can come any more."""
     ours, theirs = pair
     ours.close()
-    with pytest.raises(wire.Closed):
+    with pytest.raises(Closed):
         theirs.receive_ready()
 
 
@@ -315,7 +317,7 @@ def test_messages_before_the_end_are_still_received(pair):
     ours.send(wire.Go())
     ours.close()
     assert theirs.receive() == wire.Go()
-    with pytest.raises(wire.Closed):
+    with pytest.raises(Closed):
         theirs.receive()
 
 
@@ -323,13 +325,13 @@ def test_sending_to_nobody_is_closed(pair):
     """A message to an end that has been closed raises Closed, and no other error of sockets."""
     ours, theirs = pair
     theirs.close()
-    with pytest.raises(wire.Closed):
+    with pytest.raises(Closed):
         ours.send(wire.Go())
 
 
 def test_closed_is_an_error_of_connections():
     """Callers who know nothing of ddpcheck may catch Closed as a ConnectionError."""
-    assert issubclass(wire.Closed, ConnectionError)
+    assert issubclass(Closed, ConnectionError)
 
 
 # --- size
@@ -351,7 +353,7 @@ def sending(channel, message):
 def test_a_large_message_arrives_whole(pair):
     """A message of 5 MB, far more than a socket buffers, arrives while it is still being sent."""
     ours, theirs = pair
-    assert len(wire.encode(LARGE)) > 5_000_000
+    assert len(encode(LARGE)) > 5_000_000
     thread = sending(ours, LARGE)
     assert theirs.receive() == LARGE
     thread.join()
