@@ -206,6 +206,8 @@ SEAMS = (
     *_at("torch.optim.optimizer", "register_optimizer_step_pre_hook", "what optimizers step on", *_STATE, *_READS),
     *_at("torch.optim.optimizer", "register_optimizer_step_post_hook", "what optimizers have stepped", *_STATE, *_READS,
          asserted=["assert_replicas_identical"]),
+    *_at("torch.distributed.fsdp._common_utils", "_is_fsdp_flattened", "which parameters are shards of FSDP", *_STATE,
+         later=True),
     *_at(_SCALER, "step", "which optimizers have a scaler", "optimizer-sync", "gradient-sync"),
     *_on(_SCALER, "_scale", "the scale of gradients", "optimizer-sync", "gradient-sync"),
     *_at(_SCHEDULER, "step", "how often schedulers are stepped", "optimizer-sync"),

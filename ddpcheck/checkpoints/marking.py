@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ddpcheck.observe import readable
 from ddpcheck.observe.holders import below, is_lazy, modules
 from ddpcheck.observe.holdings import tensors_of
 
@@ -26,8 +27,12 @@ def mark(training: Any, value: int, but: Collection[str] = ()) -> list[str]:
     for name, tensor in _lasting(training):
         if not _is_there(tensor) or name in but:
             continue
+        plain = readable.strided(tensor)
+        if plain is None:
+            refused.append(name)
+            continue
         try:
-            tensor.detach().copy_(torch.full(tensor.shape, complex(value, value) if tensor.is_complex() else value))
+            plain.copy_(torch.full(plain.shape, complex(value, value) if plain.is_complex() else value))
         except (RuntimeError, NotImplementedError, TypeError):  # expanded, sparse, quantized …
             refused.append(name)
     return refused
@@ -35,12 +40,20 @@ def mark(training: Any, value: int, but: Collection[str] = ()) -> list[str]:
 
 def places(training: Any) -> dict[str, int | None]:
     """Where the elements of each tensor lie; None where there are none yet."""
-    return {name: tensor.data_ptr() if _has_place(tensor) else None for name, tensor in _lasting(training)}
+    plain = {name: readable.strided(tensor) for name, tensor in _lasting(training)}
+    return {name: tensor.data_ptr() if tensor is not None else None for name, tensor in plain.items()}
 
 
 def held(training: Any) -> dict[str, torch.Tensor | None]:
-    """A copy of what it holds now; None for a tensor that has no elements yet."""
-    return {name: tensor.detach().cpu().clone() if _is_there(tensor) else None for name, tensor in _lasting(training)}
+    """A copy of what it holds now; None for a tensor that has no elements yet. What cannot be looked at is left out."""
+    found: dict[str, torch.Tensor | None] = {}
+    for name, tensor in _lasting(training):
+        plain = readable.local(tensor)
+        if plain is not None:
+            found[name] = plain.cpu().clone()
+        elif not _is_there(tensor):
+            found[name] = None
+    return found
 
 
 def left(first: dict[str, torch.Tensor | None], second: dict[str, torch.Tensor | None]) -> dict[str, tuple[int, int]]:
@@ -50,7 +63,7 @@ def left(first: dict[str, torch.Tensor | None], second: dict[str, torch.Tensor |
         other = first.get(name)
         if one is None:
             found[name] = (1, 1)
-        elif other is not None and (other.shape, other.dtype) == (one.shape, one.dtype) and one.layout is torch.strided:
+        elif other is not None and (other.shape, other.dtype) == (one.shape, one.dtype):
             number = int(_differ(one, other).sum())
             if number:
                 found[name] = (number, one.numel())
@@ -75,10 +88,6 @@ def _lasting(training: Any) -> Iterator[tuple[str, torch.Tensor]]:
             if kind in ("parameter", "buffer") and id(tensor) not in seen:
                 seen.add(id(tensor))
                 yield below(owner, name), tensor
-
-
-def _has_place(tensor: torch.Tensor) -> bool:
-    return _is_there(tensor) and tensor.layout is torch.strided
 
 
 def _is_there(tensor: torch.Tensor) -> bool:

@@ -10,6 +10,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks import order
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.evidence import WIDTH
+from ddpcheck.wording import listing
 
 
 class Replicas(NamedTuple):
@@ -138,6 +139,14 @@ def _lasting(optimizers: Sequence[_Phases]) -> list[_Phases]:
     return [phases for place, phases in enumerate(optimizers) if place not in passing]
 
 
+def why_unseen(optimizers: Iterable[Aligned]) -> str:
+    """Why nothing of these is compared, where all that they step is of kinds that are not; else empty."""
+    kinds = {p.unseen for one in optimizers for described in one.described for p in described.parameters}
+    if not kinds or "" in kinds:
+        return ""
+    return f"the optimizers step nothing but what is not compared between ranks ({listing(sorted(kinds))})"
+
+
 def wrappers(world: World) -> list[Replicas]:
     """The wrappers that every rank of their group has built, matched by the order of their construction."""
     by_group: dict[str, dict[int, list[ev.Wrapped]]] = defaultdict(lambda: defaultdict(list))
@@ -159,12 +168,20 @@ def members(world: World, group: str) -> list[Rank]:
 
 
 def differing(digests: Sequence[bytes]) -> list[int]:
-    """The places at which the ranks' digests are not all equal."""
+    """The places at which the ranks' digests are not all equal; what some rank has not looked at is not among them."""
     first = digests[0]
     if all(d == first for d in digests):
         return []
     length = min(map(len, digests)) // WIDTH
-    return [place for place in range(length) if len({d[place * WIDTH : (place + 1) * WIDTH] for d in digests}) > 1]
+    each = ({d[place * WIDTH : (place + 1) * WIDTH] for d in digests} for place in range(length))
+    return [place for place, found in enumerate(each) if len(found) > 1 and ev.UNSEEN not in found]
+
+
+def are_seen(digests: Sequence[bytes], places: Iterable[int] | None = None) -> bool:
+    """Whether there is something among these places (all, by default) that every rank has looked at."""
+    if places is None:
+        places = range(min(map(len, digests)) // WIDTH)
+    return any(all(at(d, place) != ev.UNSEEN for d in digests) for place in places)
 
 
 def at(digests: bytes, place: int) -> bytes:

@@ -71,7 +71,11 @@ def _unreduced(optimizer: Aligned, looked: Steps, wrapper: int, mine: Collection
     """Parameters of a wrapped module that its reducer has never heard of: those that came late, and the others."""
     described = optimizer.described[0].parameters
     used = _with_gradient(optimizer, looked)
-    unknown = [p for p in sorted(used.intersection(mine)) if not described[p].reduced and not described[p].ignored]
+    unknown = [
+        p
+        for p in sorted(used.intersection(mine))
+        if not (described[p].reduced or described[p].ignored or described[p].unseen)
+    ]
     if not unknown or _averaged_by_hand(looked, unknown):
         return []
     parts = [[p for p in unknown if described[p].late is late] for late in (True, False)]

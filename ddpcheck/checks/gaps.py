@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from ddpcheck import evidence as ev
@@ -78,6 +78,8 @@ def _of_world(world: World) -> Iterator[str]:
         on = ranks_text(aborted)
         yield f"The interpreter of {on} aborted as it shut down, as torch's gloo makes it do; the script had ended."
     yield from ground.told(world)
+    yield from _not_compared(world)
+    yield from _overlooked(world)
     yield from _sampled(world)
 
 
@@ -94,6 +96,35 @@ def _sampled(world: World) -> Iterator[str]:
         f"Of {count(made, 'optimizer step')}, {whole:,} {'was' if whole == 1 else 'were'} compared in full{rest}, "
         "so that the training keeps its speed."
     )
+
+
+def _not_compared(world: World) -> Iterator[str]:
+    """The parameters that optimizers step and nobody compares, by what they are."""
+    kinds = max((_unseen(rank) for rank in world), key=Counter.total, default=Counter[str]())
+    if kinds:
+        what = " and ".join(
+            f"{count(number, 'parameter')} of {_EXPLAINED.get(kind, kind)}" for kind, number in kinds.items()
+        )
+        verb = "was" if kinds.total() == 1 else "were"
+        yield f"{what} {verb} not compared: ddpcheck does not look into sharded tensors, or ones without plain memory."
+
+
+_EXPLAINED = {"DTensor": "DTensor (FSDP2, tensor parallelism)", "FullyShardedDataParallel": "FSDP"}
+
+
+def _unseen(rank: Rank) -> Counter[str]:
+    optimizers = {one.optimizer: one for one in rank.of(ev.Optimizer)}
+    return Counter(p.unseen for one in optimizers.values() for p in one.parameters if p.unseen)
+
+
+def _overlooked(world: World) -> Iterator[str]:
+    captured, short = (
+        [r.rank for r in world if any(o.what == what for o in r.of(ev.Overlooked))] for what in ("capture", "memory")
+    )
+    if captured:
+        yield f"A CUDA graph was captured on {ranks_text(captured)}: what its replays do, steps among it, is not seen."
+    if short:
+        yield f"Memory did not suffice for every look at the tensors of {ranks_text(short)}: those are not compared."
 
 
 def _compared(rank: Rank) -> tuple[int, int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import compress
 from typing import Any
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
 from ddpcheck.checks.aligned import Aligned
 from ddpcheck.checks.steps import replicated_places, wrapper_links
-from ddpcheck.checks.world import Judged, World
+from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import Finding
 from ddpcheck.wording import count
 
@@ -20,35 +21,45 @@ def judge(world: World) -> Iterable[Judged]:
     """Compare what decides the length and direction of each step."""
     checked = 0
     findings: list[Finding] = []
-    for optimizer in aligned.optimizers(world):
+    optimizers = aligned.optimizers(world)
+    for optimizer in optimizers:
         if not replicated_places(optimizer):
             continue
         steps = list(optimizer.common())
         checked += len(steps)
         findings += _apart(optimizer, steps)
     findings += _schedulers(world)
-    yield Judged(check=CHECK, checked=checked, findings=tuple(findings))
+    unseen = aligned.why_unseen(optimizers)
+    yield Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=unseen)
 
 
-Broken = tuple[int, list[ev.Step], str, str, str]
-"""A step, what each rank has recorded of it, what differs, how, and why."""
+Broken = tuple[int, list[Rank], list[ev.Step], str, str, str]
+"""A step, the ranks and what each has recorded of it, what differs, how, and why."""
 
 
 def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]]) -> Iterable[Finding]:
     """Rates that differ are a mistake of their own; scale and state differ where gradients do."""
-    ranks = optimizer.ranks
     rates: list[Broken] = []
     others: list[Broken] = []
-    for number, step in steps:
+    for number, everywhere in steps:
+        # A rank that has not asked for a number on its device has nothing to say in this step.
+        read = [ev.UNREAD not in (*s.rates, s.scale) for s in everywhere]
+        ranks, step = list(compress(optimizer.ranks, read)), list(compress(everywhere, read))
         if len({tuple(s.rates) for s in step}) > 1:
             shown = "; ".join(f"{_rates(s)} on rank {r.rank}" for r, s in zip(ranks, step, strict=True))
-            rates.append((number, step, "learning rate", shown, "the learning rate is computed from what differs"))
+            rates.append(
+                (number, ranks, step, "learning rate", shown, "the learning rate is computed from what differs")
+            )
         if len({s.scale for s in step}) > 1:
             shown = "; ".join(f"{s.scale:g} on rank {r.rank}" for r, s in zip(ranks, step, strict=True) if s.scale)
-            others.append((number, step, "gradient scale", shown, "a scaler saw other gradients than its peers did"))
+            others.append(
+                (number, ranks, step, "gradient scale", shown, "a scaler saw other gradients than its peers did")
+            )
         elif not optimizer.described[0].sharded and len({s.state for s in step if s.state}) > 1:
             keys = _keys([s.state for s in step if s.state])
-            others.append((number, step, "state", f"{keys} to differ", "it was loaded or reset on some ranks alone"))
+            others.append(
+                (number, ranks, step, "state", f"{keys} to differ", "it was loaded or reset on some ranks alone")
+            )
     if rates:
         yield _finding(optimizer, rates, (f"rates of optimizer {optimizer.number}",))
     if others:
@@ -56,8 +67,7 @@ def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]]) -> Iterab
 
 
 def _finding(optimizer: Aligned, broken: list[Broken], links: tuple[str, ...]) -> Finding:
-    ranks = optimizer.ranks
-    number, step, what, shown, cause = broken[0]
+    number, ranks, step, what, shown, cause = broken[0]
     values: list[Any] = [
         {"learning rate": tuple(s.rates), "gradient scale": s.scale, "state": s.state}[what] for s in step
     ]

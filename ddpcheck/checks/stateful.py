@@ -31,7 +31,9 @@ def judge(world: World) -> Iterable[Judged]:
     evaluated = 0
     models: dict[tuple[tuple[int, int], ...], list[Finding]] = {}
     for records in _evaluations(world):
-        evaluated += 1
+        seen = aligned.are_seen([one.parameters.digests for _, one in records])
+        evaluated += seen
+        checked += seen or aligned.are_seen([one.buffers.digests for _, one in records])
         model = tuple((rank.rank, one.module) for rank, one in records)
         if not models.get(model):
             models[model] = list(_evaluation(world, records, told))
@@ -39,7 +41,7 @@ def judge(world: World) -> Iterable[Judged]:
     findings += [finding for finding in of_models if finding.check == CHECK]
     findings += _attributes(world, told)
     parameters = tuple(finding for finding in of_models if finding.check == "parameter-sync")
-    yield Judged(check=CHECK, checked=checked + evaluated, findings=tuple(findings))
+    yield Judged(check=CHECK, checked=checked, findings=tuple(findings))
     yield Judged(check="parameter-sync", checked=evaluated, findings=parameters)
 
 
@@ -57,7 +59,7 @@ def _wrapper(replicas: Replicas) -> tuple[int, list[Finding], set[str]]:
             for rank in replicas.ranks
         ]
         for turn in sorted(set(each[0]).intersection(*each[1:])):
-            checked += 1
+            checked += aligned.are_seen([one[turn].digests for one in each])
             for unknown, names in _moment(replicas, moment, [one[turn] for one in each]):
                 if told.issuperset(names):
                     continue

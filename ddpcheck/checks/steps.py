@@ -18,17 +18,22 @@ def judge(world: World) -> Iterable[Judged]:
     gradients, parameters = 0, 0
     gradient_findings: list[Finding] = []
     parameter_findings: list[Finding] = []
-    for optimizer in aligned.optimizers(world):
+    optimizers = aligned.optimizers(world)
+    for optimizer in optimizers:
         replicated = replicated_places(optimizer)
         if not replicated:
             continue
         steps = list(optimizer.compared())
-        parameters += len(steps)
-        gradients += sum(1 for _, s in steps if all(one.gradients for one in s))
+        parameters += sum(aligned.are_seen([one.parameters for one in s], replicated) for _, s in steps)
+        gradients += sum(
+            all(one.gradients for one in s) and aligned.are_seen([one.gradients for one in s], replicated)
+            for _, s in steps
+        )
         gradient_findings += _gradients(optimizer, steps, replicated)
         parameter_findings += _parameters(optimizer, steps, replicated)
-    yield Judged(check="gradient-sync", checked=gradients, findings=tuple(gradient_findings))
-    yield Judged(check="parameter-sync", checked=parameters, findings=tuple(parameter_findings))
+    unseen = aligned.why_unseen(optimizers)
+    yield Judged(check="gradient-sync", checked=gradients, findings=tuple(gradient_findings), skipped_because=unseen)
+    yield Judged(check="parameter-sync", checked=parameters, findings=tuple(parameter_findings), skipped_because=unseen)
 
 
 def replicated_places(optimizer: Aligned) -> list[int]:
@@ -43,6 +48,7 @@ def replicated_places(optimizer: Aligned) -> list[int]:
         place
         for place, parameter in enumerate(optimizer.described[0].parameters)
         if not parameter.ignored
+        and not any(d.parameters[place].unseen for d in optimizer.described)
         and len({d.parameters[place].kind for d in optimizer.described}) == 1
         and (parameter.wrapper is not None or place not in apart)
     ]
@@ -55,21 +61,31 @@ def _initial(world: World) -> Judged:
     checked = 0
     findings: list[Finding] = []
     for replicas in aligned.wrappers(world):
-        checked += 1
+        checked += _is_seen(replicas)
         finding = _constructed(replicas)
         if finding is not None:
             findings.append(finding)
     told = {link for finding in findings for link in finding.links}
-    for optimizer in aligned.optimizers(world):
+    optimizers = aligned.optimizers(world)
+    for optimizer in optimizers:
         places = [
-            p for p, one in enumerate(optimizer.described[0].parameters) if one.wrapper is not None and not one.ignored
+            p
+            for p, one in enumerate(optimizer.described[0].parameters)
+            if one.wrapper is not None and not one.ignored and not one.unseen
         ]
         checked += bool(places) and optimizer.first
         news = [p for p in places if f"wrapper {optimizer.described[0].parameters[p].wrapper}" not in told]
         finding = _entered(optimizer, news) if optimizer.first else None
         if finding is not None:
             findings.append(finding)
-    return Judged(check="initial-broadcast", checked=checked, findings=tuple(findings))
+    unseen = aligned.why_unseen(optimizers)
+    return Judged(check="initial-broadcast", checked=checked, findings=tuple(findings), skipped_because=unseen)
+
+
+def _is_seen(replicas: Replicas) -> bool:
+    """Whether the ranks have looked at anything of a wrapper's module, where it has anything."""
+    digests = [w.parameters.digests + w.buffers.digests for w in replicas.wrapped]
+    return not any(digests) or aligned.are_seen(digests)
 
 
 def _constructed(replicas: Replicas) -> Finding | None:
@@ -259,7 +275,7 @@ def _why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
     known = all(optimizer.described[0].parameters[p].reduced for p in places)
     armed = all(u.armed for usages in _usages(optimizer, broken) for u in usages)
     if ended and known and armed and len(set(ended)) == 1:
-        if len({s.scale for s in step}) > 1:
+        if len(factors := {s.scale for s in step}) > 1 and ev.UNREAD not in factors:
             scales = [f"{s.scale:g}" if s.scale else "none" for s in step]
             shown = ", ".join(f"{scale} on rank {r.rank}" for r, scale in zip(ranks, scales, strict=True))
             return (

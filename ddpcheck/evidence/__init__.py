@@ -9,7 +9,7 @@ from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Strea
 from ddpcheck.evidence.files import File, StateLoaded
 from ddpcheck.evidence.framing import FORMAT, FULL, GOING, HEADER, LIMITED, LOST, OVER, RECORDS, Reader, frame
 from ddpcheck.evidence.groups import PAIRWISE, RECEIVES, SENDS, Call, Joined, Joining, JudgedBy, Left, Stored
-from ddpcheck.evidence.optimizers import Optimizer, Parameter, Scheduled, Step
+from ddpcheck.evidence.optimizers import UNREAD, Optimizer, Parameter, Scheduled, Step
 from ddpcheck.evidence.processes import (
     Began,
     ChildEnded,
@@ -18,12 +18,13 @@ from ddpcheck.evidence.processes import (
     Launched,
     Lingering,
     Missing,
+    Overlooked,
     Pulse,
     Raised,
     Site,
     Started,
 )
-from ddpcheck.evidence.record import ABSENT, NO_SITE, WIDTH, Record, now
+from ddpcheck.evidence.record import ABSENT, NO_SITE, UNSEEN, WIDTH, Record, now
 from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Replaced, Synced, Tensors, Usage, Wrapped
 
 __all__ = [
@@ -40,6 +41,8 @@ __all__ = [
     "RECEIVES",
     "RECORDS",
     "SENDS",
+    "UNREAD",
+    "UNSEEN",
     "WIDTH",
     "Attributes",
     "Batch",
@@ -61,6 +64,7 @@ __all__ = [
     "Missing",
     "Moved",
     "Optimizer",
+    "Overlooked",
     "Parameter",
     "Pass",
     "PassEnded",

@@ -27,6 +27,7 @@ from ddpcheck.evidence.processes import (
     Launched,
     Lingering,
     Missing,
+    Overlooked,
     Pulse,
     Raised,
     Site,
@@ -43,9 +44,10 @@ GOING, LIMITED, FULL, LOST, OVER = b".", b"M", b"F", b"L", b"O"
 reached any more; it ended as it should."""
 
 RECORDS = (
-    Began | Defect | Missing | Site | Raised | Pulse | Ended | Started | Lingering | Launched | ChildEnded | Joined
-    | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved | Attributes | Replaced | Synced | Evaluated
-    | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs | Stream | File | StateLoaded
+    Began | Defect | Missing | Overlooked | Site | Raised | Pulse | Ended | Started | Lingering | Launched | ChildEnded
+    | Joined | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved | Attributes | Replaced | Synced
+    | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs | Stream | File
+    | StateLoaded
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

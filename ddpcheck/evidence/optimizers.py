@@ -7,6 +7,9 @@ import msgspec
 from ddpcheck.evidence.record import Record
 from ddpcheck.evidence.wrappers import Usage
 
+UNREAD = -1.0
+"""In the place of a number that lies on a device, at a step where asking for it would have meant to wait."""
+
 
 class Parameter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """One parameter that an optimizer updates."""
@@ -23,6 +26,8 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """It came into the wrapped module after the wrap."""
     in_module: bool = True
     """Some module still has it as a parameter."""
+    unseen: str = ""
+    """The kind of tensor, where it is one that is not compared between ranks: a shard, or one without plain memory."""
 
 
 class Optimizer(Record, frozen=True, kw_only=True):
@@ -58,9 +63,9 @@ class Step(Record, frozen=True, kw_only=True):
     state: str
     """A digest of the optimizer's state; empty where it was not looked at."""
     rates: list[float]
-    """Learning rates, group by group."""
+    """Learning rates, group by group; UNREAD among them."""
     scale: float | None
-    """The gradient scaler's factor."""
+    """The gradient scaler's factor; None without a scaler, and UNREAD where it was not asked for."""
     usage: list[Usage]
     backwards: int
     """backward() calls since the last step of any optimizer."""

@@ -66,6 +66,13 @@ class Missing(Record, frozen=True, kw_only=True):
     """Who should have it: ``torch 2.13.0``."""
 
 
+class Overlooked(Record, frozen=True, kw_only=True):
+    """There was something in this process that no probe has looked at: told once for each kind."""
+
+    what: Literal["capture", "memory"]
+    """A CUDA graph was captured, whose replays call no Python; or memory did not suffice for a look."""
+
+
 class Pulse(Record, frozen=True, kw_only=True):
     """Where the main thread is: written every half second while it is elsewhere than before, or waits."""
 

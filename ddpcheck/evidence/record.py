@@ -17,6 +17,10 @@ ABSENT = bytes(WIDTH)
 """In the place of a digest: there is nothing to have one."""
 
 
+UNSEEN = b"\xff" * WIDTH
+"""In the place of a digest: there is something, and nobody has looked at it."""
+
+
 class Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=True):
     """A fact of one process. ``n`` counts the process's records, written or not; ``at`` is its monotonic clock."""
 

@@ -48,8 +48,7 @@ def _around(
     places = operands.places(original)
 
     def collective(*args: Any, **kwargs: Any) -> Any:
-        # First of all, so that the compiler sees at once that there is nothing here.
-        if torch.compiler.is_compiling() or unwatched():
+        if unwatched():
             return original(*args, **kwargs)
         given = Arguments(places, args, kwargs)
         group = given.get("group")
@@ -75,7 +74,7 @@ def _not_a_member(group: Any) -> bool:
 
 def _around_wait(original: Callable[..., Any]) -> Callable[..., Any]:
     def waited(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or unwatched():
+        if unwatched():
             return original(self, *args, **kwargs)
         with wait(self):
             return original(self, *args, **kwargs)
@@ -100,7 +99,7 @@ def _around_functional(original: Callable[..., Any], op: str) -> Callable[..., A
     places = operands.places(original)
 
     def collective(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or unwatched():
+        if unwatched():
             return original(*args, **kwargs)
         given = Arguments(places, args, kwargs)
         try:

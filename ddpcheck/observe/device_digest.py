@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import torch
 
+from ddpcheck.observe import readable
+
 PORTION = 16 * 1024 * 1024
 """Bytes that are worked on at a time, with about four times as many for what comes in between."""
 
@@ -39,18 +41,21 @@ class _Piece(NamedTuple):
         return -(-self.data.numel() // _WORD)
 
 
-def digests(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = None) -> list[bytes]:
+def digests(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = None) -> list[bytes | None]:
     """Sixteen bytes for each tensor, for its elements in their order; dtype and shape are no part of it.
 
-    ``window`` is a number of bytes and a turn: of a tensor that is larger, only
+    None for a tensor whose elements cannot be looked at; of a DTensor it is of
+    the part that this rank has. ``window`` is a number of bytes and a turn: of a tensor that is larger, only
     that many are looked at, at a place that each turn moves on.
     """
     sums = [[0, 0] for _ in tensors]
-    sizes = [0] * len(tensors)
+    sizes: list[int | None] = [None] * len(tensors)
     by_device: dict[torch.device, list[_Piece]] = {}
     with torch.no_grad():
         for owner, tensor in enumerate(tensors):
             data = _bytes(tensor)
+            if data is None:
+                continue
             if window is not None and data.numel() > window[0]:
                 begin = place_of_turn(data.numel(), *window)
                 data = data[begin : begin + window[0]]
@@ -65,7 +70,9 @@ def digests(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = No
                 sums[piece.owner][0] += first
                 sums[piece.owner][1] += second
     return [
-        b"".join(_mixed((lane + size * _PLACE) & _ALL).to_bytes(8, "little") for lane in lanes)
+        None
+        if size is None
+        else b"".join(_mixed((lane + size * _PLACE) & _ALL).to_bytes(8, "little") for lane in lanes)
         for lanes, size in zip(sums, sizes, strict=True)
     ]
 
@@ -76,11 +83,9 @@ def place_of_turn(size: int, width: int, turn: int) -> int:
     return min((turn % windows) * width, size - width)
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    plain = tensor.detach()
-    if plain.layout is not torch.strided:
-        plain = plain.to_dense()
-    return plain.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+def _bytes(tensor: torch.Tensor) -> torch.Tensor | None:
+    plain = readable.local(tensor)
+    return None if plain is None else plain.view(-1).view(torch.uint8)
 
 
 def _batches(pieces: Iterable[_Piece]) -> Iterable[list[_Piece]]:

@@ -8,19 +8,26 @@ from collections.abc import Sequence
 import torch
 import xxhash
 
-from ddpcheck.observe import device_digest
+from ddpcheck.observe import device_digest, readable
+
+
+class Unreadable(ValueError):
+    """A tensor that has no memory which could be looked at."""
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a tensor's elements, without a copy where it is contiguous on the CPU."""
-    plain = tensor.detach()
-    if plain.layout is not torch.strided:
-        plain = plain.to_dense()
-    plain = plain.resolve_conj().resolve_neg().cpu().contiguous()
-    size = plain.numel() * plain.element_size()
+    """The bytes of a tensor's elements, without a copy where it is contiguous on the CPU; of a DTensor, this rank's.
+
+    Raises Unreadable for a tensor whose elements are not in memory, or not in a form that is known.
+    """
+    plain: torch.Tensor | None = tensor.detach() if readable.memory(tensor) is not None else readable.local(tensor)
+    lies = None if plain is None else readable.memory(plain := plain.cpu())
+    if lies is None:
+        raise Unreadable(f"the elements of a {type(tensor).__name__} on {tensor.device} cannot be looked at")
+    address, size = lies
     if size == 0:
         return memoryview(b"")
-    buffer = (ctypes.c_char * size).from_address(plain.data_ptr())
+    buffer = (ctypes.c_char * size).from_address(address)
     buffer._tensor = plain  # type: ignore[attr-defined]  # it owns the memory
     return memoryview(buffer).cast("B")
 
@@ -43,7 +50,7 @@ def digest_each(tensors: Sequence[torch.Tensor]) -> list[str]:
     on_gpus = [place for place, tensor in enumerate(tensors) if tensor.device.type == "cuda"]
     told = dict(zip(on_gpus, device_digest.digests([tensors[place] for place in on_gpus]), strict=True))
     return [
-        told[place].hex() if place in told else xxhash.xxh3_128_hexdigest(tensor_bytes(tensor))
+        known.hex() if (known := told.get(place)) is not None else xxhash.xxh3_128_hexdigest(tensor_bytes(tensor))
         for place, tensor in enumerate(tensors)
     ]
 

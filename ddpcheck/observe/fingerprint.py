@@ -24,8 +24,9 @@ def fingerprint(sample: Any) -> str:
 
 def _parts(value: Any) -> Iterator[bytes | memoryview]:
     if isinstance(value, torch.Tensor):
+        data = tensor_bytes(value)
         yield f"tensor {value.dtype} {tuple(value.shape)}".encode()
-        yield tensor_bytes(value)
+        yield data
     elif isinstance(value, (bytes, bytearray, memoryview)):
         yield b"bytes"
         yield bytes(value)

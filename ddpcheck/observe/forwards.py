@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Evaluated, Tensors
 from ddpcheck.observe import recorder, sites
+from ddpcheck.observe.asleep import asleep
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.names import number_of
 from ddpcheck.observe.optimizers import are_stepped, steps_so_far
@@ -81,7 +82,7 @@ def watch() -> None:
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Every module's call comes through here: what it does has to be little.
-        if torch.compiler.is_compiling() or _inside.module:
+        if asleep() or _inside.module:
             return original(self, *args, **kwargs)
         _inside.module = True
         try:

@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Sampler
 
 from ddpcheck.checks.holding import Kind, Value
-from ddpcheck.observe import randomness
-from ddpcheck.observe.digest import bytes_digest, digest_of_parts
+from ddpcheck.observe import randomness, readable
+from ddpcheck.observe.digest import Unreadable, bytes_digest, digest_of_parts
 from ddpcheck.observe.holders import PLAIN, below, holders, is_lazy, is_numpy_generator, modules
 from ddpcheck.observe.state import bare
 
@@ -134,14 +134,19 @@ def _flat(kind: Kind, one: Any, name: str) -> Iterator[tuple[str, Value]]:
 
 
 def tensor(kind: Kind, one: torch.Tensor) -> Value:
-    """A tensor as a value: the digest of its bytes, the same wherever it is, and where it is."""
+    """A tensor as a value: the digest of its bytes, the same wherever it is, and where it is.
+
+    Of a DTensor it is the part of this rank. Raises Unreadable for a tensor whose elements cannot be looked at.
+    """
     if one.is_meta or is_lazy(one):
         return Value(kind=kind, shown="not there yet", device=str(one.device), form="not there yet")
-    plain = one.detach()
+    plain = readable.local(one)
+    if plain is None:
+        raise Unreadable(f"the elements of a {type(one).__name__} on {one.device} cannot be looked at")
     shown = f"{str(plain.dtype).removeprefix('torch.')}{list(plain.shape)}"
     if plain.numel() == 1:
         shown = f"{plain.item()!r}"
-    elif plain.numel() and plain.layout is torch.strided and plain.is_floating_point():
+    elif plain.numel() and plain.is_floating_point():
         shown += f" with norm {float(plain.double().norm()):.6g}"
     form = f"{plain.dtype}{list(plain.shape)}"
     return Value(kind=kind, digest=bytes_digest(plain), shown=shown, device=str(plain.device), form=form)

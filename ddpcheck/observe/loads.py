@@ -10,7 +10,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from ddpcheck.evidence import StateLoaded
-from ddpcheck.observe import quick, recorder, sites
+from ddpcheck.observe import quick, readable, recorder, sites
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.usage import WRAPPERS
 
@@ -71,7 +71,7 @@ def _module(module: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, A
     wrapper = next((w for w in map(WRAPPERS.owner, parameters.values()) if w is not None), None)
     held = wrapper is not None and wrapper[1].ddp() is not None
     # Parameters that no wrapper reduces may be another on each rank, as may buffers.
-    compared = [p for p in parameters.values() if not held or WRAPPERS.is_reduced(p)]
+    compared = [p for p in parameters.values() if (not held or WRAPPERS.is_reduced(p)) and not readable.unseen(p)]
     return {
         "missing": [str(name) for name in getattr(result, "missing_keys", ())][:_NAMES],
         "unexpected": [str(name) for name in getattr(result, "unexpected_keys", ())][:_NAMES],

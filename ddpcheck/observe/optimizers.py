@@ -13,8 +13,8 @@ import torch
 from torch.optim import lr_scheduler
 from torch.optim import optimizer as home
 
-from ddpcheck.evidence import NO_SITE, Optimizer, Parameter, Scheduled, Step, Usage
-from ddpcheck.observe import collectives, names, quick, recorder, sites
+from ddpcheck.evidence import NO_SITE, UNREAD, UNSEEN, Optimizer, Parameter, Scheduled, Step, Usage
+from ddpcheck.observe import collectives, names, quick, readable, recorder, sites
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.pace import Pace, is_due
 from ddpcheck.observe.patching import around, shielded
@@ -35,6 +35,8 @@ class Watched:
         self.known: tuple[int, ...] = ()
         """The parameters, by identity, as they were described last."""
         self.parameters: list[torch.Tensor] = []
+        self.unseen: set[int] = set()
+        """The places of those that are not compared between ranks."""
         self.wrappers: list[Wrapper] = []
         self.before: dict[int, dict[str, int]] = {}
         """The counts of each wrapper at the last step."""
@@ -121,7 +123,7 @@ def steps_so_far() -> int:
 
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     writer = recorder.current()
-    if writer is None or torch.compiler.is_compiling():
+    if writer is None:
         return
     if not _stepping.is_over():
         return
@@ -146,13 +148,14 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     if not closure and it.steps % stride == 0 and (it.pace.is_due(it.steps) or it.whole_pace.is_due(it.steps)):
         whole = it.whole_pace.is_due(it.steps)
         with recorder.silence():
-            gradients = quick.digests([p.grad for p in it.parameters], None if whole else it.steps)
+            gradients = quick.digests([p.grad for p in it.parameters], None if whole else it.steps, it.unseen)
     it.entry = (gradients, whole, usage, time.perf_counter() - began, site)
 
 
 def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int) -> None:
     WRAPPERS.look_again()
     described = []
+    it.unseen.clear()
     wrappers: dict[int, Wrapper] = {}
     for place, parameter in enumerate(it.parameters):
         owner = WRAPPERS.owner(parameter)
@@ -164,6 +167,9 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
             wrappers[wrapper.number] = wrapper
             ddp = wrapper.ddp()
             ignored = ddp is not None and name in attribute(ddp, "parameters_to_ignore", ())
+        unseen = readable.unseen(parameter)
+        if unseen:
+            it.unseen.add(place)
         described.append(
             Parameter(
                 name=name or f"parameter {place}",
@@ -172,8 +178,9 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
                 reduced=WRAPPERS.is_reduced(parameter),
                 ignored=ignored,
                 late=late,
-                shared=parameter.device.type == "cpu" and parameter.is_shared(),  # type: ignore[no-untyped-call]
+                shared=readable.is_shared(parameter),
                 in_module=in_module,
+                unseen=unseen,
             )
         )
     it.wrappers = [wrappers[number] for number in sorted(wrappers)]
@@ -186,7 +193,7 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
             site=it.site or site,
             parameters=described,
             sharded=type(optimizer).__name__ == "ZeroRedundancyOptimizer",
-            values=quick.digests(it.parameters),
+            values=quick.digests(it.parameters, but=it.unseen),
             inner=it.inner,
             apart=any(wrapper.apart for wrapper in it.wrappers),
         )
@@ -215,7 +222,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     issued = collectives.issued()
     if looked:
         with recorder.silence():
-            parameters = quick.digests(it.parameters, None if whole else number)
+            parameters = quick.digests(it.parameters, None if whole else number, it.unseen)
             state = _state(optimizer, it) if whole else ""
     else:
         parameters, state = b"", ""
@@ -230,8 +237,8 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
                 parameters=parameters,
                 whole=whole,
                 state=state,
-                rates=[float(group.get("lr", 0.0)) for group in optimizer.param_groups],
-                scale=_scale(it),
+                rates=[_number(group.get("lr", 0.0), it, looked) for group in optimizer.param_groups],
+                scale=_scale(it, looked),
                 usage=usage,
                 backwards=BACKWARDS.count,
                 backward_site=BACKWARDS.site,
@@ -261,17 +268,21 @@ def _telling(usage: list[Usage], it: Watched) -> bool:
 
 
 def _state(optimizer: Any, it: Watched) -> str:
-    """A digest of the state for each of its keys, over all parameters."""
+    """A digest of the state for each of its keys, over all parameters; empty where some of it cannot be looked at."""
     parts: dict[str, list[torch.Tensor]] = {}
     plain: dict[str, list[str]] = {}
-    for parameter in it.parameters:
+    for place, parameter in enumerate(it.parameters):
+        if place in it.unseen:
+            continue
         for key, value in (optimizer.state.get(parameter) or {}).items():
             if isinstance(value, torch.Tensor):
                 parts.setdefault(str(key), []).append(value)
             elif isinstance(value, (int, float)):
                 plain.setdefault(str(key), []).append(repr(value))
-    said = {key: quick.digests(values).hex() for key, values in parts.items()}
-    shown = {key: quick.text_digest(value) for key, value in said.items()}
+    said = {key: quick.digests(values) for key, values in parts.items()}
+    if any(UNSEEN in digests for digests in said.values()):
+        return ""
+    shown = {key: quick.text_digest(digests.hex()) for key, digests in said.items()}
     shown |= {key: quick.text_digest(" ".join(values)) for key, values in plain.items()}
     return " ".join(f"{key}={value}" for key, value in sorted(shown.items()))
 
@@ -288,12 +299,19 @@ def _around_scaler_step(original: Any) -> Any:
     return step
 
 
-def _scale(it: Watched) -> float | None:
+def _scale(it: Watched, looked: bool) -> float | None:
     scaler = it.scaler() if it.scaler is not None else None
     scale = getattr(scaler, "_scale", None)
-    if isinstance(scale, torch.Tensor) and scale.device.type == "cpu":  # elsewhere, asking would wait for the device
-        return float(scale)
-    return None
+    return _number(scale, it, looked) if isinstance(scale, torch.Tensor) else None
+
+
+def _number(value: Any, it: Watched, looked: bool) -> float:
+    """A number, or a tensor of one: on a device it is read where digests of what is there have just been waited for."""
+    if not isinstance(value, torch.Tensor):
+        return float(value)
+    waited = value.device.type == "cpu" or (looked and any(p.device == value.device for p in it.parameters))
+    plain = readable.strided(value) if waited else None
+    return float(plain) if plain is not None and plain.numel() == 1 else UNREAD
 
 
 _runs: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import torch
-
 from ddpcheck import seams
 from ddpcheck.evidence import Defect
 from ddpcheck.observe import missing, recorder
+from ddpcheck.observe.asleep import asleep, is_out_of_memory, overlooked
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
@@ -125,7 +124,8 @@ def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]],
     probe = make(functools.wraps(original)(own))
 
     def replacement(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # torch.compile traces what it calls: it gets the function itself
+        # First of all, so that the compiler sees at once that there is nothing here.
+        if asleep():
             return original(*args, **kwargs)
         call = _Call()
         calls.open.append(call)
@@ -152,7 +152,10 @@ _told: set[str] = set()
 
 
 def defect(error: Exception) -> None:
-    """Write down that ddpcheck itself has failed in this process; once for each place."""
+    """Write down that ddpcheck itself has failed in this process; once for each place. Out of memory is no failure."""
+    if is_out_of_memory(error):
+        overlooked("memory")
+        return
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -170,6 +173,8 @@ def shielded(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def safe(*args: Any, **kwargs: Any) -> Any:
+        if asleep():
+            return None
         try:
             return function(*args, **kwargs)
         except Exception as error:

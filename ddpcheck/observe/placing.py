@@ -8,7 +8,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Placed
-from ddpcheck.observe import paths, recorder
+from ddpcheck.observe import paths, readable, recorder
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.usage import WRAPPERS
 
@@ -34,7 +34,7 @@ def _around_init(original: Any) -> Any:
                 device: _hardware(device)
                 for device in sorted({str(p.device) for p in parameters.values() if p.device.type == "cuda"})
             }
-            memory = _memory({n: p for n, p in parameters.items() if p.device.type == "cpu" and p.is_shared()})
+            memory = _memory({n: p for n, p in parameters.items() if readable.is_shared(p)})
         except Exception:  # a class of the user's own may do anything when it is looked at
             return
         if hardware or memory:

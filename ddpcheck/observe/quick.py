@@ -3,59 +3,69 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 import xxhash
 
-from ddpcheck.evidence import ABSENT
-from ddpcheck.observe import device_digest
-from ddpcheck.observe.digest import tensor_bytes
+from ddpcheck.evidence import ABSENT, UNSEEN
+from ddpcheck.observe import device_digest, readable
+from ddpcheck.observe.asleep import is_out_of_memory, overlooked
 
 WINDOW = 16 * 1024
 """Bytes of a tensor that are looked at where not all of them are: another part of it at each turn."""
 
-_EMPTY = xxhash.xxh3_64_digest(b"")
 
-
-def digests(tensors: Iterable[torch.Tensor | None], turn: int | None = None) -> bytes:
+def digests(tensors: Iterable[torch.Tensor | None], turn: int | None = None, but: Collection[int] = ()) -> bytes:
     """Eight bytes for each tensor, side by side; with a ``turn``, of a window of each large one.
 
-    The window of a turn lies at the same place on all ranks.
+    The window of a turn lies at the same place on all ranks. What lies at the
+    places ``but`` is not looked at, nor is a tensor whose memory cannot be read.
     """
     listed = list(tensors)
-    if not any(t is not None and t.device.type != "cpu" for t in listed):
-        return b"".join([_digest(t, turn) for t in listed])
-    on_gpus = [t for t in listed if t is not None and t.device.type == "cuda"]
-    told = iter(device_digest.digests(on_gpus, None if turn is None else (WINDOW, turn)))
-    return b"".join(
-        [
-            next(told)[: len(ABSENT)]
-            if t is not None and t.device.type == "cuda"
-            else _digest(None if t is None or t.is_meta else t, turn)
-            for t in listed
-        ]
-    )
+    with torch._C.DisableTorchFunctionSubclass():  # what a class of the user's answers for its tensors is not asked
+        return _digests(listed, turn, but)
 
 
-def _digest(tensor: torch.Tensor | None, turn: int | None) -> bytes:
-    if tensor is None:
-        return ABSENT
-    plain = tensor.layout is torch.strided and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
-    if not plain or tensor.device.type != "cpu":
-        return _slowly(tensor)
-    size = tensor.numel() * tensor.element_size()
-    if size == 0:
-        return _EMPTY
-    start = tensor.data_ptr()
+def _digests(listed: list[torch.Tensor | None], turn: int | None, but: Collection[int]) -> bytes:
+    try:
+        found, on_gpus = [], []
+        for place, tensor in enumerate(listed):
+            known = ABSENT if tensor is None else UNSEEN if place in but else _digest(tensor, turn)
+            if known is None:
+                on_gpus.append(place)
+                known = UNSEEN
+            found.append(known)
+        if on_gpus:
+            window = None if turn is None else (WINDOW, turn)
+            queued = device_digest.digests([one for place in on_gpus if (one := listed[place]) is not None], window)
+            for place, told in zip(on_gpus, queued, strict=True):
+                found[place] = UNSEEN if told is None else told[: len(UNSEEN)]
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        overlooked("memory")
+        return b"".join([ABSENT if tensor is None else UNSEEN for tensor in listed])
+    return b"".join(found)
+
+
+def _digest(tensor: torch.Tensor, turn: int | None) -> bytes | None:
+    """Of one tensor; None for one that is on a GPU, and is looked at together with others."""
+    lies = readable.memory(tensor)
+    if lies is None:
+        if readable.is_dtensor(tensor) or tensor.device.type not in readable.LOOKED_AT:
+            return UNSEEN
+        if tensor.device.type == "cuda":
+            return None
+        copy = readable.local(tensor)
+        lies = None if copy is None else readable.memory(copy)
+        if lies is None:
+            return UNSEEN
+    start, size = lies
     if turn is not None and size > WINDOW:
         start += device_digest.place_of_turn(size, WINDOW, turn)
         size = WINDOW
-    return xxhash.xxh3_64_digest((ctypes.c_char * size).from_address(start))
-
-
-def _slowly(tensor: torch.Tensor) -> bytes:
-    return xxhash.xxh3_64_digest(tensor_bytes(tensor))
+    return xxhash.xxh3_64_digest((ctypes.c_char * size).from_address(start) if size else b"")
 
 
 def text_digest(text: str) -> str:
@@ -65,4 +75,8 @@ def text_digest(text: str) -> str:
 
 def kind(tensor: torch.Tensor) -> str:
     """dtype and shape: ``float32[10, 4]``."""
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    try:
+        return f"{dtype}{list(tensor.shape)}"
+    except (RuntimeError, ValueError):  # a nested tensor has no one shape, and a lazy one has none yet
+        return dtype

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ddpcheck.observe.asleep import asleep
 from ddpcheck.observe.digest import digest, digest_of_parts
 
 
@@ -18,7 +19,9 @@ def _numpy() -> Any:
 
 
 def _gpus() -> range:
-    return range(torch.cuda.device_count()) if torch.cuda.is_initialized() else range(0)  # type: ignore[no-untyped-call]
+    # While a graph is captured, a generator of its device gives no state.
+    used = torch.cuda.is_initialized() and not asleep()  # type: ignore[no-untyped-call]
+    return range(torch.cuda.device_count()) if used else range(0)
 
 
 def digests() -> dict[str, str]:

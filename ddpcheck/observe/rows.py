@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import xxhash
 
+from ddpcheck.observe import readable
 from ddpcheck.observe.fingerprint import fingerprint
 
 HEAD = 16 * 1024
@@ -54,11 +55,14 @@ def fingerprints(batch: Any, samples: int | None = None, places: Sequence[int] |
 
 
 def head(tensor: torch.Tensor, size: int) -> bytes:
-    """A digest of a tensor's first bytes."""
-    if not tensor.is_cpu or not tensor.is_contiguous():
-        tensor = tensor.detach().flatten()[: size // tensor.element_size()].cpu()
-    size = min(size, tensor.numel() * tensor.element_size())
-    return xxhash.xxh3_64_digest(ctypes.string_at(_address(tensor), size) if size else b"")
+    """A digest of a tensor's first bytes; raises ValueError for one whose elements cannot be looked at."""
+    lies = readable.memory(tensor)
+    if lies is None and (plain := readable.strided(tensor)) is not None:
+        first = readable.local(plain.flatten()[: size // tensor.element_size()])
+        lies = readable.memory(first := first.cpu()) if first is not None else None
+    if lies is None:
+        raise ValueError("a tensor without memory")
+    return xxhash.xxh3_64_digest(ctypes.string_at(lies[0], min(size, lies[1])))
 
 
 # --- parts
@@ -130,15 +134,20 @@ def _together(columns: list[list[bytes] | None]) -> list[bytes] | None:
 
 
 def _of_tensor(tensor: torch.Tensor, samples: int, places: Sequence[int]) -> list[bytes] | None:
-    if not tensor.dim() or tensor.size(0) != samples or not tensor.is_cpu or tensor.layout is not torch.strided:
+    if readable.memory(tensor) is None:
+        plain = readable.strided(tensor)
+        if plain is None:
+            return None
+        tensor = plain
+    if not tensor.dim() or tensor.size(0) != samples or not tensor.is_cpu:
         return None
     if not tensor.is_contiguous() and not _rows_are_dense(tensor, tensor.numel() // samples):
-        tensor = tensor.detach().contiguous()
+        tensor = tensor.contiguous()
     size = tensor.element_size()
     width, step = tensor.numel() // samples * size, tensor.stride(0) * size
     if not width:
         return [xxhash.xxh3_64_digest(b"")] * len(places)
-    start = _address(tensor)
+    start = tensor.data_ptr()
     digest, at = xxhash.xxh3_64_digest, ctypes.string_at
     if width > HEAD and tensor.dim() > 3:
         # Pictures and films: their edges may all be white.
@@ -174,11 +183,3 @@ def _without_padding(row: bytes) -> bytes:
             size -= chunk
     # One by one, this is slow.
     return row[:size].rstrip(b"\0")
-
-
-def _address(tensor: torch.Tensor) -> int:
-    """Where a tensor on the CPU lies; to be read as long as the tensor is there."""
-    address = tensor.data_ptr()
-    if not address:
-        raise ValueError("a tensor without memory")
-    return address

@@ -11,9 +11,10 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.checks.replicas import ModelFacts, TensorFacts, WorstDifference
-from ddpcheck.observe import stepping
+from ddpcheck.observe import readable, stepping
 from ddpcheck.observe.arming import armed_forwards
-from ddpcheck.observe.digest import digest_each, tensor_bytes
+from ddpcheck.observe.digest import Unreadable, digest_each, tensor_bytes
+from ddpcheck.wording import listing
 
 Named = Iterable[tuple[str, "torch.Tensor | None"]]
 
@@ -45,6 +46,9 @@ def facts(module: torch.nn.Module, tensors: Named, rtol: float = 0.0, atol: floa
     """What this rank says of these tensors, and of how DDP treats the model."""
     wrapped = isinstance(module, DistributedDataParallel)
     owners = dict(bare(module).named_parameters())
+    of_shards = [f"{name} ({kind})" for name, p in owners.items() if (kind := readable.unseen(p)) and not p.is_meta]
+    if of_shards:
+        raise ValueError(f"{listing(of_shards)}: ddpcheck does not compare shards, or tensors without plain memory")
     # Where this torch does not tell which are reduced, nothing is put down to that.
     known = getattr(module, "_module_parameters", owners.values()) if wrapped else owners.values()
     reduced = {id(p) for p in known}
@@ -72,7 +76,7 @@ def _described(tensors: Sequence[tuple[str, torch.Tensor | None, bool]]) -> dict
             dtype=str(tensor.dtype).removeprefix("torch."),
             shape=tuple(tensor.shape),
             reduced=reduced,
-            shared=tensor.device.type == "cpu" and tensor.is_shared(),  # type: ignore[no-untyped-call]
+            shared=readable.is_shared(tensor),
             nonfinite=not next(finite),
         )
         if tensor is not None
@@ -125,7 +129,10 @@ def worst_difference(mine: torch.Tensor, reference: bytes, about: dict[str, Any]
 
     Two NaN in one place are equal; a NaN against a number is infinitely far.
     """
-    own = mine.detach().cpu().to_dense() if mine.layout is not torch.strided else mine.detach().cpu()
+    plain = readable.local(mine)
+    if plain is None:
+        raise Unreadable(f"the elements of a {type(mine).__name__} cannot be looked at")
+    own = plain.cpu()
     other = torch.frombuffer(bytearray(reference), dtype=own.dtype).reshape(own.shape)
     wide_own, wide_other = _widened(own), _widened(other)
     gap = (wide_own - wide_other).abs()

@@ -13,7 +13,8 @@ from torch.nn.parallel import distributed as ddp_module
 
 from ddpcheck import seams
 from ddpcheck.evidence import NO_SITE, Attributes, Moved, Replaced, Synced, Tensors, Wrapped
-from ddpcheck.observe import collectives, loading, names, quick, recorder, sites, streams
+from ddpcheck.observe import collectives, loading, names, quick, readable, recorder, sites, streams
+from ddpcheck.observe.asleep import asleep
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.pace import is_due
@@ -57,7 +58,7 @@ def inside_forward() -> bool:
 
 
 def _busy() -> bool:
-    return recorder.current() is None or torch.compiler.is_compiling()
+    return recorder.current() is None
 
 
 # --- construction
@@ -106,7 +107,7 @@ def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) 
         broadcast_buffers=bool(attribute(ddp, "broadcast_buffers", True)),
         devices=sorted({str(p.device) for p in parameters.values()}),
         device_ids=[int(getattr(d, "index", d) or 0) for d in ids] if ids else None,
-        shared=[n for n, p in parameters.items() if p.device.type == "cpu" and p.is_shared()],
+        shared=[n for n, p in parameters.items() if readable.is_shared(p)],
         group=wrapper.group,
         module=names.number_of(ddp.module),
     )
@@ -123,8 +124,9 @@ def _around_comm_hook(original: Any) -> Any:
 
 
 def tensors(named: dict[str, torch.Tensor]) -> Tensors:
-    """Names and digests."""
-    return Tensors(names=list(named), digests=quick.digests(named.values()))
+    """Names and digests; what is not to be compared between ranks is not looked at."""
+    unseen = {place for place, tensor in enumerate(named.values()) if readable.unseen(tensor)}
+    return Tensors(names=list(named), digests=quick.digests(named.values(), but=unseen))
 
 
 def _owners_of_buffers(module: Any) -> tuple[dict[str, str], set[str]]:
@@ -284,7 +286,7 @@ def _call(op: str, wrapper: Wrapper) -> AbstractContextManager[Any]:
 def _around_backward(original: Any) -> Any:
     def backward(*args: Any, **kwargs: Any) -> Any:
         writer = recorder.current()
-        if writer is None or torch.compiler.is_compiling():
+        if writer is None:
             return original(*args, **kwargs)
         loading.note_backward()
         site = sites.here()
@@ -341,7 +343,7 @@ def _module(self: Any) -> Any:
     if modules is None or "module" not in modules:
         raise AttributeError(f"'{type(self).__name__}' object has no attribute 'module'")
     frame = sys._getframe(1)
-    if not torch.compiler.is_compiling() and torch.is_grad_enabled() and sites.is_users(frame.f_code):
+    if not asleep() and torch.is_grad_enabled() and sites.is_users(frame.f_code):
         wrapper = WRAPPERS.all.get(self)
         if wrapper is not None:
             wrapper.bare_site = sites.here(frame)

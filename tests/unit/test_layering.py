@@ -96,6 +96,9 @@ LAYERS = [
     ["ddpcheck.devices.simulation"],
     ["ddpcheck.devices"],
     # What a rank records for assertions, in facts that the judges define.
+    ["ddpcheck.observe.recorder"],
+    ["ddpcheck.observe.asleep", "ddpcheck.observe.missing"],
+    ["ddpcheck.observe.readable"],
     ["ddpcheck.observe.device_digest"],
     ["ddpcheck.observe.arming", "ddpcheck.observe.digest", "ddpcheck.observe.ordering", "ddpcheck.observe.stepping"],
     ["ddpcheck.observe.randomness"],
@@ -108,8 +111,7 @@ LAYERS = [
     ["ddpcheck.observe.aware"],
     ["ddpcheck.observe.data"],
     # What a watched process writes down: the pen, the eyes, and the probes.
-    [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "quick", "recorder", "rows")],
-    ["ddpcheck.observe.missing"],
+    [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "quick", "rows")],
     [f"ddpcheck.observe.{name}" for name in ("patching", "sites", "usage")],
     ["ddpcheck.observe.passing", "ddpcheck.observe.paths", "ddpcheck.observe.watching"],
     [f"ddpcheck.observe.{name}" for name in ("background", "following", "loads", "names", "pulses", "starting")],
