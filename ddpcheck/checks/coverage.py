@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import aligned
+from ddpcheck.checks import aligned, spent
 from ddpcheck.checks.aligned import Aligned
 from ddpcheck.checks.steps import wrapper_links
 from ddpcheck.checks.world import Judged, Rank, World
@@ -29,6 +29,7 @@ def judge(world: World) -> Iterable[Judged]:
         looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
         of_all = [_orphaned(optimizer, looked), _outside(optimizer, looked)]
         findings += [finding for finding in of_all if finding is not None]
+        findings += spent.judge(optimizer)
         for wrapper, places in optimizer.by_wrapper().items():
             if wrapper is None:
                 continue

@@ -9,7 +9,7 @@ from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Strea
 from ddpcheck.evidence.files import File, StateLoaded
 from ddpcheck.evidence.framing import FORMAT, FULL, GOING, HEADER, LIMITED, LOST, OVER, RECORDS, Reader, frame
 from ddpcheck.evidence.groups import PAIRWISE, RECEIVES, SENDS, Call, Joined, Joining, JudgedBy, Left, Stored
-from ddpcheck.evidence.optimizers import UNREAD, Optimizer, Parameter, Scheduled, Step
+from ddpcheck.evidence.optimizers import UNREAD, Optimizer, Parameter, Scheduled, Spent, Step
 from ddpcheck.evidence.processes import (
     Began,
     ChildEnded,
@@ -76,6 +76,7 @@ __all__ = [
     "Replaced",
     "Scheduled",
     "Site",
+    "Spent",
     "Started",
     "StateLoaded",
     "Step",

@@ -13,11 +13,12 @@ import torch
 from torch.optim import lr_scheduler
 from torch.optim import optimizer as home
 
-from ddpcheck.evidence import NO_SITE, UNREAD, UNSEEN, Optimizer, Parameter, Scheduled, Step, Usage
+from ddpcheck.evidence import NO_SITE, UNREAD, UNSEEN, Optimizer, Parameter, Scheduled, Spent, Step, Usage
 from ddpcheck.observe import collectives, names, quick, readable, recorder, sites
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.pace import Pace, is_due
 from ddpcheck.observe.patching import around, shielded
+from ddpcheck.observe.spending import Passes, Spending
 from ddpcheck.observe.usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.observe.wrappers import BACKWARDS, inside_forward, note_attributes, note_buffers
 
@@ -48,6 +49,8 @@ class Watched:
         self.region_start = 0
         """The step with which the region began."""
         self.inner = False
+        self.spending = Spending()
+        self.spent: Spent | None = None
 
 
 _watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
@@ -107,6 +110,12 @@ def _take_up(optimizer: Any, site: int) -> Watched:
     return known
 
 
+def all_spent() -> None:
+    """Whatever was reduced until now has served its purpose."""
+    for wrapper in list(WRAPPERS.all.values()):
+        wrapper.reduced.pending = False
+
+
 # --- on entry
 
 
@@ -149,7 +158,17 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
         whole = it.whole_pace.is_due(it.steps)
         with recorder.silence():
             gradients = quick.digests([p.grad for p in it.parameters], None if whole else it.steps, it.unseen)
+    it.spent = _spend(it, bool(gradients))
     it.entry = (gradients, whole, usage, time.perf_counter() - began, site)
+
+
+def _spend(it: Watched, look: bool) -> Spent | None:
+    """Gradients of all wrappers are spent with this step: on what they were computed for, even if that is another."""
+    reduced = [(wrapper.reduced, wrapper.parameters()) for wrapper in it.wrappers] if look else []
+    spent = it.spending.begins(it.parameters, reduced, look)
+    Passes.stepping = True
+    all_spent()
+    return spent
 
 
 def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int) -> None:
@@ -208,13 +227,14 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     if _stepping.frame is not sys._getframe(_HOOKED):
         return
     _stepping.frame = None
+    Passes.stepping = False
     writer = recorder.current()
     it = _watched.get(optimizer)
     if writer is None or it is None or it.entry is None:
         return
     _steps += 1
     began = time.perf_counter()
-    gradients, whole, usage, spent, site = it.entry
+    gradients, whole, usage, took, site = it.entry
     number, it.steps, it.entry = it.steps, it.steps + 1, None
     if it.region != REGION.number:
         it.region, it.region_start = REGION.number, number
@@ -245,16 +265,18 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
                 collectives=issued - it.collectives,
                 region=it.region,
                 place=number - it.region_start,
+                spent=it.spent,
             )
         )
     it.collectives = issued
     for wrapper in it.wrappers:
         it.before[wrapper.number] = dict(wrapper.counts)
         wrapper.stepped()
+        wrapper.reduced.stepped(wrapper.parameters() if looked else (), looked)
         if looked:
             note_buffers(writer, wrapper, "step")
     BACKWARDS.count = 0
-    cost = spent + time.perf_counter() - began
+    cost = took + time.perf_counter() - began
     if whole:
         it.whole_pace.spent(cost, number)
     elif looked:
@@ -294,7 +316,10 @@ def _around_scaler_step(original: Any) -> Any:
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if recorder.current() is not None:
             _take_up(optimizer, NO_SITE).scaler = weakref.ref(self)
-        return original(self, optimizer, *args, **kwargs)
+        try:
+            return original(self, optimizer, *args, **kwargs)
+        finally:
+            all_spent()  # also where it makes no step, since there is an infinite gradient
 
     return step
 

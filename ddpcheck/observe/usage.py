@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -12,13 +12,14 @@ import torch
 from ddpcheck.evidence import NO_SITE, Usage
 from ddpcheck.observe import quick
 from ddpcheck.observe.missing import attribute
+from ddpcheck.observe.spending import Reduced
 
 _COUNTS = ("forwards", "armed", "reached", "backwards", "no_sync", "no_sync_forwards")
 
 
-def reduced_by(ddp: Any) -> Iterable[torch.Tensor]:
+def reduced_by(ddp: Any) -> Collection[torch.Tensor]:
     """The parameters that a wrapper has handed to its reducer, in their order there, the frozen ones among them."""
-    found: Iterable[torch.Tensor] = attribute(ddp, "_module_parameters", ())
+    found: Collection[torch.Tensor] = attribute(ddp, "_module_parameters", ())
     return found
 
 
@@ -48,6 +49,12 @@ class Wrapper:
         """A communication hook leaves each rank its own gradients, for parameters that are averaged later."""
         self.last_armed = False
         """The last forward made the next backward reduce."""
+        self.reduced = Reduced()
+
+    def parameters(self) -> Collection[torch.Tensor]:
+        """Those that it has handed to its reducer, in their order there, the frozen ones among them."""
+        ddp = self.ddp()
+        return reduced_by(ddp) if ddp is not None else ()
 
     def gradients(self, turn: int | None) -> bytes:
         """Digests of the gradients, in the order of DDP's own list."""

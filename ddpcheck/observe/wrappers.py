@@ -19,6 +19,7 @@ from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.pace import is_due
 from ddpcheck.observe.patching import around, shielded
+from ddpcheck.observe.spending import Passes
 from ddpcheck.observe.usage import WRAPPERS, Wrapper, reduced_by
 
 __tracebackhide__ = True
@@ -294,6 +295,8 @@ def _around_backward(original: Any) -> Any:
         for ddp, wrapper in list(WRAPPERS.all.items()):
             wrapper.backward_site = site
             wrapper.after = b""  # this backward may add to its gradients
+            if wrapper.reduced.pending:
+                wrapper.reduced.backward_begins(wrapper.parameters())
             flag = bool(attribute(ddp, "require_backward_grad_sync", False))
             if wrapper.unarmed_flag is not None and flag != wrapper.unarmed_flag:
                 wrapper.sync_flag_site = site
@@ -310,6 +313,7 @@ def _around_backward(original: Any) -> Any:
         for wrapper in armed:
             wrapper.counts["backwards"] += 1
             wrapper.lines[site] += 1
+            wrapper.reduced.backward_ended(wrapper.parameters(), site, BACKWARDS.look)
             if BACKWARDS.look:
                 wrapper.after = wrapper.gradients(None)
         return result
@@ -327,6 +331,7 @@ class Backwards:
         """The gradients are looked at when a backward ends, too: set for the first steps, and now and then."""
 
     def note(self, site: int) -> None:
+        Passes.count += 1
         self.count += 1
         self.site = site
 

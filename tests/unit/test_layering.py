@@ -70,7 +70,10 @@ LAYERS = [
     ["ddpcheck.checks.aligned"],
     ["ddpcheck.checks.passes"],
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
-    [f"ddpcheck.checks.{name}" for name in ("counts", "identity", "orders", "races", "replaced", "resumes", "writers")],
+    [
+        f"ddpcheck.checks.{name}"
+        for name in ("counts", "identity", "orders", "races", "replaced", "resumes", "spent", "writers")
+    ],
     # Judges of what a test has saved and loaded, and all judges of an assertion's facts.
     ["ddpcheck.checks.failures", "ddpcheck.checks.unseen"],
     [f"ddpcheck.checks.{name}" for name in ("kills", "recorded", "resuming")],
@@ -111,7 +114,7 @@ LAYERS = [
     ["ddpcheck.observe.aware"],
     ["ddpcheck.observe.data"],
     # What a watched process writes down: the pen, the eyes, and the probes.
-    [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "quick", "rows")],
+    [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "quick", "rows", "spending")],
     [f"ddpcheck.observe.{name}" for name in ("patching", "sites", "usage")],
     ["ddpcheck.observe.passing", "ddpcheck.observe.paths", "ddpcheck.observe.watching"],
     [f"ddpcheck.observe.{name}" for name in ("background", "following", "loads", "names", "pulses", "starting")],
