@@ -101,7 +101,7 @@ def resolved(path: str) -> Any:
 def _is_named_by(kind: Any, name: str) -> bool:
     """Whether objects of a class have this attribute, as far as its own code shows: some method of it names it."""
     for one in inspect.getmro(kind):
-        if name in vars(one) or name in getattr(one, "__annotations__", {}):
+        if name in vars(one) or name in vars(one).get("__annotations__", {}):
             return True
         for member in vars(one).values():
             # By way of the function itself, where a probe is around it already.

@@ -69,7 +69,7 @@ def _around(
 
 
 def _not_a_member(group: Any) -> bool:
-    return group is not None and group is getattr(c10d.GroupMember, "NON_GROUP_MEMBER", None)
+    return group is not None and group is getattr(getattr(c10d, "GroupMember", None), "NON_GROUP_MEMBER", None)
 
 
 def _around_wait(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -45,7 +45,7 @@ def watch() -> None:
 
 def _also(owner: Any, names: Iterable[str], source: Any) -> None:
     for name in names:
-        if hasattr(owner, name):
+        if hasattr(owner, name) and hasattr(source, name):
             setattr(owner, name, getattr(source, name))
 
 
