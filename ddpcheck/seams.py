@@ -58,16 +58,21 @@ class Seam(NamedTuple):
         return f"{package} {_version(package)}" if package in _PACKAGES else f"Python {platform.python_version()}"
 
     @property
-    def is_missing(self) -> bool:
-        """Whether it should be there, and is not; of what has been imported so far."""
-        if self.optional or (self.later and self.home not in sys.modules) or _release(self.name) < self.since:
-            return False
+    def is_there(self) -> bool:
+        """Whether it is where it belongs, of what has been imported so far."""
         home = resolved(self.home)
         if home is None:
-            return True
+            return False
         if self.by_instances:
-            return not _is_named_by(home, self.last)
-        return self.last not in vars(home) if isinstance(home, type) else not hasattr(home, self.last)
+            return _is_named_by(home, self.last)
+        return self.last in vars(home) if isinstance(home, type) else hasattr(home, self.last)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it should be there, and is not."""
+        if self.optional or (self.later and self.home not in sys.modules) or _release(self.name) < self.since:
+            return False
+        return not self.is_there
 
 
 _PACKAGES = ("torch", "numpy")

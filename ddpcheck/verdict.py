@@ -135,7 +135,7 @@ def conclude(
         versions=dict(installed() if versions is None else versions),
         seconds=seconds,
         steps=sum(gaps.steps(world) for world in worlds),
-        notes=(*gaps.unseen(worlds, processes), *notes, *gaps.gaps(worlds)),
+        notes=(*gaps.unseen(worlds, processes), *ground.told(processes), *notes, *gaps.gaps(worlds)),
         hang=_hang(worlds, judged) if word == "hung" else None,
         internal=tuple(internal),
         folder=next((p.began.folder for p in processes if p.began is not None and p.began.folder), ""),

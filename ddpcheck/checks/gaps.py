@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import ground
 from ddpcheck.checks.stops import AT_EXIT
 from ddpcheck.checks.world import Process, Rank, World
 from ddpcheck.wording import count, listing, ranks_text
@@ -77,7 +76,6 @@ def _of_world(world: World) -> Iterator[str]:
     if aborted:
         on = ranks_text(aborted)
         yield f"The interpreter of {on} aborted as it shut down, as torch's gloo makes it do; the script had ended."
-    yield from ground.told(world)
     yield from _not_compared(world)
     yield from _overlooked(world)
     yield from _sampled(world)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.world import Judged, Process, World
@@ -24,14 +24,9 @@ def lost(processes: Iterable[Process]) -> dict[str, str]:
     return found
 
 
-def of_world(world: World) -> list[Process]:
-    """The processes of a world's ranks, and of their workers."""
-    return [process for rank in world for process in (rank.process, *rank.workers)]
-
-
 def only_grounded(found: Mapping[str, Judged], world: World) -> dict[str, Judged]:
     """What the judges have said, without what they cannot know; that ranks failed or stood still shows otherwise."""
-    without = lost(of_world(world))
+    without = lost(process for rank in world for process in (rank.process, *rank.workers))
     return {
         check: judged
         if check not in without or (check in STOPS and any(f.severity == "error" for f in judged.findings))
@@ -40,9 +35,8 @@ def only_grounded(found: Mapping[str, Judged], world: World) -> dict[str, Judged
     }
 
 
-def told(world: World) -> Iterable[str]:
+def told(processes: Sequence[Process]) -> Iterator[str]:
     """What a reader has to know of it, as sentences."""
-    processes = of_world(world)
     by_owner: dict[str, list[str]] = {}
     for name, of in missing(processes).items():
         by_owner.setdefault(of, []).append(name)

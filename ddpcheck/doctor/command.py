@@ -37,7 +37,7 @@ def doctor(arguments: Sequence[str]) -> int:
         print("ddpcheck doctor: interrupted", file=sys.stderr)
         return 128 + (came[0] if came else signal.SIGINT)
     try:
-        report.show(examination, sys.stdout)
+        report.show(examination, sys.stdout, options.seams)
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):  # a reader that has seen enough; rich makes an exit with 1 of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -101,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--json", type=_file, metavar="FILE", help="write what was found to this file, too")
+    parser.add_argument(
+        "--seams", action="store_true", help="list every place of torch and of Python that the checks rest on, too"
+    )
     parser.add_argument(
         "--timeout",
         type=_seconds,

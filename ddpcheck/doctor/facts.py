@@ -34,6 +34,19 @@ class Gpu(Struct, frozen=True, kw_only=True):
     uuid: str = ""
 
 
+class Seam(Struct, frozen=True, kw_only=True):
+    """A place that probes rest on, of torch or of Python."""
+
+    name: str
+    purpose: str
+    """What a probe sees there."""
+    of: str
+    """Who should have it: ``torch 2.13.0``."""
+    there: bool
+    rests: tuple[str, ...]
+    """The checks, and the assertions, that are not made where it is missing."""
+
+
 class Torch(Struct, frozen=True, kw_only=True):
     """What torch says of itself and of the GPUs."""
 
@@ -49,6 +62,8 @@ class Torch(Struct, frozen=True, kw_only=True):
     """Why there are none, as CUDA tells it to a build that could use some."""
     driver: str | Unknown | None
     """The GPUs' driver; None where there is none."""
+    seams: tuple[Seam, ...] | Unknown = ()
+    """Those that this version should have."""
 
 
 class Machine(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpcheck.doctor.advice import gist
-from ddpcheck.doctor.facts import BACKENDS, Examination, Gpu, Limit, Machine, SelfTest, Torch, Unknown
+from ddpcheck.doctor.facts import BACKENDS, Examination, Gpu, Limit, Machine, Seam, SelfTest, Torch, Unknown
 from ddpcheck.gpus.allotment import SHARING_NCCL, SHARING_TORCH, SHARING_VARIABLE, version_text
 from ddpcheck.report.console import across, console_on, plain
 from ddpcheck.wording import count
@@ -39,12 +39,16 @@ class Section(NamedTuple):
     rows: list[Row]
 
 
-def sections(examination: Examination) -> list[Section]:
-    """All facts, in the order in which they are shown."""
-    return [
+def sections(examination: Examination, seams: bool = False) -> list[Section]:
+    """All facts, in the order in which they are shown; with ``seams``, each of those."""
+    found = [
         Section("machine", list(_machine(examination.machine, examination.stack.ranks_start))),
         Section("torch", list(_torch(examination.torch))),
     ]
+    if seams and not isinstance(examination.torch.seams, Unknown):
+        rows = [Row("" if one.there else "missing", f"{one.name}: {one.purpose}") for one in examination.torch.seams]
+        found.append(Section("seams", rows))
+    return found
 
 
 def outcome_of(test: SelfTest, torch: Torch) -> str:
@@ -147,6 +151,19 @@ def _torch(torch: Torch) -> Iterator[Row]:
     else:
         why = "; this build of torch would see none" if build == "CPU only" else torch.trouble and f": {torch.trouble}"
         yield Row("GPUs", f"none{why}")
+    yield from _seams(torch.seams)
+
+
+def _seams(seams: tuple[Seam, ...] | Unknown) -> Iterator[Row]:
+    """How much of what probes rest on is there, and what is not checked for want of the rest."""
+    if isinstance(seams, Unknown):
+        yield _row("seams", seams)
+    elif seams:
+        missing = [one for one in seams if not one.there]
+        told = f"{len(seams) - len(missing)} of {len(seams)} places that probes rest on"
+        yield Row("seams", told, "concern" if missing else "fact")
+        for one in missing:
+            yield Row("", f"{one.of} has no {one.name}; not checked: {', '.join(one.rests)}", "concern")
 
 
 def _gpu(gpu: Gpu) -> str:
@@ -187,11 +204,11 @@ def _size(amount: int) -> str:
 # --- on a stream
 
 
-def show(examination: Examination, stream: IO[str]) -> None:
-    """Print all of it."""
+def show(examination: Examination, stream: IO[str], seams: bool = False) -> None:
+    """Print all of it; with ``seams``, each of those, too."""
     console = console_on(stream)
     console.print(across(console, "ddpcheck doctor"))
-    for section in sections(examination):
+    for section in sections(examination, seams):
         console.print(Text(section.title, style="bold"))
         table = _grid(15)
         for row in section.rows:

@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 
+from ddpcheck import seams
 from ddpcheck.doctor.advice import innermost
 from ddpcheck.doctor.children import ending, running
-from ddpcheck.doctor.facts import BACKENDS, Gpu, Torch, Unknown, asked
+from ddpcheck.doctor.facts import BACKENDS, Gpu, Seam, Torch, Unknown, asked
 from ddpcheck.gpus.machine import nccl_version
 from ddpcheck.ranks.stacks import FATAL
 
@@ -56,7 +57,7 @@ def _last_words(err: str) -> str:
 def unknown(why: str) -> Torch:
     """Nothing is known, for one reason."""
     one = Unknown(why=why)
-    return Torch(version=one, build=one, backends=one, nccl=one, gpus=one, driver=one)
+    return Torch(version=one, build=one, backends=one, nccl=one, gpus=one, driver=one, seams=one)
 
 
 def file() -> str:
@@ -84,6 +85,7 @@ def examine() -> Torch:
         gpus=(gpus := asked(_gpus)),
         trouble="" if gpus else _trouble(),
         driver=asked(_driver),
+        seams=asked(_seams),
     )
 
 
@@ -131,6 +133,21 @@ def _gpus() -> tuple[Gpu, ...]:
         uuid = str(getattr(known, "uuid", ""))
         found.append(Gpu(name=known.name, memory=int(known.total_memory), uuid=uuid))
     return tuple(found)
+
+
+def _seams() -> tuple[Seam, ...]:
+    seams.import_homes()
+    return tuple(
+        Seam(
+            name=one.name,
+            purpose=one.purpose,
+            of=one.of,
+            there=not one.is_missing,
+            rests=tuple(dict.fromkeys((*one.checks, *one.asserted))),
+        )
+        for one in seams.SEAMS
+        if one.is_missing or one.is_there
+    )
 
 
 def _trouble() -> str:

@@ -58,6 +58,9 @@ def test_this_machine(tmp_path):
     assert "\x1b" not in run.stdout
     document = json.loads(file.read_text())
     assert document["healthy"] is True
+    assert {seam["there"] for seam in document["torch"]["seams"]} == {True}
+    seams = len(document["torch"]["seams"])
+    assert f"{seams} of {seams} places that probes rest on" in run.stdout
     assert "gloo" in document["torch"]["backends"]
     assert document["stack"]["ranks_start"].startswith(("forked", "as interpreters"))
     if document["torch"]["gpus"] == []:

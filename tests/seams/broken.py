@@ -16,13 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.corpus import forked
-
 from ddpcheck import seams
 from ddpcheck.checks import ground
 from ddpcheck.evidence import Defect
 from ddpcheck.observe import watching
 from ddpcheck.run.folder import Folder
+from tests.corpus import forked
 from tests.seams import renaming
 
 
@@ -53,7 +52,10 @@ def watched(seam: str) -> dict[str, Any]:
         found = Folder(Path(folder))
         found.read()
         processes = list(found.processes.values())
-        return {"missing": list(ground.missing(processes)), "defects": [d.text for p in processes for d in p.of(Defect)]}
+        return {
+            "missing": list(ground.missing(processes)),
+            "defects": [d.text for p in processes for d in p.of(Defect)],
+        }
 
 
 def ran(seam: str, path: str, arguments: list[str], ranks: int, env: dict[str, str]) -> dict[str, Any]:

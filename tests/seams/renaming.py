@@ -46,7 +46,7 @@ def rename(seam: Seam) -> None:
         _to_a_base(seam, home)
     else:
         _behind(seam, home)
-    assert seam._replace(optional=False).is_missing, seam.name
+    assert not seam.is_there, seam.name
 
 
 def _is_called_by_python(seam: Seam) -> bool:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ddpcheck.doctor import report
 from ddpcheck.doctor.advice import MOST_LINES, PRINTED, gist
-from ddpcheck.doctor.facts import Examination, Gpu, Limit, Machine, SelfTest, Stack, Torch, Unknown
+from ddpcheck.doctor.facts import Examination, Gpu, Limit, Machine, Seam, SelfTest, Stack, Torch, Unknown
 
 GB = 1 << 30
 WHY = Unknown(why="OSError: no such thing")
@@ -249,3 +249,39 @@ def test_the_json(tmp_path):
     assert document["torch"]["gpus"] == [{"name": "NVIDIA H100", "memory": 80 * GB, "uuid": "GPU-1"}]
     assert [test["outcome"] for test in document["stack"]["tests"]] == ["passed", "passed"]
     assert math.isclose(document["stack"]["seconds"], 4.2)
+
+
+# --- seams
+
+
+def seam(name, there=True):
+    return Seam(name=f"torch.{name}", purpose="every step", of="torch 2.15.0", there=there, rests=("no-hang", "a"))
+
+
+def test_seams_that_are_all_there_take_a_line():
+    """And each has one where they are asked for."""
+    torch = replace(TORCH, seams=(seam("one"), seam("other")))
+    assert rows(torch=torch)["seams"].text == "2 of 2 places that probes rest on"
+    assert [s.title for s in report.sections(examination(torch=torch))] == ["machine", "torch"]
+    listed = report.sections(examination(torch=torch), seams=True)[-1]
+    assert (listed.title, [row.text for row in listed.rows]) == (
+        "seams",
+        ["torch.one: every step", "torch.other: every step"],
+    )
+
+
+def test_a_seam_that_is_missing_is_told_with_what_is_not_checked():
+    """In the terminal and as JSON; the stack is healthy all the same."""
+    torch = replace(TORCH, seams=(seam("one"), seam("other", there=False)))
+    section = report.sections(examination(torch=torch))[-1]
+    assert [(row.text, row.kind) for row in section.rows[-2:]] == [
+        ("1 of 2 places that probes rest on", "concern"),
+        ("torch 2.15.0 has no torch.other; not checked: no-hang, a", "concern"),
+    ]
+    assert "has no torch.other" in " ".join(shown(torch=torch).split())
+    assert report.verdict(examination(torch=torch)).startswith("HEALTHY")
+
+
+def test_seams_that_are_not_known_have_a_reason():
+    """As all facts."""
+    assert rows(torch=replace(TORCH, seams=WHY))["seams"].text == f"unknown: {WHY.why}"

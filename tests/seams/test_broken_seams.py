@@ -1,0 +1,140 @@
+"""A torch that lacks one seam: the program runs as it did, and nothing that rests on it is held."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpcheck import seams
+from ddpcheck.seams import BY_NAME
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+DDP = "torch.nn.parallel.DistributedDataParallel"
+C10D = "torch.distributed.distributed_c10d"
+ENCLOSED = {f"{C10D}.GroupMember": ["NON_GROUP_MEMBER"], f"{C10D}._world": ["pg_map"]}
+"""Seams in which there are others."""
+OF_THE_RUNNER = (f"{C10D}._world", f"{C10D}._world.pg_map")
+"""Those that the tests' own forks read."""
+
+
+def _renamable(seam):
+    """As ``renaming.can_be``, without torch: what Python itself calls can come only from a base of the class."""
+    alone = ("Optimizer.__init__", "Join.__enter__", "Join.__exit__", "DataLoader.__init__", "Module.__call__",
+             "_BaseDataLoaderIter.__init__", "_BaseDataLoaderIter.__next__")  # fmt: skip
+    return seam.name.startswith("torch.") and not seam.name.endswith(alone)
+
+
+def _important(seam):
+    """Private, and not one of many that are alike."""
+    return seam.last.startswith("_") and seam.home not in (C10D, "torch.distributed.ProcessGroup")
+
+
+TORCHS = [seam for seam in seams.SEAMS if _renamable(seam)]
+WATCHED = [pytest.param(s.name, id=s.name, marks=() if _important(s) else pytest.mark.long) for s in TORCHS]
+RUN = [
+    f"{DDP}._post_forward",
+    f"{DDP}._pre_forward",
+    f"{DDP}._module_parameters",
+    "torch.optim.optimizer.register_optimizer_step_pre_hook",
+    f"{C10D}.init_process_group",
+    f"{C10D}.GroupMember",
+    "torch.utils.data.dataloader._BaseDataLoaderIter._next_index",
+    "torch.serialization.save",
+]
+
+
+@pytest.fixture(scope="module")
+def ask():
+    """Send a request to one process for all of them, and get its answer: see ``broken.serve``."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.seams.broken"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+
+    def ask(**request):
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        assert "raised" not in answer, answer["raised"]
+        return answer
+
+    yield ask
+    process.stdin.close()
+    process.stdout.close()
+    process.wait(timeout=30)
+
+
+@pytest.mark.parametrize("name", WATCHED)
+def test_a_seam_that_is_missing_is_noted(ask, name):
+    """It alone, and nothing fails over it; one without which no program can do anything unseen is no loss."""
+    seam = BY_NAME[name]
+    also = [f"{name}.{last}" for last in ENCLOSED.get(name, [])]
+    assert ask(seam=name) == {"missing": [] if seam.optional else [name, *also], "defects": []}
+
+
+@pytest.fixture(scope="module")
+def known(ask):
+    """The training under torch as it is."""
+    return ask(seam="", path=str(HERE / "whole.py"))
+
+
+def test_the_training_is_checked_in_all_ways(known):
+    """What is not held here could not be lost."""
+    assert known["verdict"] == "held"
+    unseen = {check for check, status in known["status"].items() if status == "not-checked"}
+    assert unseen == {"gradient-oracle", "resume-equivalence", "metric-oracle", "device-placement"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(s.name, id=s.name, marks=() if s.name in RUN else pytest.mark.long)
+        for s in TORCHS
+        if s.checks and s.name not in OF_THE_RUNNER
+    ],
+)
+def test_nothing_that_rests_on_it_is_held(ask, known, name):
+    """The program says and does the same, no error is told of it, and all other checks are made as before."""
+    found = ask(seam=name, path=str(HERE / "whole.py"))
+    assert (found["output"], found["exits"]) == (known["output"], known["exits"])
+    assert [f["message"] for f in found["findings"] if f["severity"] == "error"] == []
+    assert found["defects"] == []
+    checks = () if BY_NAME[name].optional else BY_NAME[name].checks
+    expected = {c: "not-checked" if c in checks else status for c, status in known["status"].items()}
+    assert found["status"] == expected
+    because = f" has no {name}, on which this check rests"
+    assert all((found["because"][check] or "").endswith(because) for check in checks)
+    assert bool(checks) == any(f"has no {name}" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [
+        (f"{DDP}._post_forward", "b01_module_called"),
+        pytest.param(f"{DDP}.require_backward_grad_sync", "b09_sync_flag_too_late", marks=pytest.mark.long),
+        pytest.param("torch.optim.optimizer.register_optimizer_step_post_hook", "b21_one_rank_clips",
+                     marks=pytest.mark.long),
+        pytest.param(f"{C10D}.barrier", "f22_load_without_barrier", marks=pytest.mark.long),
+        pytest.param("torch.nn.modules.module.register_module_parameter_registration_hook",
+                     "b20_optimizer_of_old_parameters", marks=pytest.mark.long),
+    ],
+)  # fmt: skip
+def test_a_fault_is_not_told_as_held(ask, name, program):
+    """Of what is violated under torch as it is, nothing is held under one that lacks what shows it."""
+    path = str(ROOT / "fixtures" / "corpus" / f"{program}.py")
+    before, after = (ask(seam=one, path=path, arguments=["--fault"]) for one in ("", name))
+    broken = [check for check, status in before["status"].items() if status == "violated"]
+    assert broken
+    assert [check for check in broken if after["status"][check] == "held"] == []
+    assert after["exits"] == before["exits"]
+    assert after["defects"] == []
