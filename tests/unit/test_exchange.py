@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ddpcheck.model import CallSite, Finding, Question
 from ddpcheck.ranks import wire
@@ -335,6 +336,38 @@ def test_ranks_in_the_same_assertions_get_the_same_verdicts(order, world_size, d
     assert all(one == verdicts[0] for one in verdicts)
     assert [number for number, _ in verdicts[0]] == list(range(1, len(order) + 1))
     assert all(found.found == f"{everyone} {rounds}" for _, (found,) in verdicts[0])
+
+
+# --- what facts rest on
+
+
+def groundless(facts=None, stuck=False):
+    given = evidence(facts)
+    return replace(given, unjudgeable="torch 2.99.0 has no backward, on which this check rests", stuck=stuck)
+
+
+def test_what_rests_on_something_missing_is_not_judged():
+    """On whichever rank: all get the reason, as a warning, and nothing is held or violated."""
+    judge = Judge(findings=[finding()])
+    exchange = Exchange(3, judge)
+    exchange.arrive(0, evidence())
+    exchange.arrive(1, groundless())
+    exchange.arrive(2, groundless())
+    sent = exchange.step(gone=set())
+    assert judge.calls == []
+    assert [run.status for run in exchange.done] == ["not-checked"]
+    (told,) = sent[0].findings
+    assert sent[0] == sent[1] == sent[2]
+    assert (told.severity, told.ranks) == ("warning", (1, 2))
+    assert told.found == "torch 2.99.0 has no backward, on which this check rests"
+
+
+def test_a_call_that_raised_is_told_all_the_same():
+    """That needs no more than the call itself."""
+    exchange = Exchange(2, Judge(findings=[finding("it raised")]))
+    exchange.arrive(0, groundless(stuck=True))
+    exchange.arrive(1, groundless())
+    assert exchange.step(gone=set())[0].findings[0].found == "it raised"
 
 
 # --- a rank that cannot go on
