@@ -18,7 +18,7 @@ from ddpcheck.evidence import Site
 from ddpcheck.model import Finding, Severity, Status, Struct
 from ddpcheck.versions import installed
 
-Word = Literal["held", "violated", "failed", "hung", "nothing-checked"]
+Word = Literal["held", "violated", "failed", "hung", "interrupted", "nothing-checked"]
 
 ENDINGS = ("rank-failure", "no-hang", "process-hygiene")
 """Checked by every program that starts and ends: they alone do not make a run that was checked."""
@@ -70,6 +70,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """Optimizer steps that were watched."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of how this verdict came to be, as sentences."""
+    interrupted_by: int | None = None
+    """The signal that asked the program to end before its time."""
     hang: Standstill | None = None
     internal: tuple[str, ...] = ()
     """What went wrong in ddpcheck itself."""
@@ -86,12 +88,14 @@ class Verdict(Struct, frozen=True, kw_only=True):
     def warnings(self) -> int:
         return sum(f.severity == "warning" for f in self.findings)
 
-    def exit_code(self, strict: bool = False) -> Exit:
+    def exit_code(self, strict: bool = False) -> int:
         """The command's exit code; ``strict`` counts warnings as errors."""
-        if self.verdict in ("violated", "failed", "hung") or (strict and self.warnings):
+        if self.verdict in ("violated", "failed", "hung") or self.errors or (strict and self.warnings):
             return Exit.BROKEN
         if self.internal:
             return Exit.INTERNAL
+        if self.interrupted_by is not None:
+            return 128 + self.interrupted_by  # as a shell tells of a program that a signal has ended
         return Exit.NOTHING_CHECKED if self.verdict == "nothing-checked" else Exit.HELD
 
 
@@ -104,6 +108,7 @@ def conclude(
     chosen: Collection[str] | None = None,
     failed: bool = False,
     hung: bool = False,
+    interrupted_by: int | None = None,
     command: str = "",
     seconds: float = 0.0,
     versions: Mapping[str, str | None] | None = None,
@@ -113,17 +118,20 @@ def conclude(
     """Bring what the judges say of each world to one verdict.
 
     ``processes`` are all that were watched, those of no world among them;
-    ``chosen`` are the checks that were asked for, None for all; ``failed`` and
-    ``hung`` are what the launcher has seen of the program as a whole.
+    ``chosen`` are the checks that were asked for, None for all; ``failed``,
+    ``hung`` and ``interrupted_by`` are what the launcher has seen of the
+    program as a whole; one that was interrupted is judged by what it had done
+    until then (see :mod:`ddpcheck.checks.interruption`).
     """
     processes = list(processes) or [rank.process for world in worlds for rank in world]
-    ranks = tuple(ranks) or _ranks(worlds)
+    ranks = tuple(ranks) or results_of(worlds)
     raw = [finding for of_world in judged for finding in _kept(of_world, chosen)]
-    stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung)
+    interrupted = interrupted_by is not None
+    stopped = None if interrupted else _stopped_unseen(raw, worlds, processes, ranks, failed, hung)
     raw += [stopped] if stopped is not None else []
     findings = grouped(raw)
     checks = _checks(judged, raw, findings, chosen, ground.lost(processes))
-    word = _word(raw, findings, checks, hung)
+    word: Word = "interrupted" if interrupted else _word(raw, findings, checks, hung)
     return Verdict(
         verdict=word,
         world_size=max((w.world_size for w in worlds), default=len(ranks)),
@@ -136,7 +144,8 @@ def conclude(
         seconds=seconds,
         steps=sum(gaps.steps(world) for world in worlds),
         notes=(*gaps.unseen(worlds, processes), *ground.told(processes), *notes, *gaps.gaps(worlds)),
-        hang=_hang(worlds, judged) if word == "hung" else None,
+        interrupted_by=interrupted_by,
+        hang=_hang(worlds, judged) if word == "hung" or (interrupted and _has_hung(raw)) else None,
         internal=tuple(internal),
         folder=next((p.began.folder for p in processes if p.began is not None and p.began.folder), ""),
         lines=_lines(processes, findings),
@@ -252,6 +261,10 @@ def _check(
 # --- what else the evidence tells
 
 
+def _has_hung(raw: Iterable[Finding]) -> bool:
+    return any(f.check == "no-hang" and f.severity == "error" for f in raw)
+
+
 def _hang(worlds: Sequence[World], judged: Sequence[Mapping[str, Judged]]) -> Standstill | None:
     """Where the ranks of the world that hangs stand; the last world, where no judge has seen it."""
     for world, of_world in zip(worlds, judged, strict=False):
@@ -260,8 +273,8 @@ def _hang(worlds: Sequence[World], judged: Sequence[Mapping[str, Judged]]) -> St
     return standstill(worlds[-1]) if worlds else None
 
 
-def _ranks(worlds: Sequence[World]) -> tuple[RankResult, ...]:
-    """The ranks as their worlds know them; of one that was in several, its last ending."""
+def results_of(worlds: Sequence[World]) -> tuple[RankResult, ...]:
+    """How the ranks of all worlds ended; of one that was in several, its last ending."""
     found: dict[int, RankResult] = {}
     for world in worlds:
         for rank in world:

@@ -58,6 +58,8 @@ def _finding(world: World, ended: Stop, parting: Parting) -> Finding:
 
 
 def _outcome(ended: Stop) -> str:
+    if ended.kind == "interrupted":
+        return ""
     if ended.kind != "parted":
         return "; the program went on all the same"
     first = (*ended.failures, *ended.lost)[0]

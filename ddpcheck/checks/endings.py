@@ -90,6 +90,8 @@ def _cause(rank: Rank, failure: Failure) -> str:
         return "the machine was out of memory, and its kernel ended the largest process (by SIGKILL)"
     if failure.signal in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE):
         return "native code failed: an extension, or memory that is too small (/dev/shm, for SIGBUS)"
+    if failure.signal in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        return "something outside of the run has ended this process: a scheduler, a limit of the machine, or a person"
     if failure.signal == signal.SIGABRT:
         return (
             "native code gave up: a failed assertion, or an exception that nothing caught; its words are in the output"

@@ -13,6 +13,7 @@ from ddpcheck.checks import (
     coverage,
     endings,
     ground,
+    interruption,
     leftovers,
     loaders,
     optimizing,
@@ -62,7 +63,8 @@ def judge_world(world: World, defects: list[str] | None = None) -> dict[str, Jud
             found[judged.check] = _together(found[judged.check], judged)
     if not any(rank.of(ev.Wrapped) or rank.of(ev.Step) for rank in world):
         found = {check: _nothing(judged) for check, judged in found.items()}
-    return ground.only_grounded(found, world)
+    found = ground.only_grounded(found, world)
+    return found if world.now is None else interruption.without_ends(found)
 
 
 def _together(before: Judged, judged: Judged) -> Judged:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ddpcheck import evidence as ev
 from ddpcheck.checks import counts, orders, replaced, sharing
 from ddpcheck.checks.passes import data_groups, lines, passes_of
+from ddpcheck.checks.stops import stop
 from ddpcheck.checks.world import Judged, World
 from ddpcheck.model import Finding
 
@@ -18,6 +19,8 @@ def judge(world: World) -> Iterable[Judged]:
     found = lines(world, every)
     training = [line for line in found if line.training]
     communicate = any(rank.of(ev.Call) for rank in world)
+    # A rank that was through when the run was interrupted may have been about to begin again.
+    cut_off = world.now is not None and stop(world).kind == "interrupted"
     shares, counted = 0, 0
     sharing_found: list[Finding] = []
     counts_found: list[Finding] = []
@@ -25,7 +28,7 @@ def judge(world: World) -> Iterable[Judged]:
         for line in found:
             n, findings = counts.judge_line(world, line, group)
             counted += n
-            counts_found += findings
+            counts_found += [] if cut_off else findings
         for line in training:
             if wrapped and communicate and line.alone:
                 continue

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from ddpcheck import evidence as ev
 from ddpcheck.checks import known
 from ddpcheck.checks.sequences import Parting, compared, partings, sequences
-from ddpcheck.checks.waits import BY_THE_AGENT, Wait, all_waits, at_its_end, is_gone
+from ddpcheck.checks.waits import BY_THE_AGENT, Wait, all_waits, at_its_end, certain, is_gone
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.model import Struct
 
@@ -29,7 +29,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     """It ended itself by ``os._exit`` while the others went on."""
 
 
-Kind = Literal["well", "failed", "parted", "lost", "hung"]
+Kind = Literal["well", "failed", "parted", "lost", "hung", "interrupted"]
 
 
 class Stop(Struct, frozen=True, kw_only=True):
@@ -70,7 +70,9 @@ def _stop(world: World) -> Stop:
         kind = "parted" if came else "failed"
     elif lost:
         kind = "parted" if parting else "lost"
-    elif _was_ended(world) or (waits and world.finished and not any(is_gone(rank) for rank in world)):
+    elif world.now is not None:
+        kind = "hung" if certain(world) is not None else "interrupted"
+    elif _was_ended(world) or (waits and not any(is_gone(rank) for rank in world)):
         kind = "hung"
     return Stop(kind=kind, failures=failures, lost=lost, parting=parting, waits=waits, compared=compared(found))
 
@@ -118,7 +120,7 @@ def _failure(rank: Rank) -> Failure | None:
             if _tells_of_another(raised)
             else Failure(rank=rank.rank, at=raised.at, raised=raised, code=rank.exit_code)
         )
-    if rank.signal is not None and rank.signal not in BY_THE_AGENT:
+    if rank.signal is not None and (rank.alone or rank.signal not in BY_THE_AGENT):
         if rank.signal == AT_EXIT and ended is not None:
             return None
         return Failure(rank=rank.rank, at=_last(rank), signal=rank.signal)

@@ -8,20 +8,10 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks import causes, sequences
 from ddpcheck.checks.sequences import Parting, group_name, name, place
 from ddpcheck.checks.stops import Stop, stop
-from ddpcheck.checks.waits import Stuck, Wait, all_waits, at_its_end, is_gone, stuck
+from ddpcheck.checks.waits import Stuck, Wait, at_its_end, is_gone, stuck
 from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.wording import ranks_text
-
-
-def certain(world: World, now: float) -> Stuck | None:
-    """Ranks that wait for what can come no more, by the evidence so far; None while any of them may go on."""
-    waits = all_waits(world, now)
-    if not waits:
-        return None
-    found = stuck(world, waits, [rank.rank for rank in world if at_its_end(rank, live=True)])
-    # What the main thread waits for, another thread may bring.
-    return None if found is None or any(call.thread for rank in world for call in rank.process.of(ev.Call)) else found
 
 
 def judge(world: World) -> Iterable[Judged]:

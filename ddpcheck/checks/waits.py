@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.order import FROM_ONE, NEW_GROUP, TO_ONE, UNFINISHED, WAIT, members, source
-from ddpcheck.checks.world import Rank, World
+from ddpcheck.checks.world import Moment, Rank, World
 from ddpcheck.evidence import PAIRWISE, RECEIVES
 from ddpcheck.model import Struct
 
@@ -44,7 +44,7 @@ class Stuck(Struct, frozen=True, kw_only=True):
         return True
 
 
-def waiting(rank: Rank, now: float | None = None) -> Wait | None:
+def waiting(rank: Rank, now: Moment | None = None) -> Wait | None:
     """The call in which a rank waits, by the last that is known of it; with a clock, only if it has for a while."""
     pulse = rank.process.last(ev.Pulse)
     if pulse is None or pulse.pending is None:
@@ -60,7 +60,7 @@ def waiting(rank: Rank, now: float | None = None) -> Wait | None:
         return None
     if not rank.start <= pulse.pending < rank.end:
         return None
-    if now is not None and 0 <= now - pulse.at < SETTLED:
+    if now is not None and 0 <= now.on(rank.process) - pulse.at < SETTLED:
         return None
     call = _call(rank, pulse.pending)
     if call is None:
@@ -144,7 +144,7 @@ def _answered(rank: Rank, asker: int, call: ev.Call) -> bool:
 def is_gone(rank: Rank, live: bool = False) -> bool:
     """Whether a rank takes part in nothing any more, other than because somebody has ended it together with all."""
     ended = bool(rank.of(ev.Ended) or rank.of(ev.Left)) or rank.exit_code is not None
-    return ended or (rank.signal is not None and (live or rank.signal not in BY_THE_AGENT))
+    return ended or (rank.signal is not None and (live or rank.alone or rank.signal not in BY_THE_AGENT))
 
 
 def at_its_end(rank: Rank, live: bool = False) -> bool:
@@ -155,12 +155,13 @@ def at_its_end(rank: Rank, live: bool = False) -> bool:
     return pulse is not None and pulse.doing in _AT_THE_END
 
 
-def all_waits(world: World, now: float | None = None) -> dict[int, Wait]:
-    """The ranks that wait, each with whom for; with a clock, of a program that runs."""
+def all_waits(world: World) -> dict[int, Wait]:
+    """The ranks that wait, each with whom for."""
     ranks = {rank.rank: rank for rank in world}
     found = {}
     for rank in world:
-        if not is_gone(rank, now is not None) and (wait := waiting(rank, now)) is not None and not wait.call.joined:
+        wait = None if is_gone(rank, world.now is not None) else waiting(rank, world.now)
+        if wait is not None and not wait.call.joined:
             found[rank.rank] = lacking(world, ranks, wait)
     return found
 
@@ -185,3 +186,13 @@ def stuck(world: World, waits: dict[int, Wait], gone: Iterable[int]) -> Stuck | 
                 more = True
     left = tuple(wait for r, wait in waits.items() if r not in may)
     return Stuck(waits=left, gone=tuple(sorted(gone))) if left else None
+
+
+def certain(world: World) -> Stuck | None:
+    """Ranks of a world that runs that wait for what can come no more; None while any of them may go on."""
+    waits = all_waits(world)
+    if not waits:
+        return None
+    found = stuck(world, waits, [rank.rank for rank in world if at_its_end(rank, live=True)])
+    # What the main thread waits for, another thread may bring.
+    return None if found is None or any(call.thread for rank in world for call in rank.process.of(ev.Call)) else found

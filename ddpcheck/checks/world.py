@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -47,6 +48,13 @@ class Process:
             self._by_kind[type(record)].append(record)
             if isinstance(record, ev.Site):
                 self._sites[record.id] = record
+
+    def until(self, at: float) -> Process:
+        """The process as far as it had come by a moment; it has all of its lines."""
+        cut = copy.copy(self)
+        cut.records, cut._by_kind, cut._sites = [], defaultdict(list), {}
+        cut.add(record for record in self.records if record.at < at or isinstance(record, (ev.Began, ev.Site)))
+        return cut
 
     def of(self, kind: type[R]) -> list[R]:
         """The records of one kind, in order."""
@@ -95,13 +103,17 @@ class Stretch(msgspec.Struct, frozen=True):
 class Rank:
     """One rank of a world: its part of a process's evidence."""
 
-    def __init__(self, stretch: Stretch, exit_code: int | None = None, signal: int | None = None) -> None:
+    def __init__(
+        self, stretch: Stretch, exit_code: int | None = None, signal: int | None = None, alone: bool = False
+    ) -> None:
         self.process = stretch.process
         self.joined = stretch.joined
         self.rank = stretch.joined.rank
         self.start, self.end = stretch.start, stretch.end
         self.exit_code, self.signal = exit_code, signal
         """How the process ended, where that is known."""
+        self.alone = alone
+        """It ended before anybody had asked the ranks to."""
         self.workers: list[Process] = []
         """The processes that load samples for it."""
 
@@ -125,14 +137,31 @@ class Rank:
         return self.exit_code is not None or self.signal is not None or bool(self.of(ev.Ended) or self.of(ev.Left))
 
 
+class Moment(Struct, frozen=True, kw_only=True):
+    """A moment of a run, on the clock of whichever process."""
+
+    at: float
+    """On the monotonic clock of its host."""
+    host: str = ""
+    wall: float = 0.0
+    """Seconds since the epoch."""
+
+    def on(self, process: Process) -> float:
+        """The moment on the monotonic clock of a process; two hosts are compared by the time of day."""
+        began = process.began
+        if began is None or began.host == self.host:
+            return self.at
+        return began.at + self.wall - began.wall
+
+
 class World:
     """The ranks of one default process group, by rank; one that never came is missing."""
 
-    def __init__(self, ranks: Sequence[Rank], world_size: int, finished: bool = True) -> None:
+    def __init__(self, ranks: Sequence[Rank], world_size: int, now: Moment | None = None) -> None:
         self.ranks = tuple(sorted(ranks, key=lambda r: r.rank))
         self.world_size = world_size
-        self.finished = finished
-        """The program has ended: what is missing now will not come."""
+        self.now = now
+        """When it is looked at, before it has ended; None for one that has: what is missing then will not come."""
 
     def __iter__(self) -> Iterator[Rank]:
         return iter(self.ranks)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.world import Process, Rank, Stretch, World
+from ddpcheck.checks.world import Moment, Process, Rank, Stretch, World
 
 Exit = tuple[int | None, int | None]
 """Exit code, and signal."""
@@ -23,17 +23,31 @@ def exits_told(processes: Iterable[Process]) -> dict[tuple[str, int], Exit]:
     return found
 
 
-def worlds(processes: Iterable[Process], finished: bool = True) -> list[World]:
-    """The default groups of a run, in the order in which they came to be; groups of one process are none."""
+def _ended_alone(processes: Iterable[Process]) -> set[tuple[str, int]]:
+    """The processes that ended before anybody had asked them to, as far as it is known: by host and pid."""
+    processes = list(processes)
+    stopped = {process.began.host: one.at for process in processes for one in process.of(ev.Stopped) if process.began}
+    return {
+        (process.began.host, child.pid)
+        for process in processes
+        for child in process.of(ev.ChildEnded)
+        if process.began and child.asked is False and child.at < stopped.get(process.began.host, math.inf)
+    }
+
+
+def worlds(processes: Iterable[Process], now: Moment | None = None) -> list[World]:
+    """The default groups of a run, in the order in which they were made; groups of one process are none."""
     processes = list(processes)
     exits: Mapping[tuple[str, int], Exit] = exits_told(processes)
+    first = _ended_alone(processes)
     groups: dict[str, list[Rank]] = defaultdict(list)
     for process in processes:
         if process.began is None or (process.began.worker_of is not None and not process.of(ev.Joined)):
             continue
         code, signal = exits.get((process.began.host, process.pid), (None, None))
         for stretch in _stretches(process):
-            groups[stretch.joined.token].append(Rank(stretch, code, signal))
+            alone = (process.began.host, process.pid) in first
+            groups[stretch.joined.token].append(Rank(stretch, code, signal, alone))
     for ranks in groups.values():
         for rank in ranks:
             rank.workers = [
@@ -45,7 +59,7 @@ def worlds(processes: Iterable[Process], finished: bool = True) -> list[World]:
                 and p.began.host == rank.process.began.host
             ]
     found = [
-        World(_one_each(ranks), ranks[0].joined.world_size, finished)
+        World(_one_each(ranks), ranks[0].joined.world_size, now)
         for ranks in groups.values()
         if ranks[0].joined.world_size > 1
     ]

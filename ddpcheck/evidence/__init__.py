@@ -21,8 +21,10 @@ from ddpcheck.evidence.processes import (
     Overlooked,
     Pulse,
     Raised,
+    Signalled,
     Site,
     Started,
+    Stopped,
 )
 from ddpcheck.evidence.record import ABSENT, NO_SITE, UNSEEN, WIDTH, Record, now
 from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Replaced, Synced, Tensors, Usage, Wrapped
@@ -75,11 +77,13 @@ __all__ = [
     "Record",
     "Replaced",
     "Scheduled",
+    "Signalled",
     "Site",
     "Spent",
     "Started",
     "StateLoaded",
     "Step",
+    "Stopped",
     "Stored",
     "Stream",
     "Synced",

@@ -30,8 +30,10 @@ from ddpcheck.evidence.processes import (
     Overlooked,
     Pulse,
     Raised,
+    Signalled,
     Site,
     Started,
+    Stopped,
 )
 from ddpcheck.evidence.record import Record
 from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Replaced, Synced, Wrapped
@@ -47,7 +49,7 @@ RECORDS = (
     Began | Defect | Missing | Overlooked | Site | Raised | Pulse | Ended | Started | Lingering | Launched | ChildEnded
     | Joined | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved | Attributes | Replaced | Synced
     | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs | Stream | File
-    | StateLoaded
+    | StateLoaded | Signalled | Stopped
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

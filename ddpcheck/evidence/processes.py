@@ -129,3 +129,17 @@ class ChildEnded(Record, frozen=True, kw_only=True):
     pid: int
     code: int | None
     signal: int | None
+    asked: bool | None = None
+    """This process had asked it to end before; None where that is not known."""
+
+
+class Stopped(Record, frozen=True, kw_only=True):
+    """ddpcheck itself ends the ranks of this host, which are stuck."""
+
+    why: str
+
+
+class Signalled(Record, frozen=True, kw_only=True):
+    """The run was asked to end from outside: what ended from then on, has ended for that."""
+
+    signal: int

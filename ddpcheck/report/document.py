@@ -11,6 +11,7 @@ import msgspec
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.report import places
 from ddpcheck.verdict import Verdict
+from ddpcheck.wording import signal_name
 
 SCHEMA = 2
 
@@ -32,6 +33,7 @@ def document(verdict: Verdict) -> dict[str, Any]:
             for r in verdict.ranks
         ],
         "hang": msgspec.to_builtins(verdict.hang, str_keys=True),
+        "interrupted_by": signal_name(verdict.interrupted_by) if verdict.interrupted_by is not None else None,
         "notes": list(verdict.notes),
         "internal": list(verdict.internal),
         "versions": dict(verdict.versions),

@@ -16,13 +16,14 @@ from ddpcheck.report.console import across, console_on, plain, ruled
 from ddpcheck.report.excerpts import Line, Sources
 from ddpcheck.report.standing import numbered, parted, parts_where_it_stands, places, stands
 from ddpcheck.verdict import Verdict
-from ddpcheck.wording import count, listing, ranks_text
+from ddpcheck.wording import count, listing, ranks_text, signal_name
 
 _COLOURS = {
     "held": "bold green",
     "violated": "bold red",
     "failed": "bold red",
     "hung": "bold red",
+    "interrupted": "bold yellow",
     "nothing-checked": "bold yellow",
 }
 _SEVERITIES = {"error": "bold red", "warning": "bold yellow"}
@@ -99,6 +100,9 @@ def _sentence(verdict: Verdict, strict: bool) -> str:
         return f"{ran}{where}: came to a standstill{steps}: {found}{took}"
     if verdict.verdict == "failed":
         return f"{ran}{where}: failed{steps}: {found}{took}"
+    if verdict.interrupted_by is not None:
+        by = f"interrupted by {signal_name(verdict.interrupted_by)}{steps or ' before the first optimizer step'}"
+        return f"{ran}{where}: {by}: {found}{took}"
     if verdict.verdict == "violated":
         return f"{ran}{where}: {found}{within}{took}"
     if verdict.verdict == "nothing-checked":

@@ -7,7 +7,8 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,26 +17,27 @@ from ddpcheck.observe import startup
 from ddpcheck.observe.following import COLLECTOR, FOLDER, LIMIT
 from ddpcheck.observe.recorder import Recorder
 from ddpcheck.run.options import Options
+from ddpcheck.run.signals import Signals
 
 _PR_SET_PDEATHSIG = 1
 
 
-def start(options: Options, evidence: Path, collector: str | None) -> int:
+def start(options: Options, evidence: Path, collector: str | None, signals: Signals) -> int:
     """Start the ranks in a child process; its pid."""
     sys.stdout.flush()
     sys.stderr.flush()
     parent = os.getpid()
-    pid = os.fork()
+    if not options.launched:
+        signals.report_from_beside()
+    pid = signals.fork()
     if pid:
         return pid
     code = 1
     try:
         _die_with(parent)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         _follow(options, evidence, collector)
         if options.launched:
+            signals.report_from_here()
             code = _agent(options, evidence)
         else:
             _script(options)
@@ -89,7 +91,7 @@ def _agent(options: Options, evidence: Path) -> int:
 @contextlib.contextmanager
 def _told(evidence: Path) -> Iterator[None]:
     """Write down which processes the agent has started in the meantime, and how they ended; if that is possible."""
-    started: list[Any] = []
+    started: list[_Started] = []
     writer = None
     with contextlib.suppress(Exception):  # no room for evidence, or another torch: the ranks run all the same
         writer = Recorder(evidence, 1 << 20)
@@ -98,21 +100,22 @@ def _told(evidence: Path) -> Iterator[None]:
         yield
     finally:
         if writer is not None:
-            for process in started:
+            for one in started:
                 with contextlib.suppress(Exception):
-                    code = process.wait(timeout=1)
+                    code = one.process.wait(timeout=1)
                     writer.write(
                         ChildEnded(
-                            **writer.next(),
-                            pid=process.pid,
+                            **{**writer.next(), "at": one.ended_at},
+                            pid=one.process.pid,
                             code=code if code >= 0 else None,
                             signal=-code if code < 0 else None,
+                            asked=one.asked,
                         )
                     )
             writer.close()
 
 
-def _watch(writer: Recorder, started: list[Any]) -> None:
+def _watch(writer: Recorder, started: list[_Started]) -> None:
     from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
 
     writer.write(
@@ -124,20 +127,49 @@ def _watch(writer: Recorder, started: list[Any]) -> None:
             node=0,
             argv=[],
             folder="",
-            wall=0.0,
+            wall=time.time(),
         )
     )
-    original = subprocess_handler.SubprocessHandler._popen
+    handler = subprocess_handler.SubprocessHandler
+    start = handler._popen
 
     def popen(self: Any, args: Any, env: Any, *more: Any, **options: Any) -> Any:
-        process = original(self, args, env, *more, **options)
-        started.append(process)
+        process = start(self, args, env, *more, **options)
         with contextlib.suppress(Exception):
+            started.append(_Started(process))
             rank = str(env.get("RANK", ""))
             writer.write(Launched(**writer.next(), pid=process.pid, rank=int(rank) if rank.isdecimal() else None))
         return process
 
-    subprocess_handler.SubprocessHandler._popen = popen  # type: ignore[method-assign]
+    handler._popen = popen  # type: ignore[method-assign]
+    close = handler.close
+
+    def ask_to_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        for one in started:
+            one.asked |= one.process is self.proc and one.ended_at is None
+        return close(self, *args, **kwargs)
+
+    handler.close = ask_to_end  # type: ignore[method-assign]
+
+
+class _Started:
+    """A process that the agent has started; when it was first seen to have ended, and whether it was asked to."""
+
+    def __init__(self, process: Any) -> None:
+        self.process = process
+        self.ended_at: float | None = None
+        self.asked = False
+        process.poll = self._noting(process.poll)
+        process.wait = self._noting(process.wait)
+
+    def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def noting(*args: Any, **kwargs: Any) -> Any:
+            code = original(*args, **kwargs)
+            if code is not None and self.ended_at is None:
+                self.ended_at = time.monotonic()
+            return code
+
+        return noting
 
 
 def _script(options: Options) -> NoReturn:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from ddpcheck.checks.interruption import interruption, until
 from ddpcheck.checks.judging import judge_world
 from ddpcheck.checks.world import Process
 from ddpcheck.checks.worlds import exits_told, worlds
@@ -21,7 +22,8 @@ from ddpcheck.run import options as asked
 from ddpcheck.run.folder import Folder
 from ddpcheck.run.options import Options, WrongUsage
 from ddpcheck.run.supervise import Run, Supervisor
-from ddpcheck.verdict import Exit, RankResult, Verdict, conclude
+from ddpcheck.verdict import Exit, RankResult, Verdict, conclude, results_of
+from ddpcheck.wording import signal_name
 
 OTHER_NODES = 60.0
 """Seconds to wait for what other nodes have to say at the end."""
@@ -83,26 +85,32 @@ def _folder(options: Options) -> Iterator[Path]:
 
 
 def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
-    processes = list(supervisor.folder.processes.values())
-    found = worlds(processes)
-    defects = list(supervisor.defects)
-    judged = [judge_world(world, defects) for world in found]
-    defects += [defect.text for process in processes for defect in process.of(Defect)]
+    processes = [supervisor.own, *supervisor.folder.processes.values()]
+    ranks = results_of(worlds(processes)) or _started(processes, seen.pid)
+    defects = [*supervisor.defects, *(defect.text for process in processes for defect in process.of(Defect))]
+    failed = bool(seen.exit_code or seen.signal)
     notes = []
     if supervisor.folder.path == _NOWHERE:
         notes.append("There was no room to keep evidence in (is the disk full?): nothing was recorded.")
-    if seen.interrupted:
-        notes.append("The run was interrupted: this is what was known until then.")
     if seen.stuck:
         notes.append(f"The run was ended because {seen.stuck}.")
+    asked = interruption(processes)
+    if asked is not None and not failed:
+        notes.append(f"{signal_name(asked.signal)} came while it ran; the program came to its end by itself.")
+    interrupted = asked if failed and not seen.stuck else None
+    if interrupted is not None:
+        processes = until(processes, interrupted)
+    found = worlds(processes, interrupted.moment if interrupted is not None else None)
+    judged = [judge_world(world, defects) for world in found]
     return conclude(
         judged,
         worlds=found,
         processes=processes,
-        ranks=() if found else _started(processes, seen.pid),
+        ranks=ranks,
         chosen=options.chosen,
-        failed=bool(seen.exit_code or seen.signal),
+        failed=failed,
         hung=bool(seen.stuck),
+        interrupted_by=interrupted.signal if interrupted is not None else None,
         command=options.command,
         seconds=seen.seconds,
         notes=notes,

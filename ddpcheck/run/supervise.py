@@ -5,22 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import time
 import traceback
 from collections.abc import Iterator
-from types import FrameType
+from typing import Any
 
 import psutil
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.waiting import certain
+from ddpcheck.checks.waits import certain
+from ddpcheck.checks.world import Moment, Process
 from ddpcheck.checks.worlds import worlds
 from ddpcheck.model import Struct
+from ddpcheck.observe.recorder import Recorder
 from ddpcheck.run import agent
 from ddpcheck.run.folder import Folder
 from ddpcheck.run.mirror import Collector, Sender
 from ddpcheck.run.options import Options
 from ddpcheck.run.orphans import Ranks
+from ddpcheck.run.signals import ASKING, Asked, Signals
 
 PERIOD = 0.25
 """Seconds between two looks at the evidence."""
@@ -41,7 +45,6 @@ class Run(Struct, frozen=True, kw_only=True):
     signal: int | None
     stuck: str = ""
     """Why it was ended: what was certain, or how long a rank had waited; empty if it ended by itself."""
-    interrupted: bool = False
     seconds: float = 0.0
 
 
@@ -57,7 +60,8 @@ class Supervisor:
         """Sends this node's evidence to the node that judges; None on that one."""
         self.defects: list[str] = []
         """What went wrong in here: tracebacks, each once."""
-        self._interrupts = 0
+        self.own = Process("ddpcheck")
+        """What this process itself has to say of the run."""
         self._ranks = Ranks()
         self._family: tuple[psutil.Process, ...] = ()
 
@@ -68,20 +72,28 @@ class Supervisor:
         if self.options.nodes > 1:
             with self._harmless():
                 listener = Collector.bound()
-        pid = agent.start(self.options, self.folder.path, listener.address if listener is not None else None)
-        if listener is not None:
-            with self._harmless():
-                self.collector = Collector(self.folder.path, listener)
         stuck = ""
-        with self._signals(pid):
+        with Signals() as signals:
+            address = listener.address if listener is not None else None
+            pid = agent.start(self.options, self.folder.path, address, signals)
+            if listener is not None:
+                with self._harmless():
+                    self.collector = Collector(self.folder.path, listener)
             while True:
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
+                    signals.listen()
                     break
-                time.sleep(PERIOD)
+                signals.wait(PERIOD)
+                signals.hand_on(pid)
                 why = self._look()
-                if why and not stuck:
+                if signals.first is not None:
+                    with self._harmless():
+                        self._attend(pid, signals)
+                elif why and not stuck and not self._signalled():
                     stuck = why
+                    with self._harmless():
+                        self._say(time.monotonic(), ev.Stopped(n=2, at=time.monotonic(), why=why))
                     with self._harmless():
                         if self.collector is not None:
                             self.collector.stop(why)
@@ -94,12 +106,15 @@ class Supervisor:
                 self._ranks.end()
             self._look()
         _reap(self._family)
+        asked = signals.first or (Asked(-code, time.monotonic()) if -code in ASKING else None)
+        if asked is not None and not stuck and not self.own.records:
+            with self._harmless():
+                self._note(asked)
         return Run(
             pid=pid,
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             stuck=stuck,
-            interrupted=bool(self._interrupts),
             seconds=time.monotonic() - began,
         )
 
@@ -165,18 +180,18 @@ class Supervisor:
     def _stuck(self) -> str:
         if self.sender is not None:
             return self.sender.stop_asked  # the node of rank 0 sees more
-        now = time.monotonic()
-        for world in worlds(self.folder.processes.values(), finished=False):
+        now = Moment(at=time.monotonic(), host=socket.gethostname(), wall=time.time())
+        for world in worlds(self.folder.processes.values(), now):
             if any(rank.process.incomplete for rank in world):
                 continue  # it may go on out of sight
-            if certain(world, now):
+            if certain(world):
                 return "the ranks wait for what can come no more"
             for rank in world:
                 pulse = rank.process.last(ev.Pulse)
                 if pulse is None or pulse.since is None or pulse.pending is None or rank.gone:
                     continue
                 last = rank.process.records[-1]
-                waited = now - pulse.since
+                waited = now.on(rank.process) - pulse.since
                 if last.n <= pulse.n and waited > self.options.stall_timeout:
                     return f"rank {rank.rank} had waited for {waited:.0f} seconds (--stall-timeout)"
         for process in self.folder.processes.values():
@@ -188,11 +203,43 @@ class Supervisor:
                 or process.of(ev.Ended)
             ):
                 continue
-            if (waited := now - joining.at) > self.options.stall_timeout:
+            if (waited := now.on(process) - joining.at) > self.options.stall_timeout:
                 return f"a process had waited for {waited:.0f} seconds in init_process_group (--stall-timeout)"
         return ""
 
+    def _signalled(self) -> bool:
+        """Whether this node or another one has been asked to end."""
+        self.folder.read()
+        return any(process.of(ev.Signalled) for process in self.folder.processes.values())
+
     # --- ending it
+
+    def _attend(self, pid: int, signals: Signals) -> None:
+        """The ranks end on a signal in their own time; on a second one, at once."""
+        assert signals.first is not None
+        if not self._family:
+            self._family = tuple(_family_of(pid))
+            self._note(signals.first)
+        if signals.again:
+            self._family = tuple({*self._family, *_family_of(pid)})
+            _reap(self._family)
+
+    def _note(self, asked: Asked) -> None:
+        """Put on record that the run was asked to end."""
+        self._say(asked.at, ev.Signalled(n=2, at=asked.at, signal=asked.signal))
+
+    def _say(self, at: float, record: ev.Record) -> None:
+        """Put something on record that only this process knows, for this node and the one that judges."""
+        wall = time.time() + at - time.monotonic()
+        begun: dict[str, Any] = {"pid": os.getpid(), "parent": os.getppid(), "host": socket.gethostname(), "wall": wall}
+        records = (ev.Began(n=1, at=at, **begun, node=0, argv=[], folder=""), record)
+        self.own.add(records)
+        if self.options.nodes > 1:
+            with contextlib.suppress(OSError):
+                writer = Recorder(self.folder.path, 1 << 20)
+                for record in records:
+                    writer.write(record)
+                writer.close()
 
     def _end(self, pid: int) -> None:
         """Ask all processes of the run to end; those that do not, are ended."""
@@ -209,29 +256,6 @@ class Supervisor:
         for process in alive:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-
-    @contextlib.contextmanager
-    def _signals(self, pid: int) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the ranks, and the verdict is told all the same; a second one ends them at once."""
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            self._interrupts += 1
-            self._family = tuple(_family_of(pid))
-            if self._interrupts == 1:
-                with contextlib.suppress(ProcessLookupError):
-                    # A terminal's Ctrl-C has reached the agent already.
-                    os.kill(pid, signal.SIGTERM if number == signal.SIGTERM else signal.SIGINT)
-            else:
-                for process in self._family:
-                    with contextlib.suppress(psutil.Error):
-                        process.kill()
-
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def _family_of(pid: int) -> list[psutil.Process]:

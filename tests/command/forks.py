@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -209,6 +210,7 @@ class _Waiting:
         os.setsid()
         os.environ.clear()
         os.environ.update(environment)
+        signal.set_wakeup_fd(-1)  # it was the agent that told of signals
         _run_and_leave(script, arguments)
 
 

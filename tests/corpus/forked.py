@@ -26,8 +26,8 @@ import torch  # noqa: E402
 import torch.distributed  # noqa: E402
 
 from ddpcheck.checks.judging import judge_world  # noqa: E402
-from ddpcheck.checks.waiting import certain  # noqa: E402
-from ddpcheck.checks.world import Judged, Process, World  # noqa: E402
+from ddpcheck.checks.waits import certain  # noqa: E402
+from ddpcheck.checks.world import Judged, Moment, Process, World  # noqa: E402
 from ddpcheck.checks.worlds import worlds  # noqa: E402
 from ddpcheck.evidence import Began, ChildEnded, Defect  # noqa: E402
 from ddpcheck.observe import watching  # noqa: E402
@@ -106,7 +106,7 @@ def _run(base: Path, script: Path, args: list[str], ranks: int, env: dict[str, s
         time.sleep(0.02)
         folder.read()
         now = time.monotonic()
-        stuck = failed_at is None and _certain(folder, told, now)
+        stuck = failed_at is None and _certain(folder, told)
         if stuck or now > deadline or (failed_at is not None and now > failed_at + AFTER_FAILURE):
             ran.certain |= bool(stuck)
             ran.hung |= failed_at is None
@@ -147,10 +147,11 @@ def _began() -> Began:
     )
 
 
-def _certain(folder: Folder, told: Process, now: float) -> bool:
+def _certain(folder: Folder, told: Process) -> bool:
+    now = Moment(at=time.monotonic(), host=socket.gethostname(), wall=time.time())
     ended = Process("told")
     ended.add([_began(), *told.of(ChildEnded)])
-    return any(certain(world, now) for world in worlds([ended, *folder.processes.values()], finished=False))
+    return any(certain(world) for world in worlds([ended, *folder.processes.values()], now))
 
 
 def _store(ranks: int) -> tuple[int, int]:

@@ -67,7 +67,7 @@ LAYERS = [
     # A script's run: its ranks side by side, how their evidence fits together, the families' judges, and all of them.
     ["ddpcheck.checks.world"],
     [f"ddpcheck.checks.{name}" for name in ("ground", "known", "order", "touched", "worlds")],
-    ["ddpcheck.checks.aligned"],
+    ["ddpcheck.checks.aligned", "ddpcheck.checks.interruption"],
     ["ddpcheck.checks.passes"],
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
     [
@@ -130,7 +130,7 @@ LAYERS = [
     ["ddpcheck.observe.holders"],
     ["ddpcheck.observe.holdings"],
     # A script in torchrun's hands.
-    ["ddpcheck.run.folder", "ddpcheck.run.options"],
+    ["ddpcheck.run.folder", "ddpcheck.run.options", "ddpcheck.run.signals"],
     ["ddpcheck.run.agent", "ddpcheck.run.mirror", "ddpcheck.run.orphans"],
     ["ddpcheck.run.supervise"],
     ["ddpcheck.run.command"],

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import calls, endings, waiting
+from ddpcheck.checks import calls, endings, waiting, waits
 from ddpcheck.checks.order import Order
-from ddpcheck.checks.world import World
+from ddpcheck.checks.world import Moment, World
 from tests.unit.written import call, ended, raised, rank, step, wrapped
 
 OPS = ["barrier", "all_reduce", "broadcast", "gather", "ddp-gradients", "ddp-buffers", "ddp-unfinished", "send", "recv",
@@ -66,5 +66,5 @@ def test_no_evidence_makes_a_judge_raise():
         assert checks == [
             (j.check, j.findings) for judge in (endings.judge, waiting.judge, calls.judge) for j in judge(again)
         ]
-        waiting.certain(World(ranks, size, finished=False), 100.0)
+        waits.certain(World(ranks, size, now=Moment(at=100.0)))
         Order(over).enforced(0, 3, 1, 4)

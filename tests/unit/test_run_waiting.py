@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.waiting import certain, judge
-from ddpcheck.checks.world import World
+from ddpcheck.checks.waiting import judge
+from ddpcheck.checks.waits import certain
+from ddpcheck.checks.world import Moment, World
 from ddpcheck.model import CallSite
 from tests.unit.written import call, ended, file, rank, step, world
 
@@ -21,9 +22,9 @@ def left(line=9):
     return ev.Left, {"site": line}
 
 
-def live(*ranks, size=None):
+def live(*ranks, now=NOW, size=None):
     """A world that runs: no process has ended."""
-    return world(*ranks, exit_code=None, world_size=size)
+    return world(*ranks, exit_code=None, world_size=size, now=Moment(at=now))
 
 
 def killed(*ranks, size=None, by=15):
@@ -33,7 +34,7 @@ def killed(*ranks, size=None, by=15):
 
 def stuck(*ranks, now=NOW, size=None):
     """The ranks that are stuck for certain."""
-    found = certain(live(*ranks, size=size), now)
+    found = certain(live(*ranks, now=now, size=size))
     return None if found is None else tuple(wait.rank for wait in found.waits)
 
 
@@ -88,8 +89,8 @@ def test_a_call_that_the_other_has_made_before_it_left_may_come_to_its_end():
 
 def test_a_dead_process_will_not_come():
     """A rank whose process has ended, by whatever signal, is gone."""
-    over = World([rank(0, waits(), exit_code=None), rank(1, [], exit_code=None, signal=9)], 2, finished=False)
-    assert certain(over, NOW) is not None
+    over = World([rank(0, waits(), exit_code=None), rank(1, [], exit_code=None, signal=9)], 2, now=Moment(at=NOW))
+    assert certain(over) is not None
 
 
 def test_a_wait_must_have_lasted():

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.world import Process, Rank, Stretch, World
+from ddpcheck.checks.world import Moment, Process, Rank, Stretch, World
 
 Made = tuple[type[ev.Record], dict[str, Any]]
 FILE = {"how": "", "target": "", "existed": False, "thread": ""}
@@ -78,10 +78,10 @@ def raised(message: str, line: int, **more: Any) -> Made:
     return ev.Raised, {**RAISED, "message": message, "site": line, **more}
 
 
-def world(*ranks: list[Made], world_size: int | None = None, **more: Any) -> World:
-    """A world of ranks with these records; ``more`` as :func:`rank` takes it."""
+def world(*ranks: list[Made], world_size: int | None = None, now: Moment | None = None, **more: Any) -> World:
+    """A world of ranks with these records, that has ended or is looked at now; ``more`` as :func:`rank` takes it."""
     size = world_size or len(ranks)
-    return World([rank(number, records, size, **more) for number, records in enumerate(ranks)], size)
+    return World([rank(number, records, size, **more) for number, records in enumerate(ranks)], size, now)
 
 
 def rank(
