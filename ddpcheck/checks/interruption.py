@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.world import Judged, Moment, Process
-from ddpcheck.checks.worlds import exits_told
 from ddpcheck.model import Struct
 
 REASON = "the run was interrupted"
@@ -53,9 +52,10 @@ def until(processes: Iterable[Process], asked: Interruption) -> list[Process]:
 
 def _reactions(processes: list[Process], asked: Interruption) -> Iterator[tuple[Process, float]]:
     """What tells shortly before that moment that the signal has come to some rank already."""
-    by_it = {
-        who for who, (code, number) in exits_told(processes).items() if asked.signal in (number, (code or 0) - 128)
-    }
+    ends = [
+        (process.began.host, child) for process in processes if process.began for child in process.of(ev.ChildEnded)
+    ]
+    by_it = {(host, child.pid) for host, child in ends if child.asked or _of(asked.signal, child)}
     for process in processes:
         began = process.began
         records: list[ev.Record] = [raised for raised in process.of(ev.Raised) if raised.lost_peer]
@@ -64,6 +64,11 @@ def _reactions(processes: list[Process], asked: Interruption) -> Iterator[tuple[
         if began is not None and (began.host, began.pid) in by_it:
             records += [*process.of(ev.Left), *process.of(ev.Ended)]
         yield from ((process, one.at) for one in records if one.at > asked.moment.on(process) - SOONER)
+
+
+def _of(signal: int, child: ev.ChildEnded) -> bool:
+    """Whether a process has died of a signal, or has ended with the code that tells of it."""
+    return child.signal == signal or child.code == 128 + signal
 
 
 def without_ends(found: dict[str, Judged]) -> dict[str, Judged]:

@@ -115,8 +115,9 @@ class Signals:
 
     def wait(self, seconds: float) -> None:
         """Wait as long, or until somebody tells of a signal."""
-        with contextlib.suppress(OSError):
-            select.select([self._heard], [], [], seconds)
+        heard = select.poll()
+        heard.register(self._heard, select.POLLIN)
+        heard.poll(seconds * 1000)
         self.listen()
 
     def listen(self) -> None:

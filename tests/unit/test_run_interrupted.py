@@ -96,6 +96,12 @@ def test_ranks_may_have_had_it_before_it_was_heard_of():
     assert concluded(*processes).findings == ()
 
 
+def test_what_the_agent_has_asked_to_end_has_ended_for_the_signal():
+    """Whatever exit code it chose, and where the signal was heard of too late."""
+    processes = [asked(), *(process(2 + r, call(3, 1), ended(99.5), rank=r) for r in (0, 1))]
+    assert concluded(*processes, process(4, child(99.6, 2, code=7), child(99.7, 3, code=0))).findings == ()
+
+
 def test_a_peer_that_was_lost_long_before_was_lost_for_another_reason():
     """What ranks raised seconds before is told."""
     verdict = concluded(

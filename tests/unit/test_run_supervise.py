@@ -41,8 +41,8 @@ def running(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("")
 
-    def start(given, evidence, collector):
-        pid = os.fork()
+    def start(given, evidence, collector, signals):
+        pid = signals.fork()
         if not pid:
             code = 1
             try:
