@@ -255,6 +255,8 @@ class RankEnding(Struct, frozen=True, kw_only=True):
     kind: EndingKind
     at: float
     reports: tuple[PhaseReport, ...] = ()
+    subtests: tuple[PhaseReport, ...] = ()
+    """What the test had reported for parts of itself, in this order."""
     body_ended: bool = False
     raised: Raised | None = None
     """What the rank said when it first raised; its report may not have been waited for."""

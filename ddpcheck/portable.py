@@ -35,12 +35,16 @@ _NOT_FOR_RANKS: dict[str, Any] = {
 }
 
 
+NO_TERMINAL = ("no:terminal", "no:sugar")
+"""Who writes to the terminal: pytest itself, and pytest-sugar, which fails where it finds nobody to replace."""
+
+
 def options_for_ranks(config: pytest.Config) -> dict[str, Any]:
     """The options of this session as plain data, without those that only the user's session may act on."""
     options = vars(config.option)
     kept = {name: value for name, value in options.items() if _is_portable(value)}
     kept.update((name, value) for name, value in _NOT_FOR_RANKS.items() if name in options)
-    kept["plugins"] = [*(kept.get("plugins") or []), "no:terminal"]
+    kept["plugins"] = [*(kept.get("plugins") or []), *NO_TERMINAL]
     return _portable(kept)  # type: ignore[no-any-return]
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 WORLD_SIZE = "_ddp_world_size"
+_AWAITING = ("asyncio", "anyio", "trio")
+"""Plugins that run async tests."""
 _HELP = {
     "ddp_timeout": "seconds that the ranks of a ddp test have, where its mark names none (default: 60)",
     "ddp_require_gpus": "fail, instead of skipping, what needs more GPUs than there are, if there are fewer than N",
@@ -107,22 +109,27 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
         _session(config).start()
 
 
-def read_mark(node: pytest.Item | pytest.Function, function: Any) -> marks.Mark | None:
+def read_mark(node: pytest.Item) -> marks.Mark | None:
     """The valid mark of a test, or None; raises BadMark."""
     found = [(mark.args, dict(mark.kwargs)) for mark in node.iter_markers("ddp")]
-    if not found:
-        return None
-    mark = marks.read(found)
-    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+    return marks.read(found) if found else None
+
+
+def _refuse_coroutines(config: pytest.Config, function: Any) -> None:
+    """Raise BadMark for a test that nothing in the ranks would wait for."""
+    awaited = inspect.iscoroutinefunction(function) and any(map(config.pluginmanager.hasplugin, _AWAITING))
+    if not awaited and (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)):
         raise marks.BadMark(
-            "@pytest.mark.ddp cannot run an async test: make it a plain function, and call asyncio.run in it."
+            "@pytest.mark.ddp cannot run an async test without a plugin that does, such as pytest-asyncio: install "
+            "one, or make it a plain function, and call asyncio.run in it."
         )
-    return mark
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
-        mark = read_mark(metafunc.definition, metafunc.function)
+        mark = read_mark(metafunc.definition)
+        if mark is not None:
+            _refuse_coroutines(metafunc.config, metafunc.function)
     except marks.BadMark as error:
         pytest.fail(f"{metafunc.definition.nodeid}: {error}", pytrace=False)
     if mark is not None and mark.listed:
@@ -137,7 +144,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     for item in items:
         try:  # tests of unittest's classes pass by pytest_generate_tests
-            mark = read_mark(item, getattr(item, "obj", None))
+            mark = read_mark(item)
             if mark is not None and mark.listed and WORLD_SIZE not in _params(item):
                 raise marks.BadMark(
                     "@pytest.mark.ddp(world_size=[…]) cannot multiply a method of unittest.TestCase: name one world "
@@ -156,8 +163,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     if _in_host(config) or config.option.collectonly:
         return
-    for path in dict.fromkeys(item.path for item in session.items if item.get_closest_marker("ddp") is not None):
+    paths = dict.fromkeys(item.path for item in session.items if has_ranks(item))
+    for path in paths:
         _session(config).prepare(path)
+    if paths:
+        config.pluginmanager.register(RunsInRanks(), "ddpcheck-protocol")
     for item in session.items:
         trainer = getattr(getattr(item, "obj", None), "_ddpcheck_trainer", None)
         if trainer is not None:
@@ -184,16 +194,46 @@ def _params(item: pytest.Item) -> dict[str, Any]:
 # --- running
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    if _in_host(item.config):
-        return None
-    mark = read_mark(item, getattr(item, "obj", None))
-    if mark is None:
-        return None
-    world_size = _params(item).get(WORLD_SIZE, mark.world_sizes[0])
-    _session(item.config).run_item(item, nextitem, mark, world_size)
+class RunsInRanks:
+    """The plugin that has ranks run the items with a mark, whatever other plugins have their own way of running items.
+
+    It is registered once the items are known: of plugins that all want to be first, the last to come is.
+    """
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        mark = read_mark(item)
+        if mark is None:
+            return None
+        world_size = _params(item).get(WORLD_SIZE, mark.world_sizes[0])
+        _session(item.config).run_item(item, nextitem, _within_timeout(item, mark), world_size)
+        return True
+
+
+_TIMEOUT: pytest.StashKey[float] = pytest.StashKey()
+"""What pytest-timeout gives an item."""
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
+    """Have ranks keep to the deadline that pytest-timeout names, in the place of its own timers.
+
+    These end the test's process, which is no rank's, or the session's.
+    """
+    if not _in_host(item.config):
+        if not has_ranks(item):
+            return None
+        item.stash[_TIMEOUT] = settings.timeout
     return True
+
+
+def _within_timeout(item: pytest.Item, mark: marks.Mark) -> marks.Mark:
+    """The mark with pytest-timeout's seconds, where they are fewer; a mark's own outrank those for all tests."""
+    seconds = item.stash.get(_TIMEOUT, None)
+    if seconds is None or (mark.timeout is not None and item.get_closest_marker("timeout") is None):
+        return mark
+    own = _session(item.config).timeout if mark.timeout is None else mark.timeout
+    return mark._replace(timeout=min(own, seconds))
 
 
 def setting(config: pytest.Config, name: str, kind: Callable[[str], T]) -> T | None:

@@ -19,13 +19,20 @@ from ddpcheck.gpus.allotment import Allotment, Refusal, allot, only_real
 from ddpcheck.gpus.mark import GpuMark, gpu_mark_of
 from ddpcheck.marks import Mark
 from ddpcheck.model import Gpu, Leftover, Machine, Plan, RunRecord, WarningRecord
-from ddpcheck.outcome import Outcome, decide
+from ddpcheck.outcome import decide
 from ddpcheck.portable import options_for_ranks, workerinput_for_ranks
 from ddpcheck.ranks.launcher import InternalError, Launcher
-from ddpcheck.report.items import plain_report, reports_of
+from ddpcheck.report.items import fail_for_subtests, plain_report, reports_of, subtest_reports
+from ddpcheck.reruns import Attempt, errors_of, run_with_reruns
 from ddpcheck.wording import OUR_FAULT
 
 DEFAULT_TIMEOUT = 60.0
+
+
+_NOT_MEASURED = (
+    "pytest-benchmark has measured nothing here: what `benchmark` is given is called once in every rank, since each "
+    "rank would choose its own number of rounds and leave the others waiting. Measure in a test without ranks."
+)
 
 
 class DdpcheckWarning(pytest.PytestWarning):
@@ -93,59 +100,68 @@ class Session:
 
     def run_item(self, item: pytest.Item, nextitem: pytest.Item | None, mark: Mark, world_size: int) -> None:
         """Run an item in its ranks and log its reports, as pytest's own protocol does in one process."""
+
+        def run(following: pytest.Item | None, log: bool) -> Attempt:
+            return self._logged(item, following, self._attempt(item, mark, world_size), log)
+
+        if run_with_reruns(item, nextitem, lambda following: run(following, log=False)):
+            return
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        reports, leaving = self._reports(item, mark, world_size)
+        run(nextitem, log=True)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def _logged(self, item: pytest.Item, nextitem: pytest.Item | None, done: Attempt, log: bool) -> Attempt:
+        """Log the reports of subtests, and with ``log`` those of phases; returns what these say in the end."""
         if item.session.shouldfail or item.session.shouldstop:
             nextitem = None
-        for report in reports:
+        subtests, reports = list(done.subtests), []
+        failed = sum(one.failed for one in subtests)
+        for report in done.reports:
+            while subtests and (report.when != "setup" or not report.passed):
+                item.ihook.pytest_runtest_logreport(report=subtests.pop(0))
+            if report.when == "call" and report.passed and failed:
+                fail_for_subtests(report, failed)
             if report.when == "teardown":
                 report = _tear_down(item, nextitem) or report
-            item.ihook.pytest_runtest_logreport(report=report)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        if leaving is not None:
-            pytest.exit(leaving)
+            if log:
+                item.ihook.pytest_runtest_logreport(report=report)
+            reports.append(report)
+        if done.leaving is not None:
+            pytest.exit(done.leaving)
+        return done._replace(reports=reports)
 
-    def _reports(
-        self, item: pytest.Item, mark: Mark, world_size: int
-    ) -> tuple[Iterator[pytest.TestReport], str | None]:
+    def _attempt(self, item: pytest.Item, mark: Mark, world_size: int) -> Attempt:
         allotted = self._allot(item, mark, world_size)
         if isinstance(allotted, Refusal):
-            return iter([_refused(item, allotted), plain_report(item, "teardown")]), None
+            return Attempt([_refused(item, allotted), plain_report(item, "teardown")])
         base = self._folder(item)
         plan = self._plan(item, mark, world_size, base, allotted)
-        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
-            return self._property_reports(item, replace(plan, examples=True), base)
         try:
-            record = self.launcher.run(plan)
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                from ddpcheck.properties.needed import trouble
+
+                reason = trouble(item.obj, getattr(item, "cls", None))  # type: ignore[attr-defined]
+                if reason:
+                    return Attempt(_not_run(item, reason))
+                from ddpcheck.properties.items import PropertyRun  # with it comes hypothesis
+
+                # Example by example, in ranks that live as long as their examples pass.
+                run = PropertyRun(item, replace(plan, examples=True), self.launcher)  # type: ignore[arg-type]
+                record, outcome, reports = run.record, run.outcome, run.reports()
+            else:
+                record = self.launcher.run(plan)
+                outcome = decide(record)
+                reports = reports_of(item, record, outcome)
         except InternalError as error:
-            return _broken(item, error), None
-        outcome = decide(record)
+            return Attempt(_not_run(item, f"{OUR_FAULT}\n{error}"))
         warned = self._warn(item, record)
-        self._keep_or_remove(base, outcome)
+        subtests = subtest_reports(item, record)
+        self._keep_or_remove(base, outcome.result == "failed" or any(one.failed for one in subtests))
         if outcome.result == "exit":
-            return iter([]), outcome.headline
-        return _in_place_of_teardown(reports_of(item, record, outcome), warned), None
-
-    def _property_reports(
-        self, item: pytest.Item, plan: Plan, base: Path
-    ) -> tuple[Iterator[pytest.TestReport], str | None]:
-        """Run a property, example by example, in ranks that live as long as their examples pass."""
-        from ddpcheck.properties.needed import trouble
-
-        reason = trouble(item.obj, getattr(item, "cls", None))  # type: ignore[attr-defined]
-        if reason:
-            return iter([plain_report(item, "setup", "failed", reason), plain_report(item, "teardown")]), None
-        from ddpcheck.properties.items import PropertyRun  # with it comes hypothesis
-
-        try:
-            run = PropertyRun(item, plan, self.launcher)  # type: ignore[arg-type]
-        except InternalError as error:
-            return _broken(item, error), None
-        warned = self._warn(item, run.record)
-        self._keep_or_remove(base, run.outcome)
-        if run.outcome.result == "exit":
-            return iter([]), run.outcome.headline
-        return _in_place_of_teardown(run.reports(), warned), None
+            return Attempt((), leaving=outcome.headline)
+        return Attempt(
+            _in_place_of_teardown(reports, warned), subtests, phase=outcome.phase, errors=errors_of(record, outcome)
+        )
 
     def _plan(self, item: pytest.Item, mark: Mark, world_size: int, base: Path, allotted: Allotment) -> Plan:
         gpus = self.machine().gpus if allotted.gpus else ()
@@ -176,10 +192,10 @@ class Session:
         factory: pytest.TempPathFactory = self.config._tmp_path_factory  # type: ignore[attr-defined]
         return factory.mktemp(name, numbered=True)
 
-    def _keep_or_remove(self, base: Path, outcome: Outcome) -> None:
+    def _keep_or_remove(self, base: Path, failed: bool) -> None:
         """Follow pytest's tmp_path_retention_policy with the folders of the ranks."""
         policy = self.config.getini("tmp_path_retention_policy")
-        if policy == "none" or (policy == "failed" and outcome.result != "failed"):
+        if policy == "none" or (policy == "failed" and not failed):
             shutil.rmtree(base, ignore_errors=True)
 
     def _allot(self, item: pytest.Item, mark: Mark, world_size: int) -> Allotment | Refusal:
@@ -207,15 +223,18 @@ class Session:
         for text in self._said:
             item.warn(DdpcheckWarning(text))
         self._said.clear()
+        benchmarks = getattr(item.config, "_benchmarksession", None)
+        if "benchmark" in getattr(item, "fixturenames", ()) and benchmarks is not None and not benchmarks.disabled:
+            item.warn(DdpcheckWarning(_NOT_MEASURED))
         for text in _leftover_texts(record.leftovers):
             item.warn(DdpcheckWarning(text))
         for warning in dict.fromkeys(record.warnings):  # several ranks say the same
             _rerecord(item, warning)
 
 
-def _broken(item: pytest.Item, error: InternalError) -> Iterator[pytest.TestReport]:
-    text = f"{OUR_FAULT}\n{error}"
-    return iter([plain_report(item, "setup", "failed", text), plain_report(item, "teardown")])
+def _not_run(item: pytest.Item, reason: str) -> list[pytest.TestReport]:
+    """The reports of a test that fails before it has begun."""
+    return [plain_report(item, "setup", "failed", reason), plain_report(item, "teardown")]
 
 
 def _in_place_of_teardown(

@@ -15,6 +15,7 @@ from ddpcheck.conformance.progress import Progress
 from ddpcheck.conformance.results import Results, item_id
 from ddpcheck.conformance.running import Runner, Subject
 from ddpcheck.conformance.suite import WORLD_SIZES, Suite
+from ddpcheck.portable import NO_TERMINAL
 from ddpcheck.ranks.launcher import Launcher
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def check_trainer(
         subject = _subject_of(fit, Path(folder))
         launcher = Launcher(
             options={
-                "plugins": ["no:terminal", "no:cacheprovider", "no:randomly", "no:xdist"],
+                "plugins": [*NO_TERMINAL, "no:cacheprovider", "no:randomly", "no:xdist"],
                 "confcutdir": folder,
                 "tbstyle": "short",
             },

@@ -11,7 +11,7 @@ import importlib
 import io
 import os
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from os import _exit, getpid  # by name, as what follows: a test may replace what it finds there
 from pathlib import Path
 from time import monotonic
@@ -165,12 +165,18 @@ class RankReporter:
         self.plan, self.rank, self.channel = plan, rank, channel
         self.pid = getpid()
         self.exit_reason: str | None = None
+        self._error: BaseException | None = None
+        """What the report is about that was made last."""
 
     def register(self, config: pytest.Config) -> None:
         """Take part in the session, before all plugins that are there.
 
         By pluggy's own method: pytest's would look for fixtures in it, in every rank for nothing.
         """
+        self._config = config
+        benchmarks = getattr(config, "_benchmarksession", None)
+        if benchmarks is not None:  # each rank would choose its own number of rounds, and leave the others waiting
+            benchmarks.disabled = True
         pluggy.PluginManager.register(config.pluginmanager, self, "ddpcheck-rank")
 
     @pytest.hookimpl(tryfirst=True)
@@ -196,31 +202,27 @@ class RankReporter:
         )
         at = monotonic()
         self._guard()
-        error = call.excinfo.value if call.excinfo else None
-        verdict = None
+        error = _raised(item, call)
         if isinstance(error, Violation):
-            at, verdict = error.at, error.number
-        felt = error is not None and is_reaction(error)
+            at = error.at
         if error is not None and not isinstance(error, (pytest.skip.Exception, unittest.SkipTest)):
             # The traceback takes its time (torch's files are long); the news does not wait for it.
             text = "".join(format_exception_only(type(error), error)).strip()
-            self.channel.send(wire.Failing(raised=Raised(phase=when, at=at, text=text, reaction=felt)))
+            self.channel.send(wire.Failing(raised=Raised(phase=when, at=at, text=text, reaction=is_reaction(error))))
         report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
-        data = item.config.hook.pytest_report_to_serializable(config=item.config, report=report)
-        self.channel.send(
-            wire.Reported(
-                report=PhaseReport(
-                    phase=when,
-                    outcome=report.outcome,
-                    at=at,
-                    data=data,
-                    reaction=felt,
-                    unexpected_pass=report.failed and error is None,
-                    verdict=verdict,
-                )
-            )
-        )
+        self.channel.send(wire.Reported(report=_crossing(item.config, when, report, error, at)))
         return report.passed
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+        self._error = _raised(item, call)
+        return (yield)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Pass on what a plugin reports while the test runs: subtests, above all. The phases are not logged here."""
+        if getpid() == self.pid:
+            told = _crossing(self._config, report.when or "call", report, self._error, monotonic())
+            self.channel.send(wire.Reported(report=told, part=True))
 
     def _guard(self) -> None:
         """End a process that the test forked and that came back out of the test: it is no rank."""
@@ -243,6 +245,29 @@ class RankReporter:
                 )
             )
         )
+
+
+def _raised(item: pytest.Item, call: pytest.CallInfo[Any]) -> BaseException | None:
+    """What a phase, or a part of one, has raised; a unittest's method keeps that to itself until it is reported."""
+    kept = getattr(item, "_excinfo", None)
+    excinfo = kept[0] if kept else call.excinfo
+    return excinfo.value if excinfo is not None else None
+
+
+def _crossing(
+    config: Config, when: Any, report: pytest.TestReport, error: BaseException | None, at: float
+) -> PhaseReport:
+    """A report in the form in which it leaves the rank."""
+    violation = error if isinstance(error, Violation) else None
+    return PhaseReport(
+        phase=when,
+        outcome=report.outcome,
+        at=at if violation is None else violation.at,
+        data=config.hook.pytest_report_to_serializable(config=config, report=report),
+        reaction=error is not None and is_reaction(error),
+        unexpected_pass=report.failed and error is None,
+        verdict=None if violation is None else violation.number,
+    )
 
 
 def give_own_folders(config: pytest.Config, plan: Plan, rank: int) -> None:

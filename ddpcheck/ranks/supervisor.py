@@ -185,8 +185,8 @@ class Supervision:
                 r.text, r.reaction = text, reaction
                 r.end("never-started")
                 self._note_failure()
-            case wire.Reported(report=report):
-                r.reports.append(report)
+            case wire.Reported(report=report, part=part):
+                (r.subtests if part else r.reports).append(report)
                 if r.failed:
                     self._note_failure()
             case wire.Failing(raised=raised):

@@ -27,6 +27,7 @@ class WatchedRank:
         self.rank, self.watch, self.channel = started
         self.joined = self.body_ended = self.released = self.done = self.dismissed = self.gone = False
         self.reports: list[PhaseReport] = []
+        self.subtests: list[PhaseReport] = []
         self.raised: Raised | None = None
         self.kind: EndingKind | None = None
         self.at = self.gone_at = 0.0
@@ -80,6 +81,7 @@ class WatchedRank:
             kind=self.kind,
             at=self.at,
             reports=tuple(self.reports),
+            subtests=tuple(self.subtests),
             body_ended=self.body_ended or self.resting,
             raised=self.raised,
             verdict=self.verdict,

@@ -191,6 +191,8 @@ class Answer(Message, frozen=True, kw_only=True):
 
 class Reported(Message, frozen=True, kw_only=True):
     report: PhaseReport
+    part: bool = False
+    """It is of a part of the test alone, such as a subtest, and the test goes on."""
 
 
 class Failing(Message, frozen=True, kw_only=True):

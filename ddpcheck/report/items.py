@@ -19,6 +19,7 @@ from _pytest.skipping import evaluate_xfail_marks
 
 from ddpcheck.model import PhaseReport, RankEnding, RunRecord
 from ddpcheck.outcome import Outcome, crash_message
+from ddpcheck.subtests import Subtest, subtests_of
 
 PHASES = ("setup", "call", "teardown")
 
@@ -40,6 +41,34 @@ def reports_of(item: pytest.Item, record: RunRecord, outcome: Outcome) -> Iterat
             if phase == "call":
                 _attach(report, record)
             yield report
+
+
+def subtest_reports(item: pytest.Item, record: RunRecord) -> list[pytest.TestReport]:
+    """The reports of an item's subtests, one for each, whichever ranks came to it."""
+    return [_subtest(item, one) for one in subtests_of(record)]
+
+
+def _subtest(item: pytest.Item, subtest: Subtest) -> pytest.TestReport:
+    record, outcome = subtest.record, subtest.outcome
+    if outcome.result == "failed" and outcome.report is not None:
+        report = _decisive(item, record, outcome)
+    else:
+        first = record.endings[0].reports[0]
+        report = _merged(_revive(item, first), record, first.phase)
+        if outcome.result == "failed":  # some ranks have skipped it
+            told = _told(item, record, outcome)
+            report.outcome, report.longrepr = told.outcome, told.longrepr
+    said = subtest.parameters
+    if said:  # pytest makes a representation of every value that it reads, and these are representations
+        report.context.kwargs.update(said)
+    return report
+
+
+def fail_for_subtests(report: pytest.TestReport, failed: int) -> None:
+    """Let a test that passed fail, since so many of its subtests have failed."""
+    report.outcome = "failed"
+    report.longrepr = f"contains {failed} failed subtest{'s' if failed > 1 else ''}"
+    vars(report).pop("wasxfail", None)
 
 
 def _passed(item: pytest.Item, record: RunRecord, phase: str) -> pytest.TestReport:

@@ -85,6 +85,7 @@ LAYERS = [
     ["ddpcheck.checks.judging"],
     # From endings to an outcome, from judges to a verdict, and from findings to text.
     ["ddpcheck.explanations", "ddpcheck.outcome", "ddpcheck.report.findings", "ddpcheck.verdict"],
+    ["ddpcheck.reruns", "ddpcheck.subtests"],
     ["ddpcheck.explanations.__main__", "ddpcheck.report.excerpts", "ddpcheck.report.explained"],
     ["ddpcheck.report.document", "ddpcheck.report.items", "ddpcheck.report.session", "ddpcheck.report.standing"],
     ["ddpcheck.report.junit", "ddpcheck.report.properties", "ddpcheck.report.terminal"],
