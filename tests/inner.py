@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
@@ -19,6 +20,8 @@ import json, os, time
 import pytest
 
 def pytest_runtest_logreport(report):
+    if "RANK" in os.environ:  # of a subtest; it is logged in the main process, too
+        return
     entry = {
         "name": report.nodeid.split("::", 1)[1], "when": report.when, "outcome": report.outcome,
         "text": report.longreprtext if not isinstance(report.longrepr, tuple) else report.longrepr[2],
@@ -39,6 +42,12 @@ def pytest_warning_recorded(warning_message, nodeid):
 # Where one of these is set, hypothesis keeps no database and draws the same examples each time.
 CI = {"CI", "BUILDKITE", "CIRCLECI", "CIRRUS_CI", "CODEBUILD_BUILD_ID", "GITHUB_ACTIONS", "GITLAB_CI"}
 CI |= {"HEROKU_TEST_RUN_ID", "TEAMCITY_VERSION", "TF_BUILD", "bamboo.buildKey"}
+
+
+ROOT = Path(__file__).parents[1]
+
+# Plugins that the suite runs under, or has for the matrix alone, have no business in inner sessions that do not ask.
+BLOCKED = ("randomly", *re.findall(r"-pno:(\w+)", (ROOT / "pyproject.toml").read_text()))
 
 
 @dataclass
@@ -96,10 +105,10 @@ def wait_until(condition: Callable[[], bool], patience: float = 60.0) -> bool:
 
 
 class InnerProject:
-    """A folder with test files, and the sessions that run them."""
+    """A folder with test files, and the sessions that run them; ``plugins`` are let in, of those that are blocked."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, plugins: Sequence[str] = ()) -> None:
+        self.folder, self.plugins = folder, plugins
         folder.mkdir(parents=True, exist_ok=True)
         self.write("recorder.py", RECORDER)
         self.write("pytest.ini", "[pytest]\n")
@@ -117,12 +126,12 @@ class InnerProject:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(outer) and k not in CI}
         record = str(self.folder / "record.jsonl")
         # The package of this checkout, also where another one is installed.
-        path = os.pathsep.join([str(self.folder), str(Path(__file__).parents[1])])
+        path = os.pathsep.join([str(self.folder), str(ROOT)])
         return clean | {"RECORD": record, "TMPDIR": str(self.temp), "PYTHONPATH": path} | extra
 
     def command(self, *args: str) -> list[str]:
-        # Plugins that the suite itself runs under have no business in the inner session.
-        return [sys.executable, "-m", "pytest", "-p", "recorder", "-p", "no:randomly", *args]
+        blocked = [f"-pno:{name}" for name in BLOCKED if name not in self.plugins]
+        return [sys.executable, "-m", "pytest", "-p", "recorder", *blocked, *args]
 
     def start(self, *args: str, **environment: str) -> subprocess.Popen[str]:
         """Start a session and leave it running, for tests that interfere with it."""
