@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ddpcheck.evidence import Began, Joined
-from ddpcheck.observe import missing, recorder, sites
+from ddpcheck.observe import missing, recorder, sites, uncounted
 from ddpcheck.observe.patching import defect
 
 PROBES = (
@@ -50,13 +50,19 @@ def patch(probes: Iterable[str] = PROBES) -> None:
     """Put every probe in its place, once; without a recorder they do nothing."""
     if not _patched:
         os.register_at_fork(after_in_child=_forked)
-    for name in probes:
-        if name in _patched:
-            continue
-        _patched.add(name)
+    new = [name for name in probes if name not in _patched]
+    _patched.update(new)
+    modules = []
+    for name in new:
         try:
-            importlib.import_module(f"ddpcheck.observe.{name}").watch()
+            modules.append(importlib.import_module(f"ddpcheck.observe.{name}"))
         except Exception as error:  # another torch than we know: the program must run all the same
+            defect(error)
+    uncounted.rename()
+    for module in modules:
+        try:
+            module.watch()
+        except Exception as error:
             defect(error)
     missing.look()
 

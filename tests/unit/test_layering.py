@@ -24,6 +24,7 @@ LAYERS = [
         "ddpcheck",
         "ddpcheck.gpus",
         "ddpcheck.observe",
+        "ddpcheck.observe.importlib_bootstrap",
         "ddpcheck.observe.startup",
         "ddpcheck.properties",
         "ddpcheck.ranks",
@@ -115,7 +116,7 @@ LAYERS = [
     ["ddpcheck.observe.aware"],
     ["ddpcheck.observe.data"],
     # What a watched process writes down: the pen, the eyes, and the probes.
-    [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "quick", "rows", "spending")],
+    [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "quick", "rows", "spending", "uncounted")],
     [f"ddpcheck.observe.{name}" for name in ("patching", "sites", "usage")],
     ["ddpcheck.observe.passing", "ddpcheck.observe.paths", "ddpcheck.observe.watching"],
     [f"ddpcheck.observe.{name}" for name in ("background", "following", "loads", "names", "pulses", "starting")],
