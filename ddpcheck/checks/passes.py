@@ -155,12 +155,14 @@ class Line:
 def passes_of(rank: Rank) -> list[Pass]:
     """The passes of one rank, in the order in which they began."""
     loaders = {one.loader: one for one in rank.process.of(ev.Loader)}
-    found = {(one.loader, one.number): Pass(rank, one, loaders.get(one.loader)) for one in rank.of(ev.Pass)}
+    # Where a record may be missing, which pass is the first, the second and so on is not known.
+    begun = [one for one in rank.of(ev.Pass) if one.n <= rank.process.whole_to]
+    found = {(one.loader, one.number): Pass(rank, one, loaders.get(one.loader)) for one in begun}
     for batch in rank.of(ev.Batch):
         if (batch.loader, batch.pass_) in found:
             found[batch.loader, batch.pass_].batches.append(batch)
     for ended in rank.of(ev.PassEnded):
-        if (ended.loader, ended.number) in found:
+        if (ended.loader, ended.number) in found and ended.n <= rank.process.whole_to:
             found[ended.loader, ended.number].ended = ended
     calls = [call.n for call in rank.of(ev.Call) if call.op not in ("send", "recv", "isend", "irecv")]
     for one in found.values():

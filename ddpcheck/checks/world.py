@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -36,6 +37,8 @@ class Process:
         """Why it was written down no further, as a clause; empty where it was."""
         self.damaged = 0
         """Bytes of its file that were no record."""
+        self.whole_to = math.inf
+        """The ``n`` of the last record before the first of these."""
         self.torn = False
         """Its file ends in the middle of a record."""
         self._by_kind: dict[type, list[Any]] = defaultdict(list)

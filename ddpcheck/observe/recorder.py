@@ -126,7 +126,7 @@ class Recorder:
         if self._fd >= 0 and self._is_there():
             with contextlib.suppress(OSError):
                 os.close(self._fd)
-        self._fd = -1
+        self._fd, self.open = -1, False
 
     # --- thinning
 

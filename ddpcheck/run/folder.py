@@ -62,9 +62,10 @@ class Folder:
             data = opened.read()
         self._places[name] = place + len(data)
         reader = self._readers.setdefault(name, Reader())
-        before = reader.damaged
-        process.add(reader.feed(data))
-        process.damaged += reader.damaged - before
+        for record in reader.feed(data):
+            _note_damage(process, reader)
+            process.add([record])
+        _note_damage(process, reader)
         process.torn = reader.torn
         process.gap = self._gap(name, header)
         return bool(data)
@@ -73,6 +74,14 @@ class Folder:
         if name in self._cut:
             return "its file has been cut off"
         return _GAPS.get(header[-1:], "") if header[:-1] == HEADER else "its file has been written over"
+
+
+def _note_damage(process: Process, reader: Reader) -> None:
+    if reader.damaged:
+        if not process.damaged:
+            process.whole_to = process.records[-1].n if process.records else 0
+        process.damaged += reader.damaged
+        reader.damaged = 0
 
 
 _GAPS = {
