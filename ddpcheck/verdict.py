@@ -68,6 +68,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     steps: int = 0
     """Optimizer steps that were watched."""
+    part: str = ""
+    """Why the evidence covers a part of the run, as a clause; empty where it covers all of it."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of how this verdict came to be, as sentences."""
     interrupted_by: int | None = None
@@ -130,7 +132,8 @@ def conclude(
     stopped = None if interrupted else _stopped_unseen(raw, worlds, processes, ranks, failed, hung)
     raw += [stopped] if stopped is not None else []
     findings = grouped(raw)
-    checks = _checks(judged, raw, findings, chosen, ground.lost(processes))
+    part = gaps.part(worlds, processes)
+    checks = _checks(judged, raw, findings, chosen, ground.lost(processes), part)
     word: Word = "interrupted" if interrupted else _word(raw, findings, checks, hung)
     return Verdict(
         verdict=word,
@@ -143,6 +146,7 @@ def conclude(
         versions=dict(installed() if versions is None else versions),
         seconds=seconds,
         steps=sum(gaps.steps(world) for world in worlds),
+        part=part,
         notes=(*gaps.unseen(worlds, processes), *ground.told(processes), *notes, *gaps.gaps(worlds)),
         interrupted_by=interrupted_by,
         hang=_hang(worlds, judged) if word == "hung" or (interrupted and _has_hung(raw)) else None,
@@ -224,13 +228,14 @@ def _checks(
     findings: Sequence[Finding],
     chosen: Collection[str] | None,
     lost: Mapping[str, str],
+    part: str,
 ) -> dict[str, CheckResult]:
     broken: dict[str, Status] = {}
     for severity, status in _BROKEN.items():
         concerned = {f.check for f in raw if f.severity == severity}
         concerned |= {c for f in findings if f.severity == severity for c in (f.check, *f.also)}
         broken |= dict.fromkeys(concerned, status)
-    return {check: _check(check, judged, broken.get(check), chosen, lost.get(check, "")) for check in CHECKS}
+    return {check: _check(check, judged, broken.get(check), chosen, lost.get(check, ""), part) for check in CHECKS}
 
 
 _BROKEN: dict[Severity, Status] = {"warning": "at-risk", "error": "violated"}
@@ -243,6 +248,7 @@ def _check(
     broken: Status | None,
     chosen: Collection[str] | None,
     lost: str,
+    part: str,
 ) -> CheckResult:
     if chosen is not None and check not in chosen and broken is None:
         return CheckResult(status="not-checked", skipped_because=NOT_ASKED)
@@ -255,6 +261,8 @@ def _check(
     reason = lost or next((one.skipped_because for one in said if one.skipped_because), "")
     if not reason:
         reason = _ORACLE if check in ORACLES else _NOTHING if said else _NO_WORLD
+    if part and not lost and check not in ORACLES:
+        reason = f"{part}; as far as it goes, {reason}"
     return CheckResult(status="not-checked", skipped_because=reason)
 
 

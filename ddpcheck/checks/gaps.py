@@ -24,8 +24,8 @@ def gaps(worlds: Sequence[World]) -> tuple[str, ...]:
 
 def unseen(worlds: Sequence[World], processes: Iterable[Process]) -> tuple[str, ...]:
     """What of a run is not on record: the first thing to know of a verdict."""
-    ranks = {id(rank.process): rank.rank for world in worlds for rank in world}
-    ranks |= {id(worker): rank.rank for world in worlds for rank in world for worker in rank.workers}
+    processes = list(processes)
+    ranks = _numbers(worlds)
     stopped: dict[str, list[str]] = defaultdict(list)
     damaged: dict[str, int] = defaultdict(int)
     torn: list[str] = []
@@ -51,7 +51,37 @@ def unseen(worlds: Sequence[World], processes: Iterable[Process]) -> tuple[str, 
         told.append(
             f"The evidence of {listing(sorted(set(torn)))} ends in the middle of a record; all before it counts."
         )
+    silent = _silent(worlds, processes)
+    if silent:
+        verb = "has" if len(silent) == 1 else "have"
+        told.append(
+            f"{_upper(ranks_text(silent))} {verb} left no evidence: torch was not imported there, or nothing could be "
+            "recorded."
+        )
     return tuple(told)
+
+
+def part(worlds: Sequence[World], processes: Iterable[Process]) -> str:
+    """Why the evidence covers a part of the run, as a clause; empty where it covers all of it."""
+    ranks = _numbers(worlds)
+    for process in processes:
+        if process.gap or process.damaged:
+            how = "stopped early" if process.gap else "is damaged"
+            return f"the evidence of {_whose(process, ranks.get(id(process)))} {how}"
+    return ""
+
+
+def _numbers(worlds: Sequence[World]) -> dict[int, int]:
+    """The ranks that processes were, or load samples for, by the identity of the process."""
+    ranks = {id(rank.process): rank.rank for world in worlds for rank in world}
+    return ranks | {id(worker): rank.rank for world in worlds for rank in world for worker in rank.workers}
+
+
+def _silent(worlds: Sequence[World], processes: Sequence[Process]) -> set[int]:
+    """Ranks that torchrun has started, and that have written down nothing; what a world misses is told with it."""
+    launched = {one.rank for process in processes for one in process.of(ev.Launched) if one.rank is not None}
+    heard = {process.began.rank for process in processes if process.began is not None}
+    return launched - heard - {rank for world in worlds for rank in range(world.world_size)}
 
 
 def _whose(process: Process, rank: int | None) -> str:

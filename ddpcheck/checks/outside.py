@@ -21,6 +21,7 @@ def failure(
     processes: Iterable[Process], numbers: Numbers, endings: Mapping[int, tuple[int | None, int | None]]
 ) -> Finding:
     """Why a program failed that left no failure in any rank's evidence: its first exception, or its exit codes."""
+    processes = list(processes)
     raised = sorted(
         ((error.lost_peer, _wall(process, error.at), process, error) for process in processes if _script(process)
          for error in process.of(ev.Raised)),
@@ -29,6 +30,9 @@ def failure(
     if raised:
         return _raised([(process, error) for _, _, process, error in raised], numbers)
     bad = {rank: ending for rank, ending in endings.items() if ending not in ((0, None), (None, None))}
+    known = (
+        "" if any(p.incomplete for p in processes) else ": no process that had imported torch has raised an exception"
+    )
     return Finding(
         check="rank-failure",
         severity="error",
@@ -36,7 +40,7 @@ def failure(
         subject="the program",
         expected="every process to end with exit code 0",
         found=_codes(bad) if bad else "that the program ended with an error",
-        advice="See the program's own output above: no process that had imported torch has raised an exception.",
+        advice=f"See the program's own output above{known}.",
         links=("stop",),
     )
 

@@ -107,12 +107,16 @@ def _sentence(verdict: Verdict, strict: bool) -> str:
         return f"{ran}{where}: {found}{within}{took}"
     if verdict.verdict == "nothing-checked":
         told = f"; {found}" if verdict.findings else ""
+        if verdict.part:
+            return f"{ran}{where}: {verdict.part}, with nothing in it that a check could look at{told}{took}"
         return f"{ran}{where}: it did nothing that a check could look at (no DistributedDataParallel){told}{took}"
     statuses = [result.status for result in verdict.checks.values()]
     parts = [f"{count(statuses.count('held'), 'check')} held{within}"]
     parts += [f"{at_risk} at risk"] if (at_risk := statuses.count("at-risk")) else []
     parts += [f"{statuses.count('not-checked')} not checked"]
-    return f"{ran}{where}: {', '.join(parts)}{', with ' + found if verdict.findings else ''}{took}"
+    parts += [f"with {found}"] if verdict.findings else []
+    parts += [f"in a part of the run ({verdict.part})"] if verdict.part else []
+    return f"{ran}{where}: {', '.join(parts)}{took}"
 
 
 def _where(verdict: Verdict) -> str:

@@ -122,6 +122,16 @@ Written to report.json
             "DistributedDataParallel), 8.1 s.",
         ),
         (
+            replace(NOTHING, part="the evidence of rank 1 stopped early"),
+            "NOTHING CHECKED train.py --epochs 3, 2 ranks: the evidence of rank 1 stopped early, with nothing in it "
+            "that a check could look at, 8.1 s.",
+        ),
+        (
+            replace(HELD, part="the evidence of rank 1 is damaged"),
+            "HELD train.py --epochs 3, 2 ranks: 1 check held in 36 optimizer steps, 22 not checked, in a part of the "
+            "run (the evidence of rank 1 is damaged), 8.1 s.",
+        ),
+        (
             replace(NOTHING, command="", world_size=0),
             "NOTHING CHECKED the program: it did nothing that a check could look at (no DistributedDataParallel), "
             "8.1 s.",

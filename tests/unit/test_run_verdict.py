@@ -327,6 +327,37 @@ def test_what_was_passed_over_is_told():
     )
 
 
+def test_what_was_not_checked_says_that_the_evidence_stopped():
+    """A reason that is true of a part of the run says so; nothing is put down to the program."""
+    stopped = [process(7 + r, step(0), rank=r) for r in (0, 1)]
+    stopped[1].gap = "there was no room for more"
+    checks = conclude([judged(gradient_sync=1)], worlds=worlds(stopped)).checks
+    assert checks["gradient-sync"].status == "held"
+    assert checks["process-hygiene"].skipped_because == (
+        "the evidence of rank 1 stopped early; as far as it goes, the program did nothing that it could judge"
+    )
+    assert "evidence" not in str(checks["gradient-oracle"].skipped_because)
+
+
+def test_the_output_is_pointed_at_and_nothing_is_claimed_of_what_was_not_seen():
+    """That no process has raised is known where all evidence is there."""
+    whole = process(7)
+    claim = "no process that had imported torch has raised"
+    assert claim in conclude([], processes=[whole], failed=True).findings[0].advice
+    whole.damaged = 9
+    assert claim not in conclude([], processes=[whole], failed=True).findings[0].advice
+
+
+def test_ranks_that_say_nothing_are_named():
+    """The agent knows whom it has started; of a world, who is missing is told with it."""
+    agent = process(1, *((ev.Launched, {"pid": 7 + r, "rank": r}) for r in (0, 1)))
+    (note,) = conclude([], processes=[agent]).notes
+    assert note.startswith("Ranks 0 and 1 have left no evidence: torch was not imported there")
+    spoke = process(7, rank=0)
+    notes = conclude([judged()], worlds=worlds([agent, spoke]), processes=[agent, spoke]).notes
+    assert notes == ("Rank 1 has left no evidence: no process joined the group under that number.",)
+
+
 def test_the_versions_need_no_import():
     """They are those of the installed packages."""
     versions = installed()
