@@ -29,8 +29,11 @@ def asleep() -> bool:
 
 def _is_capturing() -> bool:
     # A stream is only asked where CUDA is in use: the question must not be what initialises it.
-    if not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
-        return False
+    try:
+        if not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+            return False
+    except Exception:  # after a failure on the device, every question to it fails
+        return True
     overlooked("capture")
     return True
 

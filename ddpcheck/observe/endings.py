@@ -59,6 +59,7 @@ def watch() -> None:
 # --- exceptions
 
 
+@shielded
 def _note_raised(error: BaseException) -> None:
     global _raised
     writer = recorder.current()
@@ -66,17 +67,23 @@ def _note_raised(error: BaseException) -> None:
         return
     _raised = True
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    message = str(error)
     writer.write(
         Raised(
             **writer.next(),
             kind=type(error).__name__,
-            message=message[:4000],
+            message=_message(error)[:4000],
             text=text[-20000:],
             site=_innermost(error),
             lost_peer=is_reaction(error),
         )
     )
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # it is the program's own method that fails
+        return "<exception str() failed>"
 
 
 def _innermost(error: BaseException) -> int:
@@ -117,6 +124,7 @@ def _around_spawned(original: Any) -> Any:
 # --- the end
 
 
+@shielded
 def _at_exit() -> None:
     last = getattr(sys, "last_value", None)
     if last is not None:
@@ -126,6 +134,7 @@ def _at_exit() -> None:
         time.sleep(GLOO_REST)
 
 
+@shielded
 def ended(how: Any, code: int | None) -> None:
     """Write down the end; once."""
     writer = recorder.current()

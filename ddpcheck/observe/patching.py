@@ -12,7 +12,7 @@ from typing import Any
 
 from ddpcheck import seams
 from ddpcheck.evidence import Defect
-from ddpcheck.observe import missing, recorder
+from ddpcheck.observe import interrupts, missing, recorder
 from ddpcheck.observe.asleep import asleep, is_out_of_memory, overlooked
 
 __tracebackhide__ = True
@@ -132,18 +132,21 @@ def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]],
         try:
             return probe(*args, **kwargs)
         except Exception as error:
-            if call.error is not None:
-                if error is call.error:
-                    raise
-                defect(error)
-                raise call.error from None
+            if error is call.error:
+                raise
             defect(error)
-            return call.result if call.called else original(*args, **kwargs)
+            failed = call.error
         finally:
             calls.open.pop()
             # An error and the frames that it has gone through would keep each other, and what these were called with:
             # a loader's iterator that is exhausted has workers to let go of.
-            call.error = call.result = None
+            result, call.error, call.result = call.result, None, None
+        if failed is None:
+            return result if call.called else original(*args, **kwargs)
+        try:
+            raise failed
+        finally:
+            del failed
 
     return replacement
 
@@ -152,7 +155,13 @@ _told: set[str] = set()
 
 
 def defect(error: Exception) -> None:
-    """Write down that ddpcheck itself has failed in this process; once for each place. Out of memory is no failure."""
+    """Write down that ddpcheck itself has failed in this process; once for each place.
+
+    Out of memory is no failure. What the program's own signal handler has
+    raised, in the midst of a probe, is raised again.
+    """
+    if interrupts.raised_by_handler(error):
+        raise error
     if is_out_of_memory(error):
         overlooked("memory")
         return

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ddpcheck.evidence import Pulse
 from ddpcheck.observe import frames, recorder, sites
+from ddpcheck.observe.patching import defect
 
 PERIOD = 0.25
 """Seconds between two looks."""
@@ -51,18 +52,20 @@ def _look_again_and_again() -> None:
         writer = recorder.always()
         if writer is None or not writer.open:
             return
-        for task in _also:
-            task()
-        frame = sys._current_frames().get(threading.main_thread().ident or 0)
-        frame = frames.outside(frame) if frame is not None else None
         pending = _pending
         # A call is only told of once it has lasted: a rank at work passes many between two looks.
         number = pending[0] if pending is not None and time.monotonic() - pending[1] > PERIOD else None
-        here = (
-            sites.here(frame) if frame is not None else 0,
-            frame.f_code.co_name if frame is not None else "",
-            number,
-        )
+        site, doing = 0, ""
+        try:
+            for task in _also:
+                task()
+            frame = sys._current_frames().get(threading.main_thread().ident or 0)
+            if frame is not None:
+                frame = frames.outside(frame)
+                site, doing = sites.here(frame), frame.f_code.co_name
+        except Exception as error:
+            defect(error)
+        here = (site, doing, number)
         if here != told:
             told = here
             writer.write(

@@ -81,6 +81,8 @@ class Recorder:
             elif os.write(self._fd, data) < len(data):
                 self._stop(FULL)
         except OSError as error:
+            if error.errno is None:  # a signal handler of the program's has raised it
+                raise
             self._stop(FULL if error.errno in _NO_ROOM else LOST)
 
     def _is_there(self) -> bool:
@@ -89,7 +91,9 @@ class Recorder:
             if self._marked:
                 return fcntl.fcntl(self._fd, fcntl.F_GETSIG) == _MARK
             return _identity(self._fd) == self._file
-        except OSError:
+        except OSError as error:
+            if error.errno is None:  # a signal handler of the program's has raised it
+                raise
             return False
 
     def _reopen(self) -> bool:

@@ -101,7 +101,7 @@ LAYERS = [
     ["ddpcheck.devices.simulation"],
     ["ddpcheck.devices"],
     # What a rank records for assertions, in facts that the judges define.
-    ["ddpcheck.observe.recorder"],
+    ["ddpcheck.observe.interrupts", "ddpcheck.observe.recorder"],
     ["ddpcheck.observe.asleep", "ddpcheck.observe.missing"],
     ["ddpcheck.observe.readable"],
     ["ddpcheck.observe.device_digest"],

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gc
+import signal
 import weakref
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ddpcheck.observe import patching
 from ddpcheck.observe.patching import around
 
 
@@ -37,3 +41,74 @@ def test_nothing_keeps_what_a_call_was_given(error: type[Exception] | None, dept
         assert gone() is None
     finally:
         gc.enable()
+
+
+class Owner:
+    """Something with a method that is watched."""
+
+    def work(self, error: Exception | None = None) -> str:
+        if error is not None:
+            raise error
+        return "done"
+
+
+@pytest.fixture
+def owner(monkeypatch: pytest.MonkeyPatch) -> Owner:
+    monkeypatch.setattr(Owner, "work", Owner.work)
+    return Owner()
+
+
+def test_what_a_signal_handler_raises_is_the_programs(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A time limit that ends in the midst of a probe is not swallowed as a failure of the probe."""
+
+    class Late(Exception):
+        pass
+
+    def late(number: int, frame: object) -> None:
+        raise Late
+
+    def probe(self: Owner, *given: object) -> str:
+        signal.raise_signal(signal.SIGALRM)
+        return original(self, *given)
+
+    original = Owner.work
+    defects: list[object] = []
+    monkeypatch.setattr(patching, "recorder", SimpleNamespace(always=lambda: defects.append))
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        around(Owner, "work", lambda _: probe)
+        with pytest.raises(Late):
+            owner.work()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert defects == []
+
+
+def test_what_a_probe_raises_itself_is_not_the_programs(owner: Owner) -> None:
+    """The same exception from the probe's own code is kept from the program."""
+
+    def probe(self: Owner, *given: object) -> str:
+        raise TimeoutError
+
+    around(Owner, "work", lambda _: probe)
+    assert owner.work() == "done"
+
+
+def test_an_error_of_the_programs_is_as_it_was(owner: Owner) -> None:
+    """Where the probe fails because of it, the program gets its own error, with nothing of ours in it."""
+
+    def make(original: Any) -> Any:
+        def probe(*given: object) -> str:
+            try:
+                return original(*given)
+            except ValueError:
+                raise KeyError("the probe's") from None
+
+        return probe
+
+    around(Owner, "work", make)
+    own = ValueError("the program's")
+    with pytest.raises(ValueError, match="the program's") as raised:
+        owner.work(own)
+    assert raised.value is own
+    assert (own.__context__, own.__cause__, own.__suppress_context__) == (None, None, False)
