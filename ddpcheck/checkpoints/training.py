@@ -12,7 +12,7 @@ import torch
 from ddpcheck.checkpoints.reduction import reduce_in_order
 from ddpcheck.checkpoints.trying import attempt
 from ddpcheck.checks.holding import Holdings
-from ddpcheck.observe import randomness
+from ddpcheck.observe import randomness, readable
 from ddpcheck.observe.digest import bytes_digest, digest_of_parts
 from ddpcheck.observe.holders import modules
 from ddpcheck.observe.section import Section
@@ -116,7 +116,8 @@ def inputs_of(watched: Iterable[torch.nn.Module]) -> Iterator[list[str]]:
     seen: list[str] = []
 
     def look(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        seen.extend(bytes_digest(tensor) for tensor in _tensors((args, kwargs)))
+        tensors = [readable.local(tensor) for tensor in _tensors((args, kwargs))]
+        seen.extend("" if tensor is None else bytes_digest(tensor) for tensor in tensors)
 
     handles = [module.register_forward_pre_hook(look, with_kwargs=True) for module in watched]
     try:
