@@ -321,13 +321,12 @@ def test_a_step_that_memory_does_not_suffice_to_look_at(stepped: Any, monkeypatc
 
     told: list[str] = []
     monkeypatch.setattr(quick, "overlooked", told.append)
-    monkeypatch.setattr(readable, "memory", lambda tensor: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA")))
-    monkeypatch.setattr(readable, "unseen", lambda tensor: "")
-    monkeypatch.setattr(readable, "is_shared", lambda tensor: False)
+    monkeypatch.setattr(readable, "local", lambda tensor: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA")))
     parameter = torch.nn.Parameter(ONES.clone())
-    parameter.grad = ONES.clone()
+    parameter.grad = torch.ones(3, 4).t()  # of which a look takes a copy
     _, steps = stepped([parameter])
-    assert [s.parameters for s in steps] == [UNSEEN] * 2
+    assert [s.gradients for s in steps] == [UNSEEN] * 2
+    assert [s.parameters for s in steps] == [quick.digests([ONES / 2]), quick.digests([ONES * 0])]
     assert set(told) == {"memory"}
     assert asleep.is_out_of_memory(MemoryError())
     assert not asleep.is_out_of_memory(RuntimeError("shapes do not match"))
