@@ -38,6 +38,11 @@ def only_real(mark: GpuMark) -> Refusal:
     return Refusal(f"it runs on real GPUs only, and these are simulated: {mark.real}")
 
 
+def nobody_to_ask(error: Exception) -> Refusal:
+    """Why a test fails where it is not known which GPUs there are: there may be all that it needs."""
+    return Refusal(f"which GPUs there are could not be asked:\n{error}", fails=True)
+
+
 def allot(
     title: str, world_size: int, backend: str, wanted: int | None, machine: Machine, required: int | None
 ) -> Allotment | Refusal:

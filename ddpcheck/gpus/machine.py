@@ -27,6 +27,10 @@ PATIENCE = 60.0
 """Seconds for the driver to answer; a broken one may never do."""
 
 
+class NobodyToAsk(Exception):
+    """The process that was to ask for the GPUs could not be started, or has ended; says how, and what it wrote."""
+
+
 def look() -> Machine:
     """The GPUs that a rank would see in this environment, in CUDA's order; none where torch has no use for them."""
     import torch
@@ -39,9 +43,11 @@ def look() -> Machine:
     if not isinstance(said, dict):
         return Machine(trouble=f"the driver was asked, and {said}")
     names = visible.tokens(os.environ.get(visible.VARIABLE), len(said["gpus"]))
+    keys = [key for key, _ in said["gpus"]]
     return Machine(
         gpus=tuple(
-            Gpu(token=token, key=key or token, name=name)
+            # Instances of one GPU may be told under its UUID, all of them: that names none.
+            Gpu(token=token, key=key if key and keys.count(key) == 1 else token, name=name)
             for token, (key, name) in zip(names, said["gpus"], strict=False)
         ),
         nccl=tuple(said["nccl"]),

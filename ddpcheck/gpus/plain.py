@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ddpcheck.gpus import visible
-from ddpcheck.gpus.allotment import Refusal, allot, only_real
+from ddpcheck.gpus.allotment import Refusal, allot, nobody_to_ask, only_real
 from ddpcheck.gpus.leases import FOLDER_VARIABLE, PATIENCE, PAUSE, Lease, folder
+from ddpcheck.gpus.machine import NobodyToAsk
 from ddpcheck.gpus.mark import GpuMark, gpu_mark_of, has_ranks
 from ddpcheck.model import Gpu
 
@@ -45,8 +46,15 @@ class GpusOfThisProcess:
         mark = gpu_mark_of(item)
         if mark is None or has_ranks(item):
             return (yield)
-        self._refused = self._refusal(mark)
-        with contextlib.nullcontext() if self._refused is not None else self._devices(mark, item.nodeid):
+        with contextlib.ExitStack() as held:
+            try:
+                self._refused = self._refusal(mark)
+                if self._refused is None:
+                    held.enter_context(self._devices(mark, item.nodeid))
+            except NobodyToAsk as error:
+                self._refused = nobody_to_ask(error)
+            except OSError as error:
+                self._refused = Refusal(f"its GPUs could not be leased: {error}", fails=True)
             return (yield)
 
     @pytest.hookimpl(tryfirst=True)

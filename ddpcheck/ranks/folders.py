@@ -49,6 +49,16 @@ class Folder:
         self.lock = -1
 
 
+def within(path: str) -> str:
+    """A new folder in a session's folder, which is made again where somebody has removed it."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    about = os.lstat(path)
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
+        raise PermissionError(f"{path} was removed, and what is there now is not a folder of this user")
+    return tempfile.mkdtemp(dir=path)
+
+
 def remove_abandoned() -> list[str]:
     """Remove the folders that killed sessions of this user have left on this machine; returns which."""
     removed = []

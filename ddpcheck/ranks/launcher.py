@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ddpcheck.gpus.machine import NobodyToAsk
 from ddpcheck.model import EndingKind, Machine, Plan, RankEnding, RunRecord, never_started
 from ddpcheck.ranks import folders, stacks, wire
 from ddpcheck.ranks.channel import Closed
@@ -24,10 +25,6 @@ START_PATIENCE = 60.0
 
 class InternalError(Exception):
     """ddpcheck itself failed; never the user's program."""
-
-
-class NoZygote(Exception):
-    """What ranks come from could not be started, or has ended; says how, and what it wrote."""
 
 
 class Launcher:
@@ -94,16 +91,16 @@ class Launcher:
                 zygote.send(wire.Collect(path=path))
 
     def machine(self) -> Machine:
-        """The GPUs that ranks would see, and the NCCL that they would use; raises NoZygote where nobody can tell."""
+        """The GPUs that ranks would see, and the NCCL that they would use; raises NobodyToAsk where nobody can tell."""
         zygote = self.start()
         try:
             return self._await_ready(zygote).machine
         except Closed:
-            raise NoZygote(self._discard()) from None
+            raise NobodyToAsk(self._discard()) from None
         except Unanswered as error:
             zygote.kill()
             self._discard()
-            raise NoZygote(str(error)) from None
+            raise NobodyToAsk(str(error)) from None
 
     def run(self, plan: Plan) -> RunRecord:
         """Run one test in its ranks and return what happened; raises InternalError if ddpcheck failed."""

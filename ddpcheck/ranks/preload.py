@@ -199,7 +199,10 @@ _NO, _YES, _RAISED = 200, 201, 202
 
 def _said_by_child(question: Callable[[], bool], reason: str) -> str:
     """``reason`` where a fork of this process says yes, nothing where it says no; else what became of that fork."""
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        return f"no child could be forked to try it ({error})"
     if pid == 0:
         code = _RAISED
         try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -19,40 +22,77 @@ from ddpcheck.ranks.processes import ExitWatch
 from ddpcheck.ranks.watched import StartedRank
 
 
+class CannotStart(Exception):
+    """Ranks could not be started, and those that were are gone again; says why."""
+
+
 def fork_ranks(plan: Plan, control: Channel, enter: Callable[[int, Channel, int], NoReturn]) -> list[StartedRank]:
     """Fork all ranks; in each, ``enter(rank, channel, parent)`` takes over for good."""
     parent = os.getpid()
-    started: list[StartedRank] = []
-    for rank in range(plan.world_size):
-        ours, theirs = socket.socketpair()
+
+    def start(rank: int, ours: socket.socket, theirs: socket.socket) -> int:
         pid = os.fork()
         if pid == 0:
-            # A rank holds nothing of its siblings: a held end would hide a death.
-            ours.close()
-            control.close()
-            for other in started:
-                other.channel.close()
-                other.watch.close()
-            enter(rank, Channel(theirs), parent)
-        theirs.close()
-        started.append(StartedRank(rank, ExitWatch(pid), Channel(ours)))
+            try:
+                # A rank holds nothing of its siblings: a held end would hide a death.
+                ours.close()
+                control.close()
+                for other in started:
+                    other.channel.close()
+                    other.watch.close()
+                enter(rank, Channel(theirs), parent)
+            finally:
+                os._exit(1)  # what comes after this is its parent's
+        return pid
+
+    started: list[StartedRank] = []
+    _start_all(plan, started, start)
     return started
 
 
 def start_interpreters(plan: Plan, hello: wire.Hello, run_dir: str) -> list[StartedRank]:
     """Start an interpreter for each rank; each imports torch and collects the test by itself."""
-    started: list[StartedRank] = []
-    for rank in range(plan.world_size):
-        ours, theirs = socket.socketpair()
-        with theirs:
-            # Before anything is imported: a module may ask CUDA for its devices, which it then keeps to.
-            environment = dict(os.environ) | group.environment(plan, rank, run_dir)
-            process = launch("ddpcheck.ranks.fresh", [theirs.fileno()], hello.sys_path, environment)
-        channel = Channel(ours)
-        channel.send(replace(hello, plan=plan, rank=rank, runtime_dir=run_dir))
-        started.append(StartedRank(rank, ExitWatch(process.pid), channel))
+
+    def start(rank: int, ours: socket.socket, theirs: socket.socket) -> int:
+        # Before anything is imported: a module may ask CUDA for its devices, which it then keeps to.
+        environment = dict(os.environ) | group.environment(plan, rank, run_dir)
+        process = launch("ddpcheck.ranks.fresh", [theirs.fileno()], hello.sys_path, environment)
         process.returncode = 0  # the exit is watched elsewhere; this object must not wait for it
+        return process.pid
+
+    started: list[StartedRank] = []
+    _start_all(plan, started, start)
+    for one in started:
+        one.channel.send(replace(hello, plan=plan, rank=one.rank, runtime_dir=run_dir))
     return started
+
+
+def _start_all(
+    plan: Plan, started: list[StartedRank], start: Callable[[int, socket.socket, socket.socket], int]
+) -> None:
+    """Add all ranks to ``started``, or, where one cannot be, none, and raise CannotStart."""
+    try:
+        for rank in range(plan.world_size):
+            with contextlib.ExitStack() as undo:
+                ours, theirs = (undo.enter_context(end) for end in socket.socketpair())
+                pid = start(rank, ours, theirs)
+                theirs.close()
+                undo.pop_all()
+                started.append(StartedRank(rank, ExitWatch(pid), Channel(ours)))
+    except OSError as error:
+        text = f"rank {len(started)} of {plan.world_size} could not be started: {why(error)}"
+        for one in started:
+            one.discard()
+        raise CannotStart(text) from error
+
+
+def why(error: OSError) -> str:
+    """What this machine would not give, and which limit that is."""
+    if error.errno == errno.EMFILE:
+        return f"{error}; a process may have {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} (ulimit -n)"
+    if error.errno == errno.EAGAIN:
+        return f"{error}; there are as many processes as there may be (ulimit -u, or the container's limit)"
+    return str(error)
 
 
 def launch(

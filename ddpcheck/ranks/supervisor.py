@@ -86,7 +86,7 @@ class Supervision:
         self.deadline = self.begun + start_patience(plan.world_size, plan.fresh)
         self.running = False
         self.first_failure: float | None = None
-        self.selector = selectors.DefaultSelector()
+        self.selector = selectors.PollSelector()  # which needs no descriptor
         self.endings: list[RankEnding] = []
 
     def watch(self) -> RunRecord:

@@ -19,6 +19,13 @@ class StartedRank(NamedTuple):
     watch: ExitWatch
     channel: Channel
 
+    def discard(self) -> None:
+        """End it, and let go of what is held for it."""
+        self.watch.kill()
+        self.watch.wait(5.0)
+        self.watch.close()
+        self.channel.close()
+
 
 class WatchedRank:
     """What is known of one rank so far."""

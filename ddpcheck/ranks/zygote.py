@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Iterator
@@ -27,15 +26,28 @@ from ddpcheck.checks import judge
 from ddpcheck.gpus.leases import PATIENCE, PAUSE, Lease, folder
 from ddpcheck.gpus.machine import look
 from ddpcheck.model import Gpu, Plan, never_started
-from ddpcheck.ranks import wire
+from ddpcheck.ranks import folders, wire
 from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.host import CannotCollect, Host
 from ddpcheck.ranks.hugepages import Folding
 from ddpcheck.ranks.preload import ForkSafety, import_torch
 from ddpcheck.ranks.processes import Family, adopt_orphans, die_with_parent, kill_descendants, tied_to_parent
 from ddpcheck.ranks.rank import be_rank, save_coverage
-from ddpcheck.ranks.starting import fork_ranks, start_interpreters
+from ddpcheck.ranks.starting import CannotStart, fork_ranks, start_interpreters, why
 from ddpcheck.ranks.supervisor import Interrupted, Supervision
+from ddpcheck.ranks.watched import StartedRank
+
+
+class NoLease(Exception):
+    """The GPUs of a test could not be leased; says why."""
+
+
+@contextlib.contextmanager
+def _failing_as_no_lease() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise NoLease(why(error)) from error
 
 
 class Zygote:
@@ -71,7 +83,7 @@ class Zygote:
                 if not self.cannot_fork:
                     self._collect(host, path)
             case wire.Run(plan=plan):
-                self.control.send(self._run(host, plan))
+                self._tell(self._run(host, plan))
                 self.folding.go_on()  # while the pytest process reports
             case wire.Abort() | wire.Example() | wire.Given() | wire.Finish():
                 pass  # nothing was running any more
@@ -80,6 +92,14 @@ class Zygote:
             case _:
                 raise AssertionError(f"the zygote was sent {message!r}")
         return True
+
+    def _tell(self, message: wire.Message) -> None:
+        try:
+            self.control.send(message)
+        except Closed:
+            raise
+        except Exception:
+            self.control.send(wire.Broken(text=traceback.format_exc()))
 
     def _collect(self, host: Host, path: str) -> None:
         if host.has_collected(path) or self.spoiled is not None:
@@ -98,21 +118,25 @@ class Zygote:
                 return self._run_on(host, replace(plan, gpus=gpus))
         except Interrupted:
             return wire.Ran(record=never_started(plan, "the session was interrupted"))
-        except Closed:
-            raise
-        except OSError as error:
+        except NoLease as error:
             return wire.Ran(record=never_started(plan, f"its GPUs could not be leased: {error}"))
 
     @contextlib.contextmanager
     def _lease(self, plan: Plan) -> Iterator[tuple[Gpu, ...]]:
-        """Hold GPUs for a test, once there are enough that nobody else holds; raises Interrupted."""
+        """Hold GPUs for a test, once there are enough that nobody else holds; raises Interrupted, or NoLease."""
         if plan.simulated or not plan.gpus_wanted:
             yield plan.gpus
             return
-        lease = Lease(plan.gpus, plan.gpus_wanted, folder(), plan.nodeid)
+        with _failing_as_no_lease():
+            lease = Lease(plan.gpus, plan.gpus_wanted, folder(), plan.nodeid)
         begun, told = time.monotonic(), False
+
+        def taken() -> bool:
+            with _failing_as_no_lease():
+                return lease.take()
+
         try:
-            while not lease.take():
+            while not taken():
                 if select.select([self.control], [], [], PAUSE)[0]:
                     self.control.receive_ready()
                     raise Interrupted  # nobody speaks to us now but to end it
@@ -125,28 +149,40 @@ class Zygote:
 
     def _run_on(self, host: Host, plan: Plan) -> wire.Message:
         family = Family()
-        run_dir = tempfile.mkdtemp(dir=self.hello.runtime_dir)
+        run_dir, started = "", []
         try:
-            if plan.fresh or self.cannot_fork:
-                started = start_interpreters(plan, self.hello, run_dir)
-            else:
-                self._collect(host, plan.path)
-                if self.spoiled is not None:
-                    return self.spoiled
-                host.item(plan)  # for its error, said once instead of by every rank
-                if plan.examples:
-                    import ddpcheck.properties.following  # noqa: F401 - here, and not in every rank
-                started = fork_ranks(plan, self.control, self._enter(host, plan, run_dir))
+            try:
+                run_dir = folders.within(self.hello.runtime_dir)
+                started = self._start(host, plan, run_dir)
+            except OSError as error:
+                raise CannotStart(f"its ranks could not be started: {why(error)}") from error
+            if self.spoiled is not None and not started:
+                return self.spoiled
             return wire.Ran(record=Supervision(plan, started, self.control, run_dir, judge, family).watch())
-        except CannotCollect as error:
+        except (CannotCollect, CannotStart) as error:
             return wire.Ran(record=never_started(plan, str(error)))
         except (Interrupted, Closed):
             raise
         except Exception:
-            family.end_strangers()
-            return wire.Broken(text=traceback.format_exc())
+            told = wire.Broken(text=traceback.format_exc())
+            for one in started:
+                one.discard()
+            return told
         finally:
+            family.end_strangers()
             shutil.rmtree(run_dir, ignore_errors=True)
+
+    def _start(self, host: Host, plan: Plan, run_dir: str) -> list[StartedRank]:
+        """Start the ranks of a test; none, where collecting it has made this process unfit to fork from."""
+        if plan.fresh or self.cannot_fork:
+            return start_interpreters(plan, self.hello, run_dir)
+        self._collect(host, plan.path)
+        if self.spoiled is not None:
+            return []
+        host.item(plan)  # for its error, said once instead of by every rank
+        if plan.examples:
+            import ddpcheck.properties.following  # noqa: F401 - here, and not in every rank
+        return fork_ranks(plan, self.control, self._enter(host, plan, run_dir))
 
     def _enter(self, host: Host, plan: Plan, run_dir: str):  # type: ignore[no-untyped-def]
         def enter(rank: int, channel: Channel, parent: int) -> NoReturn:
