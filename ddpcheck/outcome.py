@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from ddpcheck.model import Phase, PhaseReport, Plan, RankEnding, RunRecord, Struct
 from ddpcheck.wording import ranks_text, signal_name
 
@@ -186,7 +188,7 @@ def _failed(record: RunRecord, failure: _Failure) -> Outcome:
         details = "A pytest_runtest_protocol hook of a conftest file or plugin has taken the test from ddpcheck."
     elif ending.kind == "never-started":
         phase = "setup"
-        who += ": it could not start"
+        who = "its ranks could not start" if _none_was_started(record) else f"{who}: it could not start"
         details = ending.text
     else:
         who += f": it {_how_it_died(ending)}"
@@ -205,8 +207,14 @@ def _failed(record: RunRecord, failure: _Failure) -> Outcome:
         report=report,
         headline=f"{who} ({group_of(record.plan)})",
         details=details,
-        notes=_notes(record, failure.rank, report),
+        notes=() if _none_was_started(record) else _notes(record, failure.rank, report),
     )
+
+
+def _none_was_started(record: RunRecord) -> bool:
+    """Whether several ranks were not started for one reason, which is no rank's own."""
+    first, *others = record.endings
+    return first.kind == "never-started" and bool(others) and all(e == replace(first, rank=e.rank) for e in others)
 
 
 def _timed_out(record: RunRecord, hung: Sequence[RankEnding]) -> Outcome:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ddpcheck.gpus.allotment import Allotment, Refusal, allot, only_real
+from ddpcheck.gpus.allotment import Allotment, Refusal, allot, nobody_to_ask, only_real
+from ddpcheck.gpus.machine import NobodyToAsk
 from ddpcheck.gpus.mark import GpuMark, gpu_mark_of
 from ddpcheck.marks import Mark
 from ddpcheck.model import Gpu, Leftover, Machine, Plan, RunRecord, WarningRecord
@@ -85,11 +87,13 @@ class Session:
 
     def start(self) -> None:
         """Start what ranks come from, in the background."""
-        self.launcher.start()
+        with contextlib.suppress(OSError):  # told by the first test that needs it
+            self.launcher.start()
 
     def prepare(self, path: Path) -> None:
         """Get ready for the tests of this file, in the background."""
-        self.launcher.prepare(str(path))
+        with contextlib.suppress(OSError):
+            self.launcher.prepare(str(path))
 
     def stop(self) -> None:
         self.launcher.stop()
@@ -131,29 +135,45 @@ class Session:
         return done._replace(reports=reports)
 
     def _attempt(self, item: pytest.Item, mark: Mark, world_size: int) -> Attempt:
+        """Run an item once; whatever goes wrong in doing so is this item's error, and nobody else's."""
+        try:
+            done = self._run(item, mark, world_size)
+            return done._replace(reports=list(done.reports))
+        except pytest.exit.Exception:
+            raise
+        except InternalError as error:
+            reason = f"{OUR_FAULT}\n{error}"
+        except NobodyToAsk as error:
+            reason = nobody_to_ask(error).reason
+        except OSError as error:
+            self.launcher.drop()
+            reason = f"its ranks could not be started: {error}\n{traceback.format_exc()}"
+        except Exception:
+            self.launcher.drop()
+            reason = f"{OUR_FAULT}\n{traceback.format_exc()}"
+        return Attempt(_not_run(item, reason))
+
+    def _run(self, item: pytest.Item, mark: Mark, world_size: int) -> Attempt:
         allotted = self._allot(item, mark, world_size)
         if isinstance(allotted, Refusal):
             return Attempt([_refused(item, allotted), plain_report(item, "teardown")])
         base = self._folder(item)
         plan = self._plan(item, mark, world_size, base, allotted)
-        try:
-            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
-                from ddpcheck.properties.needed import trouble
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            from ddpcheck.properties.needed import trouble
 
-                reason = trouble(item.obj, getattr(item, "cls", None))  # type: ignore[attr-defined]
-                if reason:
-                    return Attempt(_not_run(item, reason))
-                from ddpcheck.properties.items import PropertyRun  # with it comes hypothesis
+            reason = trouble(item.obj, getattr(item, "cls", None))  # type: ignore[attr-defined]
+            if reason:
+                return Attempt(_not_run(item, reason))
+            from ddpcheck.properties.items import PropertyRun  # with it comes hypothesis
 
-                # Example by example, in ranks that live as long as their examples pass.
-                run = PropertyRun(item, replace(plan, examples=True), self.launcher)  # type: ignore[arg-type]
-                record, outcome, reports = run.record, run.outcome, run.reports()
-            else:
-                record = self.launcher.run(plan)
-                outcome = decide(record)
-                reports = reports_of(item, record, outcome)
-        except InternalError as error:
-            return Attempt(_not_run(item, f"{OUR_FAULT}\n{error}"))
+            # Example by example, in ranks that live as long as their examples pass.
+            run = PropertyRun(item, replace(plan, examples=True), self.launcher)  # type: ignore[arg-type]
+            record, outcome, reports = run.record, run.outcome, run.reports()
+        else:
+            record = self.launcher.run(plan)
+            outcome = decide(record)
+            reports = reports_of(item, record, outcome)
         warned = self._warn(item, record)
         subtests = subtest_reports(item, record)
         self._keep_or_remove(base, outcome.result == "failed" or any(one.failed for one in subtests))
@@ -188,7 +208,7 @@ class Session:
         return self.timeout if mark.timeout is None else mark.timeout
 
     def _folder(self, item: pytest.Item) -> Path:
-        name = re.sub(r"\W", "_", item.name)[:30]
+        name = re.sub(r"\W", "_", item.name, flags=re.ASCII)[:30]  # any locale can write it
         factory: pytest.TempPathFactory = self.config._tmp_path_factory  # type: ignore[attr-defined]
         return factory.mktemp(name, numbered=True)
 

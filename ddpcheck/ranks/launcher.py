@@ -75,6 +75,12 @@ class Launcher:
         finally:
             self._discard()
 
+    def drop(self) -> None:
+        """End the zygote at once, where it is not known any more what it is doing."""
+        if self._zygote is not None:
+            self._zygote.kill()
+            self._discard()
+
     def _discard(self) -> str:
         """Forget the zygote; returns how it ended."""
         zygote, self._zygote = self._zygote, None
@@ -98,8 +104,7 @@ class Launcher:
         except Closed:
             raise NobodyToAsk(self._discard()) from None
         except Unanswered as error:
-            zygote.kill()
-            self._discard()
+            self.drop()
             raise NobodyToAsk(str(error)) from None
 
     def run(self, plan: Plan) -> RunRecord:
@@ -205,8 +210,7 @@ class Launcher:
         found: dict[int, str] = {}
         if watching is not None:
             found = stacks.take(watching.run_dir, dict(enumerate(watching.pids)))
-        zygote.kill()
-        self._discard()
+        self.drop()
         if watching is None or not watching.begun:
             return never_started(plan, why)
         return _lost(plan, zygote, why, "hung", found)

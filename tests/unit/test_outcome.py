@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ddpcheck.model import PhaseReport, Plan, Raised, RankEnding, RunRecord
+from ddpcheck.model import PhaseReport, Plan, Raised, RankEnding, RunRecord, never_started
 from ddpcheck.outcome import Note, crash_message, decide, skip_reason, xfailed
 
 PHASES = ("setup", "call", "teardown")
@@ -475,6 +475,13 @@ def test_ranks_that_only_missed_each_other_still_fail():
     """Where no rank could start for want of the others, the first is shown."""
     outcome = decide(record(unstarted(0, at=2.0, reaction=True), unstarted(1, at=1.0, reaction=True)))
     assert (outcome.result, outcome.root) == ("failed", 1)
+
+
+def test_a_reason_for_which_no_rank_was_started_is_said_once():
+    """It is no rank's own, and no list of forty ranks follows it."""
+    outcome = decide(never_started(record(stopped(0), stopped(1)).plan, "OSError: too many open files"))
+    assert outcome.headline == "its ranks could not start (of 2 ranks, gloo on cpu)"
+    assert (outcome.details, outcome.notes) == ("OSError: too many open files", ())
 
 
 def test_the_note_of_a_rank_that_could_not_start_is_its_last_line():
