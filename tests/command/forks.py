@@ -164,9 +164,12 @@ def _run_script(options: Any) -> None:
 
 
 def _run_and_leave(script: str, arguments: list[str]) -> None:
+    import torch
+
     from ddpcheck.observe import following
     from tests.forking import run_and_leave
 
+    torch.default_generator.seed()  # as in an interpreter of its own
     following.begin()
     run_and_leave(script, arguments)
 

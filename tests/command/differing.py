@@ -1,0 +1,180 @@
+"""One program under torchrun and under ``ddpcheck run``, and in what the two differ.
+
+``python -m tests.command.differing [NAME …]`` shows it for all surroundings, or for some.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.command.surroundings import ALL, Surrounding
+
+LIMIT = 300.0
+TORCHRUN = ("-m", "torch.distributed.run")
+DDPCHECK = ("-m", "ddpcheck.cli", "run")
+
+
+@dataclass
+class Ended:
+    """What is left of a run."""
+
+    code: int
+    """The launcher's."""
+    out: bytes
+    err: bytes
+    files: dict[bytes, tuple[int, bytes]]
+    """By their paths in the working directory: mode and content, or target."""
+    failed: list[int]
+    """The exit codes of ranks that failed, as the launcher tells of them."""
+    document: dict[str, object] | None = None
+    seconds: float = 0.0
+
+
+def run(launcher: tuple[str, ...], around: Surrounding, base: Path) -> Ended:
+    """Run it in a working directory that has nothing else in it."""
+    shutil.rmtree(base / "work", ignore_errors=True)
+    folder = os.fsencode(base / "work")
+    if around.folder is not None:
+        folder = os.path.join(folder, os.fsencode(around.folder))
+    os.makedirs(folder, exist_ok=True)
+    if around.prepare is not None:
+        around.prepare(Path(os.fsdecode(folder)))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTEST_CURRENT_TEST", None)
+    for name, value in around.environment.items():
+        environment.pop(name, None)
+        if value is not None:
+            environment[name] = value
+    report = base / "verdict.json"
+    report.unlink(missing_ok=True)
+    own = ["--json", report] if launcher is DDPCHECK else []
+    command = [sys.executable, *launcher, *own, "--standalone", f"--nproc-per-node={around.ranks}", *around.options]
+    began = time.monotonic()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            [*command, *around.program], cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=out, stderr=err,
+            preexec_fn=around.before, start_new_session=True,
+        )  # fmt: skip
+        try:
+            process.communicate(around.stdin, timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+        seconds = time.monotonic() - began
+        written = []
+        for file in (out, err):
+            file.seek(0)
+            written.append(file.read())
+    codes = [int(found) for found in re.findall(rb"exitcode *: (-?\d+)", written[1])]
+    document = json.loads(report.read_text()) if report.exists() else None
+    if launcher is DDPCHECK and document is not None:
+        codes = [-r["signal"] if r["signal"] else r["exit_code"] for r in document["ranks"]]
+    return Ended(process.returncode, *written, _files(os.fsencode(base / "work")), codes, document, seconds)
+
+
+def _files(folder: bytes) -> dict[bytes, tuple[int, bytes]]:
+    found: dict[bytes, tuple[int, bytes]] = {}
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != b"__pycache__"]
+        for name in (*folders, *files):
+            path = os.path.join(parent, name)
+            mode = os.lstat(path).st_mode
+            content = b""
+            if stat.S_ISLNK(mode):
+                content = os.readlink(path)
+            elif stat.S_ISREG(mode):
+                content = Path(os.fsdecode(path)).read_bytes()
+            found[os.path.relpath(path, folder)] = (mode, content)
+    return found
+
+
+# --- differences
+
+
+def differences(theirs: Ended, ours: Ended) -> list[str]:
+    """In what a run under ddpcheck is another than under torchrun, in words."""
+    found = []
+    if ours.out != theirs.out:
+        found.append(f"standard output: {_apart(theirs.out, ours.out)}")
+    errors = [_by_the_program(one.err) for one in (theirs, ours)]
+    if errors[0] != errors[1]:
+        found.append(f"standard error: {_apart(*errors)}")
+    if bool(theirs.code) != (ours.code not in (0, 3)) and not _is_accused(ours):
+        found.append(f"exit code: {theirs.code} under torchrun, {ours.code} under ddpcheck")
+    if theirs.failed and theirs.failed[0] not in ours.failed:
+        found.append(f"exit codes of ranks: {theirs.failed} under torchrun, {ours.failed} under ddpcheck")
+    for path in sorted({*theirs.files, *ours.files}):
+        one, other = theirs.files.get(path), ours.files.get(path)
+        if one != other:
+            found.append(f"file {path!r}: {_of_file(one)} under torchrun, {_of_file(other)} under ddpcheck")
+    if ours.code == 4 or b"ddpcheck itself" in ours.err:
+        found.append(f"ddpcheck itself failed: {ours.err[-1500:].decode(errors='replace')}")
+    return found
+
+
+def _is_accused(ended: Ended) -> bool:
+    return ended.document is not None and ended.document["verdict"] == "violated"
+
+
+def _apart(theirs: bytes, ours: bytes) -> str:
+    at = next((n for n, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), min(len(theirs), len(ours)))
+    start = max(0, at - 60)
+    return (
+        f"from byte {at} of {len(theirs)} on, torchrun's {theirs[start : at + 200]!r} and ddpcheck's "
+        f"{ours[start : at + 200]!r} ({len(ours)} bytes)"
+    )
+
+
+def _of_file(file: tuple[int, bytes] | None) -> str:
+    return "none" if file is None else f"{stat.filemode(file[0])}, {len(file[1])} bytes {file[1][:60]!r}"
+
+
+_LAUNCHERS = re.compile(
+    rb"^([WEI]\d{4} |\[W\d|=====|-----|Root Cause|\[\d+\]:|Failures:|  |<NO_OTHER|torch\.distributed\.elastic)"
+)
+
+
+def _by_the_program(err: bytes) -> bytes:
+    """Standard error without the launchers' own lines and the report."""
+    text = re.split(rb"^ddpcheck \xe2\x94\x80|^ddpcheck -----", err, maxsplit=1, flags=re.MULTILINE)[0]
+    kept = [line for line in text.splitlines() if line.strip() and not _LAUNCHERS.match(line)]
+    return re.sub(rb"0x[0-9a-f]+|\d+", b"#", b"\n".join(kept))
+
+
+def compared(around: Surrounding, base: Path) -> list[str]:
+    """Run a program both ways, and tell the difference."""
+    theirs = run(TORCHRUN, around, base)
+    return differences(theirs, run(DDPCHECK, around, base))
+
+
+def main() -> None:
+    wanted = sys.argv[1:]
+    for around in ALL:
+        if wanted and not any(name in around.name for name in wanted):
+            continue
+        with tempfile.TemporaryDirectory(prefix="differing-") as base:
+            theirs = run(TORCHRUN, around, Path(base))
+            ours = run(DDPCHECK, around, Path(base))
+            found = differences(theirs, ours)
+            verdict = ours.document["verdict"] if ours.document else "no document"
+            print(f"{'DIFFERS' if found else 'same   '} {around.name}: {theirs.code}/{ours.code} {verdict}, "
+                  f"{len(theirs.out)} bytes, {theirs.seconds:.1f} and {ours.seconds:.1f} s", flush=True)  # fmt: skip
+            for line in found:
+                print(f"    {line}", flush=True)
+            if ours.document and ours.document["findings"]:
+                for f in ours.document["findings"]:  # type: ignore[attr-defined]
+                    print(f"    told: {f['severity']} {f['check']} {f['subject']}: {f['message'][:200]}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

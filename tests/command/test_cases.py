@@ -1,0 +1,87 @@
+"""Programs on which ddpcheck was wrong: what is right is let be, and what is wrong is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from running import run
+
+CASES = Path(__file__).parents[2] / "fixtures" / "cases" / "run"
+
+LONG = pytest.mark.long
+
+UNHARMED = [
+    pytest.param("dtensor_optimizer", 1, (), 0, id="dtensor_optimizer"),
+    pytest.param("tensor_parallel", 2, (), 0, id="tensor_parallel"),
+    pytest.param("tensor_parallel_by_hand", 2, (), 0, id="tensor_parallel_by_hand"),
+    pytest.param("fsdp1", 2, (), 0, id="fsdp1"),
+    pytest.param("fsdp2", 2, (), 0, id="fsdp2"),
+    pytest.param("pipeline_equal_stages", 2, (), 0, id="pipeline_equal_stages"),
+    pytest.param("expert_parallel", 2, (), 0, id="expert_parallel"),
+    pytest.param("ignored_parameters", 2, (), 0, id="ignored_parameters"),
+    pytest.param("local_sgd", 2, (), 0, id="local_sgd"),
+    pytest.param("diloco", 2, (), 0, id="diloco"),
+    pytest.param("truncate_only", 2, (), 0, id="truncate_only"),
+    pytest.param("reused_descriptor", 2, ("metrics",), 0, id="reused_descriptor"),
+    pytest.param("surrogate_file", 1, (), 0, id="surrogate_file"),
+    pytest.param("undecodable_argument", 1, (b"caf\xe9",), 0, id="undecodable_argument"),
+    pytest.param("garbage_evidence", 2, (), 0, id="garbage_evidence", marks=LONG),  # it sleeps for 20 s
+    *(
+        pytest.param("fsdp2_faults", 2, (fault,), 0, id=f"fsdp2_faults-{fault}", marks=LONG)
+        for fault in ("rankseed", "optfirst", "clip", "nosync", "allwrite", "noepoch")
+    ),
+]
+"""With how many ranks, and what arguments; what the program itself ends with."""
+
+
+def told(tmp_path, forks, name, ranks, *arguments, options=()):
+    document = tmp_path / "verdict.json"
+    ran = run(tmp_path, *options, f"--nproc-per-node={ranks}", CASES / f"{name}.py", *arguments, forks=forks)
+    assert "ddpcheck itself" not in ran.err, ran.err
+    return ran, json.loads(document.read_text())
+
+
+@pytest.mark.parametrize(("name", "ranks", "arguments", "code"), UNHARMED)
+def test_it_is_let_be(tmp_path, forks, name, ranks, arguments, code):
+    """No error, and no other end; the differential test compares what it prints and writes."""
+    ran, document = told(tmp_path, forks, name, ranks, *arguments)
+    errors = [f["message"] for f in document["findings"] if f["severity"] == "error"]
+    assert errors == []
+    assert document["verdict"] in ("held", "nothing-checked"), ran.err
+    assert [r["exit_code"] for r in document["ranks"]] in ([code] * ranks, [])
+    assert ran.code in (0, 3)
+
+
+def test_a_message_that_cannot_be_encoded(tmp_path, forks):
+    """The program's own failure, and no defect of ours."""
+    ran, document = told(tmp_path, forks, "surrogate_error", 1)
+    assert (ran.code, document["verdict"]) == (1, "failed")
+    assert [f["check"] for f in document["findings"]] == ["rank-failure"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("peeked_loader", ("64", "8", "4", "1"), {"shard-partition"}),
+        ("peeked_loader", ("64", "8", "4", "0"), {"shard-partition"}),
+        ("double_step", (), {"reducer-coverage"}),
+        ("two_evaluated_models", ("--epochs", "1"), {"parameter-sync", "buffer-sync"}),
+        ("ema_buffers", (), {"buffer-sync"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_it_is_found(tmp_path, forks, name, arguments, expected):
+    """Under its check, each finding of its own, and nothing beside."""
+    _, document = told(tmp_path, forks, name, 2, *arguments)
+    assert {f["check"] for f in document["findings"]} == expected
+
+
+def test_a_warning_that_counts(tmp_path, forks):
+    """Exit 1, and a failure in the JUnit file."""
+    options = ("--strict", "--junit", tmp_path / "junit.xml")
+    ran, document = told(tmp_path, forks, "warning_only", 2, options=options)
+    assert [f["severity"] for f in document["findings"]] == ["warning"]
+    assert ran.code == 1
+    assert "<failure" in (tmp_path / "junit.xml").read_text()
