@@ -96,6 +96,13 @@ def corpus(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def differential(session: nox.Session) -> None:
+    """Ninety programs and surroundings under torchrun and under ``ddpcheck run``: half an hour; names as arguments."""
+    session.install("-e", ".[dev]")
+    session.run("python", "-m", "tests.command.differing", *session.posargs)
+
+
+@nox.session(python="3.11")
 def libraries(session: nox.Session) -> None:
     """The conformance suite on accelerate, Lightning and a plain loop, and as tables; arguments go to pytest."""
     session.install(TORCH, *LIBRARIES, "-e", ".[test]")

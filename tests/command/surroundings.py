@@ -188,4 +188,22 @@ OF_CASES = (
 )
 """Programs on which ddpcheck was wrong; what is said of them is another test's business."""
 
-ALL = (*AROUND, *BEHAVING, *OF_CASES)
+
+def _at_once() -> None:
+    os.close(0)
+    os.umask(0o077)
+    os.nice(5)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    limited(resource.RLIMIT_NOFILE, 128)()
+
+
+AT_ONCE = Surrounding(
+    "much-at-once", (PROGRAM, "much_at_once", b"caf\xe9"), stdin=None, before=_at_once, folder=b"a caf\xe9",
+    prepare=_own_startup, environment={
+        "HOME": None, "PATH": None, "TMPDIR": "/nonexistent", "LC_ALL": "POSIX", "PYTHONUTF8": "0", "GROUP_RANK": "abc",
+        "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": "startup:", "PYTHONOPTIMIZE": "2", "PYTHONFAULTHANDLER": "1",
+    },
+)  # fmt: skip
+"""What most of these have in common with each other: a program that minds none of it."""
+
+ALL = (AT_ONCE, *AROUND, *BEHAVING, *OF_CASES)
