@@ -168,8 +168,8 @@ def main() -> int:
         found = differences(theirs, ours)
         differ += bool(found)
         verdict = ours.document["verdict"] if ours.document else "without a verdict"
-        print(f"{'DIFFERS' if found else 'same   '} {around.name}: {verdict}, exit codes {theirs.code} and {ours.code}, "
-              f"{theirs.seconds:.1f} and {ours.seconds:.1f} s")  # fmt: skip
+        ends = f"exit codes {theirs.code} and {ours.code}, {theirs.seconds:.1f} and {ours.seconds:.1f} s"
+        print(f"{'DIFFERS' if found else 'same   '} {around.name}: {verdict}, {ends}")
         print("".join(f"    {line}\n" for line in found), end="", flush=True)
     print(f"{differ} differ")
     return min(differ, 1)
