@@ -105,13 +105,15 @@ def _keys(states: list[str]) -> str:
 
 def _schedulers(world: World) -> list[Finding]:
     """A scheduler that is stepped once for every rank, by every rank."""
+    found: dict[str, Finding] = {}
     for rank in world:
         last: dict[int, ev.Scheduled] = {}
         for one in rank.of(ev.Scheduled):
             last[one.site] = one
         for one in last.values():
             if one.times % world.world_size == 0 and one.bursts >= 2:
-                return [
+                found.setdefault(
+                    str(rank.where(one.site)),
                     Finding(
                         check=CHECK,
                         severity="warning",
@@ -126,6 +128,6 @@ def _schedulers(world: World) -> list[Finding]:
                         where=rank.where(one.site),
                         count=one.bursts,
                         links=("scheduler",),
-                    )
-                ]
-    return []
+                    ),
+                )
+    return list(found.values())

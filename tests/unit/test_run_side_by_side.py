@@ -192,6 +192,17 @@ def test_a_wrapper_that_differs_at_the_wrap_and_one_that_is_changed_later():
     assert told(rank("a", "ab"), rank("z", "zb")) == [("initial-broadcast", 3, ())]
 
 
+def test_two_schedulers_that_are_stepped_too_often():
+    """Each at its line, on whatever ranks it was seen."""
+
+    def stepped_often(line, kind="StepLR"):
+        return ev.Scheduled, {"kind": kind, "times": 2, "site": line, "bursts": 8}
+
+    both = trained(stepped_often(12), stepped_often(14, "CosineAnnealingLR"))
+    assert told(both, both) == [("optimizer-sync", 12, ()), ("optimizer-sync", 14, ())]
+    assert told(trained(stepped_often(12)), trained(stepped_often(12))) == [("optimizer-sync", 12, ())]
+
+
 # --- loaders
 
 
