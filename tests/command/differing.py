@@ -22,6 +22,12 @@ from tests.command.surroundings import ALL, Surrounding
 LIMIT = 300.0
 TORCHRUN = ("-m", "torch.distributed.run")
 DDPCHECK = ("-m", "ddpcheck.cli", "run")
+ALONE = ()
+"""The interpreter itself, as torchrun starts it for one rank: without the seconds that the launcher takes."""
+_OF_A_RANK = {
+    "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0",
+    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "TORCHELASTIC_RESTART_COUNT": "0",
+}  # fmt: skip
 
 
 @dataclass
@@ -55,10 +61,13 @@ def run(launcher: tuple[str, ...], around: Surrounding, base: Path) -> Ended:
         environment.pop(name, None)
         if value is not None:
             environment[name] = value
+    if launcher is ALONE:
+        environment.update(_OF_A_RANK)
     report = base / "verdict.json"
     report.unlink(missing_ok=True)
     own = ["--json", report] if launcher is DDPCHECK else []
-    command = [sys.executable, *launcher, *own, "--standalone", f"--nproc-per-node={around.ranks}", *around.options]
+    given = [] if launcher is ALONE else [*own, "--standalone", f"--nproc-per-node={around.ranks}", *around.options]
+    command = [sys.executable, *launcher, *given]
     began = time.monotonic()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
@@ -139,22 +148,28 @@ def _of_file(file: tuple[int, bytes] | None) -> str:
     return "none" if file is None else f"{stat.filemode(file[0])}, {len(file[1])} bytes {file[1][:60]!r}"
 
 
-_LAUNCHERS = re.compile(
-    rb"^([WEI]\d{4} |\[W\d|=====|-----|Root Cause|\[\d+\]:|Failures:|  |<NO_OTHER|torch\.distributed\.elastic)"
+_NOT_THE_PROGRAMS = (
+    rb"^ddpcheck [\xe2-].*",  # the report, to the end
+    rb"^Traceback \(most recent call last\):\n  File \"<frozen runpy>\".*?ChildFailedError: *\n",
+    rb"^=+\n[^\n]* FAILED\n.*?^=+\n",
+    rb"^[WEI]\d{4} [^\n]*\n",
 )
+_FRAME = rb"(\[rank\d+\]: *)?"
+_OURS = rb"^" + _FRAME + rb"  File \"[^\"]*/ddpcheck/observe/[^\n]*\n(" + _FRAME + rb"    [^\n]*\n)*"
+"""A frame of a probe's in a traceback: it is there, since the probe is; the program's own are as they were."""
 
 
 def _by_the_program(err: bytes) -> bytes:
-    """Standard error without the launchers' own lines and the report."""
-    text = re.split(rb"^ddpcheck \xe2\x94\x80|^ddpcheck -----", err, maxsplit=1, flags=re.MULTILINE)[0]
-    kept = [line for line in text.splitlines() if line.strip() and not _LAUNCHERS.match(line)]
-    return re.sub(rb"0x[0-9a-f]+|\d+", b"#", b"\n".join(kept))
+    """Standard error without what the launchers have to say: addresses and numbers are another's each time."""
+    for part in (*_NOT_THE_PROGRAMS, _OURS):
+        err = re.sub(part, b"", err, flags=re.MULTILINE | (0 if part is _OURS else re.DOTALL))
+    kept = b"\n".join(line for line in err.splitlines() if line.strip())
+    return re.sub(rb"0x[0-9a-f]+|\d+", b"#", kept)
 
 
-def compared(around: Surrounding, base: Path) -> list[str]:
+def compared(around: Surrounding, base: Path, launcher: tuple[str, ...] = TORCHRUN) -> list[str]:
     """Run a program both ways, and tell the difference."""
-    theirs = run(TORCHRUN, around, base)
-    return differences(theirs, run(DDPCHECK, around, base))
+    return differences(run(launcher, around, base), run(DDPCHECK, around, base))
 
 
 def main() -> int:

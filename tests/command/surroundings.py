@@ -201,7 +201,7 @@ AT_ONCE = Surrounding(
     "much-at-once", (PROGRAM, "much_at_once", b"caf\xe9"), stdin=None, before=_at_once, folder=b"a caf\xe9",
     prepare=_own_startup, environment={
         "HOME": None, "PATH": None, "TMPDIR": "/nonexistent", "LC_ALL": "POSIX", "PYTHONUTF8": "0", "GROUP_RANK": "abc",
-        "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": "startup:", "PYTHONOPTIMIZE": "2", "PYTHONFAULTHANDLER": "1",
+        "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": "startup:", "PYTHONFAULTHANDLER": "1",
     },
 )  # fmt: skip
 """What most of these have in common with each other: a program that minds none of it."""
