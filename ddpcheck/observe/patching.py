@@ -173,8 +173,12 @@ def defect(error: Exception) -> None:
     if writer is None or place in _told:
         return
     _told.add(place)
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    writer.write(Defect(**writer.next(), text=text[-4000:]))
+    try:
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        writer.write(Defect(**writer.next(), text=text[-4000:]))
+    except Exception as another:  # not even that can be written down: the program goes on all the same
+        if interrupts.raised_by_handler(another):
+            raise
 
 
 def shielded(function: Callable[..., Any]) -> Callable[..., Any]:

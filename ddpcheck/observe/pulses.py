@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
+from _thread import start_new_thread
 from collections.abc import Callable
+from time import monotonic, sleep  # by name: a program may replace those of the module
 
 from ddpcheck.evidence import Pulse
 from ddpcheck.observe import frames, recorder, sites
@@ -23,7 +24,7 @@ _also: list[Callable[[], None]] = []
 def waiting(number: int) -> None:
     """The main thread is about to wait in the call with this record's number."""
     global _pending
-    _pending = (number, time.monotonic())
+    _pending = (number, monotonic())
 
 
 def went_on() -> None:
@@ -42,19 +43,20 @@ def begin() -> None:
     global _owner
     if _owner != os.getpid():
         _owner = os.getpid()
-        threading.Thread(target=_look_again_and_again, name="ddpcheck", daemon=True).start()
+        # No threading.Thread: these are the program's to count, to trace and to profile.
+        start_new_thread(_look_again_and_again, ())
 
 
 def _look_again_and_again() -> None:
     told: tuple[int, str, int | None] | None = None
     while True:
-        time.sleep(PERIOD)
+        sleep(PERIOD)
         writer = recorder.always()
         if writer is None or not writer.open:
             return
         pending = _pending
         # A call is only told of once it has lasted: a rank at work passes many between two looks.
-        number = pending[0] if pending is not None and time.monotonic() - pending[1] > PERIOD else None
+        number = pending[0] if pending is not None and monotonic() - pending[1] > PERIOD else None
         site, doing = 0, ""
         try:
             for task in _also:

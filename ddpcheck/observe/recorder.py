@@ -11,11 +11,18 @@ import resource
 import signal
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+# By name, for ever: a program may replace what it finds in the modules.
+from os import close as _close
+from os import fstat as _fstat
+from os import open as _open
+from os import pwrite as _pwrite
+from os import write as _write
 from pathlib import Path
+from time import monotonic, monotonic_ns
 from typing import Any
 
 from ddpcheck.evidence import FULL, GOING, HEADER, LIMITED, LOST, OVER, Defect, Record, frame
@@ -39,7 +46,7 @@ class Recorder:
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder = folder
         self.limit = limit
-        self.path = folder / f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns()}.evidence"
+        self.path = folder / f"{os.uname().nodename}-{os.getpid()}-{monotonic_ns()}.evidence"
         self._fd = _opened(self.path, _WRITING | os.O_CREAT | os.O_EXCL)
         self._file = _identity(self._fd)
         self._marked = _mark(self._fd)
@@ -54,7 +61,7 @@ class Recorder:
 
     def next(self) -> dict[str, Any]:
         """The two fields that every record begins with."""
-        return {"n": next(self._numbers), "at": time.monotonic()}
+        return {"n": next(self._numbers), "at": monotonic()}
 
     def write(self, record: Record) -> int:
         """Write a record down, if there is room; its number."""
@@ -78,7 +85,7 @@ class Recorder:
         try:
             if not self._is_there() and not self._reopen():
                 self._stop(LOST)
-            elif os.write(self._fd, data) < len(data):
+            elif _write(self._fd, data) < len(data):
                 self._stop(FULL)
         except OSError as error:
             if error.errno is None:  # a signal handler of the program's has raised it
@@ -100,7 +107,7 @@ class Recorder:
         """Go on by the file's name; whether that was possible."""
         fd = _opened(self.path, _WRITING)
         if _identity(fd) != self._file:
-            os.close(fd)
+            _close(fd)
             return False
         self._fd, self._marked = fd, _mark(fd)
         return True
@@ -115,9 +122,9 @@ class Recorder:
             fd = _opened(self.path, _WRITING & ~os.O_APPEND)
             try:
                 if _identity(fd) == self._file:
-                    os.pwrite(fd, status, len(HEADER))
+                    _pwrite(fd, status, len(HEADER))
             finally:
-                os.close(fd)
+                _close(fd)
 
     def close(self) -> None:
         """No more records: the process has come to its end."""
@@ -129,7 +136,7 @@ class Recorder:
         """Give the descriptor back, unless it is somebody else's by now; the file goes on being another process's."""
         if self._fd >= 0 and self._is_there():
             with contextlib.suppress(OSError):
-                os.close(self._fd)
+                _close(self._fd)
         self._fd, self.open = -1, False
 
     # --- thinning
@@ -154,7 +161,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _identity(fd: int) -> tuple[int, int]:
-    found = os.fstat(fd)
+    found = _fstat(fd)
     return found.st_dev, found.st_ino
 
 
@@ -191,12 +198,12 @@ def _opened(path: Path, flags: int) -> int:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft + 2, hard))
     try:
-        fd = os.open(path, flags, 0o600)
+        fd = _open(path, flags, 0o600)
         try:
             high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, soft if above else soft - soft // 8 if low else _HIGH)
         except OSError:  # these are taken
             return fd
-        os.close(fd)
+        _close(fd)
         return high
     finally:
         if above:

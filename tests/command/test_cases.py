@@ -14,18 +14,12 @@ LONG = pytest.mark.long
 
 UNHARMED = [
     pytest.param("dtensor_optimizer", 1, (), 0, id="dtensor_optimizer"),
-    pytest.param("tensor_parallel", 2, (), 0, id="tensor_parallel"),
-    pytest.param("tensor_parallel_by_hand", 2, (), 0, id="tensor_parallel_by_hand"),
-    pytest.param("fsdp1", 2, (), 0, id="fsdp1"),
+    pytest.param("tensor_parallel", 2, (), 0, id="tensor_parallel", marks=LONG),
+    pytest.param("fsdp1", 2, (), 0, id="fsdp1", marks=LONG),
     pytest.param("fsdp2", 2, (), 0, id="fsdp2"),
-    pytest.param("pipeline_equal_stages", 2, (), 0, id="pipeline_equal_stages"),
-    pytest.param("expert_parallel", 2, (), 0, id="expert_parallel"),
-    pytest.param("ignored_parameters", 2, (), 0, id="ignored_parameters"),
-    pytest.param("local_sgd", 2, (), 0, id="local_sgd"),
-    pytest.param("diloco", 2, (), 0, id="diloco"),
-    pytest.param("truncate_only", 2, (), 0, id="truncate_only"),
+    pytest.param("ignored_parameters", 2, (), 0, id="ignored_parameters", marks=LONG),
     pytest.param("reused_descriptor", 2, ("metrics",), 0, id="reused_descriptor"),
-    pytest.param("surrogate_file", 1, (), 0, id="surrogate_file"),
+    pytest.param("surrogate_file", 1, (), 0, id="surrogate_file", marks=LONG),
     pytest.param("undecodable_argument", 1, (b"caf\xe9",), 0, id="undecodable_argument"),
     pytest.param("garbage_evidence", 2, (), 0, id="garbage_evidence", marks=LONG),  # it sleeps for 20 s
     *(
@@ -65,10 +59,10 @@ def test_a_message_that_cannot_be_encoded(tmp_path, forks):
     ("name", "arguments", "expected"),
     [
         ("peeked_loader", ("64", "8", "4", "1"), {"shard-partition"}),
-        ("peeked_loader", ("64", "8", "4", "0"), {"shard-partition"}),
+        pytest.param("peeked_loader", ("64", "8", "4", "0"), {"shard-partition"}, marks=LONG),
         ("double_step", (), {"reducer-coverage"}),
         ("two_evaluated_models", ("--epochs", "1"), {"parameter-sync", "buffer-sync"}),
-        ("ema_buffers", (), {"buffer-sync"}),
+        pytest.param("ema_buffers", (), {"buffer-sync"}, marks=LONG),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import time
 import weakref
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ddpcheck.observe import patching
-from ddpcheck.observe.patching import around
+from ddpcheck.observe import patching, recorder
+from ddpcheck.observe.patching import around, defect
 
 
 @pytest.mark.parametrize("error", [StopIteration, ValueError, None])
@@ -112,3 +115,44 @@ def test_an_error_of_the_programs_is_as_it_was(owner: Owner) -> None:
         owner.work(own)
     assert raised.value is own
     assert (own.__context__, own.__cause__, own.__suppress_context__) == (None, None, False)
+
+
+@pytest.mark.parametrize("name", ["write", "open", "close", "fstat", "pwrite"])
+def test_a_program_that_replaces_what_is_written_with(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evidence is written all the same, and a probe that fails tells of itself."""
+    writer = recorder.begin(tmp_path, 1 << 20)
+    try:
+        monkeypatch.setattr(patching, "_told", set())
+        monkeypatch.setattr(os, name, None)
+        monkeypatch.setattr(time, "monotonic", None)
+
+        class Fails:
+            def call(self) -> int:
+                return 7
+
+        def make(_: Any) -> Any:
+            def probe(self: Any) -> int:
+                raise ValueError(f"of ours, where {name} is replaced")
+
+            return probe
+
+        around(Fails, "call", make)
+        assert Fails().call() == 7
+        size = writer.path.stat().st_size
+        monkeypatch.undo()
+        assert f"where {name} is replaced".encode() in writer.path.read_bytes()
+        assert size > 100
+    finally:
+        recorder.stop()
+
+
+def test_a_defect_that_cannot_be_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program goes on."""
+    recorder.begin(tmp_path, 1 << 20)
+    try:
+        monkeypatch.setattr(recorder.Recorder, "next", None)
+        defect(ValueError("of ours, and nowhere to write it"))
+    finally:
+        recorder.stop()
