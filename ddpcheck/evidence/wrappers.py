@@ -10,7 +10,7 @@ from ddpcheck.evidence.record import NO_SITE, Record
 
 
 class Tensors(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """Tensors by name, side by side: equal bytes have equal digests, eight bytes each; zeros for one that is absent."""
+    """Tensors by name, side by side: equal bytes have equal digests, eight bytes each; or ABSENT, or UNSEEN."""
 
     names: list[str] = msgspec.field(default_factory=list)
     digests: bytes = b""

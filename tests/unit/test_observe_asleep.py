@@ -135,7 +135,7 @@ def test_nothing_is_looked_at_during_a_capture(
         assert {"Evaluated", "Step"} < kinds
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError()], ids=["GPU", "host"])
+@pytest.mark.parametrize("error", [torch.cuda.OutOfMemoryError("CUDA"), MemoryError()], ids=["GPU", "host"])
 def test_out_of_memory_is_no_defect(capturing: list[bool], recorded: Any, error: Exception) -> None:
     """It is noted; what the program called goes on."""
     capturing[0] = False

@@ -193,7 +193,10 @@ def mesh() -> Any:
 
 
 def sharded(mesh: Any) -> Any:
-    from torch.distributed.tensor import Shard, distribute_tensor
+    try:
+        from torch.distributed.tensor import Shard, distribute_tensor
+    except ImportError:  # torch 2.4
+        from torch.distributed._tensor import Shard, distribute_tensor
 
     return distribute_tensor(ONES.clone(), mesh, [Shard(0)])
 
@@ -321,7 +324,7 @@ def test_a_step_that_memory_does_not_suffice_to_look_at(stepped: Any, monkeypatc
 
     told: list[str] = []
     monkeypatch.setattr(quick, "overlooked", told.append)
-    monkeypatch.setattr(readable, "local", lambda tensor: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA")))
+    monkeypatch.setattr(readable, "local", lambda tensor: (_ for _ in ()).throw(torch.cuda.OutOfMemoryError("CUDA")))
     parameter = torch.nn.Parameter(ONES.clone())
     parameter.grad = torch.ones(3, 4).t()  # of which a look takes a copy
     _, steps = stepped([parameter])
