@@ -76,15 +76,18 @@ class Aligned(NamedTuple):
 def optimizers(world: World) -> list[Aligned]:
     """The optimizers that stepped on every rank of a group, matched by the order of their construction.
 
-    The group is the smallest that one of its wrappers reduces over. What a rank
-    optimizes for itself, again and again within its training, is left out.
+    The group is the smallest that one of its wrappers reduces over, or else the
+    program itself. What a rank optimizes for itself, again and again within
+    its training, is left out.
     """
     by_group: dict[tuple[int, ...], dict[int, list[_Phases]]] = defaultdict(lambda: defaultdict(list))
     for rank in world:
         groups = {w.wrapper: members(world, w.group) for w in rank.of(ev.Wrapped)}
         for phases in _lasting(_optimizers(rank)):
-            found = [groups[p.wrapper] for p in phases[0][0].parameters if p.wrapper in groups]
-            smallest = min(found, key=len, default=list(world))
+            described = phases[0][0]
+            found = [groups[p.wrapper] for p in described.parameters if p.wrapper in groups]
+            found = found or [members(world, group) for group in _reduced_over(rank, described.optimizer)]
+            smallest = min((group for group in found if len(group) > 1), key=len, default=list(world))
             by_group[tuple(r.rank for r in smallest)][rank.rank].append(phases)
     aligned = []
     for numbers, by_rank in by_group.items():
@@ -94,9 +97,9 @@ def optimizers(world: World) -> list[Aligned]:
         for everywhere in zip(*(by_rank[rank.rank] for rank in ranks), strict=False):
             number = everywhere[0][0][0].optimizer
             for place, same in enumerate(zip(*everywhere, strict=False)):
-                described, steps = [d for d, _ in same], [s for _, s in same]
-                if len({len(d.parameters) for d in described}) == 1:
-                    aligned.append(Aligned(number, ranks, described, steps, place == 0))
+                descriptions, steps = [d for d, _ in same], [s for _, s in same]
+                if len({len(d.parameters) for d in descriptions}) == 1:
+                    aligned.append(Aligned(number, ranks, descriptions, steps, place == 0))
     return sorted(aligned, key=lambda one: (one.ranks[0].rank, one.number))
 
 
@@ -115,6 +118,12 @@ def _optimizers(rank: Rank) -> list[_Phases]:
         if of is not None:
             of[step.region, step.place] = step
     return [found[number] for number in sorted(found)]
+
+
+def _reduced_over(rank: Rank, optimizer: int) -> list[str]:
+    """The groups over which the program itself makes an optimizer's gradients the same."""
+    carried = [c for one in rank.of(ev.Exchanged) if one.optimizer == optimizer for c in one.carried]
+    return list(dict.fromkeys(c.group for c in carried if c.of == "gradient" and c.alike))
 
 
 def _lasting(optimizers: Sequence[_Phases]) -> list[_Phases]:

@@ -7,51 +7,49 @@ from collections.abc import Collection, Iterable, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned, spent
 from ddpcheck.checks.aligned import Aligned
+from ddpcheck.checks.grounds import grounds
+from ddpcheck.checks.separate import Steps, outside, separate, with_gradient
 from ddpcheck.checks.steps import wrapper_links
 from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.wording import count, listing
 
 CHECK = "reducer-coverage"
-Steps = Sequence[tuple[int, list[ev.Step]]]
 
 
 def judge(world: World) -> Iterable[Judged]:
     """Look at which parameters the reducers know, and at how each step was armed."""
-    if not any(rank.of(ev.Wrapped) for rank in world):
-        yield Judged(check=CHECK, checked=0, skipped_because="no module was wrapped in DistributedDataParallel")
-        return
+    wrapped = any(rank.of(ev.Wrapped) for rank in world)
     checked = 0
     findings: list[Finding] = []
     for optimizer in aligned.optimizers(world):
+        ground = grounds(world, optimizer)
+        if not wrapped and not ground.by_hand:
+            continue
         steps = list(optimizer.common())
         checked += len(steps)
         looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
-        of_all = [_orphaned(optimizer, looked), _outside(optimizer, looked)]
+        of_all = [_orphaned(optimizer, looked), outside(world, optimizer, looked, ground)]
         findings += [finding for finding in of_all if finding is not None]
         findings += spent.judge(optimizer)
         for wrapper, places in optimizer.by_wrapper().items():
             if wrapper is None:
                 continue
-            found = _unreduced(optimizer, looked, wrapper, places) or _unarmed(optimizer, looked, wrapper, places)
+            places -= {*ground.by_hand, *ground.moved}
+            found = _unreduced(optimizer, looked, wrapper, places) or _unarmed(
+                optimizer, looked, wrapper, places.intersection(ground.gradients)
+            )
             if found:
                 findings += found
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
-    yield Judged(check=CHECK, checked=checked, findings=tuple(findings))
+    if not wrapped and not findings:
+        findings += separate(world)
+    because = "" if checked else "no module was wrapped in DistributedDataParallel"
+    yield Judged(check=CHECK, checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
 
 
 # --- which parameters
-
-
-def _with_gradient(optimizer: Aligned, looked: Steps) -> set[int]:
-    """The places that have a gradient in some step on some rank."""
-    places: set[int] = set()
-    total = len(optimizer.described[0].parameters)
-    for _, step in looked:
-        for s in step:
-            places.update(p for p in range(total) if aligned.at(s.gradients, p) != ev.ABSENT)
-    return places
 
 
 def _averaged_by_hand(looked: Steps, places: Sequence[int]) -> bool:
@@ -71,7 +69,7 @@ def _differing(looked: Steps) -> set[int]:
 def _unreduced(optimizer: Aligned, looked: Steps, wrapper: int, mine: Collection[int]) -> list[Finding]:
     """Parameters of a wrapped module that its reducer has never heard of: those that came late, and the others."""
     described = optimizer.described[0].parameters
-    used = _with_gradient(optimizer, looked)
+    used = with_gradient(optimizer, looked)
     unknown = [
         p
         for p in sorted(used.intersection(mine))
@@ -136,8 +134,9 @@ def _wrapped_at(ranks: Sequence[Rank], number: int | None) -> CallSite | None:
 def _orphaned(optimizer: Aligned, looked: Steps) -> Finding | None:
     """An optimizer whose parameters no module has any more."""
     described = optimizer.described[0].parameters
-    used = _with_gradient(optimizer, looked)
-    lost = [p for p, one in enumerate(described) if not one.in_module and p not in used]
+    used = with_gradient(optimizer, looked)
+    # A tensor that was never in a module is nobody's lost parameter.
+    lost = [p for p, one in enumerate(described) if not one.in_module and not one.unnamed and p not in used]
     if not lost or not looked or not any(s.backwards for _, step in looked for s in step):
         return None
     names = [described[p].name for p in lost]
@@ -157,45 +156,6 @@ def _orphaned(optimizer: Aligned, looked: Steps) -> Finding | None:
         links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
         proof=tuple((optimizer.ranks[0].rank, site) for site in [replaced] if site is not None),
     )
-
-
-def _outside(optimizer: Aligned, looked: Steps) -> Finding | None:
-    """Parameters that are updated and lie in no wrapper."""
-    described = optimizer.described[0].parameters
-    used = _with_gradient(optimizer, looked)
-    places = [p for p, one in enumerate(described) if one.wrapper is None and not one.ignored and p in used]
-    apart = _differing(looked)
-    if _ranks_apart(optimizer) or not apart.intersection(places):
-        return None  # the same on all ranks: averaged by hand, or trained by each of them on the same data
-    different = set(aligned.differing([d.values for d in optimizer.described]))
-    own = all(s.collectives for _, step in looked for s in step)
-    if own and different.issuperset(places):
-        return None  # parted between the ranks on purpose, as classes or experts are: the program reduces by itself
-    names = [described[p].name for p in places if p in apart]
-    where = optimizer.ranks[0].where(optimizer.described[0].site)
-    return Finding(
-        check=CHECK,
-        severity="error",
-        ranks=tuple(r.rank for r in optimizer.ranks),
-        subject=names[0],
-        expected="DDP to reduce every parameter that the optimizer updates",
-        found=f"{len(names)} of {count(len(described), 'parameter')} outside of every wrapper: {listing(names)}",
-        cause=f"the {optimizer.kind} holds parameters of a module that was not wrapped",
-        advice="Put these parameters into the module before it is wrapped, or wrap their module, too.",
-        where=where or _site_of(optimizer.ranks[0], looked),
-        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
-        proof=tuple((optimizer.ranks[0].rank, s) for s in [_site_of(optimizer.ranks[0], looked)] if s is not None),
-    )
-
-
-def _ranks_apart(optimizer: Aligned) -> bool:
-    """The ranks' optimizers hold tensors of different kinds: a model that is spread over ranks."""
-    kinds = [[p.kind for p in d.parameters] for d in optimizer.described]
-    return any(k != kinds[0] for k in kinds[1:])
-
-
-def _site_of(rank: Rank, looked: Steps) -> CallSite | None:
-    return rank.where(looked[0][1][0].site) if looked else None
 
 
 # --- how each step was armed

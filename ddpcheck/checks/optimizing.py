@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
 from ddpcheck.checks.aligned import Aligned
-from ddpcheck.checks.steps import replicated_places, wrapper_links
+from ddpcheck.checks.grounds import NOTHING, grounds
+from ddpcheck.checks.steps import states, wrapper_links
 from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import Finding
 from ddpcheck.wording import count
@@ -23,43 +26,44 @@ def judge(world: World) -> Iterable[Judged]:
     findings: list[Finding] = []
     optimizers = aligned.optimizers(world)
     for optimizer in optimizers:
-        if not replicated_places(optimizer):
+        places = grounds(world, optimizer).parameters
+        if not places:
             continue
         steps = list(optimizer.common())
         checked += len(steps)
-        findings += _apart(optimizer, steps)
+        findings += _apart(optimizer, steps, places)
     findings += _schedulers(world)
-    unseen = aligned.why_unseen(optimizers)
+    unseen = aligned.why_unseen(optimizers) or NOTHING
     yield Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=unseen)
 
 
-Broken = tuple[int, list[Rank], list[ev.Step], str, str, str]
-"""A step, the ranks and what each has recorded of it, what differs, how, and why."""
+Broken = tuple[int, list[Rank], list[ev.Step], str, list[Any], str, str]
+"""A step, the ranks, what each has recorded of it, what differs, their values, these in words, and why they differ."""
 
 
-def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]]) -> Iterable[Finding]:
+def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]], places: Sequence[int]) -> Iterable[Finding]:
     """Rates that differ are a mistake of their own; scale and state differ where gradients do."""
+    groups = _groups(optimizer, places)
     rates: list[Broken] = []
     others: list[Broken] = []
     for number, everywhere in steps:
         # A rank that has not asked for a number on its device has nothing to say in this step.
         read = [ev.UNREAD not in (*s.rates, s.scale) for s in everywhere]
         ranks, step = list(compress(optimizer.ranks, read)), list(compress(everywhere, read))
-        if len({tuple(s.rates) for s in step}) > 1:
-            shown = "; ".join(f"{_rates(s)} on rank {r.rank}" for r, s in zip(ranks, step, strict=True))
-            rates.append(
-                (number, ranks, step, "learning rate", shown, "the learning rate is computed from what differs")
-            )
-        if len({s.scale for s in step}) > 1:
+        each = [_rates(s, groups) for s in step]
+        if len(set(each)) > 1:
+            shown = "; ".join(f"{_shown(rate)} on rank {r.rank}" for r, rate in zip(ranks, each, strict=True))
+            cause = "the learning rate is computed from what differs"
+            rates.append((number, ranks, step, "learning rate", each, shown, cause))
+        scales = [s.scale for s in step]
+        if len(set(scales)) > 1:
             shown = "; ".join(f"{s.scale:g} on rank {r.rank}" for r, s in zip(ranks, step, strict=True) if s.scale)
-            others.append(
-                (number, ranks, step, "gradient scale", shown, "a scaler saw other gradients than its peers did")
-            )
-        elif not optimizer.described[0].sharded and len({s.state for s in step if s.state}) > 1:
-            keys = _keys([s.state for s in step if s.state])
-            others.append(
-                (number, ranks, step, "state", f"{keys} to differ", "it was loaded or reset on some ranks alone")
-            )
+            cause = "a scaler saw other gradients than its peers did"
+            others.append((number, ranks, step, "gradient scale", scales, shown, cause))
+        elif keys := _keys(optimizer, step, places):
+            said = [b"".join(aligned.at(s.state[key], place) for key in keys for place in places) for s in step]
+            cause = "it was loaded or reset on some ranks alone"
+            others.append((number, ranks, step, "state", said, f"{', '.join(keys)} to differ", cause))
     if rates:
         yield _finding(optimizer, rates, (f"rates of optimizer {optimizer.number}",))
     if others:
@@ -67,10 +71,7 @@ def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]]) -> Iterab
 
 
 def _finding(optimizer: Aligned, broken: list[Broken], links: tuple[str, ...]) -> Finding:
-    number, ranks, step, what, shown, cause = broken[0]
-    values: list[Any] = [
-        {"learning rate": tuple(s.rates), "gradient scale": s.scale, "state": s.state}[what] for s in step
-    ]
+    number, ranks, step, what, values, shown, cause = broken[0]
     usual = max(values, key=lambda v: (values.count(v), -values.index(v)))
     odd = tuple(r.rank for r, v in zip(ranks, values, strict=True) if v != usual)
     return Finding(
@@ -92,15 +93,38 @@ def _finding(optimizer: Aligned, broken: list[Broken], links: tuple[str, ...]) -
     )
 
 
-def _rates(step: ev.Step) -> str:
-    return ", ".join(f"{rate:.6g}" for rate in step.rates[:4])
+def _groups(optimizer: Aligned, places: Sequence[int]) -> list[int] | None:
+    """The parameter groups that hold any of these places; None where the groups are not known."""
+    ends = list(itertools.accumulate(optimizer.described[0].groups))
+    return sorted({bisect_right(ends, place) for place in places}) if ends else None
 
 
-def _keys(states: list[str]) -> str:
-    """The keys of the state whose digests differ."""
-    parsed = [dict(part.partition("=")[::2] for part in state.split()) for state in states]
-    names = dict.fromkeys(key for one in parsed for key in one)
-    return ", ".join(key for key in names if len({one.get(key) for one in parsed}) > 1) or "the state"
+def _rates(step: ev.Step, groups: Sequence[int] | None) -> tuple[float, ...]:
+    """The learning rates of these groups."""
+    return tuple(rate for place, rate in enumerate(step.rates) if groups is None or place in groups)
+
+
+def _shown(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:.6g}" for rate in rates[:4])
+
+
+def _keys(optimizer: Aligned, step: list[ev.Step], places: Sequence[int]) -> list[str]:
+    """The keys of the state that differ between ranks which have state for the same parameter.
+
+    State that one rank has alone is its share. What an optimizer of the user's
+    own keeps may be each rank's affair, as long as the parameters come out the same.
+    """
+    described = optimizer.described[0]
+    if described.sharded:
+        return []
+    wanted = set(places)
+    if not described.torchs:
+        wanted &= set(aligned.differing([s.parameters for s in step])) if all(s.parameters for s in step) else set()
+    return [key for key, each in states(step).items() if any(_differ(each, place) for place in wanted)]
+
+
+def _differ(each: Sequence[bytes], place: int) -> bool:
+    return len({aligned.at(one, place) for one in each} - {ev.ABSENT}) > 1
 
 
 def _schedulers(world: World) -> list[Finding]:
@@ -121,7 +145,7 @@ def _schedulers(world: World) -> list[Finding]:
                         subject=f"the {one.kind}",
                         expected="one step of the scheduler at a time",
                         found=f"{count(one.times, 'step')} in a row, with no optimizer step between, again and again",
-                        cause=f"it is stepped once for each of {world.world_size} ranks, by each of them",
+                        cause=_cause(world, rank, one),
                         advice=(
                             "Step it once on every rank, unless its schedule counts all ranks' samples on purpose."
                         ),
@@ -131,3 +155,9 @@ def _schedulers(world: World) -> list[Finding]:
                     ),
                 )
     return list(found.values())
+
+
+def _cause(world: World, rank: Rank, scheduled: ev.Scheduled) -> str:
+    if any(step.backwards == scheduled.times for step in rank.of(ev.Step)):
+        return "it is stepped after every micro-batch, and the optimizer after the last one alone"
+    return f"it is stepped once for each of {world.world_size} ranks, by each of them"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
 from ddpcheck.checks.aligned import Aligned, Replicas
+from ddpcheck.checks.grounds import NOTHING, Grounds, grounds
 from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.wording import count, listing, ranks_text
@@ -20,38 +21,18 @@ def judge(world: World) -> Iterable[Judged]:
     parameter_findings: list[Finding] = []
     optimizers = aligned.optimizers(world)
     for optimizer in optimizers:
-        replicated = replicated_places(optimizer)
-        if not replicated:
-            continue
+        ground = grounds(world, optimizer)
         steps = list(optimizer.compared())
-        parameters += sum(aligned.are_seen([one.parameters for one in s], replicated) for _, s in steps)
+        parameters += sum(aligned.are_seen([one.parameters for one in s], ground.parameters) for _, s in steps)
         gradients += sum(
-            all(one.gradients for one in s) and aligned.are_seen([one.gradients for one in s], replicated)
+            all(one.gradients for one in s) and aligned.are_seen([one.gradients for one in s], ground.gradients)
             for _, s in steps
         )
-        gradient_findings += _gradients(optimizer, steps, replicated)
-        parameter_findings += _parameters(optimizer, steps, replicated)
-    unseen = aligned.why_unseen(optimizers)
+        gradient_findings += _gradients(optimizer, steps, ground)
+        parameter_findings += _parameters(optimizer, steps, ground.parameters)
+    unseen = aligned.why_unseen(optimizers) or NOTHING
     yield Judged(check="gradient-sync", checked=gradients, findings=tuple(gradient_findings), skipped_because=unseen)
     yield Judged(check="parameter-sync", checked=parameters, findings=tuple(parameter_findings), skipped_because=unseen)
-
-
-def replicated_places(optimizer: Aligned) -> list[int]:
-    """The parameters that are replicas of each other: in a wrapper, or equal when the first step began.
-
-    Ranks that step apart on purpose, and average their parameters now and then, have none.
-    """
-    if any(d.apart for d in optimizer.described):
-        return []
-    apart = set(aligned.differing([d.values for d in optimizer.described]))
-    return [
-        place
-        for place, parameter in enumerate(optimizer.described[0].parameters)
-        if not parameter.ignored
-        and not any(d.parameters[place].unseen for d in optimizer.described)
-        and len({d.parameters[place].kind for d in optimizer.described}) == 1
-        and (parameter.wrapper is not None or place not in apart)
-    ]
 
 
 # --- initial-broadcast
@@ -68,11 +49,8 @@ def _initial(world: World) -> Judged:
     told = {link for finding in findings for link in finding.links}
     optimizers = aligned.optimizers(world)
     for optimizer in optimizers:
-        places = [
-            p
-            for p, one in enumerate(optimizer.described[0].parameters)
-            if one.wrapper is not None and not one.ignored and not one.unseen
-        ]
+        parameters = grounds(world, optimizer).parameters
+        places = [p for p in parameters if optimizer.described[0].parameters[p].wrapper is not None]
         checked += bool(places) and optimizer.first
         news = [p for p in places if f"wrapper {optimizer.described[0].parameters[p].wrapper}" not in told]
         finding = _entered(optimizer, news) if optimizer.first else None
@@ -169,9 +147,9 @@ def _broken(steps: Compared, wanted: Collection[int], part: Callable[[ev.Step], 
     return [(number, step, kept) for number, step, places in each if (kept := [p for p in places if p in wanted])]
 
 
-def _gradients(optimizer: Aligned, steps: Compared, replicated: Sequence[int]) -> list[Finding]:
-    """A finding for each wrapper, which may have a fault of its own."""
-    parts = optimizer.by_wrapper(replicated).values()
+def _gradients(optimizer: Aligned, steps: Compared, ground: Grounds) -> list[Finding]:
+    """A finding for each wrapper, which may have a fault of its own, and for what the program reduces itself."""
+    parts = optimizer.by_wrapper(ground.gradients).values()
     found = [(_broken(steps, places, lambda s: s.gradients), len(places)) for places in parts]
     return [_gradient_finding(optimizer, broken, wanted) for broken, wanted in found if broken]
 
@@ -288,10 +266,18 @@ def _why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
             "(clipping, scaling or zeroing on one rank alone)",
             "Treat gradients alike on every rank between backward() and step().",
         )
+    wrapped = any(optimizer.described[0].parameters[p].wrapper is not None for p in places)
     if _absent(broken):
+        unused = ", or train such a model with find_unused_parameters=True" if wrapped else ""
         return (
             "a rank has skipped its backward(), or a branch that depends on the rank or its data",
-            "Run the same forward and backward on every rank, or train such a model with find_unused_parameters=True.",
+            f"Run the same forward and backward on every rank{unused}.",
+        )
+    if not wrapped:
+        return (
+            "the program reduces them itself, and what came between its collective and the step treated them "
+            "differently (clipping, scaling or zeroing on one rank alone)",
+            "Treat gradients alike on every rank between their reduction and step().",
         )
     return (
         "the reduction did not take place for them",
@@ -323,7 +309,7 @@ def _parameter_finding(optimizer: Aligned, steps: Compared, broken: Sequence[Bro
         expected="all ranks to hold the same parameters after the optimizer's step",
         found=f"{len(names)} of {count(wanted, 'parameter')} to differ after step {number}: {listing(names)}",
         cause=cause,
-        advice="Find what changes parameters on one rank alone: DDP averages gradients, and never repairs parameters.",
+        advice="Find what changes parameters on one rank alone: to reduce gradients never repairs parameters.",
         where=_odd_site(optimizer.ranks, odd, step),
         count=len(broken),
         links=(*links, f"optimizer {optimizer.number}") if cause in (GRADIENTS, STATES) or not links else links,
@@ -335,6 +321,12 @@ RATES = "their learning rates differ"
 STATES = "the optimizers' states differ"
 
 
+def states(step: Sequence[ev.Step]) -> dict[str, list[bytes]]:
+    """By key, the digests of the optimizer's state that every rank has told of, rank by rank."""
+    keys = [key for key in step[0].state if all(key in s.state for s in step)]
+    return {key: [s.state[key] for s in step] for key in keys}
+
+
 def _parted_by(optimizer: Aligned, steps: Compared, broken: Broken) -> str:
     """What has made parameters differ."""
     number, step, places = broken
@@ -343,7 +335,7 @@ def _parted_by(optimizer: Aligned, steps: Compared, broken: Broken) -> str:
         return GRADIENTS
     if len({tuple(s.rates) for s in step}) > 1:
         return RATES
-    if len({s.state for s in step if s.state}) > 1:
+    if any(set(aligned.differing(each)).intersection(places) for each in states(step).values()):
         return STATES
     if set(aligned.differing([d.values for d in optimizer.described])).intersection(places):
         return "they differed before the first step"

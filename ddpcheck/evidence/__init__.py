@@ -9,7 +9,17 @@ from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Strea
 from ddpcheck.evidence.files import File, StateLoaded
 from ddpcheck.evidence.framing import FORMAT, FULL, GOING, HEADER, LIMITED, LOST, OVER, RECORDS, Reader, frame
 from ddpcheck.evidence.groups import PAIRWISE, RECEIVES, SENDS, Call, Joined, Joining, JudgedBy, Left, Stored
-from ddpcheck.evidence.optimizers import UNREAD, Optimizer, Parameter, Scheduled, Spent, Step
+from ddpcheck.evidence.optimizers import (
+    UNREAD,
+    Carried,
+    Exchanged,
+    Optimizer,
+    Parameter,
+    Scheduled,
+    Spent,
+    Step,
+    Transfers,
+)
 from ddpcheck.evidence.processes import (
     Began,
     ChildEnded,
@@ -50,10 +60,12 @@ __all__ = [
     "Batch",
     "Began",
     "Call",
+    "Carried",
     "ChildEnded",
     "Defect",
     "Ended",
     "Evaluated",
+    "Exchanged",
     "File",
     "Inputs",
     "Joined",
@@ -88,6 +100,7 @@ __all__ = [
     "Stream",
     "Synced",
     "Tensors",
+    "Transfers",
     "Usage",
     "Wrapped",
     "frame",

@@ -18,7 +18,7 @@ import msgspec
 from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Stream
 from ddpcheck.evidence.files import File, StateLoaded
 from ddpcheck.evidence.groups import Call, Joined, Joining, JudgedBy, Left, Stored
-from ddpcheck.evidence.optimizers import Optimizer, Scheduled, Step
+from ddpcheck.evidence.optimizers import Exchanged, Optimizer, Scheduled, Step, Transfers
 from ddpcheck.evidence.processes import (
     Began,
     ChildEnded,
@@ -46,10 +46,10 @@ GOING, LIMITED, FULL, LOST, OVER = b".", b"M", b"F", b"L", b"O"
 reached any more; it ended as it should."""
 
 RECORDS = (
-    Began | Defect | Missing | Overlooked | Site | Raised | Pulse | Ended | Started | Lingering | Launched | ChildEnded
-    | Joined | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved | Attributes | Replaced | Synced
-    | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs | Stream | File
-    | StateLoaded | Signalled | Stopped
+    Began | Defect | Missing | Overlooked | Site | Raised | Pulse | Ended | Started | Lingering | Launched
+    | ChildEnded | Joined | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved | Attributes
+    | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs
+    | Stream | File | StateLoaded | Signalled | Stopped | Exchanged | Transfers
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

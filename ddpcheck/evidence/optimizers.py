@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from ddpcheck.evidence.record import Record
@@ -28,6 +30,8 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Some module still has it as a parameter."""
     unseen: str = ""
     """The kind of tensor, where it is one that is not compared between ranks: a shard, or one without plain memory."""
+    unnamed: bool = False
+    """No module has ever had it as a parameter."""
 
 
 class Optimizer(Record, frozen=True, kw_only=True):
@@ -45,6 +49,50 @@ class Optimizer(Record, frozen=True, kw_only=True):
     """The ranks step on gradients of their own, and average their parameters now and then (post-local SGD)."""
     inner: bool = False
     """It was stepped inside of a module's forward."""
+    number: int = 0
+    """The step on whose entry it was described."""
+    groups: list[int] = msgspec.field(default_factory=list)
+    """How many parameters each of its groups has, in order: each group has a learning rate."""
+    torchs: bool = True
+    """One of torch's own, whose state follows from the gradients alone."""
+
+
+class Carried(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """A collective of the program's own went over a parameter, or over its gradient."""
+
+    place: int
+    of: Literal["gradient", "parameter"]
+    inside: bool
+    """During the step itself, and not between the step before and this one."""
+    group: str
+    number: int
+    """Which of the group's calls between two steps it was: the same on all ranks for one call."""
+    offset: int
+    """Where in the call's tensor it lies."""
+    alike: bool
+    """Every rank of the group has the same afterwards."""
+    flat: bool = False
+    """Told by the size of the call's tensor alone, which is that of all gradients side by side."""
+
+
+class Exchanged(Record, frozen=True, kw_only=True):
+    """What the program's own collectives do with an optimizer's tensors around each step, from this one on."""
+
+    optimizer: int
+    number: int
+    """The step."""
+    carried: list[Carried]
+    lost: bool = False
+    """It changes so often that it is written down no more."""
+
+
+class Transfers(Record, frozen=True, kw_only=True):
+    """At the end: what went through this process's own communication in the whole run."""
+
+    of_models: int
+    """Calls over parameters or gradients."""
+    others: int
+    """Calls over anything else that may have been one: more than a few numbers, objects with tensors, or unseen."""
 
 
 class Spent(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -79,8 +127,8 @@ class Step(Record, frozen=True, kw_only=True):
     """On exit."""
     whole: bool
     """The digests are of all elements, and not of a part of each tensor."""
-    state: str
-    """A digest of the optimizer's state; empty where it was not looked at."""
+    state: dict[str, bytes]
+    """By key, digests of the optimizer's state for each parameter; empty where it was not looked at."""
     rates: list[float]
     """Learning rates, group by group; UNREAD among them."""
     scale: float | None

@@ -12,11 +12,12 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.join import Join
 
 from ddpcheck.evidence import PAIRWISE
-from ddpcheck.observe import endings, ledger, operands, pulses, reduction
+from ddpcheck.observe import calling, endings, exchanging, ledger, operands, pulses, recorder, reduction
 from ddpcheck.observe.calling import call, issued, remember, set_joined, unwatched, wait
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.operands import Arguments, Described
 from ddpcheck.observe.patching import around
+from ddpcheck.observe.usage import WRAPPERS
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
@@ -37,6 +38,7 @@ def watch() -> None:
     around(getattr(torch._C._distributed_c10d, "Work", None), "wait", _around_wait)
     around(Join, "__exit__", _around_join)
     endings.before_end(ledger.tell)
+    endings.before_end(exchanging.tell)
     _watch_functional()
     pulses.also(ledger.look)
     reduction.watch()
@@ -49,6 +51,7 @@ def _around(
 
     def collective(*args: Any, **kwargs: Any) -> Any:
         if unwatched():
+            _note_in_hook(Arguments(places, args, kwargs))
             return original(*args, **kwargs)
         given = Arguments(places, args, kwargs)
         group = given.get("group")
@@ -60,12 +63,21 @@ def _around(
         except Exception:  # arguments that torch will refuse in its own words
             detail, peer = "", None
         with call(op, group, detail, peer, waits) as this:
+            if this.made is not None:
+                exchanging.note(op, given, this.made)
             result = original(*args, **kwargs)
             if not waits and this.made is not None:
                 remember(result, this.made)
             return result
 
     return collective
+
+
+def _note_in_hook(given: Arguments) -> None:
+    """A communication hook of the user's, by which DDP reduces, has called."""
+    made = calling.current()
+    if made is not None and made.op == "ddp-gradients" and recorder.current() is not None:
+        WRAPPERS.hooked_over.add(group_key(given.get("group")))
 
 
 def _not_a_member(group: Any) -> bool:
@@ -109,6 +121,7 @@ def _around_functional(original: Callable[..., Any], op: str) -> Callable[..., A
             group = "?"
         if group == "?":
             return original(*args, **kwargs)
+        exchanging.note_unseen()
         with call(op, group, detail, peer, waits=False):
             return original(*args, **kwargs)
 

@@ -43,6 +43,10 @@ class Ledger:
             self._numbers[key] += 1
         return self._numbers[key]
 
+    def last(self, group: str) -> int:
+        """The number of the last call on a group."""
+        return self._numbers[group]
+
     def forget_numbers(self) -> None:
         """Count from one again."""
         self._numbers.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -78,6 +78,11 @@ class Arguments:
     def get(self, name: str) -> Any:
         place = self._places.get(name, -1)
         return self._args[place] if 0 <= place < len(self._args) else self._kwargs.get(name)
+
+    def all(self) -> Iterator[tuple[str, Any]]:
+        """Every argument that was given."""
+        yield from zip(self._places, self._args, strict=False)
+        yield from self._kwargs.items()
 
 
 def places(function: Callable[..., Any]) -> dict[str, int]:

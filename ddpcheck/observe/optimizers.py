@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.optim import lr_scheduler
 from torch.optim import optimizer as home
 
-from ddpcheck.evidence import NO_SITE, UNREAD, UNSEEN, Optimizer, Parameter, Scheduled, Spent, Step, Usage
-from ddpcheck.observe import collectives, names, quick, readable, recorder, sites
+from ddpcheck.evidence import ABSENT, NO_SITE, UNREAD, Optimizer, Parameter, Spent, Step, Usage
+from ddpcheck.observe import collectives, exchanging, names, quick, readable, recorder, schedulers, sites
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.pace import Pace, is_due
 from ddpcheck.observe.patching import around, shielded
@@ -51,6 +50,7 @@ class Watched:
         self.inner = False
         self.spending = Spending()
         self.spent: Spent | None = None
+        self.window = exchanging.Window()
 
 
 _watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
@@ -86,7 +86,7 @@ def watch() -> None:
         register = getattr(home, f"register_optimizer_step_{name}_hook", None)
         if register is not None:
             register(shielded(hook))
-    _watch_schedulers()
+    schedulers.watch(steps_of)
     scaler = getattr(torch.amp, "GradScaler", None)
     if scaler is not None:
         around(scaler, "step", _around_scaler_step)
@@ -114,6 +114,12 @@ def all_spent() -> None:
     """Whatever was reduced until now has served its purpose."""
     for wrapper in list(WRAPPERS.all.values()):
         wrapper.reduced.pending = False
+
+
+def steps_of(optimizer: Any) -> int:
+    """Steps of one optimizer so far."""
+    known = _watched.get(optimizer) if optimizer is not None else None
+    return known.steps if known is not None else 0
 
 
 # --- on entry
@@ -145,6 +151,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     identities = tuple(map(id, parameters))
     if identities != it.known:
         it.parameters, it.known = parameters, identities
+        it.window.begin_again()
         with recorder.silence():
             _describe(writer, optimizer, it, site)
     if it.steps in ATTRIBUTES_AT:
@@ -159,6 +166,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
         with recorder.silence():
             gradients = quick.digests([p.grad for p in it.parameters], None if whole else it.steps, it.unseen)
     it.spent = _spend(it, bool(gradients))
+    it.window.entered(it.parameters)
     it.entry = (gradients, whole, usage, time.perf_counter() - began, site)
 
 
@@ -200,6 +208,7 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
                 shared=readable.is_shared(parameter),
                 in_module=in_module,
                 unseen=unseen,
+                unnamed=not name,
             )
         )
     it.wrappers = [wrappers[number] for number in sorted(wrappers)]
@@ -214,7 +223,10 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
             sharded=type(optimizer).__name__ == "ZeroRedundancyOptimizer",
             values=quick.digests(it.parameters, but=it.unseen),
             inner=it.inner,
-            apart=any(wrapper.apart for wrapper in it.wrappers),
+            apart=any(wrapper.steps_apart for wrapper in it.wrappers),
+            number=it.steps,
+            groups=[len(group["params"]) for group in optimizer.param_groups],
+            torchs=type(optimizer).__module__.startswith("torch."),
         )
     )
 
@@ -243,9 +255,11 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     if looked:
         with recorder.silence():
             parameters = quick.digests(it.parameters, None if whole else number, it.unseen)
-            state = _state(optimizer, it) if whole else ""
+            state = _state(optimizer, it) if whole else {}
     else:
-        parameters, state = b"", ""
+        parameters, state = b"", {}
+    it.window.left(writer, it.number, number, it.parameters)
+    exchanging.forget([one.window for one in _watched.values()])
     if looked or _telling(usage, it) or number % writer.stride("Step") == 0:
         writer.write(
             Step(
@@ -289,27 +303,27 @@ def _telling(usage: list[Usage], it: Watched) -> bool:
     return any(u.armed != 1 or u.reached != 1 for u in usage) and is_due(it.steps)
 
 
-def _state(optimizer: Any, it: Watched) -> str:
-    """A digest of the state for each of its keys, over all parameters; empty where some of it cannot be looked at."""
-    parts: dict[str, list[torch.Tensor]] = {}
-    plain: dict[str, list[str]] = {}
+def _state(optimizer: Any, it: Watched) -> dict[str, bytes]:
+    """Digests of the state by its keys, for each parameter: of what has the parameter's size, or is one number.
+
+    The rest, such as the factors of a matrix, may be shared out among the ranks as it pleases the optimizer.
+    """
+    tensors: dict[str, list[torch.Tensor | None]] = {}
+    plain: dict[str, list[bytes]] = {}
     for place, parameter in enumerate(it.parameters):
         if place in it.unseen:
             continue
         for key, value in (optimizer.state.get(parameter) or {}).items():
             if isinstance(value, torch.Tensor):
-                parts.setdefault(str(key), []).append(value)
+                if value.numel() in (1, parameter.numel()):
+                    tensors.setdefault(str(key), [None] * len(it.parameters))[place] = value
             elif isinstance(value, (int, float)):
-                plain.setdefault(str(key), []).append(repr(value))
-    said = {key: quick.digests(values) for key, values in parts.items()}
-    if any(UNSEEN in digests for digests in said.values()):
-        return ""
-    shown = {key: quick.text_digest(digests.hex()) for key, digests in said.items()}
-    shown |= {key: quick.text_digest(" ".join(values)) for key, values in plain.items()}
-    return " ".join(f"{key}={value}" for key, value in sorted(shown.items()))
+                plain.setdefault(str(key), [ABSENT] * len(it.parameters))[place] = quick.number_digest(value)
+    found = {key: quick.digests(values) for key, values in tensors.items()}
+    return {**found, **{key: b"".join(values) for key, values in plain.items()}}
 
 
-# --- scaler and schedulers
+# --- the scaler
 
 
 def _around_scaler_step(original: Any) -> Any:
@@ -337,59 +351,3 @@ def _number(value: Any, it: Watched, looked: bool) -> float:
     waited = value.device.type == "cpu" or (looked and any(p.device == value.device for p in it.parameters))
     plain = readable.strided(value) if waited else None
     return float(plain) if plain is not None and plain.numel() == 1 else UNREAD
-
-
-_runs: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
-"""By scheduler: its optimizer's steps at the last call, the calls in a row, and the line of the second of them."""
-_bursts: dict[tuple[str, int, int], int] = {}
-_depth = 0
-
-
-def _watch_schedulers() -> None:
-    for kind in set(filter(_schedules, vars(lr_scheduler).values())):
-        around(kind, "step", _around_scheduler_step)
-
-
-def _schedules(one: Any) -> bool:
-    """Whether it is a class of schedulers with a step of its own; LRScheduler has to have one."""
-    base = lr_scheduler.LRScheduler
-    return isinstance(one, type) and issubclass(one, base) and (one is base or "step" in vars(one))
-
-
-def _around_scheduler_step(original: Any) -> Any:
-    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        global _depth
-        if _depth == 0 and recorder.current() is not None and getattr(self, "last_epoch", -1) >= 0:
-            _note_scheduled(self)
-        _depth += 1
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            _depth -= 1
-
-    return step
-
-
-def _note_scheduled(scheduler: Any) -> None:
-    """Count the calls that follow each other with no step of the optimizer between."""
-    optimizer = getattr(scheduler, "optimizer", None)
-    watched = _watched.get(optimizer) if optimizer is not None else None
-    if watched is None or watched.steps == 0:
-        return
-    steps = watched.steps
-    run = _runs.get(scheduler)
-    if run is not None and run[0] == steps:
-        run[1] += 1
-        run[2] = run[2] or sites.here()
-        return
-    if run is not None and run[1] > 1:
-        _tell(scheduler, run[1], run[2])
-    _runs[scheduler] = [steps, 1, NO_SITE]
-
-
-def _tell(scheduler: Any, times: int, site: int) -> None:
-    key = (type(scheduler).__name__, times, site)
-    _bursts[key] = bursts = _bursts.get(key, 0) + 1
-    writer = recorder.current()
-    if writer is not None and is_due(bursts):
-        writer.write(Scheduled(**writer.next(), kind=key[0], times=times, site=site, bursts=bursts))

@@ -73,6 +73,11 @@ def text_digest(text: str) -> str:
     return xxhash.xxh3_64_hexdigest(text.encode())
 
 
+def number_digest(number: float) -> bytes:
+    """Eight bytes for a number."""
+    return xxhash.xxh3_64_digest(repr(number).encode())
+
+
 def kind(tensor: torch.Tensor) -> str:
     """dtype and shape: ``float32[10, 4]``."""
     dtype = str(tensor.dtype).removeprefix("torch.")

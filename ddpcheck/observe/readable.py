@@ -126,6 +126,16 @@ def is_dtensor(tensor: Any) -> bool:
     return False
 
 
+def storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """The storage that a tensor's elements lie in, wherever that is: it tells which tensors are one, by identity."""
+    try:
+        if type(tensor) not in _PLAIN and not _is_torchs_own(tensor):
+            return None
+        return tensor.untyped_storage() if tensor.layout is torch.strided else None
+    except RuntimeError:  # a tensor of a transform has none
+        return None
+
+
 def unseen(tensor: torch.Tensor) -> str:
     """What a tensor is that is not compared with another rank's; empty for one that is.
 

@@ -47,6 +47,8 @@ class Wrapper:
         """Buffers that it had when it was built."""
         self.apart = False
         """A communication hook leaves each rank its own gradients, for parameters that are averaged later."""
+        self.own_hook = False
+        """A communication hook of the user's own reduces the gradients."""
         self.last_armed = False
         """The last forward made the next backward reduce."""
         self.reduced = Reduced()
@@ -60,6 +62,11 @@ class Wrapper:
         """Digests of the gradients, in the order of DDP's own list."""
         ddp = self.ddp()
         return quick.digests([p.grad for p in reduced_by(ddp)], turn) if ddp is not None else b""
+
+    @property
+    def steps_apart(self) -> bool:
+        """Whether nothing makes the ranks' gradients the same: by a communication hook that does not mean to."""
+        return self.apart or (self.own_hook and self.group not in WRAPPERS.hooked_over)
 
     def since(self, before: dict[str, int]) -> Usage:
         """What has happened since these counts were taken."""
@@ -90,6 +97,8 @@ class Wrappers:
         self.made = 0
         """Those that have been built: their numbers must not depend on when one is collected."""
         self.all: weakref.WeakKeyDictionary[Any, Wrapper] = weakref.WeakKeyDictionary()
+        self.hooked_over: set[str] = set()
+        """The groups that communication hooks of the user's own have called collectives on."""
         self._owners: dict[int, tuple[weakref.ref[torch.Tensor], str, Wrapper, bool]] = {}
         self._reduced: set[int] = set()
 

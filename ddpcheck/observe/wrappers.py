@@ -13,7 +13,7 @@ from torch.nn.parallel import distributed as ddp_module
 
 from ddpcheck import seams
 from ddpcheck.evidence import NO_SITE, Attributes, Moved, Replaced, Synced, Tensors, Wrapped
-from ddpcheck.observe import collectives, loading, names, quick, readable, recorder, sites, streams
+from ddpcheck.observe import collectives, exchanging, loading, names, quick, readable, recorder, sites, streams
 from ddpcheck.observe.asleep import asleep
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.missing import attribute
@@ -117,8 +117,12 @@ def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) 
 def _around_comm_hook(original: Any) -> Any:
     def register_comm_hook(self: Any, state: Any, hook: Any) -> Any:
         wrapper = WRAPPERS.all.get(self)
-        if wrapper is not None and type(state).__name__ == "PostLocalSGDState":
-            wrapper.apart = True
+        if wrapper is not None:
+            called = getattr(hook, "func", hook)  # a partial one
+            torchs = str(getattr(called, "__module__", "")).startswith("torch.")
+            wrapper.apart |= type(state).__name__ == "PostLocalSGDState"
+            wrapper.apart |= torchs and getattr(called, "__name__", "") == "noop_hook"
+            wrapper.own_hook = not torchs
         return original(self, state, hook)
 
     return register_comm_hook
@@ -304,12 +308,15 @@ def _around_backward(original: Any) -> Any:
                 armed.append(wrapper)
         BACKWARDS.note(site)
         if not armed:
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
+            exchanging.BACKWARDS.ended += 1
+            return result
         # Reductions overlap with the backward itself: together they are one event.
         with ExitStack() as stack:
             for wrapper in armed:
                 stack.enter_context(_call("ddp-gradients", wrapper))
             result = original(*args, **kwargs)
+        exchanging.BACKWARDS.ended += 1
         for wrapper in armed:
             wrapper.counts["backwards"] += 1
             wrapper.lines[site] += 1

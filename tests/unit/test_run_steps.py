@@ -6,7 +6,7 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned, coverage, optimizing, steps
-from tests.unit.written import step, world, wrapped
+from tests.unit.written import step, transfers, world, wrapped
 
 
 def digests(text):
@@ -89,17 +89,14 @@ def training(inner, again):
     for turn in range(1, again + 1):
         records += [optimizer(turn, 6, "a", wrapper=None), stepped(7, inner, "c", of=turn)]
         records += [stepped(9, "gh", number=turn)]
-    return records
+    return [*records, transfers()]
 
 
 def test_what_a_rank_optimizes_for_itself_is_its_own():
     """Optimizers that one line makes anew, between steps of another one, have nothing to agree on."""
     assert found(training("p", 2), training("q", 2)) == []
     # One that is made once is a part of the training.
-    assert [check for check, _, _ in found(training("p", 1), training("q", 1))] == [
-        "gradient-sync",
-        "reducer-coverage",
-    ]
+    assert [check for check, _, _ in found(training("p", 1), training("q", 1))] == ["reducer-coverage"]
 
 
 def test_parameters_that_an_optimizer_gets_later():

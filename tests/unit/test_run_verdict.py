@@ -66,7 +66,7 @@ def step(number, whole=True, looked=True):
     digest = b"d" if looked else b""
     return ev.Step, {
         "optimizer": 0, "number": number, "site": 1, "gradients": digest, "parameters": digest, "whole": whole,
-        "state": "", "rates": [], "scale": None, "usage": [], "backwards": 1, "backward_site": 1,
+        "state": {}, "rates": [], "scale": None, "usage": [], "backwards": 1, "backward_site": 1,
         "collectives": 0,
     }  # fmt: skip
 

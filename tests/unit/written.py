@@ -18,7 +18,7 @@ WRAPPED = {
     "device_ids": None, "shared": [],
 }  # fmt: skip
 STEP = {
-    "optimizer": 0, "number": 0, "gradients": b"", "parameters": b"", "whole": True, "state": "", "rates": [],
+    "optimizer": 0, "number": 0, "gradients": b"", "parameters": b"", "whole": True, "state": {}, "rates": [],
     "scale": None, "usage": [], "backwards": 1, "backward_site": 0, "collectives": 0,
 }  # fmt: skip
 ENDED = {"how": "exit", "code": None, "groups": 0}
@@ -68,6 +68,14 @@ def wrapped(line: int, **more: Any) -> Made:
 
 def step(line: int, **more: Any) -> Made:
     return ev.Step, {**STEP, "site": line, **more}
+
+
+def transfers(others: int = 0, of_models: int = 0) -> Made:
+    return ev.Transfers, {"others": others, "of_models": of_models}
+
+
+def exchanged(number: int, *carried: ev.Carried, of: int = 0, lost: bool = False) -> Made:
+    return ev.Exchanged, {"optimizer": of, "number": number, "carried": list(carried), "lost": lost}
 
 
 def ended(**more: Any) -> Made:

@@ -1,0 +1,129 @@
+"""On what ground must the ranks agree on a parameter? A wrapper, or what the program itself reduces at every step.
+
+That parameters have the same shape and the same values at some moment is no
+ground: so have the biases of two stages of a pipeline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks import aligned
+from ddpcheck.checks.aligned import Aligned
+from ddpcheck.checks.world import Rank, World
+
+NOTHING = "no parameter was wrapped, and no gradient reduced by the program itself at every step"
+"""Why there may have been nothing to compare."""
+
+
+class Grounds(NamedTuple):
+    """The places of an optimizer's parameters on which its ranks must agree."""
+
+    gradients: list[int]
+    """On entry to every step."""
+    parameters: list[int]
+    """On its exit, and so in what decides the step."""
+    by_hand: list[int]
+    """Whose gradients the program itself makes the same at every step."""
+    moved: list[int]
+    """Which the program itself makes the same between steps, now and then: until then each rank has its own."""
+    exchanged: list[int]
+    """Over which any collective of the program's own went, once training had begun."""
+
+
+def grounds(world: World, optimizer: Aligned) -> Grounds:
+    """What the ranks of an optimizer must agree on."""
+    history = [list(_exchanged(rank, one)) for rank, one in zip(optimizer.ranks, optimizer.described, strict=True)]
+    trained = [
+        carried
+        for one, records in zip(optimizer.described, history, strict=True)
+        for record in records
+        for carried in record.carried
+        if carried.of == "gradient" or carried.inside or record.number > one.number
+    ]
+    moved = {one.place for one in trained if one.of == "parameter" and not one.inside and one.alike}
+    by_hand = _by_hand(world, optimizer, history)
+    # What is reduced during the step itself is not yet the same on entry.
+    inside = {one.place for one in trained if one.of == "gradient" and one.inside}
+    ground = (_wrapped(world, optimizer) | by_hand) - moved
+    return Grounds(
+        sorted(ground - inside), sorted(ground), sorted(by_hand), sorted(moved), sorted({one.place for one in trained})
+    )
+
+
+def _exchanged(rank: Rank, described: ev.Optimizer) -> Iterator[ev.Exchanged]:
+    """What was exchanged as long as the optimizer had these parameters."""
+    until = min(
+        (one.n for one in rank.of(ev.Optimizer) if one.optimizer == described.optimizer and one.n > described.n),
+        default=math.inf,
+    )
+    for one in rank.of(ev.Exchanged):
+        if one.optimizer == described.optimizer and described.n < one.n < until:
+            yield one
+
+
+def _wrapped(world: World, optimizer: Aligned) -> set[int]:
+    """The parameters that one wrapper holds on all ranks, under the same name."""
+    if any(one.apart for one in optimizer.described):
+        return set()
+    wrappers = {
+        (rank.rank, wrapped.wrapper): place
+        for place, replicas in enumerate(aligned.wrappers(world))
+        for rank, wrapped in zip(replicas.ranks, replicas.wrapped, strict=True)
+    }
+    found = set()
+    for place in range(len(optimizer.described[0].parameters)):
+        each = [one.parameters[place] for one in optimizer.described]
+        same = {
+            (wrappers.get((rank.rank, p.wrapper), p.wrapper) if p.wrapper is not None else None, p.name, p.kind)
+            for rank, p in zip(optimizer.ranks, each, strict=True)
+        }
+        if len(same) == 1 and each[0].wrapper is not None and not any(p.ignored or p.unseen for p in each):
+            found.add(place)
+    return found
+
+
+def _by_hand(world: World, optimizer: Aligned, history: list[list[ev.Exchanged]]) -> set[int]:
+    """The parameters whose gradients went through one call on all these ranks before the first step, and ever since.
+
+    That one rank has left it out later is a fault; that all have is what the program means to do.
+    """
+    begun = [
+        records[0] if records and records[0].number == one.number else None
+        for one, records in zip(optimizer.described, history, strict=True)
+    ]
+    if not all(begun):
+        return set()
+    first = [{c.place: c for c in record.carried if c.of == "gradient" and c.alike} for record in begun if record]
+    numbers = {rank.rank for rank in optimizer.ranks}
+    found = set()
+    for place, carried in first[0].items():
+        if any(one.get(place) != carried for one in first[1:]):
+            continue
+        if not numbers <= {rank.rank for rank in aligned.members(world, carried.group)}:
+            continue
+        if not any(_lasts(records, carried) for records in history):
+            continue
+        if carried.flat and not _ever_equal(optimizer, place):
+            continue
+        found.add(place)
+    return found
+
+
+def _lasts(records: list[ev.Exchanged], carried: ev.Carried) -> bool:
+    """Whether a gradient goes over the same group at every step of a rank."""
+    like = (carried.place, "gradient", carried.inside, carried.group)
+    return not any(record.lost for record in records) and all(
+        any((c.place, c.of, c.inside, c.group) == like and c.alike for c in record.carried) for record in records
+    )
+
+
+def _ever_equal(optimizer: Aligned, place: int) -> bool:
+    return any(
+        len({aligned.at(s.gradients, place) for s in step}) == 1
+        for _, step in optimizer.compared()
+        if all(s.gradients for s in step)
+    )

@@ -1,0 +1,133 @@
+"""Parameters that every rank trains for itself: those outside of what is reduced, and whole models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks import aligned
+from ddpcheck.checks.aligned import Aligned
+from ddpcheck.checks.grounds import Grounds, grounds
+from ddpcheck.checks.passes import Line, lines, passes_of
+from ddpcheck.checks.steps import wrapper_links
+from ddpcheck.checks.world import World
+from ddpcheck.model import CallSite, Finding
+from ddpcheck.wording import count, listing
+
+CHECK = "reducer-coverage"
+Steps = Sequence[tuple[int, list[ev.Step]]]
+
+
+def with_gradient(optimizer: Aligned, looked: Steps) -> set[int]:
+    """The places that have a gradient in some step on some rank."""
+    places: set[int] = set()
+    total = len(optimizer.described[0].parameters)
+    for _, step in looked:
+        for s in step:
+            places.update(p for p in range(total) if aligned.at(s.gradients, p) != ev.ABSENT)
+    return places
+
+
+def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) -> Finding | None:
+    """Parameters that are updated, lie in no wrapper, and that nothing brings together.
+
+    Where anything else went between the ranks they may be parts of a model
+    that is spread over them: that is no fault.
+    """
+    described = optimizer.described[0].parameters
+    apart = {place for _, step in looked for place in aligned.differing([s.gradients for s in step])}
+    places = [
+        p
+        for p in sorted(with_gradient(optimizer, looked) & apart - set(ground.exchanged))
+        if described[p].wrapper is None and not described[p].ignored
+    ]
+    if not places or not _nothing_else(world) or not _alike(optimizer, places):
+        return None
+    reduced = [p for p, one in enumerate(described) if one.wrapper is not None or p in ground.by_hand]
+    names = [described[p].name for p in places]
+    where = optimizer.ranks[0].where(optimizer.described[0].site)
+    by_hand = bool(ground.by_hand) and all(described[p].wrapper is None for p in reduced)
+    stepped = optimizer.ranks[0].where(looked[0][1][0].site)
+    if by_hand:
+        expected = "the program, which reduces gradients itself, to reduce those of every parameter that is updated"
+        cause = f"the {optimizer.kind} holds parameters that the loop over gradients leaves out"
+        advice = "Reduce the gradients of all parameters of the optimizer."
+    else:
+        expected = "DDP to reduce every parameter that the optimizer updates"
+        cause = f"the {optimizer.kind} holds parameters of a module that was not wrapped"
+        advice = "Put these parameters into the module before it is wrapped, or wrap their module, too."
+    return Finding(
+        check=CHECK,
+        # One optimizer for both, or shards of one dataset: that is one model. Otherwise it may be each rank's own.
+        severity="error" if reduced or _shards(world) else "warning",
+        ranks=tuple(r.rank for r in optimizer.ranks),
+        subject=names[0],
+        expected=expected,
+        found=f"{len(names)} of {count(len(described), 'parameter')} "
+        + (f"not reduced: {listing(names)}" if by_hand else f"outside of every wrapper: {listing(names)}"),
+        cause=cause,
+        advice=advice,
+        where=where or stepped,
+        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+        proof=tuple((optimizer.ranks[0].rank, s) for s in [stepped] if s is not None),
+    )
+
+
+def separate(world: World) -> Iterator[Finding]:
+    """Ranks that train on shards of one dataset, with nothing that makes one model of theirs."""
+    line = _shards(world)
+    if line is None or not world.complete or not _nothing_else(world):
+        return
+    optimizers = [one for one in aligned.optimizers(world) if len(one.ranks) == world.world_size]
+    trained = [
+        one
+        for one in optimizers
+        if not grounds(world, one).exchanged and _alike(one, range(len(one.described[0].parameters)))
+    ]
+    apart = [one for one in trained if _differ_at_last(one)]
+    if len(trained) < len(optimizers) or not apart:
+        return
+    first = apart[0]
+    dataset = line.loader.dataset if line.loader is not None else "dataset"
+    made = line.first.rank.where(line.loader.site) if line.loader is not None else None
+    proof: list[CallSite | None] = [made, line.first.where]
+    yield Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(rank.rank for rank in world),
+        subject=f"the {first.kind}",
+        expected=f"ranks that train on shards of one {dataset} to train one model",
+        found=f"{world.world_size} models, each trained on the shard of its rank alone: no module is wrapped in "
+        "DistributedDataParallel, and once training has begun no collective goes over parameters or gradients",
+        advice="Wrap the model in DistributedDataParallel, or average its gradients over the ranks before each step.",
+        where=first.ranks[0].where(first.described[0].site),
+        links=(f"optimizer {first.number}", line.link),
+        proof=tuple((line.first.rank.rank, site) for site in proof if site is not None),
+    )
+
+
+def _nothing_else(world: World) -> bool:
+    """Whether every rank has come to its end and told of no transfer that could be a part of a model."""
+    told = [rank.last(ev.Transfers) for rank in world]
+    return all(one is not None and one.others == 0 for one in told)
+
+
+def _alike(optimizer: Aligned, places: Sequence[int]) -> bool:
+    """Whether these are ordinary parameters of the same kind on all ranks, in nobody's shared memory."""
+    each = [[one.parameters[p] for one in optimizer.described] for p in places]
+    return all(len({p.kind for p in same}) == 1 and all(not p.unseen and not p.shared for p in same) for same in each)
+
+
+def _shards(world: World) -> Line | None:
+    """A training loop in which every rank goes through its shard of one dataset."""
+    for line in lines(world, [passes_of(rank) for rank in world]):
+        loaders = [ones[0].loader for ones in line.passes.values()]
+        sharded = all(one is not None and one.distributed and one.replicas == world.world_size for one in loaders)
+        if line.training and len(line.passes) == len(world) and sharded:
+            return line
+    return None
+
+
+def _differ_at_last(optimizer: Aligned) -> bool:
+    last = [step for _, step in optimizer.compared()][-1:]
+    return any(aligned.differing([s.parameters for s in step]) for step in last)
