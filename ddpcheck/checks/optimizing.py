@@ -124,7 +124,7 @@ def _keys(optimizer: Aligned, step: list[ev.Step], places: Sequence[int]) -> lis
 
 
 def _differ(each: Sequence[bytes], place: int) -> bool:
-    return len({aligned.at(one, place) for one in each} - {ev.ABSENT}) > 1
+    return len({aligned.at(one, place) for one in each} - {ev.ABSENT, ev.UNSEEN}) > 1
 
 
 def _schedulers(world: World) -> list[Finding]:

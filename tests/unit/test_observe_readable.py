@@ -297,7 +297,7 @@ def test_a_step_of_dtensors(stepped: Any, mesh: Any) -> None:
     assert [s.number for s in steps] == [0, 1]
     assert steps[0].gradients == UNSEEN + quick.digests([ONES])
     assert steps[0].parameters == UNSEEN + quick.digests([ONES / 2])
-    assert steps[0].state.startswith("momentum_buffer=")
+    assert list(steps[0].state) == ["momentum_buffer"]
     assert torch.equal(one.to_local(), other)
 
 
