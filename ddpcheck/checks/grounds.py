@@ -50,8 +50,24 @@ def grounds(world: World, optimizer: Aligned) -> Grounds:
     inside = {one.place for one in trained if one.of == "gradient" and one.inside}
     ground = (_wrapped(world, optimizer) | by_hand) - moved
     return Grounds(
-        sorted(ground - inside), sorted(ground), sorted(by_hand), sorted(moved), sorted({one.place for one in trained})
+        gradients=sorted(ground - inside - _evened(optimizer)),
+        parameters=sorted(ground),
+        by_hand=sorted(by_hand),
+        moved=sorted(moved),
+        exchanged=sorted({one.place for one in trained}),
     )
+
+
+def _evened(optimizer: Aligned) -> set[int]:
+    """Parameters that come out of every step the same, of an optimizer of the user's own that has collectives there.
+
+    It exchanges what it makes of each rank's gradients, such as votes on their signs, and not the gradients.
+    """
+    steps = [step for _, step in optimizer.compared()]
+    if any(one.torchs for one in optimizer.described) or not all(s.collectives for step in steps for s in step):
+        return set()
+    apart = {place for step in steps for place in aligned.differing([s.parameters for s in step])}
+    return set(range(len(optimizer.described[0].parameters))) - apart
 
 
 def _exchanged(rank: Rank, described: ev.Optimizer) -> Iterator[ev.Exchanged]:

@@ -43,7 +43,7 @@ def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()
     """The findings on one of these checks; a call that raised is told before anything else."""
     said = [None if fact is None else msgspec.convert(fact, Recorded) for fact in facts]
     files = Files(world_of([one.evidence if one is not None else None for one in said]))
-    single, several = writers.single_writer(files)
+    single, several = writers.single_writer(files, saves=True)
     raised = failures.judge([one.failure if one is not None else None for one in said])
     if check == "checkpoint-read-after-write":
         found = races.judge(files, several)[0]

@@ -59,6 +59,10 @@ class Files:
         self.queries: dict[str, list[Touch]] = defaultdict(list)
         self.listings: list[Touch] = []
         """Questions after many files at once; the path is a pattern."""
+        self.contents: dict[str, list[Touch]] = defaultdict(list)
+        """What small files were seen to hold by who had opened them."""
+        self.appended: set[str] = set()
+        """Paths that somebody adds to."""
         self.removals: dict[str, list[Touch]] = defaultdict(list)
         """What takes the content away: a removal, of a folder above it too, or a rename to elsewhere."""
         for rank in world:
@@ -71,6 +75,10 @@ class Files:
         touch = Touch(rank, record, self._key(rank, record.path), record.n, end)
         if record.op == "write":
             self.writes[touch.path].append(touch)
+        elif record.op == "content":
+            self.contents[touch.path].append(touch)
+        elif record.op == "append":
+            self.appended.add(touch.path)
         elif record.op == "read":
             self.reads[touch.path].append(touch)
         elif record.op == "query":

@@ -31,8 +31,8 @@ SINGLE, ATOMIC = "checkpoint-single-writer", "checkpoint-atomic-save"
 # --- one rank writes a path
 
 
-def single_writer(files: Files) -> tuple[Judged, set[str]]:
-    """The verdict, and the paths that several ranks write."""
+def single_writer(files: Files, saves: bool = False) -> tuple[Judged, set[str]]:
+    """The verdict, and the paths that several ranks write; ``saves`` where all files are a checkpoint's."""
     several: dict[str, list[Touch]] = {}
     looked_at = 0
     for path, touches in files.writes.items():
@@ -45,12 +45,24 @@ def single_writer(files: Files) -> tuple[Judged, set[str]]:
         first = writes[0].where
         place = (first.file, first.function) if first is not None else None
         groups[place, frozenset(t.number for t in writes)].append(path)
-    findings = tuple(_several(files, {p: several[p] for p in paths}) for paths in groups.values())
+    findings = tuple(_several(files, {p: several[p] for p in paths}, saves) for paths in groups.values())
     because = "" if looked_at else "no file was written"
     return Judged(check=SINGLE, checked=looked_at, findings=findings, skipped_because=because), set(several)
 
 
-def _several(files: Files, several: dict[str, list[Touch]]) -> Finding:
+def _can_tear(writes: Sequence[Touch]) -> bool:
+    """Whether what is written at a time by several may be neither the one nor the other: checkpoints, and renames."""
+    return any(is_checkpoint(t) or t.record.how in SAVES or t.record.op == "rename" for t in writes)
+
+
+def _other_bytes(files: Files, path: str) -> bool:
+    """Whether the ranks that have written a small file, once each, were seen to put other bytes there."""
+    seen = files.contents.get(path, [])
+    once = len(files.writes[path]) == len({t.number for t in files.writes[path]})
+    return once and path not in files.appended and len({t.record.identity for t in seen}) > 1
+
+
+def _several(files: Files, several: dict[str, list[Touch]], saves: bool) -> Finding:
     """One function that several ranks go through, and what each of them writes there."""
     paths = sorted(several, key=lambda p: several[p][0].start)
     lasting = [p for p in paths if p not in files.removals] or paths
@@ -62,6 +74,7 @@ def _several(files: Files, several: dict[str, list[Touch]]) -> Finding:
     each = [next(t for t in writes if t.number == r) for r in ranks]
     whole = all(_by_a_library(several[p]) for p in paths)
     apart = len(files.hosts) > 1 and len({t.record.identity.partition(":")[2] for t in writes}) > 1
+    harmful = saves or any(_can_tear(several[p]) or _other_bytes(files, p) for p in paths)
     more = f" (and {count(len(paths) - 1, 'more file')})" if len(paths) > 1 else ""
     cause, advice = _guard(files.world, each)
     found = f"{ranks_text(ranks)} writing {name}{more}, by {done(first)}"
@@ -69,9 +82,11 @@ def _several(files: Files, several: dict[str, list[Touch]]) -> Finding:
         found += "; each puts a file of its own there at once, so that it is whole, but the last one wins"
     elif apart:
         found += ", on several hosts: where these share the folder, it is one file"
+    elif not harmful:
+        found += "; what they write was not seen to differ, so that it may be right by luck"
     return Finding(
         check=SINGLE,
-        severity="warning" if whole or apart else "error",
+        severity="error" if harmful and not whole and not apart else "warning",
         ranks=ranks,
         subject=f"file {name}",
         expected="one rank to write a file",
@@ -92,16 +107,15 @@ def _by_a_library(writes: Sequence[Touch]) -> bool:
 
 def _guard(world: World, writes: Sequence[Touch]) -> tuple[str, str]:
     """What lets several ranks come here."""
+    if len(writes) == len(world):
+        return "every rank comes to this line", "Write on one rank only: if dist.get_rank() == 0."
     locals_ = {t.rank.joined.local_rank for t in writes}
-    others = {r.joined.local_rank for r in world} - locals_
-    if len(locals_) == 1 and (others or 0 in locals_) and None not in locals_:
+    if len(locals_) == 1 and None not in locals_:
         local = locals_.pop()
         return (
             f"these ranks all have LOCAL_RANK {local}: there is one such rank on every node",
             "Let one rank of all write, by dist.get_rank() == 0 (RANK), and not by LOCAL_RANK.",
         )
-    if len(writes) == len(world):
-        return "every rank comes to this line", "Write on one rank only: if dist.get_rank() == 0."
     return "", "Let one rank write it, or give each rank a file of its own, with its rank in the name."
 
 

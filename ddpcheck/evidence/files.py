@@ -12,8 +12,9 @@ from ddpcheck.evidence.record import Record
 class File(Record, frozen=True, kw_only=True):
     """A file was written, read, renamed, removed or asked for."""
 
-    op: Literal["write", "read", "rename", "remove", "query", "join"]
-    """``join``: the main thread has waited for ``thread``, or (``*``) for one that is not known."""
+    op: Literal["write", "read", "rename", "remove", "query", "join", "content", "append"]
+    """``join``: the main thread has waited for ``thread``, or (``*``) for one that is not known. ``content``: what a
+    small file holds that was opened to be written. ``append``: to such a file something is added."""
     how: str
     """``torch.save``, ``open``, ``os.replace``, ``os.path.exists`` …"""
     path: str
@@ -34,7 +35,7 @@ class File(Record, frozen=True, kw_only=True):
     keys: list[str] = msgspec.field(default_factory=list)
     """Top-level keys of what was saved or loaded."""
     identity: str = ""
-    """Device and inode, to know a file under two names."""
+    """Device and inode, to know a file under two names; of ``content`` a digest."""
     locked: bool = False
     """The process held a lock on some file (flock, lockf)."""
     library: bool = False

@@ -41,6 +41,12 @@ def name() -> str:
     return str(known.name) if known is not None else f"thread {number}"
 
 
+def is_foreign() -> bool:
+    """Whether the thread at work was not started by Python: it is one of torch's."""
+    known = getattr(threading, "_active", {}).get(threading.get_ident())
+    return known is None or isinstance(known, getattr(threading, "_DummyThread", ()))
+
+
 def line() -> int:
     """The line of the user's at work; of a thread that has none of its own, the one that has started it."""
     number = sites.here()

@@ -12,10 +12,14 @@ from ddpcheck.evidence import Call
 from ddpcheck.observe import background, ledger, pulses, recorder, sites
 from ddpcheck.observe.membership import group_key
 
+REDUCTION = "ddp-gradients"
+
 _works: weakref.WeakKeyDictionary[Any, Call] = weakref.WeakKeyDictionary()
 """Asynchronous calls that somebody may still wait for."""
 _issued = 0
 _joined = False
+_reductions = 0
+"""DDP's reductions that are under way."""
 
 
 class _Depth(threading.local):
@@ -40,7 +44,16 @@ def set_joined(joined: bool) -> None:
 
 def unwatched() -> bool:
     """Whether a call here is none of its own: nothing is recorded, or another call is under way."""
-    return _depth.inside > 0 or recorder.current() is None
+    return _depth.inside > 0 or recorder.current() is None or is_of_reduction()
+
+
+def is_of_reduction() -> bool:
+    """Whether a call here is made by a communication hook, in which DDP's reduction calls back: in a thread of torch's
+    own, too, where a hook goes on when its first call is over.
+    """
+    if _depth.inside:
+        return _depth.current is not None and _depth.current.op == REDUCTION
+    return _reductions > 0 and background.is_foreign()
 
 
 def current() -> Call | None:
@@ -91,7 +104,9 @@ class call:
             joined=joined,
             thread=background.name(),
         )
+        global _reductions
         _begin(book, self.made)
+        _reductions += self._op == REDUCTION
         self._recorded = True
         _depth.inside += 1
         _depth.current = self.made
@@ -100,7 +115,9 @@ class call:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        global _reductions
         if self._recorded:
+            _reductions -= self._op == REDUCTION
             _depth.inside -= 1
             _depth.current = None
             _went_on()

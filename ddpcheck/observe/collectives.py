@@ -12,7 +12,7 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.join import Join
 
 from ddpcheck.evidence import PAIRWISE
-from ddpcheck.observe import calling, endings, exchanging, ledger, operands, pulses, recorder, reduction
+from ddpcheck.observe import calling, contents, endings, exchanging, ledger, operands, pulses, recorder, reduction
 from ddpcheck.observe.calling import call, issued, remember, set_joined, unwatched, wait
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.operands import Arguments, Described
@@ -65,6 +65,7 @@ def _around(
         with call(op, group, detail, peer, waits) as this:
             if this.made is not None:
                 exchanging.note(op, given, this.made)
+                contents.look()
             result = original(*args, **kwargs)
             if not waits and this.made is not None:
                 remember(result, this.made)
@@ -75,8 +76,7 @@ def _around(
 
 def _note_in_hook(given: Arguments) -> None:
     """A communication hook of the user's, by which DDP reduces, has called."""
-    made = calling.current()
-    if made is not None and made.op == "ddp-gradients" and recorder.current() is not None:
+    if recorder.current() is not None and calling.is_of_reduction():
         WRAPPERS.hooked_over.add(group_key(given.get("group")))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ddpcheck.evidence import NO_SITE
-from ddpcheck.observe import background, loads, paths, placing, recorder, saving, sites, starting, touching
+from ddpcheck.observe import background, contents, loads, paths, placing, recorder, saving, sites, starting, touching
 from ddpcheck.observe.patching import defect, named
 
 __tracebackhide__ = True
@@ -27,6 +27,7 @@ def watch() -> None:
     for name in ("exists", "is_file", "is_dir"):
         _asked_by(pathlib.Path, name, f"Path.{name}")
     saving.watch()
+    contents.watch()
     background.watch()
     loads.watch()
     placing.watch()
@@ -61,6 +62,7 @@ def _asked_by(owner: Any, name: str, how: str) -> None:
 def _forked() -> None:
     paths.reset()
     saving.opened.clear()
+    contents.forget()
 
 
 # --- is it there?
@@ -118,8 +120,10 @@ def _opened(writer: recorder.Recorder, path: Any, mode: str | None, flags: int) 
 
 
 def _opened_to_write(writer: recorder.Recorder, path: str, mode: str | None, flags: int) -> None:
-    if flags & os.O_APPEND:
-        return  # a log: the ranks may well share it
+    if flags & os.O_APPEND:  # a log: the ranks may well share it
+        if paths.resolved(path) in saving.opened and paths.is_write_due(path):
+            touching.record(writer, "append", "open", paths.resolved(path), paths.users_line())
+        return
     if mode is None:
         # A marker, a lock or a temporary file; its content is not written by way of a file object.
         if not flags & os.O_CREAT:
@@ -140,6 +144,8 @@ def _opened_to_write(writer: recorder.Recorder, path: str, mode: str | None, fla
     existed = os.path.lexists(found)
     if how == "open" and len(saving.opened) < paths.MOST:
         saving.opened[found] = existed
+        contents.look()
+        contents.opened(found)
     touching.record(writer, "write", how, found, site, existed=existed)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch.optim import optimizer as home
 
 from ddpcheck.evidence import ABSENT, NO_SITE, UNREAD, Optimizer, Parameter, Spent, Step, Usage
-from ddpcheck.observe import collectives, exchanging, names, quick, readable, recorder, schedulers, sites
+from ddpcheck.observe import collectives, contents, exchanging, names, quick, readable, recorder, schedulers, sites
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.pace import Pace, is_due
 from ddpcheck.observe.patching import around, shielded
@@ -167,6 +167,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
             gradients = quick.digests([p.grad for p in it.parameters], None if whole else it.steps, it.unseen)
     it.spent = _spend(it, bool(gradients))
     it.window.entered(it.parameters)
+    contents.look()
     it.entry = (gradients, whole, usage, time.perf_counter() - began, site)
 
 

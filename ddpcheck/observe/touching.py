@@ -26,7 +26,7 @@ def writer() -> recorder.Recorder | None:
 
 def record(
     to: recorder.Recorder,
-    op: Literal["write", "read", "rename", "remove", "query"],
+    op: Literal["write", "read", "rename", "remove", "query", "content", "append"],
     how: str,
     path: str,
     site: int,

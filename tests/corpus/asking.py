@@ -27,8 +27,9 @@ def asking() -> Iterator[Callable[..., str]]:
     assert process.stdin is not None
     assert process.stdout is not None
 
-    def ask(path: Path, *arguments: str, both: bool = False) -> str:
-        process.stdin.write(json.dumps({"path": str(path), "arguments": arguments, "both": both}) + "\n")
+    def ask(path: Path, *arguments: str, both: bool = False, ranks: int = 2) -> str:
+        request = {"path": str(path), "arguments": arguments, "both": both, "ranks": ranks}
+        process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         return process.stdout.readline()
 

@@ -151,7 +151,7 @@ def _nodes(program: Program) -> list[tuple[str, list[str]]]:
 def serve() -> None:
     """Answer each request on standard input with a line of JSON: one process forks the ranks of all.
 
-    A request names a ``path`` and its ``arguments``; with ``both`` it is a
+    A request names a ``path``, its ``arguments`` and how many ``ranks``; with ``both`` it is a
     program of the corpus, to be run with its fault and without.
     """
     import forked
@@ -165,7 +165,7 @@ def serve() -> None:
         if request["both"]:
             answer = msgspec.json.encode(by_forks(read(path))).decode()
         else:
-            answer = json.dumps(forked.told(forked.run(path, *request["arguments"])))
+            answer = json.dumps(forked.told(forked.run(path, *request["arguments"], ranks=request["ranks"])))
         answers.write(answer + "\n")
         answers.flush()
 

@@ -123,6 +123,7 @@ LAYERS = [
     ["ddpcheck.observe.passing", "ddpcheck.observe.paths", "ddpcheck.observe.watching"],
     [f"ddpcheck.observe.{name}" for name in ("background", "following", "loads", "names", "pulses", "starting")],
     [f"ddpcheck.observe.{name}" for name in ("endings", "ledger", "placing", "seeding", "stores", "touching")],
+    ["ddpcheck.observe.contents"],
     [f"ddpcheck.observe.{name}" for name in ("loading", "membership", "saving", "startup.sitecustomize")],
     ["ddpcheck.observe.calling", "ddpcheck.observe.exchanging"],
     [f"ddpcheck.observe.{name}" for name in ("files", "reduction", "streams")],

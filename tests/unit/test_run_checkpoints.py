@@ -82,6 +82,36 @@ def test_the_guard_asks_for_the_local_rank():
     assert finding.cause == "these ranks all have LOCAL_RANK 0: there is one such rank on every node"
 
 
+def test_every_rank_is_the_only_one_of_its_node():
+    """All have LOCAL_RANK 0, and all write: nothing shows that a guard has asked for it."""
+    ranks = [rank(r, saved(), 2, local_rank=0) for r in range(2)]
+    (finding,) = verdict(SINGLE, World(ranks, 2)).findings
+    assert finding.cause == "every rank comes to this line"
+
+
+def settings(held, *more):
+    """A small file that a rank has opened to write it anew, and what it then held."""
+    return [
+        file("write", "open", "/job/settings.json", 10),
+        file("content", "", "/job/settings.json", 0, identity=held),
+        *more,
+    ]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "expected"), [
+    (settings("a"), settings("a"), "warning"),
+    (settings("a")[:1], settings("a")[:1], "warning"),  # emptied, or too large to be looked at
+    (settings("a"), settings("b"), "error"),
+    (settings("a", file("append", "open", "/job/settings.json", 12)), settings("b"), "warning"),  # by then it had grown
+    (settings("a", *settings("b")), settings("b"), "warning"),  # written twice: another time, maybe
+])  # fmt: skip
+def test_a_small_file_that_all_ranks_write(ours, theirs, expected):
+    """Settings and logs that are begun anew are harmless, as long as the ranks put the same there."""
+    (finding,) = ask(SINGLE, ours, theirs).findings
+    assert (finding.severity, finding.ranks) == (expected, (0, 1))
+    assert finding.found.endswith("right by luck") is (expected == "warning")
+
+
 def test_every_rank_renames_one_folder():
     """Two ranks that put the same staging folder in its place: the second fails, and that is linked."""
     moves = [rename("/job/staging", "/job/done", 20)]

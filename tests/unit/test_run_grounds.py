@@ -130,6 +130,18 @@ def test_gradients_that_are_reduced_within_the_step():
     assert checks(*ranks) == ["parameter-sync"]
 
 
+def test_an_optimizer_that_exchanges_what_it_makes_of_gradients():
+    """As long as the parameters come out the same, an optimizer of the user's own may step on each rank's gradients."""
+
+    def rank(gradients, parameters="pp", **more):
+        return [wrapped(3), optimizer(wrapper=0, torchs=False), stepped(gradients, parameters, **more)]
+
+    assert checks(rank("gh", collectives=1), rank("ij", collectives=1)) == []
+    assert checks(rank("gh"), rank("ij")) == ["gradient-sync"]
+    expected = ["gradient-sync", "parameter-sync"]
+    assert checks(rank("gh", collectives=1), rank("ij", "qr", collectives=1)) == expected
+
+
 # --- state
 
 

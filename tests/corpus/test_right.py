@@ -1,0 +1,103 @@
+"""Right programs of every kind of parallelism are not accused: no finding of severity error, no defect of ours."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+RIGHT = sorted((FIXTURES / "right").glob("*.py"))
+CASES = [
+    FIXTURES / "cases" / "run" / f"{name}.py"
+    for name in (
+        "diloco",
+        "expert_parallel",
+        "ignored_parameters",
+        "local_sgd",
+        "pipeline_equal_stages",
+        "tensor_parallel_by_hand",
+        "truncate_only",
+    )
+]
+SAMPLE = {
+    "diloco",
+    "error_feedback",
+    "expert_parallel",
+    "experts_outside",
+    "gossip_ring",
+    "hook_within_node",
+    "horovod_optimizer",
+    "logs_and_settings",
+    "muon",
+    "pipeline_equal_stages",
+    "power_sgd",
+    "shampoo",
+    "sign_votes",
+    "tensor_parallel_by_hand",
+    "zero_over_ddp",
+}
+"""One for each way in which one could be accused; the others run with --long."""
+
+
+def ranks(path):
+    """The number on the first line of a program: ``# 4 ranks: …``; two where there is none."""
+    found = re.match(r"# (\d) ranks: ", path.read_text())
+    return int(found[1]) if found else 2
+
+
+@pytest.mark.parametrize("path", [
+    pytest.param(path, id=path.stem, marks=() if path.stem in SAMPLE else pytest.mark.long)
+    for path in (*RIGHT, *CASES)
+])  # fmt: skip
+def test_a_right_program(path, ask):
+    """It ends as it would by itself, and no error is found."""
+    told = json.loads(ask(path, ranks=ranks(path)))
+    assert set(told["exits"].values()) == {0}, told["output"]
+    assert told["defects"] == []
+    assert [f"{f['check']}: {f['found']}" for f in told["findings"] if f["severity"] == "error"] == []
+
+
+SEPARATE = """
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = TensorDataset(torch.randn(32, 8, generator=torch.Generator().manual_seed(1)))
+sampler = DistributedSampler(data)
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for (batch,) in DataLoader(data, 4, sampler=sampler):
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        %s
+        optimizer.step()
+    dist.all_reduce(loss.detach())
+dist.destroy_process_group()
+"""
+REDUCED = "[dist.all_reduce(p.grad) for p in model.parameters()]"
+WITHOUT_THE_HEAD = "[dist.all_reduce(p.grad) for p in model[0].parameters()]"
+CLIPPED_ALONE = f"{REDUCED}; dist.get_rank() or torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)"
+
+
+@pytest.mark.parametrize(("line", "expected"), [
+    ("pass", ["reducer-coverage"]),
+    (REDUCED, []),
+    (WITHOUT_THE_HEAD, ["reducer-coverage"]),
+    (CLIPPED_ALONE, ["gradient-sync"]),
+], ids=["nothing", "reduced", "in-part", "clipped"])  # fmt: skip
+def test_a_training_without_a_wrapper(line, expected, ask, tmp_path):
+    """What it reduces itself is judged as a wrapper's parameters are; where it reduces nothing, that is said once."""
+    script = tmp_path / "train.py"
+    script.write_text(SEPARATE % line)
+    told = json.loads(ask(script))
+    assert set(told["exits"].values()) == {0}, told["output"]
+    assert [f["check"] for f in told["findings"]] == expected
+    assert not any("wrapper" in f["advice"] for f in told["findings"])
