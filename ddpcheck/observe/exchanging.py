@@ -234,7 +234,7 @@ def _by_storage(parameters: Sequence[torch.Tensor], operands: Sequence[Operand],
                 continue
             last = None
             start = int(tensor.storage_offset())
-            for operand in by_storage.get(storage._cdata, ()):
+            for operand in by_storage.get(StorageWeakRef(storage).cdata, ()):  # type: ignore[no-untyped-call]
                 if operand.start <= start and start + tensor.numel() <= operand.start + operand.numel:
                     operand.known = True
                     last = operand
