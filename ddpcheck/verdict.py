@@ -70,6 +70,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """Optimizer steps that were watched."""
     part: str = ""
     """Why the evidence covers a part of the run, as a clause; empty where it covers all of it."""
+    missing: tuple[int, ...] = ()
+    """Ranks that have left no evidence."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of how this verdict came to be, as sentences."""
     interrupted_by: int | None = None
@@ -148,6 +150,7 @@ def conclude(
         steps=sum(gaps.steps(world) for world in worlds),
         part=part,
         notes=(*gaps.unseen(worlds, processes), *ground.told(processes), *notes, *gaps.gaps(worlds)),
+        missing=tuple(sorted({number for world in worlds for number in world.missing})),
         interrupted_by=interrupted_by,
         hang=_hang(worlds, judged) if word == "hung" or (interrupted and _has_hung(raw)) else None,
         internal=tuple(internal),

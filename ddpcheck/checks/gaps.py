@@ -38,6 +38,11 @@ def unseen(worlds: Sequence[World], processes: Iterable[Process]) -> tuple[str, 
         if process.torn:
             torn.append(whose)
     told = [
+        f"The evidence of {ranks_text(missing)} is missing: no process has told that it joined the group under "
+        f"{'that number' if len(missing) == 1 else 'these numbers'}. What compares ranks was not checked."
+        for missing in dict.fromkeys(world.missing for world in worlds if world.missing)
+    ]
+    told += [
         f"The evidence of {listing(sorted(set(whose)))} stopped early: {why}. What is said here covers the run up to "
         "there."
         for why, whose in stopped.items()
@@ -98,10 +103,6 @@ def aborted_at_exit(world: World) -> list[int]:
 
 
 def _of_world(world: World) -> Iterator[str]:
-    missing = set(range(world.world_size)) - {rank.rank for rank in world}
-    if missing:
-        verb = "has" if len(missing) == 1 else "have"
-        yield f"{_upper(ranks_text(missing))} {verb} left no evidence: no process joined the group under that number."
     aborted = aborted_at_exit(world)
     if aborted:
         on = ranks_text(aborted)
@@ -166,7 +167,3 @@ def _steps(rank: Rank) -> int:
     for step in rank.of(ev.Step):
         last[step.optimizer] = max(last.get(step.optimizer, 0), step.number + 1)
     return sum(last.values())
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

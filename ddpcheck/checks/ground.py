@@ -1,4 +1,7 @@
-"""Which checks have no ground, because a rank's torch lacks what they rest on: held or violated, nobody knows."""
+"""Which checks have no ground: a rank's torch lacks what they rest on, or a rank has left no evidence.
+
+Held or violated, nobody knows.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.world import Judged, Process, World
 from ddpcheck.seams import BY_NAME, STOPS, reason
-from ddpcheck.wording import count, listing
+from ddpcheck.wording import count, listing, ranks_text
 
 
 def missing(processes: Iterable[Process]) -> dict[str, str]:
@@ -27,12 +30,24 @@ def lost(processes: Iterable[Process]) -> dict[str, str]:
 def only_grounded(found: Mapping[str, Judged], world: World) -> dict[str, Judged]:
     """What the judges have said, without what they cannot know; that ranks failed or stood still shows otherwise."""
     without = lost(process for rank in world for process in (rank.process, *rank.workers))
-    return {
+    grounded = {
         check: judged
         if check not in without or (check in STOPS and any(f.severity == "error" for f in judged.findings))
         else Judged(check=check, checked=0, skipped_because=without[check])
         for check, judged in found.items()
     }
+    if world.complete:
+        return grounded
+    # What was found of the other ranks is so all the same; that nothing was found says nothing.
+    return {
+        check: judged if judged.findings else Judged(check=check, checked=0, skipped_because=absent(world.missing))
+        for check, judged in grounded.items()
+    }
+
+
+def absent(ranks: Sequence[int]) -> str:
+    """The reason for what cannot be checked without the evidence of some ranks, as a clause."""
+    return f"the evidence of {ranks_text(ranks)} is missing"
 
 
 def told(processes: Sequence[Process]) -> Iterator[str]:

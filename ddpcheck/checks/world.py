@@ -173,6 +173,11 @@ class World:
         return len(self.ranks)
 
     @property
+    def missing(self) -> tuple[int, ...]:
+        """The ranks that have left no evidence."""
+        return tuple(sorted(set(range(self.world_size)) - {rank.rank for rank in self.ranks}))
+
+    @property
     def complete(self) -> bool:
         """Every rank has left evidence."""
-        return len(self.ranks) == self.world_size
+        return not self.missing

@@ -106,13 +106,13 @@ def _meet_collector(writer: recorder.Recorder) -> None:
     try:
         store = c10d._get_default_store()
         if dist.get_rank() == 0:
-            store.set(key, f"{os.environ.get('MASTER_ADDR', 'localhost')}:{mine}")
+            store.set(key, mine)
             return
         store.wait([key], _TOKEN_WAIT)
         address = str(store.get(key).decode())
     except Exception:  # as above: this node is judged by itself then
         return
-    if not address.endswith(f":{mine}"):
+    if address != mine:
         writer.write(JudgedBy(**writer.next(), address=address))
 
 

@@ -85,7 +85,10 @@ def _grid(label: int | None = None) -> Table:
 
 def _headline(verdict: Verdict, strict: bool) -> Text:
     words = verdict.verdict.replace("-", " ").upper()
-    return Text.assemble((words, _COLOURS[verdict.verdict]), f"  {plain(_sentence(verdict, strict))}", overflow="fold")
+    parts = [plain(_sentence(verdict, strict))]
+    if verdict.missing:
+        parts.append(f"The evidence of {ranks_text(verdict.missing)} is missing.")
+    return Text.assemble((words, _COLOURS[verdict.verdict]), f"  {' '.join(parts)}", overflow="fold")
 
 
 def _sentence(verdict: Verdict, strict: bool) -> str:
@@ -107,6 +110,8 @@ def _sentence(verdict: Verdict, strict: bool) -> str:
         return f"{ran}{where}: {found}{within}{took}"
     if verdict.verdict == "nothing-checked":
         told = f"; {found}" if verdict.findings else ""
+        if verdict.missing:
+            return f"{ran}{where}: nothing could be checked{told}{took}"
         if verdict.part:
             return f"{ran}{where}: {verdict.part}, with nothing in it that a check could look at{told}{took}"
         return f"{ran}{where}: it did nothing that a check could look at (no DistributedDataParallel){told}{took}"

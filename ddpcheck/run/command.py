@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
         supervisor = Supervisor(options, Folder(path))
         seen = supervisor.run()
         if supervisor.sender is not None:
-            told = supervisor.sender.finish(path, OTHER_NODES)
+            told = supervisor.sender.finish(OTHER_NODES)
             if told is not None:
                 _write(options, told)
                 print(f"ddpcheck: {told.verdict}; the node of rank 0 has judged, and shows the report", file=sys.stderr)
@@ -92,6 +92,7 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
     notes = []
     if supervisor.folder.path == _NOWHERE:
         notes.append("There was no room to keep evidence in (is the disk full?): nothing was recorded.")
+    notes += supervisor.nodes_notes
     if seen.stuck:
         notes.append(f"The run was ended because {seen.stuck}.")
     asked = interruption(processes)

@@ -55,6 +55,11 @@ class Options(Struct, frozen=True, kw_only=True):
         return " ".join([*(["-m"] if self.module else []), self.script, *self.arguments])
 
     @property
+    def endpoint(self) -> str:
+        """Where the nodes meet: ``host:port``, or a host."""
+        return str(self.torchrun.rdzv_endpoint or self.torchrun.master_addr or "localhost")
+
+    @property
     def nodes(self) -> int:
         """The most nodes that may take part."""
         from torch.distributed.run import parse_min_max_nnodes

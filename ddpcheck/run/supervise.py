@@ -71,7 +71,7 @@ class Supervisor:
         listener = None
         if self.options.nodes > 1:
             with self._harmless():
-                listener = Collector.bound()
+                listener = Collector.bound(self.options.endpoint)
         stuck = ""
         with Signals() as signals:
             address = listener.address if listener is not None else None
@@ -142,7 +142,7 @@ class Supervisor:
     # --- several nodes
 
     def _mirror(self) -> None:
-        """Send what is new to the node that judges, once it is known."""
+        """Begin to send to the node that judges, once it is known."""
         if self.collector is None:
             return
         if self.sender is None:
@@ -151,13 +151,7 @@ class Supervisor:
             address = next((one for one in told if not one.endswith(self.collector.address)), None)
             if address is None:
                 return
-            try:
-                self.sender = Sender(address)
-            except Exception:  # it cannot be reached, or has gone: this node is judged by itself
-                self.collector = None
-                return
-        with contextlib.suppress(OSError):
-            self.sender.push(self.folder.path)
+            self.sender = Sender(address, self.folder.path)
 
     def gather(self, seconds: float) -> None:
         """Wait until the other nodes have sent all of their evidence, those included that have yet to begin."""
@@ -169,6 +163,14 @@ class Supervisor:
             self.folder.read()
         self.collector.wait(seconds)
         self.folder.read()
+        for name in self.collector.cut_off & self.folder.processes.keys():
+            self.folder.processes[name].gap = "the connection to its node broke"
+
+    @property
+    def nodes_notes(self) -> list[str]:
+        """What a reader has to know of the evidence of other nodes, as sentences."""
+        notes = self.collector.notes if self.collector is not None else []
+        return [*notes, *([self.sender.note] if self.sender is not None and self.sender.note else [])]
 
     def _awaits_ranks(self) -> bool:
         """Whether this node judges a group of which it does not know all ranks."""
@@ -178,7 +180,7 @@ class Supervisor:
     # --- ranks that wait for each other
 
     def _stuck(self) -> str:
-        if self.sender is not None:
+        if self.sender is not None and self.sender.reached:
             return self.sender.stop_asked  # the node of rank 0 sees more
         now = Moment(at=time.monotonic(), host=socket.gethostname(), wall=time.time())
         for world in worlds(self.folder.processes.values(), now):

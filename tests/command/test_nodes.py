@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 
+import psutil
 import pytest
 from running import begin, finish, script
 
@@ -28,7 +30,18 @@ dist.destroy_process_group()
 """
 
 
-def two_nodes(forks, folder, path, *arguments, second=None):
+def silent(process):
+    """A connection to a port of a process, over which nothing is said."""
+    while True:
+        assert process.poll() is None, process.communicate()
+        for one in psutil.Process(process.pid).net_connections("tcp"):
+            if one.status == psutil.CONN_LISTEN:
+                assert one.laddr.ip == "127.0.0.1"
+                return socket.create_connection(one.laddr)
+        time.sleep(0.01)
+
+
+def two_nodes(forks, folder, path, *arguments, second=None, stranger=False):
     """Run a script on two nodes of one rank each; what each came to. ``second``: the second one's environment."""
     with socket.socket() as found:
         found.bind(("localhost", 0))
@@ -43,14 +56,18 @@ def two_nodes(forks, folder, path, *arguments, second=None):
         ]  # fmt: skip
         env = second if number else None
         nodes.append((begin(folder, "--json", target, *options, path, *arguments, env=env, forks=forks), target))
-    return [finish(process, target, began) for process, target in nodes]
+    with silent(nodes[0][0]) if stranger else contextlib.nullcontext():
+        return [finish(process, target, began) for process, target in nodes]
 
 
 @pytest.mark.parametrize("fault", [pytest.param(False, marks=pytest.mark.long), True], ids=["correct", "faulty"])
 def test_two_nodes_come_to_one_verdict(tmp_path, forks, fault):
-    """LOCAL_RANK is 0 on both: who shards by it is found by the evidence of both nodes together."""
+    """LOCAL_RANK is 0 on both: who shards by it is found by the evidence of both nodes together.
+
+    And somebody has found the port at which it is taken, and says nothing.
+    """
     path = script(tmp_path, BODY)
-    ran = two_nodes(forks, tmp_path, path, *(["--fault"] if fault else []))
+    ran = two_nodes(forks, tmp_path, path, *(["--fault"] if fault else []), stranger=True)
     assert [r.code for r in ran] == [int(fault)] * 2, ran[0].err + ran[1].err
     assert ran[0].document == ran[1].document
     document = ran[0].document

@@ -144,6 +144,14 @@ def test_the_verdict_is_one_sentence(verdict, line):
     assert line in words
 
 
+def test_ranks_whose_evidence_is_missing_are_named_first():
+    """The first line says so, whatever the verdict is."""
+    words = " ".join(shown(replace(HELD, missing=(1, 3))).split())
+    assert "8.1 s. The evidence of ranks 1 and 3 is missing. checks" in words
+    words = " ".join(shown(replace(NOTHING, missing=(1,))).split())
+    assert "2 ranks: nothing could be checked, 8.1 s. The evidence of rank 1 is missing." in words
+
+
 def test_warnings_count_as_errors_if_asked():
     """With --strict the first sentence says why a run that holds is an error all the same."""
     words = " ".join(shown(AT_RISK, strict=True).split())

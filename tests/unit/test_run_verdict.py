@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.catalogue import CHECKS, ORACLES
+from ddpcheck.checks.judging import judge_world
 from ddpcheck.checks.world import Judged, Process
 from ddpcheck.checks.worlds import worlds
 from ddpcheck.model import CallSite, Finding
@@ -317,11 +318,12 @@ def test_what_was_passed_over_is_told():
     sampled[0].gap, sampled[1].torn = "there was no room for more", True
     notes = conclude([judged(gradient_sync=1)], worlds=worlds(sampled), notes=["Said before."]).notes
     assert notes == (
+        "The evidence of rank 2 is missing: no process has told that it joined the group under that number. What "
+        "compares ranks was not checked.",
         "The evidence of rank 0 stopped early: there was no room for more. What is said here covers the run up to "
         "there.",
         "The evidence of rank 1 ends in the middle of a record; all before it counts.",
         "Said before.",
-        "Rank 2 has left no evidence: no process joined the group under that number.",
         "Of 10 optimizer steps, 1 was compared in full, and 1 more by a part of every tensor, so that the training "
         "keeps its speed.",
     )
@@ -355,7 +357,24 @@ def test_ranks_that_say_nothing_are_named():
     assert note.startswith("Ranks 0 and 1 have left no evidence: torch was not imported there")
     spoke = process(7, rank=0)
     notes = conclude([judged()], worlds=worlds([agent, spoke]), processes=[agent, spoke]).notes
-    assert notes == ("Rank 1 has left no evidence: no process joined the group under that number.",)
+    assert notes == (
+        "The evidence of rank 1 is missing: no process has told that it joined the group under that number. What "
+        "compares ranks was not checked.",
+    )
+
+
+def test_what_a_missing_rank_may_have_done_is_not_held():
+    """Each check says whose evidence is missing; what was found of the others is so all the same."""
+    (world,) = worlds([process(7 + r, step(0), rank=r, size=3) for r in (0, 2)])
+    verdict = conclude([judge_world(world)], worlds=[world])
+    assert (verdict.verdict, verdict.exit_code(), verdict.missing) == ("nothing-checked", 3, (1,))
+    reasons = {result.skipped_because for check, result in verdict.checks.items() if check not in ORACLES}
+    assert reasons == {"the evidence of rank 1 is missing"}
+    assert verdict.notes[0].startswith("The evidence of rank 1 is missing")
+    (apart,) = worlds([process(7, raised(), rank=0, size=3), process(8, step(0), rank=2, size=3)])
+    broken = conclude([judge_world(apart)], worlds=[apart])
+    assert [f.check for f in broken.findings] == ["rank-failure"]
+    assert broken.checks["gradient-sync"].skipped_because == "the evidence of rank 1 is missing"
 
 
 def test_the_versions_need_no_import():
