@@ -167,3 +167,7 @@ def _steps(rank: Rank) -> int:
     for step in rank.of(ev.Step):
         last[step.optimizer] = max(last.get(step.optimizer, 0), step.number + 1)
     return sum(last.values())
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
