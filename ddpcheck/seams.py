@@ -70,9 +70,14 @@ class Seam(NamedTuple):
     @property
     def is_missing(self) -> bool:
         """Whether it should be there, and is not."""
-        if self.optional or (self.later and self.home not in sys.modules) or _release(self.name) < self.since:
+        if self.later and self.home not in sys.modules:
             return False
-        return not self.is_there
+        return self.is_needed and not self.is_there
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether something is unseen without it, in this version."""
+        return not self.optional and _release(self.name) >= self.since
 
 
 _PACKAGES = ("torch", "numpy")

@@ -79,7 +79,7 @@ def test_a_seam_that_is_missing_is_noted(ask, name):
     """It alone, and nothing fails over it; one without which no program can do anything unseen is no loss."""
     seam = BY_NAME[name]
     also = [f"{name}.{last}" for last in ENCLOSED.get(name, [])]
-    assert ask(seam=name) == {"missing": [] if seam.optional else [name, *also], "defects": []}
+    assert ask(seam=name) == {"missing": [name, *also] if seam.is_needed else [], "defects": []}
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_nothing_that_rests_on_it_is_held(ask, known, name):
     assert (found["output"], found["exits"]) == (known["output"], known["exits"])
     assert [f["message"] for f in found["findings"] if f["severity"] == "error"] == []
     assert found["defects"] == []
-    checks = () if BY_NAME[name].optional else BY_NAME[name].checks
+    checks = BY_NAME[name].checks if BY_NAME[name].is_needed else ()
     expected = {c: "not-checked" if c in checks else status for c, status in known["status"].items()}
     assert found["status"] == expected
     because = f" has no {name}, on which this check rests"
