@@ -113,6 +113,8 @@ def conclude(
     failed: bool = False,
     hung: bool = False,
     interrupted_by: int | None = None,
+    killed_by: int | None = None,
+    ours: Sequence[str] = (),
     command: str = "",
     seconds: float = 0.0,
     versions: Mapping[str, str | None] | None = None,
@@ -125,13 +127,19 @@ def conclude(
     ``chosen`` are the checks that were asked for, None for all; ``failed``,
     ``hung`` and ``interrupted_by`` are what the launcher has seen of the
     program as a whole; one that was interrupted is judged by what it had done
-    until then (see :mod:`ddpcheck.checks.interruption`).
+    until then (see :mod:`ddpcheck.checks.interruption`). ``killed_by`` is the
+    signal that its launcher died of. ``ours`` says how ddpcheck itself has
+    brought ranks down: how the program ended is then no finding.
     """
     processes = list(processes) or [rank.process for world in worlds for rank in world]
     ranks = tuple(ranks) or results_of(worlds)
     raw = [finding for of_world in judged for finding in _kept(of_world, chosen)]
     interrupted = interrupted_by is not None
-    stopped = None if interrupted else _stopped_unseen(raw, worlds, processes, ranks, failed, hung)
+    if ours:
+        raw = [finding for finding in raw if finding.check not in STOPPED]
+    stopped = None
+    if not interrupted and not ours:
+        stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung, killed_by)
     raw += [stopped] if stopped is not None else []
     findings = grouped(raw)
     part = gaps.part(worlds, processes)
@@ -153,7 +161,7 @@ def conclude(
         missing=tuple(sorted({number for world in worlds for number in world.missing})),
         interrupted_by=interrupted_by,
         hang=_hang(worlds, judged) if word == "hung" or (interrupted and _has_hung(raw)) else None,
-        internal=tuple(internal),
+        internal=(*ours, *internal),
         folder=next((p.began.folder for p in processes if p.began is not None and p.began.folder), ""),
         lines=_lines(processes, findings),
     )
@@ -179,6 +187,7 @@ def _stopped_unseen(
     ranks: Sequence[RankResult],
     failed: bool,
     hung: bool,
+    killed_by: int | None,
 ) -> Finding | None:
     """The finding for a program that failed or hung where no judge of a world has seen it."""
     if any(f.check in STOPPED and f.severity == "error" for f in raw):
@@ -191,7 +200,7 @@ def _stopped_unseen(
     lost = not worlds and any(code or signal is not None for code, signal in endings.values())
     if not (failed or lost):
         return None
-    found = outside.failure(processes, numbers, endings)
+    found = outside.failure(processes, numbers, endings, killed_by)
     # Of an abort that is excused, mp.spawn tells the program with an exception of its own.
     told_by = found.where is None or found.subject == "ProcessExitedException"
     return None if excused and told_by and not found.ranks else found

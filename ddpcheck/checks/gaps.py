@@ -103,6 +103,9 @@ def aborted_at_exit(world: World) -> list[int]:
 
 
 def _of_world(world: World) -> Iterator[str]:
+    blind = [rank.rank for rank in world if any(one.blind for one in rank.of(ev.Lingering))]
+    if blind:
+        yield f"Which processes {ranks_text(blind)} left behind could not be seen: /proc is hidden there."
     aborted = aborted_at_exit(world)
     if aborted:
         on = ranks_text(aborted)

@@ -18,7 +18,10 @@ Endings = Mapping[int, tuple[int | None, int | None]]
 
 
 def failure(
-    processes: Iterable[Process], numbers: Numbers, endings: Mapping[int, tuple[int | None, int | None]]
+    processes: Iterable[Process],
+    numbers: Numbers,
+    endings: Mapping[int, tuple[int | None, int | None]],
+    killed_by: int | None = None,
 ) -> Finding:
     """Why a program failed that left no failure in any rank's evidence: its first exception, or its exit codes."""
     processes = list(processes)
@@ -30,9 +33,10 @@ def failure(
     if raised:
         return _raised([(process, error) for _, _, process, error in raised], numbers)
     bad = {rank: ending for rank, ending in endings.items() if ending not in ((0, None), (None, None))}
-    known = (
-        "" if any(p.incomplete for p in processes) else ": no process that had imported torch has raised an exception"
-    )
+    if killed_by is not None and not bad:
+        return _launcher_killed(killed_by)
+    whole = not any(process.incomplete for process in processes)
+    known = ": no process that had imported torch has raised an exception" if whole else ""
     return Finding(
         check="rank-failure",
         severity="error",
@@ -41,6 +45,20 @@ def failure(
         expected="every process to end with exit code 0",
         found=_codes(bad) if bad else "that the program ended with an error",
         advice=f"See the program's own output above{known}.",
+        links=("stop",),
+    )
+
+
+def _launcher_killed(number: int) -> Finding:
+    return Finding(
+        check="rank-failure",
+        severity="error",
+        ranks=(),
+        subject="the launcher",
+        expected="the program to run to its end",
+        found=f"that the process which had started the ranks was killed by {signal_name(number)}; the ranks that it "
+        "left were ended",
+        advice="Look for who sent the signal: for SIGKILL, the kernel's log (dmesg) says whether memory had run out.",
         links=("stop",),
     )
 

@@ -26,6 +26,7 @@ from ddpcheck.evidence.processes import (
     Ended,
     Launched,
     Lingering,
+    Looking,
     Missing,
     Overlooked,
     Pulse,
@@ -46,10 +47,10 @@ GOING, LIMITED, FULL, LOST, OVER = b".", b"M", b"F", b"L", b"O"
 reached any more; it ended as it should."""
 
 RECORDS = (
-    Began | Defect | Missing | Overlooked | Site | Raised | Pulse | Ended | Started | Lingering | Launched
-    | ChildEnded | Joined | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved | Attributes
-    | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded | Inputs
-    | Stream | File | StateLoaded | Signalled | Stopped | Exchanged | Transfers
+    Began | Defect | Missing | Overlooked | Site | Raised | Pulse | Ended | Started | Lingering | Looking
+    | Launched | ChildEnded | Joined | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved
+    | Attributes | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded
+    | Inputs | Stream | File | StateLoaded | Signalled | Stopped | Exchanged | Transfers
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

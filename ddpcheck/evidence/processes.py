@@ -49,6 +49,8 @@ class Raised(Record, frozen=True, kw_only=True):
     """The innermost line of the user's."""
     lost_peer: bool
     """It only tells that another rank was gone or did not come."""
+    ours: bool = False
+    """It came out of a probe's own code, and not out of what the probe stands around."""
     code: int = 1
 
 
@@ -71,6 +73,13 @@ class Overlooked(Record, frozen=True, kw_only=True):
 
     what: Literal["capture", "memory"]
     """A CUDA graph was captured, whose replays call no Python; or memory did not suffice for a look."""
+
+
+class Looking(Record, frozen=True, kw_only=True):
+    """A probe reads the memory of tensors, which a process might not survive: told the first times."""
+
+    over: bool
+    """It has."""
 
 
 class Pulse(Record, frozen=True, kw_only=True):
@@ -113,6 +122,8 @@ class Lingering(Record, frozen=True, kw_only=True):
     """Those that are no daemons."""
     children: list[str]
     """Processes that nobody ends by himself: ``pid: command``."""
+    blind: bool = False
+    """Which processes there are could not be seen."""
 
 
 class Launched(Record, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import linecache
 import multiprocessing.popen_fork
 import multiprocessing.process
 import os
@@ -27,6 +28,8 @@ programs, if the interpreter's teardown is over before that, and the launcher wo
 
 gloo_joined = False
 """This process has been in a group of gloo's."""
+
+_PROBES = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 _raised = False
 _before: list[Callable[[], None]] = []
@@ -75,6 +78,7 @@ def _note_raised(error: BaseException) -> None:
             text=text[-20000:],
             site=_innermost(error),
             lost_peer=is_reaction(error),
+            ours=_is_ours(error),
         )
     )
 
@@ -84,6 +88,17 @@ def _message(error: BaseException) -> str:
         return str(error)
     except Exception:  # it is the program's own method that fails
         return "<exception str() failed>"
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether it was raised in a probe itself: neither beneath it, nor in a call of what it stands around."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not trace.tb_frame.f_code.co_filename.startswith(_PROBES):
+        return False
+    line = linecache.getline(os.path.realpath(trace.tb_frame.f_code.co_filename), trace.tb_lineno)
+    return "original(" not in line and "raise" not in line
 
 
 def _innermost(error: BaseException) -> int:

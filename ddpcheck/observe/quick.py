@@ -9,7 +9,7 @@ import torch
 import xxhash
 
 from ddpcheck.evidence import ABSENT, UNSEEN
-from ddpcheck.observe import device_digest, readable
+from ddpcheck.observe import device_digest, readable, recorder
 from ddpcheck.observe.asleep import is_out_of_memory, overlooked
 
 WINDOW = 16 * 1024
@@ -23,8 +23,12 @@ def digests(tensors: Iterable[torch.Tensor | None], turn: int | None = None, but
     places ``but`` is not looked at, nor is a tensor whose memory cannot be read.
     """
     listed = list(tensors)
-    with torch._C.DisableTorchFunctionSubclass():  # what a class of the user's answers for its tensors is not asked
-        return _digests(listed, turn, but)
+    noted = recorder.look_begins()
+    try:
+        with torch._C.DisableTorchFunctionSubclass():  # what a class of the user's answers for its tensors is not asked
+            return _digests(listed, turn, but)
+    finally:
+        recorder.look_is_over(noted)
 
 
 def _digests(listed: list[torch.Tensor | None], turn: int | None, but: Collection[int]) -> bytes:

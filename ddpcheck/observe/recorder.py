@@ -25,7 +25,7 @@ from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import Any
 
-from ddpcheck.evidence import FULL, GOING, HEADER, LIMITED, LOST, OVER, Defect, Record, frame
+from ddpcheck.evidence import FULL, GOING, HEADER, LIMITED, LOST, OVER, Defect, Looking, Record, frame
 
 SHARES = {"Step": 0.35, "Batch": 0.25, "Call": 0.15}
 """The parts of the limit that the kinds of records may fill which come with every step; the rest is for all others."""
@@ -264,6 +264,28 @@ def current() -> Recorder | None:
 def always() -> Recorder | None:
     """The recorder, also where a probe is at work: for what goes on beside it."""
     return _recorder
+
+
+LOOKS = 50
+"""Reads of memory that are put on record in a process: what is wrong with one is so from the first on."""
+
+_looks = 0
+
+
+def look_begins() -> Recorder | None:
+    """Note that memory is about to be read; the recorder to tell that it is over, None where that is not noted."""
+    global _looks
+    if _recorder is None or _looks >= LOOKS:
+        return None
+    _looks += 1
+    _recorder.write(Looking(**_recorder.next(), over=False))
+    return _recorder
+
+
+def look_is_over(writer: Recorder | None) -> None:
+    """Note that the process has survived it."""
+    if writer is not None:
+        writer.write(Looking(**writer.next(), over=True))
 
 
 @contextmanager

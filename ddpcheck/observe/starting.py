@@ -92,11 +92,15 @@ def note_left() -> None:
         threads = [
             t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread() and t.is_alive()
         ]
-        writer.write(Lingering(**writer.next(), threads=threads, children=_children()))
+        children = _children()
+        writer.write(Lingering(**writer.next(), threads=threads, children=children or [], blind=children is None))
 
 
-def _children() -> list[str]:
-    """The processes that this one has started, but for those that end with it: daemons, and Python's own."""
+def _children() -> list[str] | None:
+    """The processes that this one has started, but for those that end with it: daemons, and Python's own.
+
+    None where they cannot be seen.
+    """
     process = sys.modules["multiprocessing.process"]
     daemons = {child.pid for child in list(getattr(process, "_children", ())) if child.daemon}
     found = []
@@ -107,6 +111,6 @@ def _children() -> list[str]:
             line = " ".join(child.cmdline())
             if not any(tool in line for tool in _TOOLS):
                 found.append(f"{child.pid}: {line[:120]}")
-    except psutil.Error:
-        pass
+    except (psutil.Error, OSError, RuntimeError):
+        return None
     return found

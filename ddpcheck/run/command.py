@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ddpcheck.checks.interruption import interruption, until
 from ddpcheck.checks.judging import judge_world
+from ddpcheck.checks.ours import brought_down
 from ddpcheck.checks.world import Process
 from ddpcheck.checks.worlds import exits_told, worlds
 from ddpcheck.evidence import Defect
@@ -111,6 +112,8 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
         chosen=options.chosen,
         failed=failed,
         hung=bool(seen.stuck),
+        killed_by=seen.signal if options.launched else None,
+        ours=brought_down(processes),
         interrupted_by=interrupted.signal if interrupted is not None else None,
         command=options.command,
         seconds=seen.seconds,

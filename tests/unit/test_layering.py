@@ -68,7 +68,7 @@ LAYERS = [
     # A script's run: its ranks side by side, how their evidence fits together, the families' judges, and all of them.
     ["ddpcheck.checks.world"],
     [f"ddpcheck.checks.{name}" for name in ("ground", "known", "order", "touched", "worlds")],
-    ["ddpcheck.checks.aligned", "ddpcheck.checks.interruption"],
+    ["ddpcheck.checks.aligned", "ddpcheck.checks.interruption", "ddpcheck.checks.ours"],
     ["ddpcheck.checks.passes"],
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
     [

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ddpcheck import evidence as ev
 from ddpcheck.catalogue import CHECKS, ORACLES
 from ddpcheck.checks.judging import judge_world
+from ddpcheck.checks.ours import brought_down
 from ddpcheck.checks.world import Judged, Process
 from ddpcheck.checks.worlds import worlds
 from ddpcheck.model import CallSite, Finding
@@ -348,6 +349,55 @@ def test_the_output_is_pointed_at_and_nothing_is_claimed_of_what_was_not_seen():
     assert claim in conclude([], processes=[whole], failed=True).findings[0].advice
     whole.damaged = 9
     assert claim not in conclude([], processes=[whole], failed=True).findings[0].advice
+
+
+# --- what is ours
+
+
+LOOK, SEEN = [(ev.Looking, {"over": over}) for over in (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("records", "number", "ours"),
+    [
+        ([LOOK, SEEN, LOOK], 11, True),
+        ([LOOK, SEEN], 11, False),
+        ([LOOK], 9, False),
+        ([], 11, False),
+        ([(ev.Raised, {**raised()[1], "text": "KeyError", "ours": True})], None, True),
+        ([raised()], None, False),
+    ],
+    ids=["in a look", "behind a look", "killed in a look", "no look", "raised by us", "raised by the program"],
+)
+def test_what_we_have_brought_down_is_not_put_down_to_the_program(records, number, ours):
+    """Exit 4 and how it came; what else was found stays, and a crash anywhere else is the program's."""
+    processes = [process(1, child(7, None if number else 1, number), child(8, 0)), process(7, *records, rank=0)]
+    processes.append(process(8, rank=1))
+    found = worlds(processes)
+    told = brought_down(processes)
+    assert bool(told) == ours
+    failure = finding("rank-failure")
+    verdict = conclude([judged(failure, gradient_sync=1)], worlds=found, processes=processes, failed=True, ours=told)
+    assert (verdict.exit_code(), verdict.findings) == ((Exit.INTERNAL, ()) if ours else (Exit.BROKEN, (failure,)))
+    assert verdict.internal == tuple(told)
+    both = conclude([judged(failure, finding("gradient-sync"))], worlds=found, processes=processes, ours=told)
+    assert both.exit_code() == Exit.BROKEN
+
+
+def test_a_launcher_that_was_killed_is_named():
+    """Nothing is claimed of the program's output."""
+    (found,) = conclude([], processes=[process(7)], failed=True, killed_by=9).findings
+    assert (found.subject, "SIGKILL" in found.found) == ("the launcher", True)
+    (found,) = conclude([], processes=[process(7, raised())], failed=True, killed_by=9).findings
+    assert found.subject == "ValueError"
+
+
+def test_processes_that_cannot_be_seen_are_a_note():
+    """Where /proc is hidden, nobody knows what a rank leaves behind."""
+    blind = [process(7 + r, (ev.Lingering, {"threads": [], "children": [], "blind": r == 1}), rank=r) for r in (0, 1)]
+    assert conclude([judged()], worlds=worlds(blind)).notes == (
+        "Which processes rank 1 left behind could not be seen: /proc is hidden there.",
+    )
 
 
 def test_ranks_that_say_nothing_are_named():
