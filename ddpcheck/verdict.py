@@ -136,7 +136,7 @@ def conclude(
     raw = [finding for of_world in judged for finding in _kept(of_world, chosen)]
     interrupted = interrupted_by is not None
     if ours:
-        raw = [finding for finding in raw if finding.check not in STOPPED]
+        raw = [finding for finding in raw if finding.check not in ENDINGS]
     stopped = None
     if not interrupted and not ours:
         stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung, killed_by)

@@ -1,0 +1,81 @@
+"""The beginning of recording in an interpreter: whatever comes in between, the program imports what it imports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpcheck.observe import startup
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import sys, torch
+print("ran", torch.word, ascii(sys.argv[1:]), [finder for finder in sys.meta_path if "ddpcheck" in str(finder)])
+"""
+
+
+@pytest.fixture
+def torchs(tmp_path):
+    """A torch of one line, which no probe can make anything of."""
+    (tmp_path / "torch.py").write_text("word = 'fine'\n")
+    return tmp_path
+
+
+def interpreted(folder, *options, evidence, **env):
+    """An interpreter that is watched from its start, with an argument that is not UTF-8."""
+    paths = [str(Path(startup.__file__).parent), str(folder), str(ROOT)]
+    given = {"PYTHONPATH": os.pathsep.join(paths), "DDPCHECK_EVIDENCE": str(evidence), "PATH": os.environ["PATH"]}
+    command = [sys.executable, *options, "-c", SCRIPT, b"caf\xe9"]
+    run = subprocess.run(command, cwd=folder, env={**given, **env}, capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.decode(), run.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("options", "env"),
+    [
+        ([], {}),
+        (["-W", "error"], {"GROUP_RANK": "abc", "RANK": "abc", "LOCAL_RANK": "abc"}),
+        (["-P"] if sys.version_info >= (3, 11) else [], {"DDPCHECK_EVIDENCE_LIMIT": "much"}),
+        ([], {"DDPCHECK_EVIDENCE": os.devnull}),
+    ],
+    ids=["plain", "warnings are errors", "no number", "no folder"],
+)
+def test_torch_is_imported_whatever_becomes_of_recording(torchs, options, env):
+    """Nothing is raised and nothing printed; the way that modules are found is as it was."""
+    out, err = interpreted(torchs, *options, evidence=torchs, **env)
+    assert (out, err) == ("ran fine ['caf\\udce9'] []\n", "")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("import nowhere_to_be_found", "nowhere_to_be_found"),
+        ("raise ValueError('site')", "ValueError: site"),
+        ("", ""),
+    ],
+)
+def test_the_sites_own_startup_fails_as_it_would(torchs, body, words):
+    """The interpreter says so as it does without us, and goes on."""
+    (torchs / "sitecustomize.py").write_text(body + "\n")
+    out, err = interpreted(torchs, evidence=torchs)
+    assert out.startswith("ran fine")
+    assert words in err
+    assert bool(words) == bool(err)
+
+
+def test_a_removed_working_folder_is_no_hindrance(torchs):
+    """The interpreter starts where its folder is gone, and is watched."""
+    gone = torchs / "gone"
+    gone.mkdir()
+    paths = os.pathsep.join([str(Path(startup.__file__).parent), str(torchs), str(ROOT)])
+    env = {**os.environ, "PYTHONPATH": paths, "DDPCHECK_EVIDENCE": str(torchs)}
+    command = [sys.executable, "-c", SCRIPT]
+    shell = ["sh", "-c", f'cd {gone}; rmdir {gone}; exec "$@"', "sh", *command]
+    run = subprocess.run(shell, env=env, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith("ran fine")
