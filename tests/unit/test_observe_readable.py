@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 
 from ddpcheck.checkpoints import marking
-from ddpcheck.evidence import ABSENT, UNSEEN, Optimizer, Parameter, Site, Step
+from ddpcheck.evidence import ABSENT, UNSEEN, Looking, Optimizer, Parameter, Site, Step
 from ddpcheck.observe import holdings, optimizers, patching, quick, readable, recorder, rows, state
 from ddpcheck.observe.digest import Unreadable, digest, tensor_bytes
 from ddpcheck.observe.fingerprint import fingerprint
@@ -280,7 +280,7 @@ def stepped(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         folder = Folder(tmp_path)
         folder.read()
         found = [record for process in folder.processes.values() for record in process.records]
-        assert {type(one) for one in found} - {Site} == {Optimizer, Step}  # and no defect
+        assert {type(one) for one in found} - {Site, Looking} == {Optimizer, Step}  # and no defect
         (described,) = (one for one in found if isinstance(one, Optimizer))
         return described.parameters, [one for one in found if isinstance(one, Step)]
 
