@@ -167,7 +167,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for path in paths:
         _session(config).prepare(path)
     if paths:
-        config.pluginmanager.register(RunsInRanks(), "ddpcheck-protocol")
+        config.pluginmanager.register(RunsInRanks())  # without a name, by which it could be left out
     for item in session.items:
         trainer = getattr(getattr(item, "obj", None), "_ddpcheck_trainer", None)
         if trainer is not None:

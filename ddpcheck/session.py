@@ -49,16 +49,19 @@ class Session:
     ) -> None:
         if sys.platform == "win32":
             raise pytest.UsageError("ddp tests need Linux or macOS: on Windows, run them in WSL")
+        if not config.pluginmanager.hasplugin("tmpdir"):
+            raise pytest.UsageError("ddp tests need pytest's own plugin tmpdir: leave out -p no:tmpdir")
         self.config = config
         self.timeout = DEFAULT_TIMEOUT if timeout is None else timeout
         self.required_gpus = required_gpus
         self.simulated_gpus = simulated_gpus
+        self.capture: str = getattr(config.option, "capture", "no")  # nothing sets it with -p no:capture
         self.launcher = Launcher(
             options=options_for_ranks(config),
             args=list(config.args),
             workerinput=workerinput_for_ranks(config),
             cwd=os.getcwd(),
-            show_output=config.option.capture == "no",
+            show_output=self.capture == "no",
         )
         self._said: list[str] = []
         self.on_stop: list[Callable[[], None]] = []
@@ -197,7 +200,7 @@ class Session:
             timeout=self._timeout(mark),
             shared_dir=str(shared),
             own_dirs=str(base),
-            capture=self.config.option.capture,
+            capture=self.capture,
             gpus=gpus[: allotted.gpus] if simulated else gpus,
             gpus_wanted=allotted.gpus,
             simulated=simulated,

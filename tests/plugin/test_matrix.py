@@ -199,7 +199,8 @@ def test_reruns(tmp_path_factory: pytest.TempPathFactory) -> None:
     assert lines(ran, "FAILED") == [f"test_more.py::{name}" for name in failed], ran.stdout
     tried = {name: len(re.findall(rf"^RERUN test_\w+\.py::{name}$", ran.stdout, re.M)) for name in failed + passes}
     assert {name: count for name, count in tried.items() if count} == again | dict.fromkeys(passes, 1), ran.stdout
-    assert " 7 failed, 3 passed, 9 rerun" in ran.stdout
+    counted = 8 if pytest.version_tuple < (9,) else 7  # there the first try's subtest still counts
+    assert f" {counted} failed, 3 passed, 9 rerun" in ran.stdout
     assert "rank 1 failed first: assert 1 == 0" in ran.stdout
 
 
