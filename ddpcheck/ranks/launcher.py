@@ -203,6 +203,12 @@ class Launcher:
             # The ranks first: nothing of them may be left when pytest says that it was interrupted.
             zygote.abort(ABORT_PATIENCE)
             raise
+        except (Closed, Unanswered):
+            raise
+        except BaseException:
+            # A signal handler's, such as pytest-timeout's: the next test must not be given the answer to this one.
+            self._discard()
+            raise
 
     def _given_up(self, zygote: Zygote, plan: Plan, why: str) -> RunRecord:
         """What happened in the ranks of a zygote that does not answer, which is ended here."""

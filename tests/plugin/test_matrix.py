@@ -80,6 +80,7 @@ def test_what_ci_installs_has_every_plugin() -> None:
 TIMEOUTS = """
 import time
 
+import ddpcheck
 import pytest
 
 @pytest.mark.ddp
@@ -96,6 +97,15 @@ def test_both_marks(ddp):
 def test_our_mark(ddp):
     time.sleep(4.5)
 
+@ddpcheck.parametrize_with_checks(lambda job: time.sleep(3), world_sizes=[2], checks=["adapter"])
+@pytest.mark.timeout(1, method="signal")
+def test_trainer(check):
+    check()
+
+@pytest.mark.ddp
+def test_after_a_trainer(ddp):
+    assert ddp.rank == 2
+
 def test_without_ranks():
     time.sleep(90)
 """
@@ -103,7 +113,10 @@ def test_without_ranks():
 
 @pytest.mark.parametrize("method", ["signal", pytest.param("thread", marks=pytest.mark.long)])
 def test_timeout(tmp_path_factory: pytest.TempPathFactory, method: str) -> None:
-    """Its seconds end the ranks, which show their stacks; its own ways to end a test do not touch the session."""
+    """Its seconds end the ranks, which show their stacks; its own ways to end a test do not touch the session.
+
+    Where it interrupts a test that has ranks work for it, the next test is not given what these did.
+    """
     project = beside(tmp_path_factory, "pytest-timeout")
     case(project, "test_timeout_plugin.py")
     plain = method == "signal"  # the other method ends the session with a plain test
@@ -111,12 +124,15 @@ def test_timeout(tmp_path_factory: pytest.TempPathFactory, method: str) -> None:
     ran = project.run("--timeout", "4", "--timeout-method", method)
     slow = {"test_slow": 4, "test_its_mark": 1, "test_both_marks": 1}
     expected = dict.fromkeys(("test_first", "test_after", "test_our_mark"), "passed") | dict.fromkeys(slow, "failed")
+    expected |= dict.fromkeys(("test_trainer[adapter-2ranks]", "test_after_a_trainer"), "failed")
     if plain:
         expected["test_without_ranks"] = "failed"
     assert {name: seen.outcome for name, seen in ran.tests.items()} == expected, ran.stdout
     for name, seconds in slow.items():
         assert f"timed out after {seconds} s with ranks 0 and 1 still running" in ran[name].text
         assert ran[name].text.count(f" in {name}") == 2
+    assert "from pytest-timeout" in ran["test_trainer[adapter-2ranks]"].text
+    assert "assert 0 == 2" in ran["test_after_a_trainer"].text
     assert "INTERNALERROR" not in ran.stdout + ran.stderr
     assert project.leftover_processes() == []
 
