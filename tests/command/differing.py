@@ -175,9 +175,8 @@ def compared(around: Surrounding, base: Path, launcher: tuple[str, ...] = TORCHR
 def main() -> int:
     """Show the differences; how many of the programs have some."""
     wanted, differ = sys.argv[1:], 0
-    for around in ALL:
-        if wanted and around.name not in wanted:
-            continue
+    by_name = {around.name: around for around in ALL}
+    for around in [by_name[name] for name in wanted] or ALL:
         with tempfile.TemporaryDirectory(prefix="differing-") as base:
             theirs, ours = (run(launcher, around, Path(base)) for launcher in (TORCHRUN, DDPCHECK))
         found = differences(theirs, ours)
