@@ -24,8 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 def start(options: Options, evidence: Path, collector: str | None, signals: Signals) -> int:
     """Start the ranks in a child process; its pid."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    _flush()
     parent = os.getpid()
     if not options.launched:
         signals.report_from_beside()
@@ -42,10 +41,15 @@ def start(options: Options, evidence: Path, collector: str | None, signals: Sign
         else:
             _script(options)
     finally:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        _flush()
         os._exit(code)
+
+
+def _flush() -> None:
+    """Let nothing that was printed be printed twice: there may be no such streams, or nobody who reads them."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            stream.flush()
 
 
 def _die_with(parent: int) -> None:
