@@ -121,7 +121,7 @@ def test_nothing_that_rests_on_it_is_held(ask, known, name):
     ("name", "program"),
     [
         (f"{DDP}._post_forward", "b01_module_called"),
-        pytest.param(f"{DDP}.require_backward_grad_sync", "b09_sync_flag_too_late", marks=pytest.mark.long),
+        pytest.param(f"{DDP}._module_parameters", "a01_new_parameter", marks=pytest.mark.long),
         pytest.param("torch.optim.optimizer.register_optimizer_step_post_hook", "b21_one_rank_clips",
                      marks=pytest.mark.long),
         pytest.param(f"{C10D}.barrier", "f22_load_without_barrier", marks=pytest.mark.long),
