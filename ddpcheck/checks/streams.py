@@ -214,13 +214,16 @@ def _finding(world: World, parts: Sequence[tuple[str, Hits, Line | None]]) -> Fi
     culprits = list({str(site): site for _, hits, _ in parts for site in hits.culprits()}.values())
     ranks = tuple(sorted({rank for _, hits, _ in parts for rank in hits.ranks}))
     uses = [use for _, hits, line in parts if (use := _use(world, hits, line)) is not None]
-    where = culprits[0] if len(culprits) == 1 else uses[0] if uses else None
+    # The line that seeds, wherever it draws; of a function that seeds workers, the loader which it was given to.
+    seeds = culprits[:1] if len(culprits) == 1 or not _by_workers(parts) else []
+    where = next(iter([*seeds, *uses]), None)
     proof = [site for site in (*uses, *culprits) if site != where]
     only_repeats = not any(hits.equal for _, hits, _ in parts)
     stream = any(line is not None and line.loader is not None and line.loader.stream for _, _, line in parts)
     return Finding(
         check=CHECK,
-        severity="warning" if stream and not any(line is None for _, _, line in parts) else "error",
+        # Many trainings do so by default, and learn all the same: more ranks draw no more than one would.
+        severity="error" if only_repeats and not stream else "warning",
         ranks=ranks,
         subject=_kinds([hit for _, hits, _ in parts for hit in hits.all]) + " random state",
         expected="random numbers that are others in every epoch"
@@ -234,6 +237,11 @@ def _finding(world: World, parts: Sequence[tuple[str, Hits, Line | None]]) -> Fi
         proof=tuple((ranks[0], site) for site in dict.fromkeys(proof)),
         links=tuple(dict.fromkeys(link for link, _, _ in parts)),
     )
+
+
+def _by_workers(parts: Sequence[tuple[str, Hits, Line | None]]) -> bool:
+    """Whether it is a loader's workers alone that draw."""
+    return all(drawn.stream.worker is not None for _, hits, _ in parts for hit in hits.all for drawn in hit)
 
 
 def _use(world: World, hits: Hits, line: Line | None) -> CallSite | None:
@@ -281,8 +289,12 @@ def _cause(parts: Sequence[tuple[str, Hits, Line | None]], culprits: Sequence[Ca
     if len(culprits) == 1:
         lacks = "does not depend on the rank" if equal else "is the same in every epoch"
         return f"the seed that is set at {culprits[0].file}:{culprits[0].line} {lacks}"
-    if culprits:
+    if culprits and _by_workers(parts):
         return "the workers are seeded without regard to the " + ("rank" if equal else "epoch")
+    if culprits:
+        lines = " and ".join(f"{site.file}:{site.line}" for site in culprits[:3])
+        lack = "do not depend on the rank" if equal else "are the same in every epoch"
+        return f"the seeds that are set at {lines} {lack}"
     return "their generators were synchronised, or never seeded apart" if equal else ""
 
 

@@ -44,7 +44,7 @@ def test_nothing_random_is_not_checked():
 def test_the_same_dropout_on_all_ranks():
     """It is told at the forward where no line is known to have seeded."""
     finding = found(forwards("a", "b"), forwards("a", "b"))
-    assert (finding.severity, finding.ranks, finding.where.line) == ("error", (0, 1), 30)
+    assert (finding.severity, finding.ranks, finding.where.line) == ("warning", (0, 1), 30)
     assert finding.found == (
         "the same state of torch's random numbers on ranks 0 and 1 at the start of 2 of the 2 forwards compared that "
         "drew from it: what dropout leaves out is the same on them"
@@ -154,6 +154,14 @@ def test_several_seeds_of_a_worker_are_told_at_the_loader():
     finding = found(own, own)
     assert (finding.where.line, [site.line for _, site in finding.proof]) == (10, [9, 8])
     assert finding.subject == "numpy's and torch's random state"
+
+
+def test_several_seeds_of_a_rank_are_told_where_they_are_set():
+    """A function that seeds torch, numpy and random is where it is to be changed, and not the loader that draws."""
+    own = [loader(), *epochs("ab", seeded=8, seed="5"), *fetched("cd", kind="numpy", seeded=9, seed="6")]
+    finding = found(own, own)
+    assert (finding.severity, finding.where.line) == ("warning", 9)
+    assert finding.cause == "the seeds that are set at train.py:9 and train.py:8 do not depend on the rank"
 
 
 def test_evaluation_may_be_alike():
