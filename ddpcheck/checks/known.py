@@ -36,9 +36,19 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "Let torchrun choose a free port (--standalone, or --rdzv-endpoint=localhost:0); give no fixed MASTER_PORT.",
     ),
     (
-        r"device_ids and output_device arguments only work with|device_ids can only be None or contain a single",
-        "device_ids was given for a module that is on the CPU, or on several devices",
-        "Move the module to its device before the wrap, and pass device_ids only for a module on one GPU.",
+        r"(?s)device_ids and output_device arguments only work with.*module parameters \{device\(type='cpu'\)\}",
+        "device_ids was given for a module that is on the CPU",
+        "Move the module to its device before the wrap; on the CPU, leave device_ids out.",
+    ),
+    (
+        r"device_ids and output_device arguments only work with",
+        "device_ids was given for a module that lies on several devices",
+        "Pass device_ids only for a module on one GPU.",
+    ),
+    (
+        r"device_ids can only be None or contain a single",
+        "device_ids names more than one device",
+        "Give each rank one device, device_ids=[local_rank], or leave it out.",
     ),
     (
         r"no attribute 'set_epoch'",

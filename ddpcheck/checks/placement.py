@@ -38,14 +38,16 @@ def _refused(world: World) -> Iterator[Finding]:
         return
     rank, first = found[0]
     where = rank.where(first.site)
-    on_cpu = "device(type='cpu')" in first.message
-    several = first.message.count("device(type=") > 1
-    if on_cpu and not several:
+    # Devices are named in what was given, too: where the module lies is told last.
+    lies = first.message.rpartition("module parameters")[2]
+    if lies.count("device(type=") <= 1 and "cpu" in lies:
         cause = "the module is on the CPU: it was not moved to its device before the wrap, or there is none"
         advice = "Move the module to the device first (module.to(device)); on the CPU, leave device_ids out."
-    else:
+    elif lies.count("device(type=") > 1:
         cause = "the module lies on several devices, and takes its inputs there itself"
         advice = "Leave device_ids and output_device out for a module on several devices."
+    else:
+        cause, advice = "", "Give device_ids=[local_rank] for a module on that one GPU, and leave it out otherwise."
     yield Finding(
         check=CHECK,
         severity="error",

@@ -94,8 +94,9 @@ def _differ(
     places = [names.index(name) for name in differing]
     odd = aligned.odd_ranks([s.digests for s in synced], places, [r.rank for r in ranks])
     when, cause, advice = _why(moment, wrapped.broadcast_buffers, unknown)
-    # What the next forward overwrites with rank 0's is no worse than a batch norm's statistics.
-    lost = moment == "step" and wrapped.broadcast_buffers and not unknown
+    # What the next forward overwrites with rank 0's is no worse than a batch norm's statistics; and where DDP was told
+    # to broadcast nothing, a buffer may be meant to be each rank's own.
+    lost = moment == "step" and not unknown
     rank = next((r for r in ranks if r.rank in odd), ranks[0])
     record = synced[ranks.index(rank)]
     return Finding(

@@ -30,15 +30,18 @@ def test_the_cpu_alone_is_not_checked():
     assert ask(world([], [])).skipped_because == "nothing was wrapped"
 
 
-@pytest.mark.parametrize(("places", "cause"), [
-    ("device(type='cpu')", "the module is on the CPU"),
-    ("device(type='cuda', index=0), device(type='cuda', index=1)", "the module lies on several devices"),
+@pytest.mark.parametrize(("given", "places", "cause"), [
+    ("[0], output_device None", "device(type='cpu')", "the module is on the CPU"),
+    # The devices that were given are none that the module lies on.
+    ("[device(type='cpu')], output_device device(type='cpu')", "device(type='cpu')", "the module is on the CPU"),
+    ("[0], output_device 0", "device(type='cuda', index=0), device(type='cuda', index=1)", "the module lies on several"),
+    ("[0], output_device 0", "device(type='xpu', index=0)", ""),
 ])  # fmt: skip
-def test_device_ids_that_do_not_fit(places, cause):
+def test_device_ids_that_do_not_fit(given, places, cause):
     """DDP's own error, with what to do."""
     message = (
         "DistributedDataParallel device_ids and output_device arguments only work with single-device/multiple-device "
-        f"GPU modules or CPU modules, but got device_ids [0], output_device None, and module parameters {{{places}}}."
+        f"GPU modules or CPU modules, but got device_ids {given}, and module parameters {{{places}}}."
     )
     judged = ask(world(*[[raised(message, 7)]] * 2))
     (finding,) = judged.findings
