@@ -34,7 +34,7 @@ def test_the_cpu_alone_is_not_checked():
     ("[0], output_device None", "device(type='cpu')", "the module is on the CPU"),
     # The devices that were given are none that the module lies on.
     ("[device(type='cpu')], output_device device(type='cpu')", "device(type='cpu')", "the module is on the CPU"),
-    ("[0], output_device 0", "device(type='cuda', index=0), device(type='cuda', index=1)", "the module lies on several"),
+    ("[0], output_device 0", "device(type='cuda', index=0), device(type='cuda', index=1)", "the module lies on"),
     ("[0], output_device 0", "device(type='xpu', index=0)", ""),
 ])  # fmt: skip
 def test_device_ids_that_do_not_fit(given, places, cause):

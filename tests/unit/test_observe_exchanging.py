@@ -1,0 +1,108 @@
+"""Which parameters and gradients a program's own collectives went over: known by their memory, and never by values."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ddpcheck.evidence import Call
+from ddpcheck.observe import exchanging
+from ddpcheck.observe.operands import Arguments
+
+
+@pytest.fixture(autouse=True)
+def _from_the_start():
+    exchanging.tell()  # nothing is recorded here: it drops what is remembered
+    exchanging._log.clear()
+    exchanging._others = exchanging._of_models = 0
+
+
+@pytest.fixture
+def parameters():
+    made = [torch.nn.Parameter(torch.zeros(3, 4)), torch.nn.Parameter(torch.zeros(6))]
+    for parameter in made:
+        parameter.grad = torch.zeros_like(parameter)
+    return made
+
+
+def over(tensor, op="all_reduce", number=1, name="tensor"):
+    """A collective goes over a tensor."""
+    call = Call(n=1, at=0.0, op=op, group="world", number=number, detail="", site=0)
+    exchanging.note(op, Arguments({name: 0}, (tensor,), {}), call)
+
+
+def carried(parameters, inside=False):
+    window = exchanging.Window()
+    return [(one.place, one.of, one.alike, one.flat) for one in window._carried(parameters, 0, inside)]
+
+
+def test_a_gradient_itself_or_a_view_of_it(parameters):
+    """What shares its memory is it, whatever its shape; what has the same values in other memory is not."""
+    over(parameters[0].grad.view(-1))
+    over(parameters[1].grad.clone())
+    assert carried(parameters) == [(0, "gradient", True, False)]
+
+
+def test_a_buffer_that_gradients_are_views_of(parameters):
+    """Each lies at its own place of it."""
+    buffer = torch.zeros(18)
+    parameters[0].grad, parameters[1].grad = buffer[:12].view(3, 4), buffer[12:]
+    over(buffer)
+    assert carried(parameters) == [(0, "gradient", True, False), (1, "gradient", True, False)]
+
+
+def test_parameters_that_are_sent_to_one_rank_alone(parameters):
+    """They have been exchanged, and are not the same on all ranks by that."""
+    over(parameters[1].data, op="reduce")
+    assert carried(parameters) == [(1, "parameter", False, False)]
+
+
+def test_memory_that_is_used_again_is_not_the_same_tensor(parameters):
+    """An activation that is gone may have lain where a gradient lies now."""
+    for _ in range(50):
+        activation = torch.zeros(6)
+        over(activation)
+        del activation
+        parameters[1].grad = torch.zeros(6)
+        assert carried(parameters) == []
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [
+    ((18,), [0, 1]),  # all in one
+    ((12, 6), [0, 1]),  # in buckets, in their order
+    ((6, 12), [0, 1]),  # or from the last to the first
+    ((5, 18), [0, 1]),  # beside something else
+    ((12,), []),  # as long as one of them, but not as all
+    ((19,), []),
+])  # fmt: skip
+def test_gradients_side_by_side(parameters, sizes, expected):
+    """A buffer, or some, into which all gradients fit to the element, after the last backward()."""
+    for size in sizes:
+        over(torch.zeros(size))
+    found = carried(parameters)
+    assert sorted(place for place, _, _, _ in found) == expected
+    assert all((of, alike, flat) == ("gradient", True, True) for _, of, alike, flat in found)
+
+
+def test_parameters_side_by_side(parameters, monkeypatch):
+    """What went between the step and the next backward() is of the parameters."""
+    over(torch.zeros(18))
+    monkeypatch.setattr(exchanging.BACKWARDS, "ended", exchanging.BACKWARDS.ended + 1)
+    assert sorted(carried(parameters)) == [(0, "parameter", True, True), (1, "parameter", True, True)]
+
+
+def test_what_else_went_between_ranks_is_counted(parameters):
+    """A loss, counts and words are no part of a model; activations may be, and objects with tensors."""
+    over(torch.zeros(()))
+    over(torch.zeros(100, dtype=torch.int64))
+    over({"loss": 1.0, "words": ["a"]}, op="all_gather_object", name="obj")
+    over(parameters[0].grad)
+    carried(parameters)
+    while exchanging._log:
+        exchanging._drop()
+    assert (exchanging._of_models, exchanging._others) == (1, 0)
+    over(torch.zeros(8))
+    over({"state": {"weight": torch.zeros(2)}}, op="all_gather_object", name="obj")
+    while exchanging._log:
+        exchanging._drop()
+    assert (exchanging._of_models, exchanging._others) == (1, 2)
