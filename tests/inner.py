@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -104,6 +105,14 @@ def wait_until(condition: Callable[[], bool], patience: float = 60.0) -> bool:
     return True
 
 
+def interruptible() -> None:
+    """In a child that is about to become another program: let SIGINT end it, also where this suite's is ignored.
+
+    A shell ignores it in what it starts in the background.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class InnerProject:
     """A folder with test files, and the sessions that run them; ``plugins`` are let in, of those that are blocked."""
 
@@ -144,6 +153,7 @@ class InnerProject:
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
             text=True,
+            preexec_fn=interruptible,
         )
 
     def run(self, *args: str, limit: float = 300, **environment: str) -> Ran:

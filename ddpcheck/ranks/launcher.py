@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -61,6 +62,7 @@ class Launcher:
                     cwd=self._cwd,
                     workerinput=self._workerinput,
                     runtime_dir="",
+                    interruptible=signal.getsignal(signal.SIGINT) is not signal.SIG_IGN,
                 ),
                 self._show_output,
             )

@@ -33,7 +33,7 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: Channel, run_dir: str, p
     try:
         channel = channel.moved_out_of_reach()
         try:
-            _become(rank, plan, run_dir, parent)
+            _become(rank, plan, run_dir, parent, host.hello.interruptible)
             assert host.session is not None
             config = host.session.config
             give_own_folders(config, plan, rank)
@@ -86,11 +86,11 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: Channel, run_dir: str, p
         _exit(code)
 
 
-def _become(rank: int, plan: Plan, run_dir: str, parent: int) -> None:
+def _become(rank: int, plan: Plan, run_dir: str, parent: int, interruptible: bool) -> None:
     die_with_parent(parent)
     adopt_orphans()
     os.setsid()  # a signal to the group of a rank is its own, as under torchrun
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler if interruptible else signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     stacks.arm(run_dir, rank)
     restore_thread_settings()

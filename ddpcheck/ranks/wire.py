@@ -43,6 +43,8 @@ class Hello(Message, frozen=True, kw_only=True):
     cwd: str
     workerinput: dict[str, Any]
     runtime_dir: str
+    interruptible: bool = True
+    """SIGINT is not ignored, as it is in what a shell starts in the background."""
     plan: Plan | None = None
     """Only for a rank that starts as a fresh interpreter."""
     rank: int = 0

@@ -40,7 +40,10 @@ class Asked(NamedTuple):
 class Signals:
     """Takes these signals while a run goes on, and hands them on to its first process, unless that had them itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, launched: bool = True) -> None:
+        # torchrun's agent takes all of them, whatever it was started with; a script by itself does not get what is
+        # ignored, as SIGINT is in what a shell starts in the background, and SIGHUP under nohup.
+        self._asking = [n for n in ASKING if launched or signal.getsignal(n) is not signal.SIG_IGN]
         self.first: Asked | None = None
         self.again = False
         """There was a second one, after a while: nobody waits any more."""
@@ -55,7 +58,7 @@ class Signals:
         self._heard, self._tell = os.pipe()
         os.set_blocking(self._heard, False)
         os.set_blocking(self._tell, False)
-        self._before = {number: signal.signal(number, self._take) for number in ASKING}
+        self._before = {number: signal.signal(number, self._take) for number in self._asking}
         return self
 
     def __exit__(
@@ -126,7 +129,7 @@ class Signals:
         with contextlib.suppress(BlockingIOError):
             told = os.read(self._heard, 64)
         for number in told:
-            if number not in ASKING:
+            if number not in self._asking:
                 continue
             # The first that it tells of is the one that was noted here, or handed on from here.
             if self.first is None or self._echoed:

@@ -73,7 +73,7 @@ class Supervisor:
             with self._harmless():
                 listener = Collector.bound(self.options.endpoint)
         stuck = ""
-        with Signals() as signals:
+        with Signals(self.options.launched) as signals:
             address = listener.address if listener is not None else None
             pid = agent.start(self.options, self.folder.path, address, signals)
             if listener is not None:

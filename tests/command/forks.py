@@ -107,6 +107,7 @@ def serve() -> None:
     import_torch()
     from ddpcheck.observe.watching import PROBES
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where this suite's is ignored
     for name in ("ddpcheck.run.command", "torch.distributed.run", "tests.forking"):
         importlib.import_module(name)
     for name in PROBES:

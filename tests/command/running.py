@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.command.forks import Command, Forks
+from tests.inner import interruptible
 
 COMMAND = [sys.executable, "-m", "ddpcheck.cli", "run"]
 LIMIT = 120.0
@@ -85,6 +86,7 @@ def begin(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=interruptible,
     )
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from ddpcheck.doctor import command, machine, selftest, torch_build
 from ddpcheck.doctor.facts import Examination, SelfTest, Stack, Unknown
+from tests.inner import interruptible
 
 DOCTOR = [sys.executable, "-m", "ddpcheck.cli", "doctor"]
 
@@ -196,7 +197,12 @@ def test_what_hangs_is_ended_and_located(tmp_path):
 def test_what_interrupts_it_ends_all(tmp_path, number):
     """Interrupted at whatever moment, it says so in one line, ends as a shell expects, and leaves nothing."""
     process = subprocess.Popen(
-        DOCTOR, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        DOCTOR,
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=interruptible,
     )
     while not list(tmp_path.glob("ddpcheck-doctor-*/pytest.log")):
         assert process.poll() is None

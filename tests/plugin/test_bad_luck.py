@@ -7,12 +7,13 @@ import pytest
 from tests.inner import InnerProject, Ran
 
 CONFTEST = """
-import resource
+import resource, signal
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as it is in what a shell starts in the background
 """
 
 UNLUCKY = """
-import os, shutil, socket
+import os, shutil, signal, socket
 import pytest, torch
 import torch.distributed as dist
 
@@ -55,6 +56,9 @@ def test_closes_everything(ddp):
     with pytest.raises(OSError):
         while True:
             os.open(name, os.O_RDWR | os.O_CREAT)
+
+def test_in_the_background(ddp):
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 @pytest.mark.parametrize("name", ["os.getpid", "os._exit", "os.fstat", "socket.socket.sendall", "socket.socket.recv",
                                   "threading.enumerate", "multiprocessing.active_children", "time.monotonic"])
@@ -103,6 +107,11 @@ def test_names_that_the_locale_cannot_write(ran: Ran) -> None:
     """A test's folder has a name that every file system takes."""
     (seen,) = [seen for name, seen in ran.tests.items() if name.startswith("test_of_another_alphabet")]
     assert seen.outcome == "passed", seen.text
+
+
+def test_a_signal_that_is_ignored_stays_ignored(ran: Ran) -> None:
+    """A rank takes SIGINT as the pytest process does."""
+    assert ran["test_in_the_background"].outcome == "passed", ran.stdout
 
 
 def test_descriptors_of_the_runtime_are_out_of_reach(ran: Ran, project: InnerProject) -> None:

@@ -92,6 +92,11 @@ def test_the_session_itself_is_undisturbed():
     assert not dist.is_initialized()
 
 @pytest.mark.ddp
+def test_interruptible(ddp):
+    import signal
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+@pytest.mark.ddp
 def test_environment(ddp):
     assert [os.environ[k] for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")] == [
         str(ddp.rank), "2", str(ddp.rank), "2"]
@@ -352,6 +357,7 @@ def test_the_session_itself_is_undisturbed(ran: Ran) -> None:
     "name",
     [
         "test_environment",
+        "test_interruptible",
         "test_clock_of_its_own",
         "test_work_that_is_begun_in_a_teardown",
         "test_garbage_is_collected",

@@ -112,6 +112,7 @@ def _end_one(folder: Path, name: str, way: str, delay: float, workers: int) -> E
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell ignores it in the background
         )
     time.sleep(delay)
     for pause, number in enumerate(SIGNALS[name]):
