@@ -55,7 +55,11 @@ def _is_in_use(address: int) -> bool:
 def private_regions() -> list[int]:
     """The addresses of all stretches of 2 MB that are heap or other memory of this process alone."""
     found: list[int] = []
-    for line in Path("/proc/self/maps").read_text().splitlines():
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:  # /proc is hidden
+        lines = []
+    for line in lines:
         span, permissions, _, _, inode, *name = line.split(maxsplit=5)
         if permissions == "rw-p" and inode == "0" and (not name or name[0].startswith(("[heap]", "[anon"))):
             begin, end = (int(x, 16) for x in span.split("-"))

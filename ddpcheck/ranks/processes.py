@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import psutil
 
@@ -23,6 +23,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 RUN_VARIABLE = "DDPCHECK_RUN"
 """In the environment of everything below a zygote; names the zygote's runtime folder."""
+
+UNSEEN = contextlib.suppress(Exception)
+"""Where /proc is hidden there is little to be seen, and psutil raises whatever it comes upon (IndexError, for one)."""
 
 _linux = sys.platform == "linux"
 _libc = ctypes.CDLL(None, use_errno=True) if _linux else None
@@ -72,7 +75,7 @@ def native_threads() -> int:
     if _linux:
         with contextlib.suppress(OSError):
             return len(os.listdir("/proc/self/task"))
-    with contextlib.suppress(psutil.Error, OSError):
+    with UNSEEN:
         return psutil.Process().num_threads()
     return threading.active_count()
 
@@ -81,7 +84,7 @@ def describe(process: psutil.Process) -> str:
     """Name a process for a person: its number and the start of its command line."""
     try:
         line = " ".join(process.cmdline()) or process.name()
-    except (psutil.Error, OSError):
+    except Exception:  # see UNSEEN
         line = "?"
     return f"pid {process.pid} ({line[:80]})"
 
@@ -89,9 +92,9 @@ def describe(process: psutil.Process) -> str:
 def children(recursive: bool = True, dead: bool = False) -> list[psutil.Process]:
     """The processes below this one, or its own children alone; those that have ended count only if asked for."""
     found = []
-    with contextlib.suppress(psutil.Error, OSError):  # where /proc is hidden, there is nothing to be seen
+    with UNSEEN:
         for child in psutil.Process().children(recursive=recursive):
-            with contextlib.suppress(psutil.Error, OSError):
+            with UNSEEN:
                 if dead or child.status() != psutil.STATUS_ZOMBIE:
                     found.append(child)
     return found
@@ -100,9 +103,9 @@ def children(recursive: bool = True, dead: bool = False) -> list[psutil.Process]
 def kill_all(processes: list[psutil.Process], patience: float = 2.0) -> None:
     """Kill these processes and wait, at most ``patience`` seconds, until they are gone."""
     for process in processes:
-        with contextlib.suppress(psutil.Error):
+        with UNSEEN:
             process.kill()
-    if processes:
+    with UNSEEN:
         psutil.wait_procs(processes, timeout=patience)
 
 
@@ -143,19 +146,30 @@ class Family:
             strangers = self.strangers()
             if not strangers:
                 break
-            _, staying = psutil.wait_procs(strangers, timeout=patience)
-            if staying:
-                return list(staying)
+            with UNSEEN:
+                _, staying = psutil.wait_procs(strangers, timeout=patience)
+                if staying:
+                    return list(staying)
         return []
 
-    def end_strangers(self, rounds: int = 20) -> None:
-        """Kill the strangers, including those that are started meanwhile, and reap them."""
+    def end_strangers(self, groups: Iterable[int] = (), rounds: int = 20) -> None:
+        """Kill the strangers, including those that are started meanwhile, and reap them.
+
+        ``groups``: the process groups in which they may be, where none of them can be seen.
+        """
         for _ in range(rounds):
             strangers = self.strangers()
             kill_all(strangers, patience=0.2)
             # Of one that ended while the others were looked for, the children may not have been seen.
             if not self._bury() and not strangers:
                 break
+        if not is_childless() and not children():
+            for group in groups:
+                with contextlib.suppress(OSError):
+                    os.killpg(group, signal.SIGKILL)
+            end = time.monotonic() + 0.2
+            while not self._bury() and time.monotonic() < end:
+                time.sleep(0.002)
 
     def _bury(self) -> bool:
         """Reap the strangers among this process's children that have ended; whether there were any."""
@@ -184,10 +198,10 @@ def sweep(run: str, patience: float = 2.0) -> list[str]:
     """
     mine = []
     everybody: list[psutil.Process] = []
-    with contextlib.suppress(psutil.Error, OSError):
+    with UNSEEN:
         everybody = list(psutil.process_iter())
     for process in everybody:
-        with contextlib.suppress(psutil.Error, OSError):
+        with UNSEEN:
             if process.pid != os.getpid() and process.environ().get(RUN_VARIABLE) == run:
                 mine.append(process)
     names = [describe(process) for process in mine]

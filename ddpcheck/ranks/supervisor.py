@@ -397,4 +397,4 @@ class Supervision:
             known = {left.name for left in self.leftovers}
             names = [describe(p) for p in self.family.orphans()]
             self.leftovers.extend(Leftover(kind="process", name=n) for n in names if n not in known)
-        self.family.end_strangers()
+        self.family.end_strangers(r.watch.pid for r in self.ranks)

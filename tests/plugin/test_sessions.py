@@ -158,7 +158,7 @@ def test_reports_in_files(side_by_side: dict[str, InnerProject]) -> None:
     assert "rank 1 failed first" in (failures["test_fails"].text or "")  # type: ignore[union-attr]
     assert failures["test_passes[0]"] is None
     assert "invariants, as 6 ddp tests checked them in 12 ranks" in stdout
-    assert ["initial-broadcast", "4", "0"] in [line.split() for line in stdout.splitlines()]
+    assert ["initial-broadcast", "4", "0", "0"] in [line.split() for line in stdout.splitlines()]
 
 
 def test_selection_and_stopping(project: InnerProject) -> None:
