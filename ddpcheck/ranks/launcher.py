@@ -78,8 +78,8 @@ class Launcher:
             self._discard()
 
     def drop(self) -> None:
-        """End the zygote at once, where it is not known any more what it is doing."""
-        if self._zygote is not None:
+        """End the zygote at once, if it owes an answer that nobody waits for any more."""
+        if self._zygote is not None and self._zygote.asked:
             self._zygote.kill()
             self._discard()
 
@@ -106,7 +106,8 @@ class Launcher:
         except Closed:
             raise NobodyToAsk(self._discard()) from None
         except Unanswered as error:
-            self.drop()
+            zygote.kill()
+            self._discard()
             raise NobodyToAsk(str(error)) from None
 
     def run(self, plan: Plan) -> RunRecord:
@@ -218,7 +219,8 @@ class Launcher:
         found: dict[int, str] = {}
         if watching is not None:
             found = stacks.take(watching.run_dir, dict(enumerate(watching.pids)))
-        self.drop()
+        zygote.kill()
+        self._discard()
         if watching is None or not watching.begun:
             return never_started(plan, why)
         return _lost(plan, zygote, why, "hung", found)

@@ -47,6 +47,8 @@ class Zygote:
         """The ranks of the test that was last asked for, once they are there."""
         self.prepared: set[str] = set()
         """The files that it was asked to collect in advance."""
+        self.asked = False
+        """It was told something, and has not answered since."""
         self._stopped_by: int | None = None
         self._stopped_at = self.asked_at = 0.0
         with contextlib.ExitStack() as undo:
@@ -83,7 +85,7 @@ class Zygote:
 
     def send(self, message: wire.Message) -> None:
         """Send one message; raises Closed where the zygote has ended."""
-        self.watching, self.asked_at = None, time.monotonic()
+        self.watching, self.asked, self.asked_at = None, True, time.monotonic()
         self._control.send(message)
 
     def receive(self, patience: float) -> wire.AnyMessage:
@@ -96,6 +98,7 @@ class Zygote:
             if isinstance(message, wire.Watching):
                 self.watching = message
             elif message is not None:
+                self.asked = isinstance(message, wire.Waiting)
                 return message
             elif not self._hear(self._given_up_at(patience) - time.monotonic()):
                 raise Unanswered(self._why())
