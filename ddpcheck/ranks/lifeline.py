@@ -76,7 +76,8 @@ class Zygote:
         keepers.close()
         if log is not None:
             log.close()
-        self.send(replace(hello, runtime_dir=path))
+        with contextlib.suppress(Closed):  # it has ended already, and is asked how when there is something to ask for
+            self.send(replace(hello, runtime_dir=path))
 
     def _log(self) -> Path:
         return Path(self._folder.path) / "zygote.log"
