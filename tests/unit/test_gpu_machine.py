@@ -93,6 +93,13 @@ def test_gpus_are_named_for_the_caller_and_for_everybody(monkeypatch):
     )
 
 
+def test_gpus_of_one_uuid_are_told_apart(monkeypatch):
+    """Instances of one GPU may all be told under its UUID: then what CUDA_VISIBLE_DEVICES calls them names them."""
+    told = [["GPU-a", "A100"], ["GPU-a", "A100"], ["GPU-b", "A100"]]
+    gpus = found(monkeypatch, {"gpus": told, "nccl": [], "trouble": ""}, value="MIG-1,MIG-2,0").gpus
+    assert [gpu.key for gpu in gpus] == ["MIG-1", "MIG-2", "GPU-b"]
+
+
 def test_why_there_is_none(monkeypatch):
     """A build for the CPU, a driver that complains, and one that does not answer are told."""
     assert found(monkeypatch, {}, build=None) == Machine(trouble="this build of torch is for the CPU alone")
