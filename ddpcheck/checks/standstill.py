@@ -66,17 +66,19 @@ def standstill(world: World) -> Standstill:
     present = {rank.rank: rank for rank in world}
     latest = max((record.at for rank in world for record in rank.process.records[-1:]), default=0.0)
     stands = [
-        _stand(present[number], latest) if number in present else Stand(rank=number, state="never-joined")
+        _stand(present[number], world, latest) if number in present else Stand(rank=number, state="never-joined")
         for number in range(world.world_size)
     ]
     return Standstill(stands=tuple(stands), parted=_parted(world, present))
 
 
-def _stand(rank: Rank, latest: float) -> Stand:
+def _stand(rank: Rank, world: World, latest: float) -> Stand:
     calls = sorted(_own(rank), key=lambda call: call.n)  # some are written down late
-    wait = None if is_gone(rank) else waiting(rank)
+    wait = None if is_gone(rank) else waiting(rank, world)
     pending = wait.call if wait is not None else None
     behind = next((call for call in reversed(calls) if pending is None or call.n < pending.n), None)
+    seen = world.now or world.stopped
+    latest = seen.on(rank.process) if seen is not None else latest
     pulse = rank.last(ev.Pulse)
     raised = rank.last(ev.Raised)
     if is_gone(rank) or raised is not None:

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.order import FROM_ONE, NEW_GROUP, TO_ONE, UNFINISHED, WAIT, members, source
 from ddpcheck.checks.world import Moment, Rank, World
-from ddpcheck.evidence import PAIRWISE, RECEIVES
+from ddpcheck.evidence import PAIRWISE, RECEIVES, SENDS
 from ddpcheck.model import Struct
 
+LOCKED = 3.0
+"""Seconds after which a rank has told where it waits, unless it cannot."""
 SETTLED = 1.0
 """Seconds that a rank must have been told to wait for: a pulse is a look at a moment, and it may have gone on since."""
 BY_THE_AGENT = (signal.SIGTERM, signal.SIGKILL)
@@ -44,8 +46,13 @@ class Stuck(Struct, frozen=True, kw_only=True):
         return True
 
 
-def waiting(rank: Rank, now: Moment | None = None) -> Wait | None:
-    """The call in which a rank waits, by the last that is known of it; with a clock, only if it has for a while."""
+def waiting(rank: Rank, world: World) -> Wait | None:
+    """The call in which a rank waits, by the last that is known of it; of one that runs, only if it has for a while."""
+    return _told(rank, world.now) or _locked(rank, world)
+
+
+def _told(rank: Rank, now: Moment | None) -> Wait | None:
+    """What its last pulse tells."""
     pulse = rank.process.last(ev.Pulse)
     if pulse is None or pulse.pending is None:
         return None  # this is asked several times a second: the records of a long run are not gone through
@@ -53,7 +60,7 @@ def waiting(rank: Rank, now: Moment | None = None) -> Wait | None:
     for record in reversed(rank.process.records):
         if record is pulse:
             break
-        if not _beside(record):
+        if not beside(record):
             latest = max(latest, record.n)
     # A call may be written down late: what is newer is told by its number, and not by its place.
     if latest > pulse.pending:
@@ -69,7 +76,38 @@ def waiting(rank: Rank, now: Moment | None = None) -> Wait | None:
     return Wait(rank=rank.rank, call=made, site=call.site, since=pulse.since)
 
 
-def _beside(record: ev.Record) -> bool:
+def _locked(rank: Rank, world: World) -> Wait | None:
+    """A call of which nothing was heard any more: native code waits in it, and keeps the interpreter to itself.
+
+    What tells where a rank is runs in that interpreter. The rank may as well
+    have gone on, and be computing without a word; but not where the call takes
+    ranks that have not come to it.
+    """
+    seen = world.now or world.stopped
+    call = rank.process.last(ev.Call)
+    if seen is None or call is None or call.thread or not call.waits or not rank.start <= call.n < rank.end:
+        return None
+    if seen.on(rank.process) - call.at < LOCKED or _returns_at_once(call, rank.rank, world):
+        return None
+    for record in reversed(rank.process.records):
+        if record is call:
+            break
+        at_its_beginning = isinstance(record, ev.Pulse) and record.pending is None and record.at < call.at + SETTLED
+        if record.n > call.n and not (at_its_beginning or beside(record)):
+            return None
+    made = (_call(rank, call.of) if call.of is not None else None) or call
+    wait = Wait(rank=rank.rank, call=made, site=call.site, since=call.at)
+    found = lacking(world, {one.rank: one for one in world}, wait)
+    return wait if found.lacking and found.every else None
+
+
+def _returns_at_once(call: ev.Call, rank: int, world: World) -> bool:
+    """Whether a call may be over for a rank before the others come to it."""
+    one = source(call, members(call.group, world.world_size))
+    return call.op in SENDS or (call.op in FROM_ONE and one == rank) or (call.op in TO_ONE and one != rank)
+
+
+def beside(record: ev.Record) -> bool:
     """Whether the main thread may be waiting while this is written."""
     return isinstance(record, ev.Site) or (isinstance(record, (ev.File, ev.Call)) and bool(record.thread))
 
@@ -160,7 +198,7 @@ def all_waits(world: World) -> dict[int, Wait]:
     ranks = {rank.rank: rank for rank in world}
     found = {}
     for rank in world:
-        wait = None if is_gone(rank, world.now is not None) else waiting(rank, world.now)
+        wait = None if is_gone(rank, world.now is not None) else waiting(rank, world)
         if wait is not None and not wait.call.joined:
             found[rank.rank] = lacking(world, ranks, wait)
     return found

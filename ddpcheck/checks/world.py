@@ -160,11 +160,15 @@ class Moment(Struct, frozen=True, kw_only=True):
 class World:
     """The ranks of one default process group, by rank; one that never came is missing."""
 
-    def __init__(self, ranks: Sequence[Rank], world_size: int, now: Moment | None = None) -> None:
+    def __init__(
+        self, ranks: Sequence[Rank], world_size: int, now: Moment | None = None, stopped: Moment | None = None
+    ) -> None:
         self.ranks = tuple(sorted(ranks, key=lambda r: r.rank))
         self.world_size = world_size
         self.now = now
         """When it is looked at, before it has ended; None for one that has: what is missing then will not come."""
+        self.stopped = stopped
+        """When ddpcheck began to end its ranks, which were stuck."""
 
     def __iter__(self) -> Iterator[Rank]:
         return iter(self.ranks)

@@ -35,11 +35,21 @@ def _ended_alone(processes: Iterable[Process]) -> set[tuple[str, int]]:
     }
 
 
+def _stopped(processes: Iterable[Process]) -> Moment | None:
+    """When ddpcheck began to end a run that was stuck."""
+    for process in processes:
+        for one in process.of(ev.Stopped):
+            if (began := process.began) is not None:
+                return Moment(at=one.at, host=began.host, wall=began.wall + one.at - began.at)
+    return None
+
+
 def worlds(processes: Iterable[Process], now: Moment | None = None) -> list[World]:
     """The default groups of a run, in the order in which they were made; groups of one process are none."""
     processes = list(processes)
     exits: Mapping[tuple[str, int], Exit] = exits_told(processes)
     first = _ended_alone(processes)
+    stopped = _stopped(processes)
     groups: dict[str, list[Rank]] = defaultdict(list)
     for process in processes:
         if process.began is None or (process.began.worker_of is not None and not process.of(ev.Joined)):
@@ -59,7 +69,7 @@ def worlds(processes: Iterable[Process], now: Moment | None = None) -> list[Worl
                 and p.began.host == rank.process.began.host
             ]
     found = [
-        World(_one_each(ranks), ranks[0].joined.world_size, now)
+        World(_one_each(ranks), ranks[0].joined.world_size, now, stopped)
         for ranks in groups.values()
         if ranks[0].joined.world_size > 1
     ]

@@ -87,7 +87,6 @@ def _folder(options: Options) -> Iterator[Path]:
 
 def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
     processes = [supervisor.own, *supervisor.folder.processes.values()]
-    ranks = results_of(worlds(processes)) or _started(processes, seen.pid)
     defects = [*supervisor.defects, *(defect.text for process in processes for defect in process.of(Defect))]
     failed = bool(seen.exit_code or seen.signal)
     notes = []
@@ -96,13 +95,15 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
     notes += supervisor.nodes_notes
     if seen.stuck:
         notes.append(f"The run was ended because {seen.stuck}.")
+    all_of_it = worlds(processes)
+    ranks = results_of(all_of_it) or _started(processes, seen.pid)
     asked = interruption(processes)
     if asked is not None and not failed:
         notes.append(f"{signal_name(asked.signal)} came while it ran; the program came to its end by itself.")
     interrupted = asked if failed and not seen.stuck else None
     if interrupted is not None:
         processes = until(processes, interrupted)
-    found = worlds(processes, interrupted.moment if interrupted is not None else None)
+    found = worlds(processes, interrupted.moment) if interrupted is not None else all_of_it
     judged = [judge_world(world, defects) for world in found]
     return conclude(
         judged,

@@ -144,8 +144,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_number("seconds", float),
         default=STALL_TIMEOUT,
         metavar="SECONDS",
-        help="end a run in which a rank has waited so long for the others (%(default)s); a certain deadlock is ended "
-        "at once",
+        help="end a run in which ranks wait, and none has made progress for so long (%(default)s); a certain deadlock "
+        "is ended at once",
     )
     ours.add_argument("--evidence", type=Path, metavar="FOLDER", help="keep what the ranks have recorded here")
     ours.add_argument(

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.waits import certain
-from ddpcheck.checks.world import Moment, Process
+from ddpcheck.checks.waits import all_waits, certain
+from ddpcheck.checks.world import Moment, Process, Rank
 from ddpcheck.checks.worlds import worlds
 from ddpcheck.model import Struct
 from ddpcheck.observe.recorder import Recorder
@@ -24,6 +24,7 @@ from ddpcheck.run.folder import Folder
 from ddpcheck.run.mirror import Collector, Sender
 from ddpcheck.run.options import Options
 from ddpcheck.run.orphans import Ranks
+from ddpcheck.run.progress import Progress
 from ddpcheck.run.signals import ASKING, Asked, Signals
 
 PERIOD = 0.25
@@ -62,6 +63,7 @@ class Supervisor:
         """What went wrong in here: tracebacks, each once."""
         self.own = Process("ddpcheck")
         """What this process itself has to say of the run."""
+        self._progress = Progress()
         self._ranks = Ranks()
         self._family: tuple[psutil.Process, ...] = ()
 
@@ -188,14 +190,12 @@ class Supervisor:
                 continue  # it may go on out of sight
             if certain(world):
                 return "the ranks wait for what can come no more"
-            for rank in world:
-                pulse = rank.process.last(ev.Pulse)
-                if pulse is None or pulse.since is None or pulse.pending is None or rank.gone:
-                    continue
-                last = rank.process.records[-1]
-                waited = now.on(rank.process) - pulse.since
-                if last.n <= pulse.n and waited > self.options.stall_timeout:
-                    return f"rank {rank.rank} had waited for {waited:.0f} seconds (--stall-timeout)"
+            still = min((now.on(r.process) - self._progress.last(r.process) for r in world), default=0.0)
+            if still <= self.options.stall_timeout:
+                continue
+            waiting = [r.rank for r in world if _tells_that_it_waits(r)] or list(all_waits(world))
+            if waiting:
+                return f"rank {waiting[0]} waited, and no rank made progress for {still:.0f} seconds (--stall-timeout)"
         for process in self.folder.processes.values():
             joining, joined = process.last(ev.Joining), process.last(ev.Joined)
             if (
@@ -258,6 +258,11 @@ class Supervisor:
         for process in alive:
             with contextlib.suppress(psutil.Error):
                 process.kill()
+
+
+def _tells_that_it_waits(rank: Rank) -> bool:
+    pulse = rank.process.last(ev.Pulse)
+    return pulse is not None and pulse.pending is not None and not rank.gone and rank.process.records[-1].n <= pulse.n
 
 
 def _family_of(pid: int) -> list[psutil.Process]:

@@ -66,6 +66,30 @@ def test_a_rank_that_waits_too_long_is_a_hang(tmp_path, forks):
     assert ran.seconds < 60
 
 
+def test_ranks_that_native_code_holds_are_stuck_all_the_same(tmp_path, forks):
+    """They make groups in another order, in a call that keeps the interpreter: nothing in it can tell where it is."""
+    ran = run(
+        tmp_path,
+        "--nproc-per-node",
+        "2",
+        script(
+            tmp_path,
+            """
+            import ctypes
+            from torch.distributed import distributed_c10d as c10d
+            setup()
+            c10d._new_group_with_tag = lambda *args, **kwargs: ctypes.PyDLL(None).sleep(1000)
+            for ranks in [[0], [0, 1]] if dist.get_rank() else [[0, 1], [0]]:
+                dist.new_group(ranks)
+            """,
+        ),
+        forks=forks,
+    )
+    assert (ran.code, ran.document["verdict"]) == (1, "hung")
+    assert ran.found in (["collective-order"], ["no-hang"])
+    assert all(stand["state"] == "waits" and stand["waited"] >= 3 for stand in ran.document["hang"]["stands"])
+
+
 def test_slow_ranks_are_no_hang(tmp_path, forks):
     """A rank that is late for some seconds is waited for."""
     ran = run(

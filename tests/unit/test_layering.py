@@ -135,7 +135,7 @@ LAYERS = [
     ["ddpcheck.observe.holders"],
     ["ddpcheck.observe.holdings"],
     # A script in torchrun's hands.
-    ["ddpcheck.run.folder", "ddpcheck.run.links", "ddpcheck.run.options", "ddpcheck.run.signals"],
+    [f"ddpcheck.run.{name}" for name in ("folder", "links", "options", "progress", "signals")],
     ["ddpcheck.run.agent", "ddpcheck.run.mirror", "ddpcheck.run.orphans"],
     ["ddpcheck.run.supervise"],
     ["ddpcheck.run.command"],

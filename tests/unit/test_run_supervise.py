@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch.distributed.run  # noqa: F401  # which the command imports: not while something is made to fail
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import judging, worlds
@@ -173,7 +174,7 @@ def test_a_rank_whose_evidence_has_stopped_is_not_stuck(tmp_path):
         writers.append(writer)
     supervisor = supervise.Supervisor(given, folder)
     folder.read()
-    assert "had waited" in supervisor._stuck()
+    assert "rank 0 waited" in supervisor._stuck()
     writers[1]._stop(ev.FULL)
     folder.read()
     assert supervisor._stuck() == ""

@@ -87,6 +87,27 @@ def test_a_call_that_the_other_has_made_before_it_left_may_come_to_its_end():
     assert stuck(waits(), [call(1, 5), left()]) is None
 
 
+def test_ranks_that_are_silent_in_a_call_are_stuck():
+    """Native code keeps the interpreter, so that no pulse tells of it: the calls are on record, and cannot end."""
+    first, second = (call(1, 5, "new_group", detail=f"ranks {ranks}") for ranks in ("0,1", "0"))
+    beginning = pulse(None, at=0.4)
+    assert stuck([first], [second]) == stuck([first, beginning], [second, beginning]) == (0, 1)
+    assert stuck([first], [second], now=3.0) is None, "they may be about to tell"
+
+
+def test_a_silent_rank_that_may_have_gone_on_is_not_stuck():
+    """It computes in native code, after a call that others have come to, or that does not wait for them."""
+    assert stuck([call(1, 5)], [call(1, 5), call(2, 6), pulse(3, 6)]) is None
+    assert stuck([call(1, 5, "broadcast", peer=0)], waits("all_reduce")) is None
+    assert stuck([call(1, 5, "send", peer=1)], waits("all_reduce")) is None
+
+
+def test_a_rank_that_was_heard_of_after_a_call_has_left_it():
+    """A step on record, or a pulse that tells of no waiting when it would."""
+    assert stuck([call(1, 5), step(6)], waits("all_reduce")) is None
+    assert stuck([call(1, 5), pulse(None, at=2.0)], waits("all_reduce")) is None
+
+
 def test_a_dead_process_will_not_come():
     """A rank whose process has ended, by whatever signal, is gone."""
     over = World([rank(0, waits(), exit_code=None), rank(1, [], exit_code=None, signal=9)], 2, now=Moment(at=NOW))
@@ -188,7 +209,8 @@ def test_calls_that_are_written_down_late():
     """A call may stand behind the pulse that tells of it, and others that were before it as well."""
     late = [pulse(4, n=9), call(1, 5, n=3), call(2, 5, n=4)]
     assert stuck(late, [call(1, 5), call(2, 6, "all_reduce"), pulse(3)]) == (0, 1)
-    assert stuck([*late, call(3, 5, n=12)], [call(1, 5), call(2, 6, "all_reduce"), pulse(3)]) is None
+    gone_on = [*late, call(3, 5, n=12)]
+    assert stuck(gone_on, [call(1, 5), call(2, 6, "all_reduce"), pulse(3)], now=3.0) is None
 
 
 def test_calls_within_join_are_never_certain():
