@@ -35,9 +35,12 @@ def stacks_of(process: subprocess.Popen[bytes], log: Path) -> str:
         below = psutil.Process(process.pid).children(recursive=True)
         os.kill(process.pid, signal.SIGSTOP)
         folders = {folder for child in below if (folder := _runtime_folder(child))}
+        parents = {child.ppid() for child in below}
         for child in below:
             with contextlib.suppress(psutil.Error):
-                child.send_signal(signal.SIGABRT)
+                # Not the keeper in between: it is stuck nowhere, and ends as the one that it keeps.
+                if child.ppid() != process.pid or child.pid not in parents:
+                    child.send_signal(signal.SIGABRT)
         psutil.wait_procs(below, timeout=PATIENCE)
         for folder in sorted(folders):
             for one in Path(folder).glob("*.log"):
