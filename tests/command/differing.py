@@ -91,6 +91,10 @@ def run(launcher: tuple[str, ...], around: Surrounding, base: Path) -> Ended:
     return Ended(process.returncode, *written, _files(os.fsencode(base / "work")), codes, document, seconds)
 
 
+_RUN_ID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_\w{8}")
+"""torchrun's name for a run, in the paths of logs."""
+
+
 def _files(folder: bytes) -> dict[bytes, tuple[int, bytes]]:
     found: dict[bytes, tuple[int, bytes]] = {}
     for parent, folders, files in os.walk(folder):
@@ -103,7 +107,7 @@ def _files(folder: bytes) -> dict[bytes, tuple[int, bytes]]:
                 content = os.readlink(path)
             elif stat.S_ISREG(mode):
                 content = Path(os.fsdecode(path)).read_bytes()
-            found[os.path.relpath(path, folder)] = (mode, content)
+            found[_RUN_ID.sub(b"ID", os.path.relpath(path, folder))] = (mode, content)
     return found
 
 
