@@ -17,7 +17,7 @@ from ddpcheck.checks.judging import judge_world
 from ddpcheck.checks.ours import brought_down
 from ddpcheck.checks.world import Process
 from ddpcheck.checks.worlds import exits_told, worlds
-from ddpcheck.evidence import Defect
+from ddpcheck.evidence import Defect, Launched
 from ddpcheck.report import document, junit, places, terminal
 from ddpcheck.run import options as asked
 from ddpcheck.run.folder import Folder
@@ -124,16 +124,19 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
 
 
 def _started(processes: Sequence[Process], agent: int) -> list[RankResult]:
-    """The ranks that torchrun has started, where none of them joined a group."""
+    """The ranks that torchrun has started, where none of them joined a group; torch may be in none of them."""
     exits = exits_told(processes)
     results = {}
     for process in processes:
         began = process.began
-        if began is not None and began.rank is not None and began.parent == agent:
-            code, signal = exits.get((began.host, began.pid), (None, None))
-            results[began.rank] = RankResult(
-                rank=began.rank, exit_code=code, signal=signal, host=began.host, pid=began.pid
-            )
+        if began is None or began.pid != agent:
+            continue
+        for one in process.of(Launched):
+            if one.rank is not None:
+                code, signal = exits.get((began.host, one.pid), (None, None))
+                results[one.rank] = RankResult(
+                    rank=one.rank, exit_code=code, signal=signal, host=began.host, pid=one.pid
+                )
     return [results[rank] for rank in sorted(results)]
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,18 +85,22 @@ def run(launcher: tuple[str, ...], around: Surrounding, base: Path) -> Ended:
         for file in (out, err):
             file.seek(0)
             written.append(file.read())
+    if not around.in_order:
+        written[0] = b"".join(sorted(written[0].splitlines(keepends=True)))
     codes = [int(found) for found in re.findall(rb"exitcode *: (-?\d+)", written[1])]
     document = json.loads(report.read_text()) if report.exists() else None
     if launcher is DDPCHECK and document is not None:
         codes = [-r["signal"] if r["signal"] else r["exit_code"] for r in document["ranks"]]
-    return Ended(process.returncode, *written, _files(os.fsencode(base / "work")), codes, document, seconds)
+    return Ended(
+        process.returncode, *written, _files(os.fsencode(base / "work"), around.by_chance), codes, document, seconds
+    )
 
 
 _RUN_ID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}_\w{8}")
 """torchrun's name for a run, in the paths of logs."""
 
 
-def _files(folder: bytes) -> dict[bytes, tuple[int, bytes]]:
+def _files(folder: bytes, by_chance: Collection[bytes]) -> dict[bytes, tuple[int, bytes]]:
     found: dict[bytes, tuple[int, bytes]] = {}
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name != b"__pycache__"]
@@ -105,7 +110,7 @@ def _files(folder: bytes) -> dict[bytes, tuple[int, bytes]]:
             content = b""
             if stat.S_ISLNK(mode):
                 content = os.readlink(path)
-            elif stat.S_ISREG(mode):
+            elif stat.S_ISREG(mode) and name not in by_chance:
                 content = Path(os.fsdecode(path)).read_bytes()
             found[_RUN_ID.sub(b"ID", os.path.relpath(path, folder))] = (mode, content)
     return found

@@ -35,8 +35,10 @@ class Surrounding:
     prepare: Callable[[Path], object] | None = None
     """What there is in the working directory."""
     ranks: int = 1
-    without: tuple[str, ...] = ()
-    """What of the output is not compared, as the reason says that stands beside it."""
+    in_order: bool = True
+    """Its lines of output come in one order; where all ranks print, they do not."""
+    by_chance: tuple[bytes, ...] = ()
+    """Files whose content is another each time."""
 
 
 def limited(what: int, soft: int) -> Callable[[], None]:
@@ -160,7 +162,7 @@ BEHAVING = (
 
 
 def case(name: str, *arguments: str | bytes, **more: object) -> Surrounding:
-    return Surrounding(f"case-{name}", (CASES / f"{name}.py", *arguments), **{"ranks": 2, **more})  # type: ignore[arg-type]
+    return Surrounding(f"case-{name}", (CASES / f"{name}.py", *arguments), **{"ranks": 2, "in_order": False, **more})  # type: ignore[arg-type]
 
 
 OF_CASES = (
@@ -175,11 +177,11 @@ OF_CASES = (
     case("local_sgd"),
     case("diloco"),
     case("truncate_only"),
-    case("reused_descriptor", "metrics"),
+    case("reused_descriptor", "metrics", by_chance=(b"metrics.0.db", b"metrics.1.db")),
     case("surrogate_file", ranks=1),
     case("surrogate_error", ranks=1),
     case("undecodable_argument", b"caf\xe9", ranks=1),
-    case("garbage_evidence"),
+    case("garbage_evidence", environment={"DDPCHECK_EVIDENCE": "/nonexistent"}),  # where nobody has any
     case("warning_only"),
     case("peeked_loader", "64", "8", "4", "1"),
     case("double_step"),

@@ -18,14 +18,21 @@ UNHARMED = [
     pytest.param("fsdp1", 2, (), 0, id="fsdp1", marks=LONG),
     pytest.param("fsdp2", 2, (), 0, id="fsdp2"),
     pytest.param("ignored_parameters", 2, (), 0, id="ignored_parameters", marks=LONG),
+    *(
+        pytest.param(name, 2, (), 0, id=name)
+        for name in (
+            "tensor_parallel_by_hand",
+            "pipeline_equal_stages",
+            "expert_parallel",
+            "local_sgd",
+            "truncate_only",
+        )
+    ),
+    pytest.param("diloco", 2, (), 0, id="diloco", marks=LONG),
     pytest.param("reused_descriptor", 2, ("metrics",), 0, id="reused_descriptor"),
     pytest.param("surrogate_file", 1, (), 0, id="surrogate_file", marks=LONG),
     pytest.param("undecodable_argument", 1, (b"caf\xe9",), 0, id="undecodable_argument"),
     pytest.param("garbage_evidence", 2, (), 0, id="garbage_evidence", marks=LONG),  # it sleeps for 20 s
-    *(
-        pytest.param("fsdp2_faults", 2, (fault,), 0, id=f"fsdp2_faults-{fault}", marks=LONG)
-        for fault in ("rankseed", "optfirst", "clip", "nosync", "allwrite", "noepoch")
-    ),
 ]
 """With how many ranks, and what arguments; what the program itself ends with."""
 
@@ -48,11 +55,21 @@ def test_it_is_let_be(tmp_path, forks, name, ranks, arguments, code):
     assert ran.code in (0, 3)
 
 
+@LONG
+@pytest.mark.parametrize("fault", ["rankseed", "optfirst", "clip", "nosync", "allwrite", "noepoch"])
+def test_a_faulty_program_of_shards_is_not_harmed(tmp_path, forks, fault):
+    """It ends as it does without us, whether its fault is found or not."""
+    _, document = told(tmp_path, forks, "fsdp2_faults", 2, fault)
+    assert document["verdict"] in ("held", "violated", "nothing-checked")
+    assert [r["exit_code"] for r in document["ranks"]] == [0, 0]
+
+
 def test_a_message_that_cannot_be_encoded(tmp_path, forks):
     """The program's own failure, and no defect of ours."""
     ran, document = told(tmp_path, forks, "surrogate_error", 1)
     assert (ran.code, document["verdict"]) == (1, "failed")
-    assert [f["check"] for f in document["findings"]] == ["rank-failure"]
+    assert [(f["check"], f["ranks"]) for f in document["findings"]] == [("rank-failure", [0])]
+    assert [(r["rank"], r["exit_code"]) for r in document["ranks"]] == [(0, 1)]
 
 
 @pytest.mark.parametrize(
