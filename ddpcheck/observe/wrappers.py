@@ -354,8 +354,10 @@ def _module(self: Any) -> Any:
     modules = self.__dict__.get("_modules")
     if modules is None or "module" not in modules:
         raise AttributeError(f"'{type(self).__name__}' object has no attribute 'module'")
+    if asleep():  # the compiler traces none of what follows
+        return modules["module"]
     frame = sys._getframe(1)
-    if not asleep() and torch.is_grad_enabled() and sites.is_users(frame.f_code):
+    if torch.is_grad_enabled() and sites.is_users(frame.f_code):
         wrapper = WRAPPERS.all.get(self)
         if wrapper is not None:
             wrapper.bare_site = sites.here(frame)

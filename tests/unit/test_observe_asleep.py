@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ddpcheck.observe import asleep, forwards, optimizers, patching, randomness, readable, recorder
+from ddpcheck.observe import asleep, forwards, optimizers, patching, randomness, readable, recorder, wrappers
 from ddpcheck.run.folder import Folder
 
 
@@ -163,3 +163,21 @@ def test_a_probed_function_is_compiled_whole(monkeypatch: pytest.MonkeyPatch) ->
     compiled = torch.compile(program, backend="eager", fullgraph=True)
     assert float(compiled(torch.tensor(1.0))) == 7.0
     assert seen == []
+
+
+def test_the_module_of_a_wrapper_is_compiled_whole() -> None:
+    """``ddp.module`` is watched, and does not break a graph either."""
+
+    class Wrapper(torch.nn.Module):
+        module = property(wrappers._module)
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._modules["module"] = torch.nn.Linear(2, 1)
+
+    def program(wrapper: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(wrapper.module(x).sum())
+
+    wrapper, x = Wrapper(), torch.ones(1, 2)
+    compiled = torch.compile(program, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(wrapper, x), program(wrapper, x))
