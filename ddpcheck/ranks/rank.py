@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from multiprocessing import active_children  # by name, as what follows: a test may replace what it finds there
-from os import _exit
+from os import _exit, getpid
 from threading import enumerate as all_threads
 from threading import main_thread
 from traceback import format_exc
@@ -117,7 +117,8 @@ def _leftovers(rank: int) -> tuple[Leftover, ...]:
         if thread is not main_thread() and not thread.daemon
     ]
     for process in active_children():
-        if process.daemon:  # an ordinary exit would end these
+        own = getattr(process, "_parent_pid", None) == getpid()  # a fork lists its parent's as well
+        if own and process.daemon:  # an ordinary exit would end these
             process.terminate()
             process.join(0.5)
     if not is_childless():
