@@ -129,7 +129,7 @@ def differences(theirs: Ended, ours: Ended) -> list[str]:
         found.append(f"standard error: {_apart(*errors)}")
     if bool(theirs.code) != (ours.code not in (0, 3)) and not _is_accused(ours):
         found.append(f"exit code: {theirs.code} under torchrun, {ours.code} under ddpcheck")
-    if theirs.failed and theirs.failed[0] not in ours.failed:
+    if theirs.code and theirs.failed and theirs.failed[0] not in ours.failed:
         found.append(f"exit codes of ranks: {theirs.failed} under torchrun, {ours.failed} under ddpcheck")
     for path in sorted({*theirs.files, *ours.files}):
         one, other = theirs.files.get(path), ours.files.get(path)
