@@ -162,6 +162,8 @@ _NOT_THE_PROGRAMS = (
     rb"^Traceback \(most recent call last\):\n  File \"<frozen runpy>\".*?ChildFailedError: *\n",
     rb"^=+\n[^\n]* FAILED\n.*?^=+\n",
     rb"^[WEI]\d{4} [^\n]*\n",
+    # A thread of ours, where the fault handler shows them all.
+    rb"^Thread 0x[0-9a-f]+ [^\n]*\n(  File \"[^\"]*/ddpcheck/observe/[^\n]*\n)+",
 )
 _FRAME = rb"(\[rank\d+\]: *)?"
 _OURS = rb"^" + _FRAME + rb"  File \"[^\"]*/ddpcheck/observe/[^\n]*\n(" + _FRAME + rb"    [^\n]*\n)*"
