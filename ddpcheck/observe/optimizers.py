@@ -6,7 +6,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ddpcheck.evidence import ABSENT, NO_SITE, UNREAD, Optimizer, Parameter, Spe
 from ddpcheck.observe import collectives, contents, exchanging, names, quick, readable, recorder, schedulers, sites
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.pace import Pace, is_due
-from ddpcheck.observe.patching import around, shielded
+from ddpcheck.observe.patching import around, defect, shielded
 from ddpcheck.observe.spending import Passes, Spending
 from ddpcheck.observe.usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.observe.wrappers import BACKWARDS, inside_forward, note_attributes, note_buffers
@@ -256,7 +257,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     if looked:
         with recorder.silence():
             parameters = quick.digests(it.parameters, None if whole else number, it.unseen)
-            state = _state(optimizer, it) if whole else {}
+            state = _state_if_readable(optimizer, it) if whole else {}
     else:
         parameters, state = b"", {}
     it.window.left(writer, it.number, number, it.parameters)
@@ -304,6 +305,15 @@ def _telling(usage: list[Usage], it: Watched) -> bool:
     return any(u.armed != 1 or u.reached != 1 for u in usage) and is_due(it.steps)
 
 
+def _state_if_readable(optimizer: Any, it: Watched) -> dict[str, bytes]:
+    """What an optimizer keeps in it is its own affair: a failure here must not cost the record of the step."""
+    try:
+        return _state(optimizer, it)
+    except Exception as error:
+        defect(error)
+        return {}
+
+
 def _state(optimizer: Any, it: Watched) -> dict[str, bytes]:
     """Digests of the state by its keys, for each parameter: of what has the parameter's size, or is one number.
 
@@ -314,7 +324,9 @@ def _state(optimizer: Any, it: Watched) -> dict[str, bytes]:
     for place, parameter in enumerate(it.parameters):
         if place in it.unseen:
             continue
-        for key, value in (optimizer.state.get(parameter) or {}).items():
+        kept = optimizer.state.get(parameter)
+        # An optimizer of the user's own may keep anything there, such as a tensor.
+        for key, value in kept.items() if isinstance(kept, Mapping) else ():
             if isinstance(value, torch.Tensor):
                 if value.numel() in (1, parameter.numel()):
                     tensors.setdefault(str(key), [None] * len(it.parameters))[place] = value
@@ -346,9 +358,12 @@ def _scale(it: Watched, looked: bool) -> float | None:
 
 
 def _number(value: Any, it: Watched, looked: bool) -> float:
-    """A number, or a tensor of one: on a device it is read where digests of what is there have just been waited for."""
+    """A number, or a tensor of one: on a device it is read where digests of what is there have just been waited for.
+
+    None is a rate that the optimizer finds for itself: there is none, as in a group that has no such key.
+    """
     if not isinstance(value, torch.Tensor):
-        return float(value)
+        return float(value) if isinstance(value, Real) else 0.0 if value is None else UNREAD
     waited = value.device.type == "cpu" or (looked and any(p.device == value.device for p in it.parameters))
     plain = readable.strided(value) if waited else None
     return float(plain) if plain is not None and plain.numel() == 1 else UNREAD
