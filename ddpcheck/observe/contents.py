@@ -6,6 +6,7 @@ Nothing tells when a file is closed. So it is looked at when the process does so
 from __future__ import annotations
 
 import os
+import stat
 
 import xxhash
 
@@ -15,8 +16,11 @@ from ddpcheck.observe import endings, paths, touching
 MOST = 8192
 """Bytes of a file that Python writes at once, when it is closed: a larger one may be seen in the midst of it."""
 _WAITING = 64
+_LOOKS = 8
+"""Looks at a file that is empty or still open; it is not looked at any more after that."""
 
-_opened: dict[str, None] = {}
+_opened: dict[str, int] = {}
+"""The files that were opened, and how often each was looked at in vain."""
 
 
 def watch() -> None:
@@ -26,8 +30,8 @@ def watch() -> None:
 
 def opened(path: str) -> None:
     """A file is about to be emptied, to be written anew."""
-    if len(_opened) < _WAITING:
-        _opened[path] = None
+    if len(_opened) < _WAITING or path in _opened:
+        _opened[path] = 0
 
 
 def forget() -> None:
@@ -41,21 +45,43 @@ def look() -> None:
     if writer is None:
         return
     with paths.Busy():
-        for path in list(_opened):
-            try:
-                held = _read(path)
-            except OSError:
-                held = b""
-            if held:  # an empty one may be written yet, and says nothing
-                _opened.pop(path, None)
-            if 0 < len(held) <= MOST:
+        for path, looks in list(_opened.items()):
+            held = _read(path)
+            if held is None and looks + 1 < _LOOKS:
+                _opened[path] = looks + 1
+                continue
+            _opened.pop(path, None)
+            if held:
                 digest = xxhash.xxh3_64_hexdigest(held)
                 touching.record(writer, "content", "", path, NO_SITE, existed=True, identity=digest)
 
 
-def _read(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+def _read(path: str) -> bytes | None:
+    """What is in a small file; None while it may yet be written, empty where nothing can be learnt from it."""
     try:
-        return os.read(descriptor, MOST + 1) if os.fstat(descriptor).st_size else b""
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MOST:  # to open a FIFO is to be its reader
+            return b""
+        if not found.st_size or _in_use(found):
+            return None
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return b""
+    try:
+        held = os.read(descriptor, MOST + 1)
+        return held if len(held) <= MOST else b""
+    except OSError:
+        return b""
     finally:
         os.close(descriptor)
+
+
+def _in_use(file: os.stat_result) -> bool:
+    """Whether this process has the file open: to close any descriptor of it would give back the locks held on it."""
+    for name in os.listdir("/dev/fd"):  # where there is no such folder, nobody knows, and it is not looked at
+        try:
+            if os.path.samestat(os.fstat(int(name)), file):
+                return True
+        except OSError:  # it was the listing's own
+            continue
+    return False

@@ -144,7 +144,6 @@ def _opened_to_write(writer: recorder.Recorder, path: str, mode: str | None, fla
     existed = os.path.lexists(found)
     if how == "open" and len(saving.opened) < paths.MOST:
         saving.opened[found] = existed
-        contents.look()
         contents.opened(found)
     touching.record(writer, "write", how, found, site, existed=existed)
 
