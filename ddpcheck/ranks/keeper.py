@@ -66,9 +66,12 @@ class Keeper:
     def watch(self) -> NoReturn:
         """Wait for the end of the zygote or of the pytest process; then end all that is left, and leave as it did."""
         abandoned = False
+        poll = select.poll()  # whatever the descriptors' numbers
+        poll.register(self.lifeline.fileno(), select.POLLIN)
+        poll.register(self._bell, select.POLLIN)
         self._see_children()  # what happened before the bell was there
         while self.status is None and not self._told_to_end and not abandoned:
-            ready, _, _ = select.select([self.lifeline.fileno(), self._bell], [], [])
+            ready = {number for number, _ in poll.poll()}
             if self._bell in ready:
                 os.read(self._bell, 512)
                 self._see_children()

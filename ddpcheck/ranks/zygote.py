@@ -130,6 +130,8 @@ class Zygote:
         with _failing_as_no_lease():
             lease = Lease(plan.gpus, plan.gpus_wanted, folder(), plan.nodeid)
         begun, told = time.monotonic(), False
+        poll = select.poll()  # whatever the descriptor's number
+        poll.register(self.control.fileno(), select.POLLIN)
 
         def taken() -> bool:
             with _failing_as_no_lease():
@@ -137,7 +139,7 @@ class Zygote:
 
         try:
             while not taken():
-                if select.select([self.control], [], [], PAUSE)[0]:
+                if poll.poll(PAUSE * 1000):
                     self.control.receive_ready()
                     raise Interrupted  # nobody speaks to us now but to end it
                 if not told and time.monotonic() > begun + PATIENCE:
