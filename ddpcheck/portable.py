@@ -16,6 +16,7 @@ _NOT_FOR_RANKS: dict[str, Any] = {
     "collectonly": False,
     "usepdb": False,
     "xmlpath": None,
+    "log_file": os.devnull,  # which outranks the ini file: each session opens the file anew
     "lf": False,
     "failedfirst": False,
     "stepwise": False,

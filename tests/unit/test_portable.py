@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -68,6 +69,7 @@ OF_THE_USER_ALONE = {
     "usepdb": (True, False),
     "capture": ("fd", "no"),
     "xmlpath": ("a.xml", None),
+    "log_file": ("a.log", os.devnull),
     "numprocesses": (4, None),
     "dist": ("load", "no"),
     "distload": (True, False),
