@@ -99,9 +99,10 @@ class Session:
             self.launcher.prepare(str(path))
 
     def stop(self) -> None:
-        self.launcher.stop()
-        for end in self.on_stop:
-            end()
+        with contextlib.ExitStack() as ends:  # each is called, whatever another raises
+            for end in reversed(self.on_stop):
+                ends.callback(end)
+            self.launcher.stop()
 
     # --- one item
 
@@ -236,23 +237,28 @@ class Session:
 
     def _warn(self, item: pytest.Item, record: RunRecord) -> pytest.TestReport | None:
         """Issue the warnings of a run; a filter may make an error of one, which is then the test's teardown."""
-        call: pytest.CallInfo[None] = pytest.CallInfo.from_call(lambda: self._issue(item, record), "teardown")
+        call = _called(lambda: self._issue(item, record))
         if call.excinfo is None:
             return None
         report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
         return report
 
     def _issue(self, item: pytest.Item, record: RunRecord) -> None:
-        for text in self._said:
-            item.warn(DdpcheckWarning(text))
-        self._said.clear()
+        texts, self._said = self._said, []  # each is said once, whatever a filter makes of it
         benchmarks = getattr(item.config, "_benchmarksession", None)
         if "benchmark" in getattr(item, "fixturenames", ()) and benchmarks is not None and not benchmarks.disabled:
-            item.warn(DdpcheckWarning(_NOT_MEASURED))
-        for text in _leftover_texts(record.leftovers):
-            item.warn(DdpcheckWarning(text))
+            texts.append(_NOT_MEASURED)
+        texts += _leftover_texts(record.leftovers)
+        refused = []
+        for text in texts:
+            try:
+                item.warn(DdpcheckWarning(text))
+            except DdpcheckWarning as error:
+                refused.append(str(error))
         for warning in dict.fromkeys(record.warnings):  # several ranks say the same
             _rerecord(item, warning)
+        if refused:
+            raise DdpcheckWarning("\n".join(refused))
 
 
 def _not_run(item: pytest.Item, reason: str) -> list[pytest.TestReport]:
@@ -296,10 +302,15 @@ def _rerecord(item: pytest.Item, record: WarningRecord) -> None:
     )
 
 
+def _called(teardown: Callable[[], None]) -> pytest.CallInfo[None]:
+    """The call of a part of an item's teardown; what ends a session ends it here, too, as in pytest's own protocol."""
+    return pytest.CallInfo.from_call(teardown, "teardown", reraise=(pytest.exit.Exception, KeyboardInterrupt))
+
+
 def _tear_down(item: pytest.Item, nextitem: pytest.Item | None) -> pytest.TestReport | None:
     """Tear down what items before this one had set up in this process, and the next does not need."""
     state: Any = item.session._setupstate
-    call: pytest.CallInfo[None] = pytest.CallInfo.from_call(lambda: state.teardown_exact(nextitem), "teardown")
+    call = _called(lambda: state.teardown_exact(nextitem))
     if call.excinfo is None:
         return None
     report: pytest.TestReport = item.ihook.pytest_runtest_makereport(item=item, call=call)
