@@ -6,6 +6,7 @@ imported with the first ``ddp`` test, and torch never, in this process.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -105,8 +106,9 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     config = parent.config
     if _in_host(config) or config.option.collectonly:
         return
-    if b"mark.ddp" in module_path.read_bytes():
-        _session(config).start()
+    with contextlib.suppress(OSError):  # pytest's own import of the file says why
+        if b"mark.ddp" in module_path.read_bytes():
+            _session(config).start()
 
 
 def read_mark(node: pytest.Item) -> marks.Mark | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpcheck import marks
+from ddpcheck.pytest_plugin import pytest_pycollect_makemodule
 
 # Not in one piece: the plugin looks for that text, to start its runtime while pytest collects.
 MARK = "@pytest.mark." + "ddp"
@@ -182,3 +184,11 @@ def test_every_mark_is_read_or_refused(keywords):
     assert mark.backend in marks.BACKENDS
     assert mark.device in marks.DEVICES
     assert mark.timeout is None or 0 < mark.timeout < math.inf
+
+
+def test_a_test_file_that_cannot_be_read_is_left_to_pytest(tmp_path):
+    """Its own import of the file is an error of that file alone."""
+    config = SimpleNamespace(
+        pluginmanager=SimpleNamespace(hasplugin=lambda name: False), option=SimpleNamespace(collectonly=False)
+    )
+    pytest_pycollect_makemodule(tmp_path / "test_gone.py", SimpleNamespace(config=config))
