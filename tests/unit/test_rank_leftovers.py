@@ -22,7 +22,7 @@ def server():
 
 
 def in_a_fork(function):
-    """The exit code of a forked process that calls ``function``: 0 where it returns True, 1 otherwise, 2 if it raises."""
+    """The exit code of a fork that calls ``function``: 0 where it returns True, 1 otherwise, 2 if it raises."""
     pid = os.fork()
     if pid == 0:
         code = 2
