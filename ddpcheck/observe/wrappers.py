@@ -13,7 +13,18 @@ from torch.nn.parallel import distributed as ddp_module
 
 from ddpcheck import seams
 from ddpcheck.evidence import NO_SITE, Attributes, Moved, Replaced, Synced, Tensors, Wrapped
-from ddpcheck.observe import collectives, exchanging, loading, names, quick, readable, recorder, sites, streams
+from ddpcheck.observe import (
+    collectives,
+    exchanging,
+    loading,
+    names,
+    operands,
+    quick,
+    readable,
+    recorder,
+    sites,
+    streams,
+)
 from ddpcheck.observe.asleep import asleep
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.missing import attribute
@@ -66,14 +77,17 @@ def _busy() -> bool:
 
 
 def _around_init(original: Any) -> Any:
+    places = operands.places(original)
+
     def __init__(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         writer = recorder.current()
         if writer is None:
             original(self, module, *args, **kwargs)
             return
         site = sites.here()
-        number = WRAPPERS.made
-        with collectives.call("ddp-construct", group_key(kwargs.get("process_group")), f"wrapper {number}"):
+        group = _group_of(places, (self, module, *args), kwargs)
+        known = group != "?"  # where it is not, a call on record would be one on the wrong group
+        with collectives.call("ddp-construct", group, f"wrapper {WRAPPERS.made}") if known else nullcontext():
             original(self, module, *args, **kwargs)
         wrapper = WRAPPERS.add(self)
         wrapper.group = group_key(attribute(self, "process_group", None))
@@ -86,6 +100,18 @@ def _around_init(original: Any) -> Any:
         writer.write(record)
 
     return __init__
+
+
+def _group_of(places: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The group that a wrapper is about to be built on: the one it is given, or that of a mesh of one dimension."""
+    given = operands.Arguments(places, args, kwargs)
+    mesh = given.get("device_mesh")
+    if mesh is None:
+        return group_key(given.get("process_group"))
+    try:
+        return group_key(mesh.get_group(0)) if mesh.ndim == 1 else "?"
+    except Exception:  # a mesh of another kind, or one whose groups are not made yet
+        return "?"
 
 
 def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) -> Wrapped:
