@@ -24,11 +24,22 @@ def judge(optimizer: Aligned) -> list[Finding]:
         return []
     if all(one.followed >= 2 and one.again >= AGAIN * one.followed and not one.other for one in spent):
         return [_again(optimizer, spent[0])]
-    if all(one.reduced >= 2 and one.emptied >= NOT_AT_ALL * one.reduced for one in spent):
+    if all(one.reduced >= 2 and one.emptied >= NOT_AT_ALL * one.reduced for one in spent) and not _learns(optimizer):
         return [_emptied(optimizer, spent[0])]
     if all(one.windows >= 2 and one.dropped >= NOT_AT_ALL * one.windows for one in spent):
         return [_dropped(optimizer, spent[0])]
     return []
+
+
+def _learns(optimizer: Aligned) -> bool:
+    """Whether the gradients may have been taken elsewhere, to be stepped on there: as an optimizer of the user's may.
+
+    A hook may bring them back for a step, too: then the parameters are seen to move.
+    """
+    moved = any(
+        len({s.parameters for s in steps.values() if s.whole and s.parameters}) > 1 for steps in optimizer.steps
+    )
+    return moved or not all(one.torchs for one in optimizer.described)
 
 
 def _again(optimizer: Aligned, spent: ev.Spent) -> Finding:

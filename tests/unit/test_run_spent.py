@@ -9,17 +9,17 @@ from ddpcheck.checks import coverage
 from tests.unit.written import step, world, wrapped
 
 
-def optimizer(wrapper=0):
+def optimizer(wrapper=0, torchs=True):
     parameters = [ev.Parameter(name="w", kind="float32[1]", wrapper=wrapper, reduced=True)]
     fields = {"optimizer": 0, "kind": "SGD", "site": 4, "parameters": parameters, "sharded": False}
-    return ev.Optimizer, {**fields, "values": b"a" * ev.WIDTH}
+    return ev.Optimizer, {**fields, "values": b"a" * ev.WIDTH, "torchs": torchs}
 
 
-def rank(spent, wrapper=0, before=None):
+def rank(spent, wrapper=0, before=None, torchs=True):
     """Two steps by turns; what there is to tell of the first and of the second."""
     looked = {"gradients": b"g" * ev.WIDTH, "parameters": b"p" * ev.WIDTH}
     return [
-        wrapped(3), optimizer(wrapper), step(9, **looked, spent=before and ev.Spent(**before)),
+        wrapped(3), optimizer(wrapper, torchs), step(9, **looked, spent=before and ev.Spent(**before)),
         step(11, number=1, place=1, backwards=0, **looked, spent=spent and ev.Spent(**spent)),
     ]  # fmt: skip
 
@@ -61,3 +61,10 @@ def test_the_last_word_counts():
     rehearsed = {"followed": 2, "again": 2}
     last = {"followed": 40, "again": 2}
     assert found(rank(last, before=rehearsed), rank(last, before=rehearsed)) == []
+
+
+def test_gradients_that_an_optimizer_of_the_users_own_has_taken():
+    """Such a one may step on what it keeps elsewhere (``main_grad``), and the parameters' own gradients be gone."""
+    emptied = {"reduced": 4, "emptied": 4}
+    assert found(*[rank(emptied, torchs=False)] * 2) == []
+    assert found(*[rank(emptied)] * 2) != []
