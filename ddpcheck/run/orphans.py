@@ -41,6 +41,16 @@ class Ranks:
             psutil.wait_procs(ranks, timeout=PATIENCE)
         _signal([rank for rank in ranks if _runs(rank)], signal.SIGKILL)
 
+    def beside(self, family: Iterable[psutil.Process]) -> tuple[psutil.Process, ...]:
+        """Those that share a session with a rank, or with this process and so with the agent."""
+        sessions = {os.getsid(0), *self._seen}
+        found = []
+        for process in family:
+            with contextlib.suppress(OSError):
+                if os.getsid(process.pid) in sessions:
+                    found.append(process)
+        return tuple(found)
+
 
 def _process(pid: int) -> psutil.Process | None:
     with contextlib.suppress(psutil.Error, OSError):

@@ -107,7 +107,7 @@ class Supervisor:
             with self._harmless():
                 self._ranks.end()
             self._look()
-        _reap(self._family)
+        _reap(self._family if signals.again or stuck else self._ranks.beside(self._family))
         asked = signals.first or (Asked(-code, time.monotonic()) if -code in ASKING else None)
         if asked is not None and not stuck and not self.own.records:
             with self._harmless():

@@ -16,6 +16,7 @@ import torch.distributed.run  # noqa: F401  # which the command imports: not whi
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import judging, worlds
+from ddpcheck.checks.world import Process
 from ddpcheck.observe.recorder import Recorder
 from ddpcheck.report import document, terminal
 from ddpcheck.run import agent, command, options, orphans, supervise
@@ -218,4 +219,25 @@ def test_ranks_of_an_agent_that_was_killed_are_ended(tmp_path, monkeypatch, kind
         child.kill()
     psutil.wait_procs([child], timeout=10)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    rank.stdout.close()
+
+
+@pytest.mark.parametrize("kind", ["plain", "daemon"])
+def test_what_is_left_of_a_run_that_was_asked_to_end(tmp_path, kind):
+    """What a rank has started is ended after it, unless it is in a session of its own: an upload of a checkpoint."""
+    rank = subprocess.Popen(
+        [sys.executable, "-c", RANK, kind], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    pids = [int(rank.stdout.readline()) for _ in range(2)]
+    child = psutil.Process(next(pid for pid in pids if pid != rank.pid))
+    ranks = orphans.Ranks()
+    family = (psutil.Process(rank.pid), child)
+    assert ranks.beside(family) == ()
+    process = Process("agent")
+    process.add([ev.Launched(n=1, at=0.0, pid=rank.pid, rank=0)])
+    ranks.see([process])
+    rank.kill()
+    rank.wait(timeout=10)
+    assert ranks.beside(family) == ((child,) if kind == "plain" else ())
+    child.kill()
     rank.stdout.close()
