@@ -44,13 +44,18 @@ class Signals:
         # torchrun's agent takes all of them, whatever it was started with; a script by itself does not get what is
         # ignored, as SIGINT is in what a shell starts in the background, and SIGHUP under nohup.
         self._asking = [n for n in ASKING if launched or signal.getsignal(n) is not signal.SIG_IGN]
+        self._launched = launched
         self.first: Asked | None = None
         self.again = False
-        """There was a second one, after a while: nobody waits any more."""
+        """There was a second one, after a while: nobody waits any more. A script by itself may live through many."""
         self._settled = False
         """The first process of the run has had the first signal."""
         self._echoed = False
         """It has told of it."""
+        self._due: dict[int, float] = {}
+        """What a script by itself may not have had yet: when it came here."""
+        self._had: dict[int, float] = {}
+        """When it had each signal last."""
         self._before: dict[int, Any] = {}
         self._witness: int | None = None
 
@@ -74,12 +79,15 @@ class Signals:
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         self._note(number)
+        now = time.monotonic()
+        if now - self._had.get(number, -TOGETHER) >= TOGETHER:
+            self._due.setdefault(number, now)
 
     def _note(self, number: int) -> None:
         now = time.monotonic()
         if self.first is None:
             self.first = Asked(number, now)
-        elif now - self.first.at > TOGETHER:
+        elif self._launched and now - self.first.at > TOGETHER:
             self.again = True
 
     # --- the first process of the run
@@ -131,6 +139,8 @@ class Signals:
         for number in told:
             if number not in self._asking:
                 continue
+            self._had[number] = time.monotonic()
+            self._due.pop(number, None)
             # The first that it tells of is the one that was noted here, or handed on from here.
             if self.first is None or self._echoed:
                 self._note(number)
@@ -138,7 +148,18 @@ class Signals:
 
     def hand_on(self, pid: int) -> None:
         """Give the first process of the run what it has not had by itself; to be called at every look."""
-        if self.first is not None and not self._settled and time.monotonic() - self.first.at >= BY_ITSELF:
-            self._settled = True
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, self.first.signal)
+        now = time.monotonic()
+        if self._launched:
+            if self.first is not None and not self._settled and now - self.first.at >= BY_ITSELF:
+                self._settled = True
+                self._send(pid, self.first.signal)
+            return
+        for number, at in list(self._due.items()):
+            if now - at >= BY_ITSELF:
+                self._had[number] = at
+                del self._due[number]
+                self._send(pid, number)
+
+    def _send(self, pid: int, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -10,6 +10,8 @@ import psutil
 import pytest
 from running import begin, finish, script
 
+from ddpcheck.run.signals import TOGETHER
+
 TRAINS = """
 model, optimizer = setup()
 step(model, optimizer)
@@ -121,3 +123,32 @@ def test_a_script_that_is_run_as_it_is_gets_the_signal_once(tmp_path, forks, to)
     ran = interrupted(tmp_path, forks, ALONE, signal.SIGINT, to, waits_for=1)
     assert (tmp_path / "seen").read_text() == "1"
     assert (ran.document["verdict"], ran.code) == ("interrupted", 130)
+
+
+SURVIVES = """
+import signal, sys
+seen = []
+signal.signal(signal.SIGHUP, lambda number, frame: seen.append(number))
+open("ready0", "w").write("ready")
+while len(seen) < 2:
+    time.sleep(0.01)
+    open("seen", "w").write(str(len(seen)))
+open("seen", "w").write("all")
+"""
+
+
+def test_a_script_that_is_run_as_it_is_lives_through_a_second_signal(tmp_path, forks):
+    """One that opens its log anew at each SIGHUP gets each, and goes on."""
+    process = begin(tmp_path, script(tmp_path, SURVIVES), forks=forks)
+    for ready in ("0", "1"):
+        while (
+            not (tmp_path / "ready0").exists()
+            or not (tmp_path / "seen").exists()
+            or ((tmp_path / "seen").read_text() != ready)
+        ):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.05)
+        time.sleep(TOGETHER)
+        os.kill(process.pid, signal.SIGHUP)
+    finish(process)
+    assert (tmp_path / "seen").read_text() == "all"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
@@ -32,3 +33,41 @@ def test_what_is_not_ignored(in_the_background):
         signal.raise_signal(signal.SIGTERM)
         assert signals.first is not None
         assert signals.first.signal == signal.SIGTERM
+
+
+def handed_on(monkeypatch, *told):
+    """What a script by itself gets of three SIGHUPs, one of which its process group had as well."""
+    now = [100.0]
+    sent = []
+    monkeypatch.setattr("ddpcheck.run.signals.time.monotonic", lambda: now[0])
+    with Signals(launched=False) as signals:
+        monkeypatch.setattr("ddpcheck.run.signals.os.kill", lambda pid, number: sent.append((number, round(now[0]))))
+        for at in (100.0, 110.0, 120.0):
+            now[0] = at
+            if at in told:
+                os.write(signals._tell, bytes([signal.SIGHUP]))
+            signal.raise_signal(signal.SIGHUP)
+            signals.listen()
+            for later in (0.1, 0.3, 0.4):
+                now[0] = at + later
+                signals.hand_on(1 << 30)
+        assert not signals.again
+    return sent
+
+
+@pytest.mark.parametrize(("told", "gets"), [((), [100, 110, 120]), ((110.0,), [100, 120]), ((100.0, 120.0), [110])])
+def test_a_script_by_itself_gets_each_signal(monkeypatch, told, gets):
+    """It may live through any number, as one that opens its log anew; those of its process group it has had."""
+    assert handed_on(monkeypatch, *told) == [(signal.SIGHUP, at) for at in gets]
+
+
+def test_two_signals_one_after_the_other(monkeypatch):
+    """Another signal is not taken for the first one again."""
+    sent = []
+    with Signals(launched=False) as signals:
+        monkeypatch.setattr("ddpcheck.run.signals.BY_ITSELF", 0.0)
+        monkeypatch.setattr("ddpcheck.run.signals.os.kill", lambda pid, number: sent.append(number))
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):
+            signal.raise_signal(number)
+            signals.hand_on(1 << 30)
+    assert sent == [signal.SIGHUP, signal.SIGTERM]
