@@ -162,7 +162,8 @@ _NOT_THE_PROGRAMS = (
     rb"^Traceback \(most recent call last\):\n  File \"<frozen runpy>\".*?ChildFailedError: *\n",
     rb"^=+\n[^\n]* FAILED\n.*?^=+\n",
     rb"^[WEI]\d{4} [^\n]*\n",
-    # A thread of ours, where the fault handler shows them all.
+    # What the fault handler shows, a thread and modules of ours among it.
+    rb"^Extension modules: [^\n]*\n",
     rb"^Thread 0x[0-9a-f]+ [^\n]*\n(  File \"[^\"]*/ddpcheck/observe/[^\n]*\n)+",
 )
 _FRAME = rb"(\[rank\d+\]: *)?"
