@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from ddpcheck.model import Phase, PhaseReport, Plan, RankEnding, RunRecord, Struct
+from ddpcheck.model import Phase, PhaseReport, Plan, Raised, RankEnding, RunRecord, Struct
 from ddpcheck.wording import ranks_text, signal_name
 
 
@@ -73,6 +73,13 @@ def decide(record: RunRecord) -> Outcome:
         own_failure = bool(failures) and failures[0].weight is _Weight.OWN
         if not own_failure and not any(e.kind == "hung" for e in endings):
             return _some_skipped(record, skipped)
+    if failures and _expected(failures[0]):
+        # So is what other ranks did thereafter; what a rank did in its teardown after an expected failure is not.
+        unexpected = sorted(f for e in endings if (f := _failure(e, after_expected=True)))
+        torn = [e for e in endings if e.kind == "hung" and any(map(xfailed, e.reports))]
+        if torn and not unexpected:
+            return _timed_out(record, torn)
+        failures = unexpected or failures
     if failures:
         return _failed(record, failures[0])
     hung = [e for e in endings if e.kind == "hung"]
@@ -99,21 +106,42 @@ def _lost(record: RunRecord) -> Outcome:
     )
 
 
-def _failure(ending: RankEnding) -> _Failure | None:
-    """The first failure of this rank, if it had one."""
-    for report in ending.reports:
+def _expected(failure: _Failure) -> bool:
+    return failure.report is not None and xfailed(failure.report)
+
+
+def _failure(ending: RankEnding, after_expected: bool = False) -> _Failure | None:
+    """The first failure of this rank, if it had one; or that of its own after an expected one, as of a fixture."""
+    if after_expected:
+        if not any(map(xfailed, ending.reports)):
+            return None
+        found = _first(ending, [r for r in ending.reports if not xfailed(r)])
+        return found if found is not None and found.weight is _Weight.OWN else None
+    return _first(ending, ending.reports)
+
+
+def _first(ending: RankEnding, reports: Sequence[PhaseReport]) -> _Failure | None:
+    """The first failure among these reports of a rank, or else in how it ended."""
+    for report in reports:
         if report.outcome == "failed" or xfailed(report):
             weight = _Weight.REACTION if report.reaction else _Weight.OWN
             if report.unexpected_pass:
                 weight = _Weight.UNEXPECTED_PASS
             return _Failure(weight, report.at, ending.rank, report)
-    if ending.raised is not None and all(r.phase != ending.raised.phase for r in ending.reports):
-        weight = _Weight.REACTION if ending.raised.reaction else _Weight.OWN
-        return _Failure(weight, ending.raised.at, ending.rank, None)
+    raised = _unreported(ending)
+    if raised is not None:
+        weight = _Weight.REACTION if raised.reaction else _Weight.OWN
+        return _Failure(weight, raised.at, ending.rank, None)
     if ending.kind in ("died", "never-started") or _ran_nothing(ending):
         weight = _Weight.REACTION if ending.reaction else _Weight.OWN
         return _Failure(weight, ending.at, ending.rank, None)
     return None
+
+
+def _unreported(ending: RankEnding) -> Raised | None:
+    """What the rank's test has raised, where the rank has made no report of that phase."""
+    raised = ending.raised
+    return raised if raised is not None and all(r.phase != raised.phase for r in ending.reports) else None
 
 
 def _ran_nothing(ending: RankEnding) -> bool:
@@ -178,9 +206,9 @@ def _failed(record: RunRecord, failure: _Failure) -> Outcome:
             who += f", with a verdict that {sharing} share"
         elif crash_message(report).startswith("SystemExit"):
             who += ": it left the test by SystemExit"
-    elif ending.raised is not None:
-        phase = ending.raised.phase
-        who += f", and was ended before it had reported: {ending.raised.text}"
+    elif (raised := _unreported(ending)) is not None:
+        phase = raised.phase
+        who += f", and was ended before it had reported: {raised.text}"
         details = ending.stack
     elif _ran_nothing(ending):
         phase = "setup"
@@ -224,7 +252,7 @@ def _timed_out(record: RunRecord, hung: Sequence[RankEnding]) -> Outcome:
         stack = ending.stack or "(it gave no stack: it was stopped, or blocks all signals)"
         stacks.append(f"rank {ending.rank}{waiting}, most recent call first:\n{stack}")
     started = any(r.phase == "setup" for e in hung for r in e.reports)
-    ended = any(e.body_ended for e in hung)
+    ended = any(_body_ended(e) for e in hung)
     return Outcome(
         result="failed",
         phase="teardown" if ended else "call" if started else "setup",
@@ -251,7 +279,11 @@ def _how_it_died(ending: RankEnding) -> str:
         how = f"was killed by {signal_name(ending.signal)}"
     else:
         how = f"left with exit code {ending.exit_code}"
-    return f"{how} {'after' if ending.body_ended else 'before'} the test's body ended"
+    return f"{how} {'after' if _body_ended(ending) else 'before'} the test's body ended"
+
+
+def _body_ended(ending: RankEnding) -> bool:
+    return ending.body_ended or any(map(xfailed, ending.reports))
 
 
 def _same_verdict(ending: RankEnding, report: PhaseReport) -> bool:

@@ -317,7 +317,8 @@ class Supervision:
             timer = min(self.deadline, self.exchange.until or self.deadline, self.stillness.due)
         else:
             grace = self._grace_end(self.first_failure)
-            timer = grace if now < grace else self.first_failure + TEARDOWN_GRACE
+            torn_down = self.first_failure + TEARDOWN_GRACE
+            timer = grace if now < grace else torn_down if now < torn_down else self.deadline
         pause = max(0.01, timer - now)
         polled = any(r.watch.fd is None for r in self.ranks)
         return 0.01 if polled else min(pause, 1.0)
@@ -330,7 +331,11 @@ class Supervision:
         if self.first_failure is not None:
             awaited = self._awaited_report() if now < self.first_failure + REPORT_PATIENCE else None
             if now >= self.first_failure + TEARDOWN_GRACE:
-                self._stop([r for r in living if r is not awaited], "stopped")
+                # What failed as expected has the test's time for its teardown, which is not expected to fail.
+                expected = [r for r in living if r.failed_as_expected and not r.done and not self.plan.examples]
+                if now >= self.deadline:
+                    self._stop(expected, "hung")
+                self._stop([r for r in living if r is not awaited and r not in expected], "stopped")
             elif now >= self._grace_end(self.first_failure):
                 # A rank that has had its say is tearing down; the others are stuck.
                 self._stop([r for r in living if not r.over and r is not awaited], "stopped")

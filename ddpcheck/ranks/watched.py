@@ -59,6 +59,11 @@ class WatchedRank:
         return any(r.outcome == "failed" or xfailed(r) for r in self.reports)
 
     @property
+    def failed_as_expected(self) -> bool:
+        """This rank has reported failures, and all of them were expected."""
+        return any(map(xfailed, self.reports)) and all(r.outcome != "failed" for r in self.reports)
+
+    @property
     def over(self) -> bool:
         """Nothing more will come from the body of this rank."""
         return self.body_ended or self.done or self.gone or any(r.outcome != "passed" for r in self.reports)

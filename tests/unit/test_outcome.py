@@ -270,6 +270,35 @@ def test_an_expected_failure_is_no_skip():
     assert outcome.headline == "rank 0 failed first (of 2 ranks, gloo on cpu)"
 
 
+TORN = (*xfails(at=1.0), *fails("disk full", phase="teardown", at=3.0)[2:])
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        (finished(0, TORN), "rank 0 failed first ("),
+        (died(0, reports=xfails(at=1.0)), "rank 0 failed first: it was killed by SIGKILL after the test's body ended"),
+        (hung(0, xfails(at=1.0)), "timed out after 60 s with rank 0 still running"),
+    ],
+)
+@pytest.mark.parametrize("peer", [0.5, 2.0])
+def test_an_expected_failure_does_not_hide_what_the_same_rank_does_then(ending, words, peer):
+    """A teardown that raises, crashes or hangs after an expected failure fails, as with pytest."""
+    raised = Raised(phase="call", at=1.0, text="XFailed: known", reaction=False)
+    outcome = decide(record(replace(ending, raised=raised), finished(1, xfails(at=peer))))
+    assert (outcome.result, outcome.phase, outcome.root) == ("failed", "teardown", 0)
+    assert outcome.headline.startswith(words)
+    assert outcome.report is None or not xfailed(outcome.report)
+
+
+@pytest.mark.parametrize("how", [finished, stopped])
+def test_what_follows_from_an_expected_failure_is_no_other(how):
+    """A rank that lost its peer in its teardown, or was ended there for another's sake, has failed as expected."""
+    lost = fails("lost", phase="teardown", at=3.0, reaction=True)[2:] if how is finished else ()
+    outcome = decide(record(how(0, (*xfails(at=1.0), *lost)), finished(1)))
+    assert xfailed(outcome.report)
+
+
 # --- a rank died
 
 
