@@ -150,7 +150,12 @@ class Zygote:
             lease.release()
 
     def _run_on(self, host: Host, plan: Plan) -> wire.Message:
-        family = Family()
+        try:
+            if not (plan.fresh or self.cannot_fork):
+                self._collect(host, plan.path)
+        except Exception:
+            return wire.Broken(text=traceback.format_exc())
+        family = Family()  # only now: what the import of a file has started is no test's leftover
         run_dir, started = "", []
         try:
             try:
@@ -178,7 +183,6 @@ class Zygote:
         """Start the ranks of a test; none, where collecting it has made this process unfit to fork from."""
         if plan.fresh or self.cannot_fork:
             return start_interpreters(plan, self.hello, run_dir)
-        self._collect(host, plan.path)
         if self.spoiled is not None:
             return []
         host.item(plan)  # for its error, said once instead of by every rank
