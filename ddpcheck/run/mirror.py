@@ -260,6 +260,8 @@ class Sender:
             try:
                 self._send_all()
             except (Refused, EOFError, OSError) as error:
+                if self._told.is_set():  # the answer came while there was more to send, and closed the connection
+                    return
                 why = getattr(error, "strerror", None) or "it does not answer as ddpcheck does"
                 self.note = f"The node that judges could not be reached at {self._host} ({why})."
             except Exception as error:  # a fault of ours
