@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import unittest
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -140,18 +141,29 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(WORLD_SIZE, mark.world_sizes, ids=ids, indirect=True)
 
 
+def _check_items_mark(item: pytest.Item) -> marks.Mark | None:
+    """The valid mark of an item; raises BadMark also where it names a list by which the item was not multiplied."""
+    mark = read_mark(item)
+    if mark is None or not mark.listed or _params(item).get(WORLD_SIZE) in mark.world_sizes:
+        return mark
+    if isinstance(getattr(item, "cls", None), type) and issubclass(item.cls, unittest.TestCase):  # type: ignore[attr-defined]
+        raise marks.BadMark(
+            "@pytest.mark.ddp(world_size=[…]) cannot multiply a method of unittest.TestCase: name one world "
+            "size, or write a plain class."
+        )
+    raise marks.BadMark(
+        "@pytest.mark.ddp(world_size=[…]) cannot multiply a test that has been collected already: name one world size "
+        "where a hook adds the mark, or put the mark on the test, its class or its module."
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if _in_host(config):
         return
     for item in items:
         try:  # tests of unittest's classes pass by pytest_generate_tests
-            mark = read_mark(item)
-            if mark is not None and mark.listed and WORLD_SIZE not in _params(item):
-                raise marks.BadMark(
-                    "@pytest.mark.ddp(world_size=[…]) cannot multiply a method of unittest.TestCase: name one world "
-                    "size, or write a plain class."
-                )
+            mark = _check_items_mark(item)
             if item.get_closest_marker("gpu") is not None:
                 gpu_mark_of(item)
         except marks.BadMark as error:
@@ -165,6 +177,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     if _in_host(config) or config.option.collectonly:
         return
+    for item in session.items:
+        try:  # once more: a conftest file's hook may have added a mark after ours had looked
+            _check_items_mark(item)
+        except marks.BadMark as error:
+            raise pytest.UsageError(f"{item.nodeid}: {error}") from None
     paths = dict.fromkeys(item.path for item in session.items if has_ranks(item))
     for path in paths:
         _session(config).prepare(path)

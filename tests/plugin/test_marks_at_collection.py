@@ -101,3 +101,22 @@ def test_gpu_tests_are_skipped_without_gpus_and_fail_where_gpus_are_required(pro
     required = project.run("-m", "gpu", "--ddp-require-gpus", "1")
     assert required["test_ranks"].outcome == required["test_plain"].outcome == "error"
     assert "--ddp-require-gpus 1 was given" in required["test_ranks"].text
+
+
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        ("world_size=[2, 3]", "cannot multiply a test that has been collected already"),
+        ("world_size=0", "name a world size, such as 2"),
+    ],
+)
+def test_a_wrong_mark_that_a_conftest_file_adds(project: InnerProject, mark: str, words: str) -> None:
+    """It is a sentence as well, and no test runs with fewer ranks than it says."""
+    hook = "import pytest\ndef pytest_collection_modifyitems(items):\n    items[0].add_marker(pytest.mark.ddp({}))\n"
+    project.write("conftest.py", hook.format(mark))
+    project.write("test_it.py", "def test_it(): pass\n")
+    ran = project.run()
+    assert ran.code == pytest.ExitCode.USAGE_ERROR
+    assert words in ran.stderr, ran.stdout + ran.stderr
+    assert "INTERNALERROR" not in ran.stdout + ran.stderr
+    assert ran.tests == {}
