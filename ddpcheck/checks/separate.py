@@ -10,6 +10,7 @@ from ddpcheck.checks.aligned import Aligned
 from ddpcheck.checks.grounds import Grounds, grounds
 from ddpcheck.checks.passes import Line, lines, passes_of
 from ddpcheck.checks.steps import wrapper_links
+from ddpcheck.checks.touched import CHECKPOINTS, LOADS, SAVES
 from ddpcheck.checks.world import World
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.wording import count, listing
@@ -43,9 +44,12 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
     ]
     if not places or not _nothing_else(world) or not _alike(optimizer, places):
         return None
+    shards = _shards(world) is not None
     reduced = [p for p, one in enumerate(described) if one.wrapper is not None or p in ground.by_hand]
     names = [described[p].name for p in places]
     where = optimizer.ranks[0].where(optimizer.described[0].site)
+    if not reduced and shards and _by_files(world):
+        return None
     by_hand = bool(ground.by_hand) and all(described[p].wrapper is None for p in reduced)
     stepped = optimizer.ranks[0].where(looked[0][1][0].site)
     if by_hand:
@@ -59,7 +63,7 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
     return Finding(
         check=CHECK,
         # One optimizer for both, or shards of one dataset: that is one model. Otherwise it may be each rank's own.
-        severity="error" if reduced or _shards(world) else "warning",
+        severity="error" if reduced or shards else "warning",
         ranks=tuple(r.rank for r in optimizer.ranks),
         subject=names[0],
         expected=expected,
@@ -76,7 +80,7 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
 def separate(world: World) -> Iterator[Finding]:
     """Ranks that train on shards of one dataset, with nothing that makes one model of theirs."""
     line = _shards(world)
-    if line is None or not world.complete or not _nothing_else(world):
+    if line is None or not world.complete or not _nothing_else(world) or _by_files(world):
         return
     optimizers = [one for one in aligned.optimizers(world) if len(one.ranks) == world.world_size]
     trained = [
@@ -110,6 +114,23 @@ def _nothing_else(world: World) -> bool:
     """Whether every rank has come to its end and told of no transfer that could be a part of a model."""
     told = [rank.last(ev.Transfers) for rank in world]
     return all(one is not None and one.others == 0 for one in told)
+
+
+def _by_files(world: World) -> bool:
+    """Whether files may bring the ranks' models together: each saves its own, or one loads what another has saved.
+
+    So do bagging, cross-validation, and an average that is taken once at the end.
+    """
+    written, read = [
+        [{r.path for r in rank.of(ev.File) if _is_model(r, op, how)} for rank in world]
+        for op, how in (("write", SAVES), ("read", LOADS))
+    ]
+    apart = len({frozenset(paths) for paths in written if paths}) > 1
+    return apart or any(mine & theirs for at, mine in enumerate(read) for by, theirs in enumerate(written) if at != by)
+
+
+def _is_model(record: ev.File, op: str, how: tuple[str, ...]) -> bool:
+    return record.how in how or (record.op == op and record.path.endswith(CHECKPOINTS))
 
 
 def _alike(optimizer: Aligned, places: Sequence[int]) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned, coverage, optimizing, steps
-from tests.unit.written import exchanged, step, transfers, world, wrapped
+from tests.unit.written import exchanged, load, save, step, transfers, world, wrapped
 
 
 def digests(text):
@@ -236,10 +236,19 @@ def test_ranks_that_train_models_of_their_own():
     [shard(0, "gh", replicas=1), shard(1, "ij", replicas=1)],  # each goes through all of its data
     [shard(0, "gh", exchanged(1, *BOTH)), shard(1, "ij", exchanged(1, *BOTH))],
     [shard(0, "gh")[:-1], shard(1, "ij")],
+    [shard(0, "gh", save("/part0.pt", 9)), shard(1, "ij", save("/part1.pt", 9))],  # to be averaged, or asked together
+    [shard(0, "gh", load("/one.pt", 9)), shard(1, "ij", save("/one.pt", 9))],
 ])  # fmt: skip
 def test_models_of_their_own_that_are_meant(ranks):
     """Whatever brings the ranks together, or shows that they were never meant to be one model."""
     assert "reducer-coverage" not in checks(*ranks)
+
+
+@pytest.mark.parametrize("others", [(), [save("/one.pt", 9)]], ids=["rank 0 saves", "all save the same"])
+def test_one_file_does_not_bring_models_together(others):
+    """What one rank alone saves is its own model, and what all of them save there is that of the last."""
+    ranks = [shard(0, "gh", save("/one.pt", 9)), shard(1, "ij", *others)]
+    assert "reducer-coverage" in checks(*ranks)
 
 
 def test_a_scheduler_that_is_stepped_after_every_micro_batch():
