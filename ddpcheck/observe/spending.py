@@ -47,6 +47,10 @@ class Reduced:
         """As that backward() has left them."""
         self.parameters: Sample | None = None
         """As the last step has left them."""
+        self.of_inputs = False
+        """The last forward was given inputs that require a gradient: its backward() may be made for theirs alone."""
+        self._for_inputs = False
+        """So it was with the forward of the last backward()."""
         self.dropped: list[int] = []
         """Since then: each backward() whose gradients were gone before the next one began."""
 
@@ -56,12 +60,13 @@ class Reduced:
             return
         self.pending = False
         # Parameters that have moved were moved by them: by hand, or as an optimizer looks ahead.
-        if self.parameters is not None and sample(parameters) == self.parameters:
+        if not self._for_inputs and self.parameters is not None and sample(parameters) == self.parameters:
             self.dropped.append(self.site)
 
     def backward_ended(self, parameters: Tensors, site: int, look: bool) -> None:
         """It has reduced them."""
         self.site = site
+        self._for_inputs = self.of_inputs
         self.pending = not Passes.stepping and not are_gone(parameters)
         self.gradients = sample(gradients(parameters)) if look and self.pending else None
 

@@ -13,21 +13,11 @@ from torch.nn.parallel import distributed as ddp_module
 
 from ddpcheck import seams
 from ddpcheck.evidence import NO_SITE, Attributes, Moved, Replaced, Synced, Tensors, Wrapped
-from ddpcheck.observe import (
-    collectives,
-    exchanging,
-    loading,
-    names,
-    operands,
-    quick,
-    readable,
-    recorder,
-    sites,
-    streams,
-)
+from ddpcheck.observe import collectives, exchanging, loading, names, quick, readable, recorder, sites, streams
 from ddpcheck.observe.asleep import asleep
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.missing import attribute
+from ddpcheck.observe.operands import Arguments, places
 from ddpcheck.observe.pace import is_due
 from ddpcheck.observe.patching import around, shielded
 from ddpcheck.observe.spending import Passes
@@ -77,7 +67,7 @@ def _busy() -> bool:
 
 
 def _around_init(original: Any) -> Any:
-    places = operands.places(original)
+    known_places = places(original)
 
     def __init__(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         writer = recorder.current()
@@ -85,9 +75,9 @@ def _around_init(original: Any) -> Any:
             original(self, module, *args, **kwargs)
             return
         site = sites.here()
-        group = _group_of(places, (self, module, *args), kwargs)
-        known = group != "?"  # where it is not, a call on record would be one on the wrong group
-        with collectives.call("ddp-construct", group, f"wrapper {WRAPPERS.made}") if known else nullcontext():
+        group = _group_of(known_places, (self, module, *args), kwargs)
+        call = collectives.call("ddp-construct", group, f"wrapper {WRAPPERS.made}")
+        with call if group != "?" else nullcontext():  # on a group that is not known it could be matched with none
             original(self, module, *args, **kwargs)
         wrapper = WRAPPERS.add(self)
         wrapper.group = group_key(attribute(self, "process_group", None))
@@ -102,9 +92,9 @@ def _around_init(original: Any) -> Any:
     return __init__
 
 
-def _group_of(places: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _group_of(places: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """The group that a wrapper is about to be built on: the one it is given, or that of a mesh of one dimension."""
-    given = operands.Arguments(places, args, kwargs)
+    given = Arguments(places, args, kwargs)
     mesh = given.get("device_mesh")
     if mesh is None:
         return group_key(given.get("process_group"))
@@ -216,6 +206,7 @@ def _around_pre_forward(original: Any) -> Any:
         if training:
             wrapper.forward_site = sites.here()
             loading.note_inputs(wrapper.number, inputs, kwargs)
+            wrapper.reduced.of_inputs = any(getattr(one, "requires_grad", False) for one in (*inputs, *kwargs.values()))
             streams.forward_begins(wrapper.number)
         _inside += 1
         return result

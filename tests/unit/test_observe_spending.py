@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ddpcheck.observe.spending import are_gone, is_multiple, sample
+from ddpcheck.observe.spending import Reduced, are_gone, is_multiple, sample
 
 GRADIENT = torch.randn(7, 9, generator=torch.Generator().manual_seed(0))
 
@@ -74,3 +74,17 @@ def test_gradients_that_are_gone():
     assert are_gone([])
     assert not are_gone([bare, having(torch.zeros(4)), having(torch.ones(2))])
     assert not are_gone([having(torch.eye(3).to_sparse())])
+
+
+@pytest.mark.parametrize(("of_inputs", "dropped"), [(False, [7]), (True, [])])
+def test_a_backward_for_the_gradient_of_inputs(of_inputs, dropped):
+    """An attack on the inputs is made for their gradient: that of the parameters is thrown away on purpose."""
+    reduced, parameters = Reduced(), [having(torch.ones(4))]
+    reduced.stepped(parameters, look=True)
+    reduced.of_inputs = of_inputs
+    reduced.backward_begins(parameters)
+    reduced.backward_ended(parameters, 7, look=True)
+    parameters[0].grad = None
+    reduced.of_inputs = False
+    reduced.backward_begins(parameters)
+    assert reduced.dropped == dropped
