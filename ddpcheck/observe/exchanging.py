@@ -224,7 +224,11 @@ def _by_storage(parameters: Sequence[torch.Tensor], operands: Sequence[Operand],
     by_storage: dict[int, list[Operand]] = {}
     for operand in operands:
         by_storage.setdefault(operand.storage.cdata, []).append(operand)
+    largest = max(operand.numel for operand in operands)
     for place, parameter in enumerate(parameters):
+        # Most programs exchange a loss alone, which holds no parameter: a look at each one's storage takes far longer.
+        if type(parameter) is torch.nn.Parameter and parameter.numel() > largest:
+            continue
         tensors: tuple[tuple[Of, torch.Tensor | None], ...] = (
             ("parameter", parameter), ("gradient", parameter.grad),
         )  # fmt: skip

@@ -43,6 +43,19 @@ def test_a_gradient_itself_or_a_view_of_it(parameters):
     assert carried(parameters) == [(0, "gradient", True, False)]
 
 
+def test_what_no_parameter_fits_into_is_not_looked_for(parameters, monkeypatch):
+    """A loss at every step costs no look at the storage of each parameter; a gradient of its size is found in it."""
+    looked = []
+    storage = exchanging.readable.storage
+    over(torch.zeros(()))
+    monkeypatch.setattr(exchanging.readable, "storage", lambda tensor: (looked.append(tensor), storage(tensor))[1])
+    assert (carried(parameters), looked) == ([], [])
+    scale = torch.nn.Parameter(torch.ones(1))
+    scale.grad = torch.ones(1)
+    over(scale.grad)
+    assert carried([*parameters, scale]) == [(2, "gradient", True, False)]
+
+
 def test_a_buffer_that_gradients_are_views_of(parameters):
     """Each lies at its own place of it."""
     buffer = torch.zeros(18)
