@@ -90,3 +90,17 @@ def _is_abandoned(path: Path) -> bool:
 def _here() -> bytes:
     """What names this machine: a lock may not be seen from another one that has the same folder."""
     return f"ddpcheck on {socket.gethostname()}\n".encode(errors="replace")
+
+
+def note_collecting(runtime_dir: str, path: str) -> None:
+    """Note which file is imported now; a message would have to be awaited."""
+    with contextlib.suppress(OSError):
+        (Path(runtime_dir) / "collecting").write_text(path, errors="surrogateescape")
+
+
+def collecting(runtime_dir: str) -> str:
+    """The file that was last noted."""
+    try:
+        return (Path(runtime_dir) / "collecting").read_text(errors="surrogateescape")
+    except OSError:
+        return ""

@@ -39,6 +39,8 @@ class Launcher:
         self._zygote: Zygote | None = None
         self._tidied = False
         self._fresh_paths: dict[str, str] = {}
+        self._endless: dict[str, str] = {}
+        """The files of which the import did not end, and what was said of that."""
         self._forked_paths: set[str] = set()
         """The files of which ranks were forked, and a test begun: importing them does no harm."""
         self.on_fresh: Callable[[str, str], None] = lambda path, reason: None
@@ -119,6 +121,8 @@ class Launcher:
 
     def begin(self, plan: Plan) -> RunRecord | None:
         """Run a test until its end, or until all ranks of a property wait for examples, where there is nothing yet."""
+        if plan.path in self._endless:
+            return never_started(plan, self._endless[plan.path])
         while True:
             zygote = self.start()
             try:
@@ -126,7 +130,10 @@ class Launcher:
                 fresh = plan.path in self._fresh_paths
                 message = self._ask(zygote, wire.Run(plan=replace(plan, fresh=fresh)), plan)
             except Unanswered as error:
-                return self._given_up(zygote, plan, str(error))
+                record = self._given_up(zygote, plan, str(error))
+                if plan.path not in self._endless and zygote.collecting in self._endless:
+                    continue  # the import of another does not end: the next zygote collects this file alone
+                return record
             except Closed:
                 if zygote.watching is not None and zygote.watching.begun:
                     return _lost(plan, zygote, self._discard(), "stopped")
@@ -221,6 +228,8 @@ class Launcher:
             found = stacks.take(watching.run_dir, dict(enumerate(watching.pids)))
         zygote.kill()
         self._discard()
+        if zygote.silent and zygote.collecting:
+            self._endless[zygote.collecting] = why
         if watching is None or not watching.begun:
             return never_started(plan, why)
         return _lost(plan, zygote, why, "hung", found)

@@ -34,6 +34,10 @@ LATE = 60.0
 and waits for tracebacks, which on a busy machine takes its time."""
 
 
+SILENCE = 300.0
+"""Seconds that a zygote has, besides a test's own, to start or to import one file: that may take long, but it ends."""
+
+
 class Unanswered(Exception):
     """The zygote does not answer, and will not; says why, as a clause."""
 
@@ -50,7 +54,11 @@ class Zygote:
         self.asked = False
         """It was told something, and has not answered since."""
         self._stopped_by: int | None = None
-        self._stopped_at = self.asked_at = 0.0
+        self._stopped_at = self.asked_at = self._sign_at = 0.0
+        self.collecting = ""
+        """The file that it was last seen to import."""
+        self._leasing = False
+        """It waits for GPUs, which has no end of its own."""
         with contextlib.ExitStack() as undo:
             self._folder = folders.Folder()
             undo.callback(self._folder.remove)
@@ -86,7 +94,8 @@ class Zygote:
 
     def send(self, message: wire.Message) -> None:
         """Send one message; raises Closed where the zygote has ended."""
-        self.watching, self.asked, self.asked_at = None, True, time.monotonic()
+        self.watching, self.asked, self.asked_at, self._leasing = None, True, time.monotonic(), False
+        self._look()
         self._control.send(message)
 
     def receive(self, patience: float) -> wire.AnyMessage:
@@ -99,9 +108,9 @@ class Zygote:
             if isinstance(message, wire.Watching):
                 self.watching = message
             elif message is not None:
-                self.asked = isinstance(message, wire.Waiting)
+                self.asked = self._leasing = isinstance(message, wire.Waiting)
                 return message
-            elif not self._hear(self._given_up_at(patience) - time.monotonic()):
+            elif not self._hear(self._given_up_at(patience) - time.monotonic()) and not self._look():
                 raise Unanswered(self._why())
 
     def _hear(self, seconds: float) -> bool:
@@ -123,11 +132,31 @@ class Zygote:
         stopped = self._stopped_by is not None
         if self.watching is not None:
             return self.watching.until + (0.0 if stopped else LATE)
-        return max(self._stopped_at, self.asked_at) + patience if stopped else float("inf")
+        if stopped:
+            return max(self._stopped_at, self.asked_at) + patience
+        return float("inf") if self._leasing else max(self.asked_at, self._sign_at) + SILENCE + patience
+
+    @property
+    def silent(self) -> bool:
+        """It has said nothing since it was asked, though nobody has stopped it."""
+        return self.watching is None and self._stopped_by is None
+
+    def _look(self) -> bool:
+        """Whether it imports another file than when this was last looked for, and so goes on."""
+        if not self.silent:
+            return False
+        before, self.collecting = self.collecting, folders.collecting(self._folder.path)
+        if self.collecting == before:
+            return False
+        self._sign_at = time.monotonic()
+        return True
 
     def _why(self) -> str:
         if self._stopped_by is not None:
             return f"the process that ranks come from was stopped by {signal_name(self._stopped_by)}"
+        if self.watching is None:
+            doing = f"importing {self.collecting}" if self.collecting else "starting"
+            return f"the process that ranks come from did not come to an end of {doing} within {SILENCE:.0f} s and more"
         return f"the process that ranks come from did not answer within {LATE:.0f} s of the deadline"
 
     def abort(self, patience: float) -> None:

@@ -104,6 +104,7 @@ class Zygote:
     def _collect(self, host: Host, path: str) -> None:
         if host.has_collected(path) or self.spoiled is not None:
             return
+        folders.note_collecting(self.hello.runtime_dir, path)
         with tied_to_parent(self.parent):
             host.collect(path)
             reason = self.safety.lost()

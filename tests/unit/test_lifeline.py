@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from ddpcheck.ranks import lifeline, wire
+from ddpcheck.ranks import folders, lifeline, wire
 from ddpcheck.ranks.channel import Channel, Closed
 
 HELLO = wire.Hello(options={}, args=[], sys_path=[], cwd="/", workerinput={}, runtime_dir="")
@@ -125,3 +125,23 @@ def test_the_end_of_the_zygote_is_heard(theirs, zygote):
     theirs.control.hang_up()
     with pytest.raises(Closed):
         zygote.receive(60.0)
+
+
+def test_an_import_without_end_is_given_up(theirs, zygote, monkeypatch):
+    """With the file's name; as long as it goes on from file to file, it is waited for."""
+    monkeypatch.setattr(lifeline, "SILENCE", 0.3)
+    zygote.send(wire.Abort())
+    begun = time.monotonic()
+    folders.note_collecting(zygote._folder.path, "/project/test_stuck.py")
+    with pytest.raises(lifeline.Unanswered, match=r"an end of importing /project/test_stuck\.py"):
+        zygote.receive(0.0)
+    assert 0.6 <= time.monotonic() - begun < 10
+
+
+def test_waiting_for_gpus_has_no_end(theirs, zygote, monkeypatch):
+    """Somebody else holds them, for as long as they like."""
+    monkeypatch.setattr(lifeline, "SILENCE", 0.1)
+    zygote.send(wire.Abort())
+    theirs.control.send(wire.Waiting(text="busy"))
+    assert zygote.receive(0.0) == wire.Waiting(text="busy")
+    assert zygote._given_up_at(0.0) == float("inf")
