@@ -317,24 +317,20 @@ class Supervision:
             timer = min(self.deadline, self.exchange.until or self.deadline, self.stillness.due)
         else:
             grace = self._grace_end(self.first_failure)
-            torn_down = self.first_failure + TEARDOWN_GRACE
-            timer = grace if now < grace else torn_down if now < torn_down else self.deadline
+            timer = min((t for t in (grace, self.first_failure + TEARDOWN_GRACE) if t > now), default=self.deadline)
         pause = max(0.01, timer - now)
-        polled = any(r.watch.fd is None for r in self.ranks)
-        return 0.01 if polled else min(pause, 1.0)
+        return 0.01 if any(r.watch.fd is None for r in self.ranks) else min(pause, 1.0)
 
     def _check_timers(self) -> None:
         now = time.monotonic()
-        living = [r for r in self.ranks if not r.gone]
-        if not living:
+        if not (living := [r for r in self.ranks if not r.gone]):
             return
         if self.first_failure is not None:
             awaited = self._awaited_report() if now < self.first_failure + REPORT_PATIENCE else None
             if now >= self.first_failure + TEARDOWN_GRACE:
-                # What failed as expected has the test's time for its teardown, which is not expected to fail.
+                # A teardown after an expected failure has the test's time; it is not expected to fail.
                 expected = [r for r in living if r.failed_as_expected and not r.done and not self.plan.examples]
-                if now >= self.deadline:
-                    self._stop(expected, "hung")
+                self._stop(expected if now >= self.deadline else [], "hung")
                 self._stop([r for r in living if r is not awaited and r not in expected], "stopped")
             elif now >= self._grace_end(self.first_failure):
                 # A rank that has had its say is tearing down; the others are stuck.
@@ -397,8 +393,7 @@ class Supervision:
             r.watch.close()
             r.channel.close()
             r.captured.close()
-        passed = all(r.kind == "finished" and not r.failed for r in self.ranks)
-        if passed:
+        if all(r.kind == "finished" and not r.failed for r in self.ranks):
             known = {left.name for left in self.leftovers}
             names = [describe(p) for p in self.family.orphans()]
             self.leftovers.extend(Leftover(kind="process", name=n) for n in names if n not in known)
