@@ -21,7 +21,7 @@ def judge(world: World) -> Iterable[Judged]:
     """The verdict on the ranks that came to their end by themselves, and on what they share."""
     ended = [rank for rank in world if _ended(rank) is not None]
     findings = (*_port(world), *_same_memory(world), *_never_left(world), *_groups(ended), *_running(ended))
-    because = "" if ended or findings else "no rank came to its end by itself"
+    because = "" if ended or findings else "no rank ended by itself"
     yield Judged(check=CHECK, checked=max(len(ended), len(findings)), findings=findings, skipped_because=because)
 
 

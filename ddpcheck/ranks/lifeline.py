@@ -90,7 +90,7 @@ class Zygote:
     def _log(self) -> Path:
         return Path(self._folder.path) / "zygote.log"
 
-    # --- what it is told, and says
+    # --- messages to and from it
 
     def send(self, message: wire.Message) -> None:
         """Send one message; raises Closed where the zygote has ended."""

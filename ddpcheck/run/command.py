@@ -99,7 +99,7 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
     ranks = results_of(all_of_it) or _started(processes, seen.pid)
     asked = interruption(processes)
     if asked is not None and not failed:
-        notes.append(f"{signal_name(asked.signal)} came while it ran; the program came to its end by itself.")
+        notes.append(f"{signal_name(asked.signal)} came while it ran; the program ended by itself.")
     interrupted = asked if failed and not seen.stuck else None
     if interrupted is not None:
         processes = until(processes, interrupted)
