@@ -106,11 +106,12 @@ def wait_until(condition: Callable[[], bool], patience: float = 60.0) -> bool:
 
 
 def interruptible() -> None:
-    """In a child that is about to become another program: let SIGINT end it, also where this suite's is ignored.
+    """In a child that is about to become another program: SIGINT and SIGHUP end it, even if this suite ignores them.
 
-    A shell ignores it in what it starts in the background.
+    A shell ignores the first in what it starts in the background, and nohup the second.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class InnerProject:

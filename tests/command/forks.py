@@ -108,6 +108,7 @@ def serve() -> None:
     from ddpcheck.observe.watching import PROBES
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where this suite's is ignored
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for name in ("ddpcheck.run.command", "torch.distributed.run", "tests.forking"):
         importlib.import_module(name)
     for name in PROBES:

@@ -10,6 +10,18 @@ import pytest
 from ddpcheck.run.signals import Signals
 
 
+@pytest.fixture(autouse=True)
+def none_ignored():
+    """Signals end a process, whatever this suite was started under."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def in_the_background():
     """Ignore SIGINT, as a shell has it in what it starts in the background."""
