@@ -140,6 +140,7 @@ open("seen", "w").write("all")
 def test_a_script_that_is_run_as_it_is_lives_through_a_second_signal(tmp_path, forks):
     """One that opens its log anew at each SIGHUP gets each, and goes on."""
     process = begin(tmp_path, script(tmp_path, SURVIVES), forks=forks)
+    deadline = time.monotonic() + 60
     for ready in ("0", "1"):
         while (
             not (tmp_path / "ready0").exists()
@@ -147,6 +148,7 @@ def test_a_script_that_is_run_as_it_is_lives_through_a_second_signal(tmp_path, f
             or ((tmp_path / "seen").read_text() != ready)
         ):
             assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline, "a signal did not reach the script"
             time.sleep(0.05)
         time.sleep(TOGETHER)
         os.kill(process.pid, signal.SIGHUP)
