@@ -6,10 +6,11 @@ made of names, numbers and text, so that it can cross a process as plain data.
 
 from __future__ import annotations
 
-import time
 from typing import Any, Literal
 
 import msgspec
+
+from ddpcheck.clock import clock
 
 Severity = Literal["error", "warning"]
 Status = Literal[
@@ -304,6 +305,6 @@ class RunRecord(Struct, frozen=True, kw_only=True):
 
 def never_started(plan: Plan, text: str) -> RunRecord:
     """The record of a run in which no rank came to be."""
-    now = time.monotonic()
+    now = clock.now()
     endings = tuple(RankEnding(rank=r, kind="never-started", at=now, text=text) for r in range(plan.world_size))
     return RunRecord(plan=plan, endings=endings)

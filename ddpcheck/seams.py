@@ -2,7 +2,7 @@
 
 A probe that finds nothing where it belongs sees nothing, and what it sees
 nothing of would look right. So each such place, a seam, has a name here, and
-where it is missing the checks that rest on it are told as not checked.
+where it is missing the checks that rest on it are reported as not checked.
 Nothing here imports torch.
 """
 

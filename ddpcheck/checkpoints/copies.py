@@ -8,7 +8,6 @@ import resource
 import select
 import signal
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import msgspec
 import torch
 
 from ddpcheck.checkpoints.alone import be_alone
+from ddpcheck.clock import clock
 from ddpcheck.observe import recorder
 from ddpcheck.ranks.processes import die_with_parent
 
@@ -74,9 +74,9 @@ def in_copy(function: Callable[[], Any], patience: float | None = PATIENCE) -> E
 def _read(fd: int, pid: int, patience: float | None) -> bytes:
     """Everything that the copy says, up to its end, or to that of our patience."""
     data = b""
-    deadline = None if patience is None else time.monotonic() + patience
+    deadline = None if patience is None else clock.now() + patience
     while True:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        left = None if deadline is None else max(0.0, deadline - clock.now())
         if not select.select([fd], [], [], left)[0]:
             os.kill(pid, signal.SIGKILL)
             return msgspec.msgpack.encode((None, f"it did not end within {patience:g} s{_THREADS}"))

@@ -83,7 +83,7 @@ def _numbers(worlds: Sequence[World]) -> dict[int, int]:
 
 
 def _silent(worlds: Sequence[World], processes: Sequence[Process]) -> set[int]:
-    """Ranks that torchrun has started, and that have written down nothing; what a world misses is told with it."""
+    """Ranks that torchrun has started, and that have written down nothing; what a world misses is reported with it."""
     launched = {one.rank for process in processes for one in process.of(ev.Launched) if one.rank is not None}
     heard = {process.began.rank for process in processes if process.began is not None}
     return launched - heard - {rank for world in worlds for rank in range(world.world_size)}

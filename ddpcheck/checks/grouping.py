@@ -1,4 +1,4 @@
-"""One mistake, one finding: what follows from another finding is told with it, the most telling first."""
+"""One mistake, one finding: what follows from another finding is reported with it, the most telling first."""
 
 from __future__ import annotations
 

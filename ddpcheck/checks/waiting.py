@@ -115,6 +115,9 @@ def _else(rank: Rank) -> str:
         return f"rank {rank.rank} has left the group" + (f" at {where.file}:{where.line}" if where else "")
     pulse = rank.last(ev.Pulse)
     where = rank.where(pulse.site) if pulse is not None else None
+    if rank.silent:
+        seen = f", and was last seen at {where.file}:{where.line}" if where is not None else ""
+        return f"rank {rank.rank} has run no Python code for {rank.silent:.0f} s{seen}"
     if pulse is None or where is None:
         return f"rank {rank.rank} is at work elsewhere"
     inside = f", in {pulse.doing}()" if pulse.doing and not pulse.doing.startswith("<") else ""
@@ -153,6 +156,11 @@ def _proof(world: World, ended: Stop, why: causes.Why | None) -> tuple[tuple[int
 
 def _cause(ranks: dict[int, Rank], waits: dict[int, Wait], others: list[Rank]) -> str:
     alive = [rank for rank in others if not is_gone(rank)]
+    if silent := [rank.rank for rank in alive if rank.silent]:
+        return (
+            f"on {ranks_text(silent)} native code keeps the GIL, so that no other thread runs, or the process was "
+            "stopped (SIGSTOP)"
+        )
     if alive and waits:
         return (
             f"{ranks_text(r.rank for r in alive)} does something else that does not end, or takes longer than allowed"

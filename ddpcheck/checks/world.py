@@ -41,6 +41,8 @@ class Process:
         """The ``n`` of the last record before the first of these."""
         self.torn = False
         """Its file ends in the middle of a record."""
+        self.sign_at = 0.0
+        """When its last sign of life was seen, on the monotonic clock of this host."""
         self._by_kind: dict[type, list[Any]] = defaultdict(list)
         self._sites: dict[int, ev.Site] = {}
 
@@ -107,7 +109,12 @@ class Rank:
     """One rank of a world: its part of a process's evidence."""
 
     def __init__(
-        self, stretch: Stretch, exit_code: int | None = None, signal: int | None = None, alone: bool = False
+        self,
+        stretch: Stretch,
+        exit_code: int | None = None,
+        signal: int | None = None,
+        alone: bool = False,
+        silent: float = 0.0,
     ) -> None:
         self.process = stretch.process
         self.joined = stretch.joined
@@ -117,6 +124,8 @@ class Rank:
         """How the process ended, where that is known."""
         self.alone = alone
         """It ended before anybody had asked the ranks to."""
+        self.silent = silent
+        """Seconds for which no Python code had run in it when the ranks were ended; 0 where that is not known."""
         self.workers: list[Process] = []
         """The processes that load samples for it."""
 

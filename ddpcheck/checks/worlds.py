@@ -35,6 +35,11 @@ def _ended_alone(processes: Iterable[Process]) -> set[tuple[str, int]]:
     }
 
 
+def _silent(processes: Iterable[Process]) -> dict[tuple[str, int], float]:
+    """For how many seconds no Python code had run in a process that was ended: by host and pid."""
+    return {(p.began.host, one.pid): one.seconds for p in processes for one in p.of(ev.Silent) if p.began}
+
+
 def _stopped(processes: Iterable[Process]) -> Moment | None:
     """When ddpcheck began to end a run that was stuck."""
     for process in processes:
@@ -49,15 +54,15 @@ def worlds(processes: Iterable[Process], now: Moment | None = None) -> list[Worl
     processes = list(processes)
     exits: Mapping[tuple[str, int], Exit] = exits_told(processes)
     first = _ended_alone(processes)
-    stopped = _stopped(processes)
+    stopped, silent = _stopped(processes), _silent(processes)
     groups: dict[str, list[Rank]] = defaultdict(list)
     for process in processes:
         if process.began is None or (process.began.worker_of is not None and not process.of(ev.Joined)):
             continue
-        code, signal = exits.get((process.began.host, process.pid), (None, None))
+        who = process.began.host, process.pid
+        code, signal = exits.get(who, (None, None))
         for stretch in _stretches(process):
-            alone = (process.began.host, process.pid) in first
-            groups[stretch.joined.token].append(Rank(stretch, code, signal, alone))
+            groups[stretch.joined.token].append(Rank(stretch, code, signal, who in first, silent.get(who, 0.0)))
     for ranks in groups.values():
         for rank in ranks:
             rank.workers = [

@@ -6,11 +6,11 @@ import inspect
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ddpcheck.clock import clock
 from ddpcheck.conformance.progress import Progress
 from ddpcheck.conformance.results import Results, item_id
 from ddpcheck.conformance.running import Runner, Subject
@@ -68,7 +68,7 @@ def check_trainer(
     suite = Suite(world_sizes, checks, losses, expected_failures)
     if on_failure not in ("raise", "return"):
         raise ValueError(f"on_failure is {on_failure!r}: expected 'raise' or 'return'")
-    begun = time.monotonic()
+    begun = clock.now()
     with tempfile.TemporaryDirectory(prefix="ddpcheck-adapter-") as folder:
         subject = _subject_of(fit, Path(folder))
         launcher = Launcher(
@@ -93,7 +93,7 @@ def check_trainer(
         finally:
             launcher.stop()
             runner.close()
-    found = Results(subject.title, results, time.monotonic() - begun)
+    found = Results(subject.title, results, clock.now() - begun)
     if on_failure == "raise" and not found.ok:
         raise NonConformance(found)
     return found

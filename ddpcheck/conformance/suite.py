@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import fnmatch
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ddpcheck.checks.world import Judged
+from ddpcheck.clock import clock
 from ddpcheck.conformance.checklist import ANY, BY_CHECK, CHECKLIST, ORDINARY, Check
 from ddpcheck.conformance.expecting import Expected
 from ddpcheck.conformance.results import Result, Status
@@ -56,9 +56,9 @@ class Suite:
 
     def result(self, runner: Runner, name: str, world_size: int) -> Result:
         """Judge one check, training what has not been trained yet; a result as it is expected, or not."""
-        begun = time.monotonic()
+        begun = clock.now()
         judged, reason = self._judged(runner, BY_CHECK[name], world_size)
-        seconds = time.monotonic() - begun
+        seconds = clock.now() - begun
         common: dict[str, Any] = {
             "check": name,
             "world_size": world_size,

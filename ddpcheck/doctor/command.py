@@ -66,7 +66,7 @@ def _as_interrupts(came: list[int], *signals: signal.Signals) -> Iterator[None]:
 
 
 def examine(timeout: float = PATIENCE) -> Examination:
-    """Everything, within ``timeout`` seconds; what does not answer by then is told as such."""
+    """Everything, within ``timeout`` seconds; what does not answer by then is reported as such."""
     deadline = time.monotonic() + timeout
     # Beside the self-test, which has its own torch to import.
     with torch_build.asked_aside() as answer, _progress() as tell:

@@ -22,7 +22,7 @@ PACKAGES = ("ddpcheck", "pytest", "pytest-xdist", "hypothesis", "coverage", "pyt
 
 
 def examine() -> Machine:
-    """Ask the system; each question that it does not answer is told as such."""
+    """Ask the system; each question that it does not answer is reported as such."""
     return Machine(
         python=asked(lambda: f"{platform.python_version()} ({platform.python_implementation()}, {sys.executable})"),
         system=asked(lambda: f"{platform.system()} {platform.release()}, {platform.machine()}"),

@@ -32,6 +32,7 @@ from ddpcheck.evidence.processes import (
     Pulse,
     Raised,
     Signalled,
+    Silent,
     Site,
     Started,
     Stopped,
@@ -50,7 +51,7 @@ RECORDS = (
     Began | Defect | Missing | Overlooked | Site | Raised | Pulse | Ended | Started | Lingering | Looking
     | Launched | ChildEnded | Joined | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved
     | Attributes | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded
-    | Inputs | Stream | File | StateLoaded | Signalled | Stopped | Exchanged | Transfers
+    | Inputs | Stream | File | StateLoaded | Signalled | Silent | Stopped | Exchanged | Transfers
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -150,6 +150,14 @@ class Stopped(Record, frozen=True, kw_only=True):
     why: str
 
 
+class Silent(Record, frozen=True, kw_only=True):
+    """No Python code ran in a process of this host any more when its ranks were ended: no thread got the GIL."""
+
+    pid: int
+    seconds: float
+    """Since the last sign of life."""
+
+
 class Signalled(Record, frozen=True, kw_only=True):
     """The run was asked to end from outside: what ended from then on, has ended for that."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import msgspec
+
+from ddpcheck.clock import clock
 
 NO_SITE = 0
 """The site of what no line of the user's code has called."""
@@ -30,4 +30,4 @@ class Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=Tru
 
 def now() -> float:
     """The clock of ``at``: the same for all processes of a machine."""
-    return time.monotonic()
+    return clock.now()

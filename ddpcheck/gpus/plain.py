@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ddpcheck.clock import clock
 from ddpcheck.gpus import visible
 from ddpcheck.gpus.allotment import Refusal, allot, nobody_to_ask, only_real
 from ddpcheck.gpus.leases import FOLDER_VARIABLE, PATIENCE, PAUSE, Lease, folder
@@ -103,10 +104,10 @@ class GpusOfThisProcess:
 
     def _wait(self, candidates: tuple[Gpu, ...], wanted: int, holder: str) -> Lease:
         lease = Lease(candidates, wanted, folder(), holder)
-        begun, told = time.monotonic(), False
+        begun, told = clock.now(), False
         try:
             while not lease.take():
-                if not told and time.monotonic() > begun + PATIENCE:
+                if not told and clock.now() > begun + PATIENCE:
                     told = True
                     self._session.say(lease.told())
                 time.sleep(PAUSE)

@@ -124,7 +124,7 @@ def below(name: str, key: object) -> str:
 
 
 def has_state(one: Any) -> bool:
-    """Whether an object is told as a whole, and not part by part."""
+    """Whether an object is recorded as a whole, and not part by part."""
     if isinstance(one, (torch.Tensor, torch.Generator, random.Random, DataLoader, Sampler)) or is_numpy_generator(one):
         return True
     if isinstance(one, Mapping):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter, deque
 from typing import Any
 
+from ddpcheck.clock import clock
 from ddpcheck.evidence import PAIRWISE, RECEIVES, Call
 from ddpcheck.observe import pulses, recorder
 
@@ -58,7 +58,7 @@ class Ledger:
         if self._used > self._room * FILLING and (self._lines[line] > OFTEN or self._used > self._room * NEARLY_FULL):
             self._tail.append(call)
             if call.waits:
-                self._waits = (call.n, time.monotonic())
+                self._waits = (call.n, clock.now())
         else:
             self._write(call)
 
@@ -74,7 +74,7 @@ class Ledger:
         """Write down the call in which the process has been for long, and those before it."""
         waits = self._waits
         scarce = self._used > self._room * NEARLY_FULL
-        if waits is not None and time.monotonic() - waits[1] > (8 if scarce else 1) * pulses.PERIOD:
+        if waits is not None and clock.now() - waits[1] > (8 if scarce else 1) * pulses.PERIOD:
             self.tell(AROUND_A_WAIT // 8 if scarce else AROUND_A_WAIT)
 
     def tell(self, most: int = TAIL) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Iterable, Mapping
 from numbers import Real
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch.optim import optimizer as home
 
+from ddpcheck.clock import clock
 from ddpcheck.evidence import ABSENT, NO_SITE, UNREAD, Optimizer, Parameter, Spent, Step, Usage
 from ddpcheck.observe import collectives, contents, exchanging, names, quick, readable, recorder, schedulers, sites
 from ddpcheck.observe.missing import attribute
@@ -146,7 +146,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     _stepping.frame = sys._getframe(_HOOKED)
     it = _take_up(optimizer, NO_SITE)
     it.entry = None
-    began = time.perf_counter()
+    began = clock.fine()
     site = sites.here()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     identities = tuple(map(id, parameters))
@@ -169,7 +169,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     it.spent = _spend(it, bool(gradients))
     it.window.entered(it.parameters)
     contents.look()
-    it.entry = (gradients, whole, usage, time.perf_counter() - began, site)
+    it.entry = (gradients, whole, usage, clock.fine() - began, site)
 
 
 def _spend(it: Watched, look: bool) -> Spent | None:
@@ -247,7 +247,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     if writer is None or it is None or it.entry is None:
         return
     _steps += 1
-    began = time.perf_counter()
+    began = clock.fine()
     gradients, whole, usage, took, site = it.entry
     number, it.steps, it.entry = it.steps, it.steps + 1, None
     if it.region != REGION.number:
@@ -292,7 +292,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         if looked:
             note_buffers(writer, wrapper, "step")
     BACKWARDS.count = 0
-    cost = took + time.perf_counter() - began
+    cost = took + clock.fine() - began
     if whole:
         it.whole_pace.spent(cost, number)
     elif looked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from ddpcheck.clock import clock
 
 FIRST = 4
 """Steps, from the first, that are looked at whatever it costs: that is where most faults show."""
@@ -26,7 +26,7 @@ class Pace:
     def __init__(self) -> None:
         self.stride = 1
         self._spent = 0.0
-        self._since = time.perf_counter()
+        self._since = clock.fine()
         self._looks = 0
 
     def is_due(self, number: int) -> bool:
@@ -35,17 +35,17 @@ class Pace:
     def spent(self, seconds: float, number: int) -> None:
         """Take note of what a look has cost, and look less often where that is too much."""
         if number < FIRST:
-            self._since = time.perf_counter()
+            self._since = clock.fine()
             return
         self._spent += seconds
         self._looks += 1
         if self._looks >= 4:
-            passed = time.perf_counter() - self._since
+            passed = clock.fine() - self._since
             while self._spent > BUDGET * passed and self.stride < 1 << 16:
                 self.stride *= 2
                 self._spent /= 2
             while self._spent * 4 < BUDGET * passed and self.stride > 1:
                 self.stride //= 2
                 self._spent *= 2
-            self._since = time.perf_counter()
+            self._since = clock.fine()
             self._spent, self._looks = 0.0, 0

@@ -37,7 +37,7 @@ def reset() -> None:
 
 
 class Busy:
-    """What this thread opens in here is part of something that is told as a whole."""
+    """What this thread opens in here is part of something that is recorded as a whole."""
 
     def __enter__(self) -> None:
         _own.depth = getattr(_own, "depth", 0) + 1
@@ -47,7 +47,7 @@ class Busy:
 
 
 def busy() -> bool:
-    """Whether this thread is in the midst of something that is told as a whole."""
+    """Whether this thread is in the midst of something that is recorded as a whole."""
     return getattr(_own, "depth", 0) > 0
 
 

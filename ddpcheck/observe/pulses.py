@@ -1,4 +1,4 @@
-"""Where the main thread is, told twice a second by a thread of our own: what a hang is read from."""
+"""Where the main thread is, looked at four times a second by a thread of our own: what a hang is read from."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import sys
 import threading
 from _thread import start_new_thread
 from collections.abc import Callable
-from time import monotonic, sleep  # by name: a program may replace those of the module
+from itertools import count
+from time import sleep  # by name: a test may replace that of the module
 
+from ddpcheck.clock import clock
 from ddpcheck.evidence import Pulse
 from ddpcheck.observe import frames, recorder, sites
 from ddpcheck.observe.patching import defect
 
 PERIOD = 0.25
 """Seconds between two looks."""
+
+SIGN = 4
+"""Every so many looks, a sign of life: who gives none has no thread that gets the GIL, or was stopped."""
 
 _pending: tuple[int, float] | None = None
 _owner = 0
@@ -24,7 +29,7 @@ _also: list[Callable[[], None]] = []
 def waiting(number: int) -> None:
     """The main thread is about to wait in the call with this record's number."""
     global _pending
-    _pending = (number, monotonic())
+    _pending = (number, clock.now())
 
 
 def went_on() -> None:
@@ -49,14 +54,16 @@ def begin() -> None:
 
 def _look_again_and_again() -> None:
     told: tuple[int, str, int | None] | None = None
-    while True:
+    for look in count():
         sleep(PERIOD)
         writer = recorder.always()
         if writer is None or not writer.open:
             return
+        if look % SIGN == 0:
+            writer.sign()
         pending = _pending
         # A call is only told of once it has lasted: a rank at work passes many between two looks.
-        number = pending[0] if pending is not None and monotonic() - pending[1] > PERIOD else None
+        number = pending[0] if pending is not None and clock.now() - pending[1] > PERIOD else None
         site, doing = 0, ""
         try:
             for task in _also:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpcheck.clock import clock
 from ddpcheck.evidence import HEADER
 from ddpcheck.observe import arming, calling, patching, recorder, sites, watching
 
@@ -55,10 +55,10 @@ class Section:
         try:
             yield
         finally:
-            deadline = time.monotonic() + _PATIENCE
+            deadline = clock.now() + _PATIENCE
             with recorder.silence():
                 for thread in set(threading.enumerate()) - before:
-                    thread.join(max(0.0, deadline - time.monotonic()))
+                    thread.join(max(0.0, deadline - clock.now()))
             recorder.mute(True)
 
     def so_far(self) -> bytes:

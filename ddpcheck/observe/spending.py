@@ -2,7 +2,7 @@
 
 Whether two sets of gradients are the same but for a factor (a clip, a scale)
 is told by a few of their elements. On an accelerator these would have to be
-waited for: there, nothing is told of that.
+waited for: there, nothing is reported of that.
 """
 
 from __future__ import annotations

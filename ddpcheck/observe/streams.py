@@ -7,7 +7,6 @@ import os
 import random
 import socket
 import sys
-import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ import torch.utils.data
 import xxhash
 from torch.utils.data import get_worker_info
 
+from ddpcheck.clock import clock
 from ddpcheck.evidence import NO_SITE, Began, Stream
 from ddpcheck.observe import loading, recorder, seeding, sites
 from ddpcheck.observe.missing import attribute
@@ -206,7 +206,7 @@ def _say_whose_worker(writer: recorder.Recorder) -> None:
             node=int(os.environ.get("GROUP_RANK", "0") or 0),
             argv=list(sys.argv),
             folder=os.getcwd(),
-            wall=time.time(),
+            wall=clock.wall(),
             worker_of=os.getppid(),
         )
     )

@@ -7,11 +7,11 @@ import importlib
 import os
 import socket
 import sys
-import time
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
+from ddpcheck.clock import clock
 from ddpcheck.evidence import Began, Joined
 from ddpcheck.observe import missing, recorder, sites, uncounted
 from ddpcheck.observe.patching import defect
@@ -80,7 +80,7 @@ def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
             node=whole("GROUP_RANK") or 0,
             argv=[str(one) for one in getattr(sys, "argv", ())],
             folder=_working_folder(),
-            wall=time.time(),
+            wall=clock.wall(),
             rank=whole("RANK"),
             worker_of=worker_of,
         )

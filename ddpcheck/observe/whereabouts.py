@@ -34,7 +34,7 @@ def facts(
     devices: Devices = None,
     sharing: bool = False,
 ) -> Whereabouts:
-    """All that this rank can say; what it cannot make out is told as such, and never raised on one rank alone."""
+    """All that this rank can say; what it cannot make out is reported as such, and never raised on one rank alone."""
     try:
         own, stated, order = _own(given, local_rank, devices_per_rank, devices)
         tensors = _tensors_of(module)

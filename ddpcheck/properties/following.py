@@ -17,7 +17,6 @@ import traceback
 import types
 import unittest
 from collections.abc import Callable
-from time import monotonic  # by name: a test may replace time.monotonic
 from typing import Any
 
 import pytest
@@ -27,6 +26,7 @@ from hypothesis.internal.conjecture.data import ConjectureData, Status
 from hypothesis.internal.escalation import get_trimmed_traceback
 from hypothesis.reporting import with_reporter
 
+from ddpcheck.clock import clock
 from ddpcheck.model import CallSite, ExampleEnd
 from ddpcheck.properties.choices import ask_bytes, ask_of, plain, unpack
 from ddpcheck.properties.explicit import explicit_examples
@@ -272,7 +272,7 @@ def _divergence(asked: dict[int, wire.Asked], world_size: int) -> str:
 
 
 def _end(data: FollowingData, error: BaseException | None, returned: Any, function: Any) -> ExampleEnd:
-    facts: dict[str, Any] = {"at": monotonic(), "spans": data.spans_since()}
+    facts: dict[str, Any] = {"at": clock.now(), "spans": data.spans_since()}
     facts["events"] = tuple((str(k), v) for k, v in data.events.items() if k != "gave up because")
     facts["targets"] = tuple(data.target_observations.items())
     if error is None:

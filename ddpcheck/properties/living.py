@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from ddpcheck.clock import clock
 from ddpcheck.model import CheckRun, Leftover, Plan, RunRecord, WarningRecord
 from ddpcheck.ranks import wire
 from ddpcheck.ranks.launcher import Launcher
@@ -18,7 +18,7 @@ class LivingRanks:
     def __init__(self, launcher: Launcher, plan: Plan) -> None:
         self.launcher, self.plan = launcher, plan
         self.alive = False
-        self.begun = time.monotonic()
+        self.begun = clock.now()
         self.last: RunRecord | None = None
         """What happened in the last ranks that have ended."""
         self._checks: list[CheckRun] = []
@@ -77,7 +77,7 @@ class LivingRanks:
             checks=tuple(self._checks),
             warnings=tuple(self._warnings),
             leftovers=tuple(self._leftovers),
-            seconds=time.monotonic() - self.begun,
+            seconds=clock.now() - self.begun,
         )
 
     def _kept(self, record: RunRecord, with_checks: bool = True) -> RunRecord:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from ddpcheck.catalogue import NOT_CHECKED
+from ddpcheck.clock import clock
 from ddpcheck.model import CheckRun, Finding, Question, Status
 from ddpcheck.ranks import wire
 from ddpcheck.wording import ranks_text
@@ -45,7 +45,7 @@ class Exchange:
     def arrive(self, rank: int, evidence: wire.Evidence) -> None:
         self.waiting[rank] = evidence
         if evidence.stuck and self.until is None:
-            self.until = time.monotonic() + STUCK_PATIENCE
+            self.until = clock.now() + STUCK_PATIENCE
 
     def answer(self, rank: int, facts: Any) -> None:
         self._answers[rank] = facts
@@ -54,7 +54,7 @@ class Exchange:
         """Return a message for each rank that can go on, given the ranks whose body is over."""
         absent = gone - self.waiting.keys()
         if self.until is not None and len(self.waiting) < self.world_size:
-            return self._judge_who_came() if absent or time.monotonic() >= self.until else {}
+            return self._judge_who_came() if absent or clock.now() >= self.until else {}
         if not self.waiting or len(self.waiting) + len(absent) < self.world_size:
             return {}
         if absent or len({(e.check, e.title) for e in self.waiting.values()}) > 1:
@@ -89,14 +89,14 @@ class Exchange:
         worst = _worst(findings)
         self.done.append(
             CheckRun(
-                # What broke is not always what was asked: a load that raises is told as such, whatever was asked.
+                # What broke is not always what was asked: a load that raises is reported as such, whatever was asked.
                 check=worst.check if worst is not None else first.check,
                 status=_status(worst),
                 findings=findings,
                 where=first.where,
             )
         )
-        verdict = wire.Verdict(findings=findings, number=len(self.done), at=time.monotonic())
+        verdict = wire.Verdict(findings=findings, number=len(self.done), at=clock.now())
         out: dict[int, wire.Message] = dict.fromkeys(self.waiting, verdict)
         self._reset()
         return out

@@ -45,7 +45,7 @@ def join(plan: Plan, rank: int, run_dir: str) -> None:
     """Join the default process group; returns when this rank is connected to all others.
 
     A file store in the private folder of this run needs no port. Its own
-    timeouts lie beyond the test's, so that the deadline is told as a deadline.
+    timeouts lie beyond the test's, so that the deadline is reported as a deadline.
     """
     import torch
     import torch.distributed as dist

@@ -14,7 +14,6 @@ import unittest
 from collections.abc import Callable, Generator
 from os import _exit, getpid  # by name, as what follows: a test may replace what it finds there
 from pathlib import Path
-from time import monotonic
 from traceback import format_exception_only
 from typing import Any
 
@@ -23,6 +22,7 @@ import pytest
 from _pytest._io import TerminalWriter
 from _pytest.config import Config  # fromdictargs is pytest's constructor for subprocesses; pytest-xdist's too
 
+from ddpcheck.clock import clock
 from ddpcheck.model import PhaseReport, Plan, Raised, Task, WarningRecord
 from ddpcheck.ranks import wire
 from ddpcheck.ranks.channel import Channel
@@ -200,7 +200,7 @@ class RankReporter:
         call: pytest.CallInfo[None] = pytest.CallInfo.from_call(
             lambda: hook(item=item, **arguments), when=when, reraise=pytest.exit.Exception
         )
-        at = monotonic()
+        at = clock.now()
         self._guard()
         error = _raised(item, call)
         if isinstance(error, Violation):
@@ -221,7 +221,7 @@ class RankReporter:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Pass on what a plugin reports while the test runs: subtests, above all. The phases are not logged here."""
         if getpid() == self.pid:
-            told = _crossing(self._config, report.when or "call", report, self._error, monotonic())
+            told = _crossing(self._config, report.when or "call", report, self._error, clock.now())
             self.channel.send(wire.Reported(report=told, part=True))
 
     def _guard(self) -> None:

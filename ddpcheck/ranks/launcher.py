@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
 
+from ddpcheck.clock import clock
 from ddpcheck.gpus.machine import NobodyToAsk
 from ddpcheck.model import EndingKind, Machine, Plan, RankEnding, RunRecord, never_started
 from ddpcheck.ranks import folders, stacks, wire
@@ -237,7 +237,7 @@ class Launcher:
 
 def _lost(plan: Plan, zygote: Zygote, text: str, kind: EndingKind, found: dict[int, str] | None = None) -> RunRecord:
     """The record of a test that had begun, and of which nobody can tell any more what it did."""
-    now = time.monotonic()
+    now = clock.now()
     endings = [
         RankEnding(rank=rank, kind=kind, at=now, stack=(found or {}).get(rank, "")) for rank in range(plan.world_size)
     ]

@@ -13,11 +13,11 @@ import selectors
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from ddpcheck.clock import clock
 from ddpcheck.gpus import visible
 from ddpcheck.ranks import folders, stacks, wire
 from ddpcheck.ranks.channel import Channel, Closed
@@ -94,7 +94,7 @@ class Zygote:
 
     def send(self, message: wire.Message) -> None:
         """Send one message; raises Closed where the zygote has ended."""
-        self.watching, self.asked, self.asked_at, self._leasing = None, True, time.monotonic(), False
+        self.watching, self.asked, self.asked_at, self._leasing = None, True, clock.now(), False
         self._look()
         self._control.send(message)
 
@@ -110,7 +110,7 @@ class Zygote:
             elif message is not None:
                 self.asked = self._leasing = isinstance(message, wire.Waiting)
                 return message
-            elif not self._hear(self._given_up_at(patience) - time.monotonic()) and not self._look():
+            elif not self._hear(self._given_up_at(patience) - clock.now()) and not self._look():
                 raise Unanswered(self._why())
 
     def _hear(self, seconds: float) -> bool:
@@ -126,7 +126,7 @@ class Zygote:
     def _note(self, messages: list[wire.AnyMessage]) -> None:
         for message in messages:
             assert isinstance(message, wire.Halted), message
-            self._stopped_by, self._stopped_at = message.signal, time.monotonic()
+            self._stopped_by, self._stopped_at = message.signal, clock.now()
 
     def _given_up_at(self, patience: float) -> float:
         stopped = self._stopped_by is not None
@@ -148,7 +148,7 @@ class Zygote:
         before, self.collecting = self.collecting, folders.collecting(self._folder.path)
         if self.collecting == before:
             return False
-        self._sign_at = time.monotonic()
+        self._sign_at = clock.now()
         return True
 
     def _why(self) -> str:
@@ -163,9 +163,9 @@ class Zygote:
         """End the ranks that run now; and the zygote, if it does not answer in time."""
         try:
             self._control.send(wire.Abort())
-            end = time.monotonic() + patience
+            end = clock.now() + patience
             while self._control.next() is None:
-                if not self._hear(end - time.monotonic()):
+                if not self._hear(end - clock.now()):
                     return self.kill()
         except KeyboardInterrupt:
             self.kill()
@@ -216,10 +216,10 @@ class Zygote:
         return f"the process that ranks come from {how}\n{words}".strip()
 
     def _await_silence(self) -> None:
-        end = time.monotonic() + STOP_PATIENCE
+        end = clock.now() + STOP_PATIENCE
         with contextlib.suppress(Closed):
             self._selector.unregister(self._lifeline)
-            while self._hear(end - time.monotonic()):
+            while self._hear(end - clock.now()):
                 pass
 
     def _end_keeper(self) -> int:

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator
 
 import psutil
 
+from ddpcheck.clock import clock
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -167,8 +169,8 @@ class Family:
             for group in groups:
                 with contextlib.suppress(OSError):
                     os.killpg(group, signal.SIGKILL)
-            end = time.monotonic() + 0.2
-            while not self._bury() and time.monotonic() < end:
+            end = clock.now() + 0.2
+            while not self._bury() and clock.now() < end:
                 time.sleep(0.002)
 
     def _bury(self) -> bool:
@@ -237,9 +239,9 @@ class ExitWatch:
 
     def wait(self, patience: float) -> bool:
         """Wait at most ``patience`` seconds for the end."""
-        end = time.monotonic() + patience
+        end = clock.now() + patience
         while not self.poll():
-            if time.monotonic() > end:
+            if clock.now() > end:
                 return False
             time.sleep(0.002)
         return True

@@ -8,11 +8,13 @@ machine need for all else when they join.
 from __future__ import annotations
 
 from datetime import timedelta
-from time import monotonic, sleep  # by name: a test may replace those of the module
+from time import sleep  # by name: a test may replace that of the module
 from typing import Any
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
+
+from ddpcheck.clock import clock
 
 FIRST_LOOK = 0.0001
 """Seconds for each rank of the world before the second look at a file that lacks a key: looks take a core's time,
@@ -66,10 +68,10 @@ class PromptFileStore(Store):
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         own: Any = self
         patience = own.timeout if timeout is None else timeout
-        end = monotonic() + patience.total_seconds()
+        end = clock.now() + patience.total_seconds()
         pause = self._first_pause
         while not self._file.check(keys):
-            if monotonic() > end:
+            if clock.now() > end:
                 raise dist.DistStoreError(f"no rank has set {', '.join(keys)} within {patience}")
             sleep(pause)
             pause = min(pause * 1.5, LAST_LOOK)

@@ -10,6 +10,7 @@ import signal
 import time
 from pathlib import Path
 
+from ddpcheck.clock import clock
 from ddpcheck.ranks.descriptors import holds, out_of_reach
 
 FATAL = "Fatal Python error: "
@@ -50,10 +51,10 @@ def take(run_dir: str, ranks: dict[int, int], patience: float = 1.0) -> dict[int
         if rank in before and holds(pid, os.fspath(stack_file(run_dir, rank))):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, DUMP_SIGNAL)
-    end = time.monotonic() + patience
+    end = clock.now() + patience
     pending = set(ranks)
     seen: dict[int, int] = {}
-    while pending and time.monotonic() < end:
+    while pending and clock.now() < end:
         time.sleep(0.03)
         for rank in list(pending):
             now = (_size(stack_file(run_dir, rank)) or 0) - before.get(rank, 0)

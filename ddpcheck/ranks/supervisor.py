@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import contextlib
 import selectors
-import time
 
+from ddpcheck.clock import clock
 from ddpcheck.model import EndingKind, Leftover, Plan, RankEnding, RunRecord, WarningRecord
 from ddpcheck.ranks import stacks, wire
 from ddpcheck.ranks.captured import last_word
@@ -82,7 +82,7 @@ class Supervision:
         """Of the examples that are over: their checks have been told with them."""
         self.warnings: list[WarningRecord] = []
         self.leftovers: list[Leftover] = []
-        self.begun = time.monotonic()
+        self.begun = clock.now()
         self.deadline = self.begun + start_patience(plan.world_size, plan.fresh)
         self.running = False
         self.first_failure: float | None = None
@@ -105,7 +105,7 @@ class Supervision:
             checks=tuple(self.exchange.done[self.told_checks :]),
             warnings=tuple(self.warnings),
             leftovers=tuple(self.leftovers),
-            seconds=time.monotonic() - self.begun,
+            seconds=clock.now() - self.begun,
         )
 
     def _give_until(self, deadline: float) -> None:
@@ -150,7 +150,7 @@ class Supervision:
                     raise Interrupted
                 case wire.Example():
                     self.examples.begin(message)
-                    now = time.monotonic()
+                    now = clock.now()
                     self._give_until(now + self.plan.timeout)
                     if not message.final:  # what is for the reader waits for the deadline that it names
                         self.stillness.begin(now)
@@ -161,7 +161,7 @@ class Supervision:
                         self._send(r, given)
                 case wire.Finish():
                     self.examples.finish()
-                    self._give_until(time.monotonic() + around(self.plan))
+                    self._give_until(clock.now() + around(self.plan))
 
     def _hear(self, r: WatchedRank) -> None:
         try:
@@ -234,7 +234,7 @@ class Supervision:
         if r.watch.fd is not None:
             with contextlib.suppress(KeyError):
                 self.selector.unregister(r.watch.fd)
-        r.gone, r.gone_at = True, time.monotonic()
+        r.gone, r.gone_at = True, clock.now()
         if r.kind is None:
             r.stack = stacks.read(self.run_dir, r.rank)
             r.text = last_word(self.run_dir, r.rank)
@@ -250,7 +250,7 @@ class Supervision:
 
     def _note_failure(self) -> None:
         if self.first_failure is None:
-            self.first_failure = time.monotonic()
+            self.first_failure = clock.now()
 
     def _send(self, r: WatchedRank, message: wire.Message) -> None:
         with contextlib.suppress(Closed):  # its exit will tell
@@ -259,7 +259,7 @@ class Supervision:
     def _advance(self) -> None:
         if not self.running and all(r.joined for r in self.ranks):
             self.running = True
-            self._give_until(time.monotonic() + around(self.plan))  # told before a rank can do anything
+            self._give_until(clock.now() + around(self.plan))  # told before a rank can do anything
             for r in self.ranks:
                 self._send(r, wire.Go())
         over = {r.rank for r in self.ranks if r.over}
@@ -312,7 +312,7 @@ class Supervision:
         return min([*gone, first_failure + MOST_GRACE])
 
     def _until_next_timer(self) -> float:
-        now = time.monotonic()
+        now = clock.now()
         if self.first_failure is None:
             timer = min(self.deadline, self.exchange.until or self.deadline, self.stillness.due)
         else:
@@ -322,7 +322,7 @@ class Supervision:
         return 0.01 if any(r.watch.fd is None for r in self.ranks) else min(pause, 1.0)
 
     def _check_timers(self) -> None:
-        now = time.monotonic()
+        now = clock.now()
         if not (living := [r for r in self.ranks if not r.gone]):
             return
         if self.first_failure is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import NamedTuple
 
+from ddpcheck.clock import clock
 from ddpcheck.model import EndingKind, ExampleEnd, PhaseReport, Raised, RankEnding
 from ddpcheck.ranks import wire
 from ddpcheck.ranks.captured import CapturedOutput
@@ -78,7 +78,7 @@ class WatchedRank:
 
     def end(self, kind: EndingKind) -> None:
         if self.kind is None:
-            self.kind, self.at = kind, time.monotonic()
+            self.kind, self.at = kind, clock.now()
 
     def note(self, noted: wire.Noted) -> None:
         if self._begun:

@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Iterator
 from typing import NoReturn
@@ -23,6 +22,7 @@ import pytest
 from msgspec.structs import replace
 
 from ddpcheck.checks import judge
+from ddpcheck.clock import clock
 from ddpcheck.gpus.leases import PATIENCE, PAUSE, Lease, folder
 from ddpcheck.gpus.machine import look
 from ddpcheck.model import Gpu, Plan, never_started
@@ -130,7 +130,7 @@ class Zygote:
             return
         with _failing_as_no_lease():
             lease = Lease(plan.gpus, plan.gpus_wanted, folder(), plan.nodeid)
-        begun, told = time.monotonic(), False
+        begun, told = clock.now(), False
         poll = select.poll()  # whatever the descriptor's number
         poll.register(self.control.fileno(), select.POLLIN)
 
@@ -143,7 +143,7 @@ class Zygote:
                 if poll.poll(PAUSE * 1000):
                     self.control.receive_ready()
                     raise Interrupted  # nobody speaks to us now but to end it
-                if not told and time.monotonic() > begun + PATIENCE:
+                if not told and clock.now() > begun + PATIENCE:
                     told = True
                     self.control.send(wire.Waiting(text=lease.told()))
             yield lease.gpus

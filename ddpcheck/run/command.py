@@ -22,7 +22,7 @@ from ddpcheck.report import document, junit, places, terminal
 from ddpcheck.run import options as asked
 from ddpcheck.run.folder import Folder
 from ddpcheck.run.options import Options, WrongUsage
-from ddpcheck.run.supervise import Run, Supervisor
+from ddpcheck.run.supervise import NotStarted, Run, Supervisor
 from ddpcheck.verdict import Exit, RankResult, Verdict, conclude, results_of
 from ddpcheck.wording import signal_name
 
@@ -41,7 +41,11 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     with _folder(options) as path:
         supervisor = Supervisor(options, Folder(path))
-        seen = supervisor.run()
+        try:
+            seen = supervisor.run()
+        except NotStarted as error:
+            print(f"ddpcheck run: {error}", file=sys.stderr)
+            return Exit.INTERNAL
         if supervisor.sender is not None:
             told = supervisor.sender.finish(OTHER_NODES)
             if told is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from ddpcheck.checks.world import Process
@@ -23,6 +24,8 @@ class Folder:
         self.processes: dict[str, Process] = {}
         self._readers: dict[str, Reader] = {}
         self._places: dict[str, int] = {}
+        self._signed: dict[str, int] = {}
+        """The times of the files, which processes set as a sign of life."""
         self._cut: set[str] = set()
         """Files that were shorter than before at some look."""
 
@@ -45,11 +48,14 @@ class Folder:
     def _read_file(self, name: str, file: Path) -> bool:
         start = len(HEADER) + 1
         with file.open("rb") as opened:
+            signed = os.fstat(opened.fileno()).st_mtime_ns
             header = opened.read(start)
             size = opened.seek(0, os.SEEK_END)
             if len(header) < start and name not in self._places:
                 return False  # it is about to be begun
             process = self._process(name)
+            if self._signed.get(name) != signed:
+                self._signed[name], process.sign_at = signed, time.monotonic()
             if header.startswith(FORMAT) and header[:-1] != HEADER:
                 process.gap = "another version of ddpcheck has written it"
                 return False

@@ -111,9 +111,12 @@ class Signals:
         signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False)
 
     def report_from_beside(self) -> None:
-        """Where the first process cannot tell: have another one in its process group do it."""
+        """Where the first process cannot tell: have another one in its process group do it, if there may be one."""
         parent = os.getpid()
-        self._witness = self.fork(blocked=True)
+        try:
+            self._witness = self.fork(blocked=True)
+        except OSError:
+            return
         if self._witness:
             return
         try:

@@ -33,6 +33,9 @@ PERIOD = 0.25
 FIRST_WORD = 10.0
 """Seconds for a node whose ranks have joined to send their evidence: it begins at its first look after that."""
 
+SILENCE = 5.0
+"""Seconds without a sign of life, at the least, of which a hang's report tells: a busy machine makes processes late."""
+
 PATIENCE = 5.0
 """Seconds that processes have to end in, once they are asked to."""
 
@@ -47,6 +50,10 @@ class Run(Struct, frozen=True, kw_only=True):
     stuck: str = ""
     """Why it was ended: what was certain, or how long a rank had waited; empty if it ended by itself."""
     seconds: float = 0.0
+
+
+class NotStarted(Exception):
+    """The machine has no room for the program's first process; says so as a sentence."""
 
 
 class Supervisor:
@@ -77,7 +84,10 @@ class Supervisor:
         stuck = ""
         with Signals(self.options.launched) as signals:
             address = listener.address if listener is not None else None
-            pid = agent.start(self.options, self.folder.path, address, signals)
+            try:
+                pid = agent.start(self.options, self.folder.path, address, signals)
+            except OSError as error:  # of this process: what is forked does not come back here
+                raise NotStarted(f"no process could be started for {self.options.script}: {error.strerror}") from error
             if listener is not None:
                 with self._harmless():
                     self.collector = Collector(self.folder.path, listener)
@@ -95,7 +105,8 @@ class Supervisor:
                 elif why and not stuck and not self._signalled():
                     stuck = why
                     with self._harmless():
-                        self._say(time.monotonic(), ev.Stopped(n=2, at=time.monotonic(), why=why))
+                        now = time.monotonic()
+                        self._say(now, ev.Stopped(n=2, at=now, why=why), *self._silent(pid, now))
                     with self._harmless():
                         if self.collector is not None:
                             self.collector.stop(why)
@@ -230,11 +241,19 @@ class Supervisor:
         """Put on record that the run was asked to end."""
         self._say(asked.at, ev.Signalled(n=2, at=asked.at, signal=asked.signal))
 
-    def _say(self, at: float, record: ev.Record) -> None:
+    def _silent(self, pid: int, now: float) -> Iterator[ev.Silent]:
+        """The processes of this run that live, but have given no sign of it for most of the time they were given."""
+        ours = {process.pid for process in _family_of(pid)}
+        for process in self.folder.processes.values():
+            seconds = now - process.sign_at
+            if process.pid in ours and seconds > max(SILENCE, self.options.stall_timeout / 2):
+                yield ev.Silent(n=3, at=now, pid=process.pid, seconds=seconds)
+
+    def _say(self, at: float, *said: ev.Record) -> None:
         """Put something on record that only this process knows, for this node and the one that judges."""
         wall = time.time() + at - time.monotonic()
         begun: dict[str, Any] = {"pid": os.getpid(), "parent": os.getppid(), "host": socket.gethostname(), "wall": wall}
-        records = (ev.Began(n=1, at=at, **begun, node=0, argv=[], folder=""), record)
+        records = (ev.Began(n=1, at=at, **begun, node=0, argv=[], folder=""), *said)
         self.own.add(records)
         if self.options.nodes > 1:
             with contextlib.suppress(OSError):

@@ -231,7 +231,7 @@ def test_wrong_usage(capsys, arguments, words):
 
 
 def test_a_defect_of_its_own(capsys, monkeypatch):
-    """It is told as such, and ends with 4."""
+    """It is reported as such, and ends with 4."""
     from ddpcheck import cli
 
     monkeypatch.setattr(command, "examine", lambda timeout: 1 / 0)

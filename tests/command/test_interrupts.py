@@ -76,7 +76,7 @@ def interrupted(folder, forks, body, number, to, *options, waits_for=2):
     ],
 )
 def test_an_interrupted_run_is_no_failure(tmp_path, forks, number, to):
-    """It is told as interrupted, with what held until then; no process stays."""
+    """It is reported as interrupted, with what held until then; no process stays."""
     ran = interrupted(tmp_path, forks, TRAINS, number, to, "--nproc-per-node", "2")
     assert (ran.document["verdict"], ran.document["interrupted_by"]) == ("interrupted", number.name)
     assert (ran.found, ran.code) == ([], 128 + number)

@@ -90,6 +90,43 @@ def test_ranks_that_native_code_holds_are_stuck_all_the_same(tmp_path, forks):
     assert all(stand["state"] == "waits" and stand["waited"] >= 3 for stand in ran.document["hang"]["stands"])
 
 
+@pytest.mark.parametrize(
+    ("alone", "silent"),
+    [
+        ("ctypes.PyDLL(None).sleep(1000)", True),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", True),
+        ("time.sleep(1000)", False),
+    ],
+)
+def test_a_rank_in_which_nothing_runs_any_more_is_silent(tmp_path, forks, alone, silent):
+    """Native code that keeps the GIL, and a stopped process, are told from a rank that is busy or asleep."""
+    ran = run(
+        tmp_path,
+        "--stall-timeout",
+        "6",
+        "--nproc-per-node",
+        "2",
+        script(
+            tmp_path,
+            f"""
+            import ctypes, os, signal
+            setup()
+            dist.barrier()
+            if dist.get_rank() == 1:
+                time.sleep(1)  # long enough to be seen at a line
+                {alone}
+            dist.barrier()
+            """,
+        ),
+        forks=forks,
+    )
+    (finding,) = ran.document["findings"]
+    assert (ran.code, finding["check"]) == (1, "no-hang")
+    assert ("rank 1 has run no Python code for " in finding["found"]) is silent
+    assert ("keeps the GIL" in finding["cause"]) is silent
+    assert "train.py:" in finding["found"].split("rank 1 ")[-1], "where it was last seen"
+
+
 def test_slow_ranks_are_no_hang(tmp_path, forks):
     """A rank that is late for some seconds is waited for."""
     ran = run(

@@ -41,7 +41,7 @@ def test_classes_stay_classes() -> None:
 
 
 def test_kernels_of_gpus_alone() -> None:
-    """An operator that the CPU lacks is told as such; of tensors on the CPU, torch's own error is."""
+    """An operator that the CPU lacks is reported as such; of tensors on the CPU, torch's own error is."""
     with ddpcheck.simulated_devices(1):
         with pytest.raises(ddpcheck.NotSimulated, match="batch_norm_stats, of which torch has a kernel for GPUs alone"):
             torch.batch_norm_stats(torch.ones(2, 3, device="cuda"), 1e-5)

@@ -137,6 +137,47 @@ def test_timeout(tmp_path_factory: pytest.TempPathFactory, method: str) -> None:
     assert project.leftover_processes() == []
 
 
+# --- freezegun
+
+FROZEN = """
+import time
+
+import pytest
+from freezegun import freeze_time
+
+@pytest.fixture(scope="session", autouse=True)
+def frozen():
+    with freeze_time("2030-01-01"):
+        yield
+
+@pytest.mark.ddp(timeout=20)
+def test_ranks_meet(ddp):
+    first = time.monotonic()
+    ddp.barrier()
+    time.sleep(0.01)
+    assert time.monotonic() == first and time.gmtime().tm_year == 2030
+
+@pytest.mark.ddp(timeout=1.5)
+def test_hangs(ddp):
+    if ddp.rank == 0:
+        time.sleep(90)
+
+@pytest.mark.ddp(timeout=20)
+def test_after(ddp):
+    pass
+"""
+
+
+def test_time_that_stands_still(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests that freeze time have their deadlines all the same, in pytest's process and in ranks."""
+    project = beside(tmp_path_factory, "freezegun")
+    project.write("test_frozen.py", FROZEN)
+    ran = project.run()
+    expected = {"test_ranks_meet": "passed", "test_hangs": "failed", "test_after": "passed"}
+    assert {name: seen.outcome for name, seen in ran.tests.items()} == expected, ran.stdout
+    assert "timed out after 1.5 s with rank 0 still running" in ran["test_hangs"].text
+
+
 # --- pytest-rerunfailures
 
 RERUNS = """

@@ -133,7 +133,7 @@ def _in_code(seam: Seam, module: str | None) -> None:
 @functools.cache
 def functions() -> list[FunctionType]:
     """All of torch's."""
-    gc.unfreeze()  # what is frozen is not told
+    gc.unfreeze()  # what is frozen is not listed
     return [f for f in gc.get_objects() if type(f) is FunctionType and str(f.__module__).startswith("torch.")]
 
 

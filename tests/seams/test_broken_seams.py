@@ -104,7 +104,7 @@ def test_the_training_is_checked_in_all_ways(known):
     ],
 )
 def test_nothing_that_rests_on_it_is_held(ask, known, name):
-    """The program says and does the same, no error is told of it, and all other checks are made as before."""
+    """The program says and does the same, no error is reported for it, and all other checks are made as before."""
     found = ask(seam=name, path=str(HERE / "whole.py"))
     assert (found["output"], found["exits"]) == (known["output"], known["exits"])
     assert [f["message"] for f in found["findings"] if f["severity"] == "error"] == []

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from ddpcheck.clock import clock
 from ddpcheck.model import CallSite, Finding, Question
 from ddpcheck.ranks import wire
 from ddpcheck.ranks.exchange import STUCK_PATIENCE, Exchange
@@ -381,7 +382,7 @@ def stuck(facts="stuck"):
 def test_a_rank_that_cannot_go_on_is_judged_without_the_others(monkeypatch):
     """Others may wait for it in a collective: after a moment it is judged by who came, None in the others' places."""
     now = 100.0
-    monkeypatch.setattr("ddpcheck.ranks.exchange.time.monotonic", lambda: now)
+    monkeypatch.setattr(clock, "now", lambda: now)
     judge = Judge(findings=[finding()])
     exchange = Exchange(3, judge)
     exchange.arrive(1, stuck())
@@ -399,7 +400,7 @@ def test_a_rank_that_cannot_go_on_is_judged_without_the_others(monkeypatch):
 def test_those_who_come_in_time_share_its_verdict(monkeypatch):
     """All that have come get the verdict; where all have, at once, and with everybody's evidence."""
     now = 100.0
-    monkeypatch.setattr("ddpcheck.ranks.exchange.time.monotonic", lambda: now)
+    monkeypatch.setattr(clock, "now", lambda: now)
     judge = Judge(findings=[finding()])
     exchange = Exchange(2, judge)
     exchange.arrive(0, stuck("first"))
@@ -412,7 +413,7 @@ def test_those_who_come_in_time_share_its_verdict(monkeypatch):
 def test_evidence_on_something_else_is_not_judged_with_it(monkeypatch):
     """A rank that waits in another assertion gets the verdict too, and its facts stay out of it."""
     now = 100.0
-    monkeypatch.setattr("ddpcheck.ranks.exchange.time.monotonic", lambda: now)
+    monkeypatch.setattr(clock, "now", lambda: now)
     judge = Judge(findings=[finding()])
     exchange = Exchange(3, judge)
     exchange.arrive(0, evidence("other"))

@@ -139,7 +139,7 @@ def test_a_buffer_that_was_forgotten():
 
 
 def test_the_meta_device_is_no_place():
-    """A model without memory is told as such."""
+    """A model without memory is reported as such."""
     finding = error(*[rank(r, model={"weight": "meta"}) for r in range(2)])
     assert "never given memory" in finding.cause
 

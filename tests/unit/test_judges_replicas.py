@@ -430,6 +430,6 @@ def test_memory_that_is_shared_by_one_rank_is_no_risk():
 
 
 def test_shared_memory_that_differs_is_a_violation():
-    """A difference is told as a difference, not as a risk."""
+    """A difference is reported as a difference, not as a risk."""
     models = [model(w=tensor(d, shared=True)) for d in "ab"]
     assert isinstance(ask("parameter-sync", models), Question)

@@ -117,7 +117,7 @@ def test_an_error_of_the_programs_is_as_it_was(owner: Owner) -> None:
     assert (own.__context__, own.__cause__, own.__suppress_context__) == (None, None, False)
 
 
-@pytest.mark.parametrize("name", ["write", "open", "close", "fstat", "pwrite"])
+@pytest.mark.parametrize("name", ["write", "open", "close", "fstat", "pwrite", "utime"])
 def test_a_program_that_replaces_what_is_written_with(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,7 @@ def test_other_precisions(kind):
     ],
 )
 def test_what_cannot_be_read(tensors):
-    """Nothing is told of it."""
+    """Nothing is reported of it."""
     assert sample(tensors) is None
 
 

@@ -228,7 +228,7 @@ def test_the_state_of_an_optimizer_that_keeps_lists():
 
 
 def test_buffers_and_what_ddp_was_told():
-    """Buffers are told as such; a module that is not wrapped has no device_ids."""
+    """Buffers are reported as such; a module that is not wrapped has no device_ids."""
     found = facts(nn.BatchNorm1d(2))
     assert list(found.model)[2:] == [f"{b} (buffer)" for b in ("running_mean", "running_var", "num_batches_tracked")]
     assert (found.device_ids, found.output_device) == (None, None)

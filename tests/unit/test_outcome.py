@@ -165,7 +165,7 @@ def test_a_reaction_is_the_root_where_nothing_else_failed():
 
 
 def test_leaving_by_system_exit_is_said():
-    """A SystemExit is told as such: pytest's own report does not say that the test had left."""
+    """A SystemExit is reported as such: pytest's own report does not say that the test had left."""
     outcome = decide(record(finished(0), finished(1, fails("SystemExit: 0"))))
     assert outcome.headline == "rank 1 failed first: it left the test by SystemExit (of 2 ranks, gloo on cpu)"
 
@@ -422,7 +422,7 @@ def test_a_skip_everywhere_does_not_hide_a_failing_teardown():
 
 
 def test_a_skip_everywhere_is_no_partial_skip():
-    """A reaction in the teardown of a test that all ranks skipped is told as such."""
+    """A reaction in the teardown of a test that all ranks skipped is reported as such."""
     torn = (*skips(), *fails("Connection closed", phase="teardown", at=2.0, reaction=True)[2:])
     outcome = decide(record(finished(0, skips()), finished(1, torn)))
     assert outcome.headline == "rank 1 failed first (of 2 ranks, gloo on cpu)"

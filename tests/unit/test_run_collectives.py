@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ddpcheck.clock import clock
 from ddpcheck.evidence import Call, frame
 from ddpcheck.observe import calling, ledger, pulses, recorder
 from ddpcheck.run.folder import Folder
@@ -341,8 +342,8 @@ def test_a_call_in_which_a_rank_waits_is_told(monkeypatch):
     book.write(made(5001))
     book.look()
     assert len(writer.calls) == before
-    clock = ledger.time.monotonic() + 1
-    monkeypatch.setattr(ledger.time, "monotonic", lambda: clock)
+    later = clock.now() + 1
+    monkeypatch.setattr(clock, "now", lambda: later)
     book.look()
     told = [c.n for c in writer.calls[before:]]
     assert told[-1] == 5001

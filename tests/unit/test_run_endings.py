@@ -127,7 +127,7 @@ def test_a_rank_that_was_killed_in_a_call_is_there():
 
 
 def test_a_rank_that_crashed_at_its_exit():
-    """A segmentation fault after the end of the script is told as such."""
+    """A segmentation fault after the end of the script is reported as such."""
     finding = failed(rank(0, [ended()]), rank(1, [ended()], exit_code=None, signal=11))
     assert "when its script had come to its end" in finding.found
 

@@ -1,4 +1,4 @@
-"""The files of evidence: whatever is in them, what was written before is read, and what is missing is told."""
+"""The files of evidence: whatever is in them, what was written before is read, and what is missing is reported."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_another_version_is_told_in_a_sentence(folder):
 
 
 def test_a_file_that_was_removed_or_cut_keeps_what_was_read(folder):
-    """What is written behind the cut is read, too; and that something is missing is told."""
+    """What is written behind the cut is read, too; and that something is missing is reported."""
     path = written(folder)
     os.truncate(path, len(ev.HEADER) + 30)
     folder.read()

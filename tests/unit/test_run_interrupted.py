@@ -1,4 +1,4 @@
-"""A run that was asked to end from outside: what came before counts, and nothing is told of the signal itself."""
+"""A run that was asked to end from outside: what came before counts, and nothing is reported of the signal itself."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_a_rank_that_was_ended_alone_has_failed():
 
 
 def test_ranks_that_ddpcheck_has_ended_have_not():
-    """They were stuck, and are told as such."""
+    """They were stuck, and are reported as such."""
     stopped = (49.0, ev.Stopped, {"why": "so"})
     ends = [child(50.0 + r / 10, 2 + r, number=signal.SIGTERM, by_agent=False) for r in (0, 1)]
     assert list(judged(stopped, *ends)) == ["no-hang"]

@@ -161,7 +161,7 @@ def test_a_node_that_comes_back_sends_all_again(collector):
 
 
 def test_a_node_that_does_not_listen_holds_up_nobody(collector):
-    """The others are told to end all the same."""
+    """The others are asked to end all the same."""
     deaf = node(collector)
     until(lambda: collector.nodes)
     began = time.monotonic()

@@ -114,7 +114,7 @@ def usage(first, second, after=(b"", b"")):
 
 
 def test_two_wrappers_with_a_fault_each():
-    """One is gone round, the other's gradients are zeroed on one rank: both are told, with what follows from each."""
+    """One is bypassed, the other's gradients are zeroed on one rank: both are reported, with what follows from each."""
 
     def rank(first, second, parameters, after):
         used = usage(BARE, RIGHT, (b"", after))
@@ -258,7 +258,7 @@ def test_findings_of_one_line_are_one_where_their_cause_is():
 
 
 def test_a_file_that_all_ranks_write_in_place():
-    """That one rank alone writes it makes no save atomic: both are told."""
+    """That one rank alone writes it makes no save atomic: both are reported."""
     saves = [save("/job/last.pt", 10), save("/job/last.pt", 10, existed=True)]
     ranks = [trained(*saves), trained(*saves)]
     assert [check for check, *_ in told(*ranks)] == ["checkpoint-single-writer", "checkpoint-atomic-save"]

@@ -83,3 +83,17 @@ def test_two_signals_one_after_the_other(monkeypatch):
             signal.raise_signal(number)
             signals.hand_on(1 << 30)
     assert sent == [signal.SIGHUP, signal.SIGTERM]
+
+
+def test_no_process_beside_the_script(monkeypatch):
+    """Where the machine refuses the one that tells of signals, the script runs, and gets them from here."""
+
+    def refused():
+        raise OSError("no process")
+
+    with Signals(launched=False) as signals:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fork", refused)
+            signals.report_from_beside()
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.first is not None

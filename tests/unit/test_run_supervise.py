@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -59,10 +60,11 @@ def running(monkeypatch, tmp_path):
     monkeypatch.setattr(agent, "start", start)
     target = tmp_path / "verdict.json"
 
-    def run():
+    def run(*nodes):
         for file in (target, tmp_path / "done"):
             file.unlink(missing_ok=True)
-        code = command.run(["--json", str(target), "--standalone", "--nproc-per-node", "2", "train.py"])
+        given = nodes or ("--standalone",)
+        code = command.run(["--json", str(target), *given, "--nproc-per-node", "2", "train.py"])
         assert Path("done").exists(), "the program has gone on to its end"
         return code, json.loads(target.read_text()) if target.exists() else None
 
@@ -157,6 +159,52 @@ def test_whatever_fails_the_program_goes_on_and_the_verdict_is_true(running, mon
         if found is not None:
             assert found["findings"] == []
             assert (code == 4) == bool(found["internal"]), n
+
+
+SOCKETS = [
+    (socket, "create_server", OSError(errno.EMFILE, "no descriptors")),
+    (socket, "socket", OSError(errno.EMFILE, "no descriptors")),
+    (socket, "gethostname", OSError(errno.EPERM, "not allowed")),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "error"), SOCKETS, ids=[name for _, name, _ in SOCKETS])
+def test_a_node_without_sockets_runs_its_ranks(running, monkeypatch, owner, name, error):
+    """The first, second and third call fails: what is known of this node is judged, and the other one is missing."""
+    monkeypatch.setattr(supervise, "FIRST_WORD", 0.1)
+    monkeypatch.setattr(command, "OTHER_NODES", 0.1)
+    original = getattr(owner, name)
+    for n in (1, 2, 3):
+        calls = iter(range(1, 100_000))
+
+        def failing(*args, n=n, calls=calls, **kwargs):
+            if next(calls) == n:
+                raise error
+            return original(*args, **kwargs)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, name, failing)
+            code, found = running(
+                "--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port", "1"
+            )
+        assert code in (3, 4), n
+        assert found["findings"] == []
+        assert (code == 4) == bool(found["internal"]), n
+
+
+def test_no_process_for_the_program_is_said_in_a_sentence(running, monkeypatch, capfd):
+    """There is no verdict on what did not run, and no traceback of ours."""
+
+    def refused():
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refused)
+    with pytest.raises(AssertionError, match="gone on to its end"):
+        running()
+    assert capfd.readouterr().err == (
+        "ddpcheck run: no process could be started for train.py: Resource temporarily unavailable\n"
+    )
+    assert not Path("verdict.json").exists()
 
 
 # --- hangs are judged by whole evidence

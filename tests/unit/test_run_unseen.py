@@ -1,4 +1,4 @@
-"""What was not looked at is not compared, is not counted, and is told."""
+"""What was not looked at is not compared, is not counted, and is reported."""
 
 from __future__ import annotations
 

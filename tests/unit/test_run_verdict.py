@@ -401,7 +401,7 @@ def test_processes_that_cannot_be_seen_are_a_note():
 
 
 def test_ranks_that_say_nothing_are_named():
-    """The agent knows whom it has started; of a world, who is missing is told with it."""
+    """The agent knows whom it has started; of a world, who is missing is reported with it."""
     agent = process(1, *((ev.Launched, {"pid": 7 + r, "rank": r}) for r in (0, 1)))
     (note,) = conclude([], processes=[agent]).notes
     assert note.startswith("Ranks 0 and 1 have left no evidence: torch was not imported there")

@@ -7,7 +7,8 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.waiting import judge
 from ddpcheck.checks.waits import certain
-from ddpcheck.checks.world import Moment, World
+from ddpcheck.checks.world import Moment, Process, World
+from ddpcheck.checks.worlds import worlds
 from ddpcheck.model import CallSite
 from tests.unit.written import call, ended, file, rank, step, world
 
@@ -290,6 +291,34 @@ def test_a_rank_that_does_something_else():
     assert (finding.ranks, finding.where.line) == ((1,), 8)
     assert finding.also == ()
     assert "something else that does not end" in finding.cause
+
+
+def test_a_silent_rank_is_told_from_one_at_work():
+    """No Python code ran in it: the line is where it was last seen, and the cause is not its own slowness."""
+    both = killed(waits(), [pulse(None, 8, "sleep")])
+    both.ranks[1].silent = 61.4
+    ((finding,),) = [one.findings for one in judge(both)]
+    assert "rank 1 has run no Python code for 61 s, and was last seen at train.py:8" in finding.found
+    assert "on rank 1 native code keeps the GIL" in finding.cause
+
+
+def test_whose_silence_it_is():
+    """A process is known by its host and pid; on another host the same pid is somebody else's."""
+    quiet, busy = rank(0, []), rank(1, [])
+    there = rank(1, [], host="other")
+    ours = Process("ddpcheck")
+    at = {"n": 1, "at": 1.0}
+    ours.add(
+        [
+            ev.Began(**at, pid=1, parent=0, host="", node=0, argv=[], folder="/", wall=0.0),
+            ev.Silent(**at, pid=quiet.process.pid, seconds=30.0),
+            ev.Silent(**at, pid=there.process.pid, seconds=30.0),
+        ]
+    )
+    (found,) = worlds([ours, quiet.process, there.process])
+    assert [r.silent for r in found] == [30.0, 0.0]
+    (found,) = worlds([quiet.process, busy.process])
+    assert [r.silent for r in found] == [0.0, 0.0]
 
 
 def test_a_hang_without_a_call():

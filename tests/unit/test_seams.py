@@ -108,7 +108,7 @@ OTHERS = {
     "_ddpcheck_started_at",
     "_orig_mod",
 }
-"""Private names that nothing is judged by, or that are told as Python's own; and our own on objects of others."""
+"""Private names that nothing is judged by, or that are reported as Python's own; and our own on objects of others."""
 
 
 def test_no_private_name_is_read_that_is_no_seam():
@@ -179,7 +179,7 @@ def test_a_seam_of_later_or_newer_versions_is_not_missing():
 
 @pytest.mark.parametrize("seam", [s for s in seams.SEAMS if s.checks], ids=lambda seam: seam.name)
 def test_nothing_is_held_that_rests_on_what_is_missing(seam):
-    """On whichever rank: the checks are told as not checked, why, and their findings go; the others stay."""
+    """On whichever rank: the checks are reported as not checked, why, and their findings go; the others stay."""
     ranks = world([wrapped(1)], [wrapped(1), *missing(seam.name)])
     said = {check: Judged(check=check, checked=3, findings=(finding(check),)) for check in CHECKS}
     found = ground.only_grounded(said, ranks)
