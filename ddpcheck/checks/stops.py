@@ -101,8 +101,8 @@ def _failures(world: World, lost: bool, waits: bool) -> list[Failure]:
     if found:
         return found
     killed = [rank for rank in world if rank.signal == signal.SIGKILL]
-    if killed and len(killed) < len(world) and not _over(killed[0]):
-        # An agent begins with SIGTERM: whoever was killed at once was the first.
+    if killed and len(killed) < len(world) and not _over(killed[0]) and world.stopped is None:
+        # An agent begins with SIGTERM: whoever was killed at once was the first. What we killed was deaf to it.
         return [Failure(rank=rank.rank, at=_last(rank), signal=rank.signal) for rank in killed]
     if lost or waits:
         for rank in world:

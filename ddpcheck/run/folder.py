@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 from ddpcheck.checks.world import Process
+from ddpcheck.clock import clock
 from ddpcheck.evidence import FORMAT, FULL, HEADER, LIMITED, LOST, Reader
 
 SUFFIX = ".evidence"
@@ -55,7 +55,7 @@ class Folder:
                 return False  # it is about to be begun
             process = self._process(name)
             if self._signed.get(name) != signed:
-                self._signed[name], process.sign_at = signed, time.monotonic()
+                self._signed[name], process.sign_at = signed, clock.now()
             if header.startswith(FORMAT) and header[:-1] != HEADER:
                 process.gap = "another version of ddpcheck has written it"
                 return False

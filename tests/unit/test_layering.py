@@ -32,6 +32,7 @@ LAYERS = [
         "ddpcheck.run",
     ],
     ["ddpcheck.doctor"],
+    ["ddpcheck.clock"],
     # The nouns, the words, and what stands alone.
     [
         "ddpcheck.catalogue",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks import endings
 from ddpcheck.checks.waiting import judge
 from ddpcheck.checks.waits import certain
 from ddpcheck.checks.world import Moment, Process, World
@@ -357,3 +358,11 @@ def test_a_failure_is_no_hang():
     over = World([rank(0, waits(), exit_code=None, signal=15), rank(1, [error], exit_code=1)], 2)
     (judged,) = judge(over)
     assert judged.findings == ()
+
+
+@pytest.mark.parametrize(("stopped", "check"), [(Moment(at=NOW), "no-hang"), (None, "rank-failure")])
+def test_who_was_deaf_to_our_signal_has_not_failed(stopped, check):
+    """A rank that SIGKILL had to end, when ddpcheck ended a hang: elsewhere it is the first to have gone."""
+    ranks = [rank(0, waits(), exit_code=None, signal=15), rank(1, [pulse(None, 8)], exit_code=None, signal=9)]
+    over = World(ranks, 2, stopped=stopped)
+    assert [one.check for one in [*judge(over), *endings.judge(over)] if one.findings] == [check]
