@@ -146,9 +146,10 @@ import pytest
 import torch.distributed as dist
 from freezegun import freeze_time
 
+LARGE = ["torch", "numpy", "sympy", "hypothesis", "scipy", "sklearn", "pandas"]  # seconds to look through
 @pytest.fixture(scope="session", autouse=True)
 def frozen():
-    with freeze_time("2030-01-01"):
+    with freeze_time("2030-01-01", ignore=LARGE):
         yield
 
 @pytest.mark.ddp(timeout=20)
@@ -158,7 +159,7 @@ def test_ranks_meet(ddp):
     time.sleep(0.01)
     assert time.monotonic() == first and time.gmtime().tm_year == 2030
 
-@pytest.mark.ddp(timeout=1.5)
+@pytest.mark.ddp(timeout=5)
 def test_hangs(ddp):
     if ddp.rank == 0:
         time.sleep(90)
@@ -176,7 +177,7 @@ def test_time_that_stands_still(tmp_path_factory: pytest.TempPathFactory) -> Non
     ran = project.run()
     expected = {"test_ranks_meet": "passed", "test_hangs": "failed", "test_after": "passed"}
     assert {name: seen.outcome for name, seen in ran.tests.items()} == expected, ran.stdout
-    assert "timed out after 1.5 s with rank 0 still running" in ran["test_hangs"].text
+    assert "timed out after 5 s with rank 0 still running" in ran["test_hangs"].text
 
 
 # --- pytest-rerunfailures
