@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -186,8 +187,14 @@ def compared(around: Surrounding, base: Path, launcher: tuple[str, ...] = TORCHR
 
 def main() -> int:
     """Show the differences; how many of the programs have some."""
-    wanted, differ = sys.argv[1:], 0
     by_name = {around.name: around for around in ALL}
+    parser = argparse.ArgumentParser(
+        description="Programs under torchrun and `ddpcheck run`, and how they differ."
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all by default; of {', '.join(by_name)}")
+    wanted, differ = parser.parse_args().names, 0
+    if unknown := set(wanted) - set(by_name):
+        parser.error(f"no program has the name {', '.join(sorted(unknown))}; --help lists them")
     for around in [by_name[name] for name in wanted] or ALL:
         with tempfile.TemporaryDirectory(prefix="differing-") as base:
             theirs, ours = (run(launcher, around, Path(base)) for launcher in (TORCHRUN, DDPCHECK))
