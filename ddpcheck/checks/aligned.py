@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import order
+from ddpcheck.checks import order, pairing
+from ddpcheck.checks.pairing import Built, Phases, Steps
 from ddpcheck.checks.world import Rank, World
 from ddpcheck.evidence import WIDTH
 from ddpcheck.wording import listing
@@ -32,10 +33,6 @@ class Replicas(NamedTuple):
         return f"wrapper {self.number}"
 
 
-Steps = dict[tuple[int, int], ev.Step]
-"""By region and place."""
-
-
 class Aligned(NamedTuple):
     """One optimizer on all ranks that train with it, as long as it has the same parameters."""
 
@@ -48,6 +45,8 @@ class Aligned(NamedTuple):
     """Rank by rank: the steps on record."""
     first: bool
     """They begin with its first step."""
+    orders: list[list[int] | None]
+    """Rank by rank, where the rank itself has each parameter; None where it has them in this order."""
 
     def common(self) -> Iterator[tuple[int, list[ev.Step]]]:
         """The steps that every rank has on record, in order, each with its number on the first rank."""
@@ -74,42 +73,50 @@ class Aligned(NamedTuple):
 
 
 def optimizers(world: World) -> list[Aligned]:
-    """The optimizers that stepped on every rank of a group, matched by the order of their construction.
+    """The optimizers that stepped on every rank of a group.
 
     The group is the smallest that one of its wrappers reduces over, or else the
     program itself. What a rank optimizes for itself, again and again within
     its training, is left out.
     """
-    by_group: dict[tuple[int, ...], dict[int, list[_Phases]]] = defaultdict(lambda: defaultdict(list))
+    by_group: dict[tuple[int, ...], dict[int, list[Built]]] = defaultdict(lambda: defaultdict(list))
     for rank in world:
         groups = {w.wrapper: members(world, w.group) for w in rank.of(ev.Wrapped)}
         for phases in _lasting(_optimizers(rank)):
             described = phases[0][0]
-            found = [groups[p.wrapper] for p in described.parameters if p.wrapper in groups]
-            found = found or [members(world, group) for group in _reduced_over(rank, described.optimizer)]
-            smallest = min((group for group in found if len(group) > 1), key=len, default=list(world))
-            by_group[tuple(r.rank for r in smallest)][rank.rank].append(phases)
-    aligned = []
+            over = [groups[p.wrapper] for p in described.parameters if p.wrapper in groups]
+            over = over or [members(world, group) for group in _reduced_over(rank, described.optimizer)]
+            smallest = min((group for group in over if len(group) > 1), key=len, default=list(world))
+            by_group[tuple(r.rank for r in smallest)][rank.rank].append(Built(rank, phases))
+    known = common_wrappers(world)
+    found: list[Aligned] = []
     for numbers, by_rank in by_group.items():
         ranks = [rank for rank in world if rank.rank in numbers]
         if len(ranks) < 2:
             continue
-        for everywhere in zip(*(by_rank[rank.rank] for rank in ranks), strict=False):
-            number = everywhere[0][0][0].optimizer
-            for place, same in enumerate(zip(*everywhere, strict=False)):
-                descriptions, steps = [d for d, _ in same], [s for _, s in same]
-                if len({len(d.parameters) for d in descriptions}) == 1:
-                    aligned.append(Aligned(number, ranks, descriptions, steps, place == 0))
-    return sorted(aligned, key=lambda one: (one.ranks[0].rank, one.number))
+        for everywhere in pairing.paired([by_rank[rank.rank] for rank in ranks], known):
+            for place, same in enumerate(zip(*(one.phases for one in everywhere), strict=False)):
+                if len({len(described.parameters) for described, _ in same}) == 1:
+                    found.append(_aligned(ranks, same, known, place == 0))
+    return sorted(found, key=lambda one: (one.ranks[0].rank, one.number))
 
 
-_Phases = list[tuple[ev.Optimizer, Steps]]
-"""An optimizer of one rank: each time that its parameters have changed, and the steps from there on."""
+def _aligned(
+    ranks: list[Rank], same: Sequence[tuple[ev.Optimizer, Steps]], known: pairing.Wrappers, first: bool
+) -> Aligned:
+    """One phase of an optimizer, its parameters in the order of the first rank."""
+    described, steps = [same[0][0]], [same[0][1]]
+    orders: list[list[int] | None] = [None]
+    for rank, (one, its) in zip(ranks[1:], same[1:], strict=True):
+        order = pairing.in_order_of(described[0], one, [known[ranks[0].rank], known[rank.rank]])
+        one, its = (one, its) if order is None else pairing.reordered(one, its, order)
+        described, steps, orders = [*described, one], [*steps, its], [*orders, order]
+    return Aligned(described[0].optimizer, ranks, described, steps, first, orders)
 
 
-def _optimizers(rank: Rank) -> list[_Phases]:
+def _optimizers(rank: Rank) -> list[Phases]:
     """The optimizers of a rank, in the order of their construction."""
-    found: dict[int, _Phases] = defaultdict(list)
+    found: dict[int, Phases] = defaultdict(list)
     for one in rank.of(ev.Optimizer):
         found[one.optimizer].append((one, {}))
     for step in rank.of(ev.Step):
@@ -126,7 +133,7 @@ def _reduced_over(rank: Rank, optimizer: int) -> list[str]:
     return list(dict.fromkeys(c.group for c in carried if c.of == "gradient" and c.alike))
 
 
-def _lasting(optimizers: Sequence[_Phases]) -> list[_Phases]:
+def _lasting(optimizers: Sequence[Phases]) -> list[Phases]:
     """Those without the ones that a line makes anew between the steps of another one.
 
     Perturbations of inputs and copies of a model that adapt to a task are optimized like this: by each rank alone.
@@ -168,6 +175,15 @@ def wrappers(world: World) -> list[Replicas]:
         each = zip(*(by_rank[rank.rank] for rank in ranks), strict=False)
         found += [Replicas(wrapped[0].wrapper, ranks, list(wrapped)) for wrapped in each]
     return sorted(found, key=lambda one: (one.ranks[0].rank, one.number))
+
+
+def common_wrappers(world: World) -> dict[int, dict[int, int]]:
+    """By rank, and by its own number of a wrapper, which it is of those that all ranks of their group have built."""
+    found: dict[int, dict[int, int]] = {rank.rank: {} for rank in world}
+    for place, replicas in enumerate(wrappers(world)):
+        for rank, wrapped in zip(replicas.ranks, replicas.wrapped, strict=True):
+            found[rank.rank][wrapped.wrapper] = place
+    return found
 
 
 def members(world: World, group: str) -> list[Rank]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import aligned, spent
+from ddpcheck.checks import aligned, crossed, spent
 from ddpcheck.checks.aligned import Aligned
-from ddpcheck.checks.grounds import grounds
+from ddpcheck.checks.grounds import grounds, why_none
 from ddpcheck.checks.separate import Steps, outside, separate, with_gradient
 from ddpcheck.checks.steps import wrapper_links
 from ddpcheck.checks.world import Judged, Rank, World
@@ -22,12 +22,14 @@ def judge(world: World) -> Iterable[Judged]:
     wrapped = any(rank.of(ev.Wrapped) for rank in world)
     checked = 0
     findings: list[Finding] = []
-    for optimizer in aligned.optimizers(world):
+    optimizers = aligned.optimizers(world)
+    for optimizer in optimizers:
         ground = grounds(world, optimizer)
+        findings += crossed.judge(optimizer)
         if not wrapped and not ground.by_hand:
             continue
         steps = list(optimizer.common())
-        checked += len(steps)
+        checked += len(steps) if ground.parameters else 0
         looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
         of_all = [_orphaned(optimizer, looked), outside(world, optimizer, looked, ground)]
         findings += [finding for finding in of_all if finding is not None]
@@ -45,7 +47,7 @@ def judge(world: World) -> Iterable[Judged]:
                 findings += _wasted(optimizer, steps, wrapper)
     if not wrapped and not findings:
         findings += separate(world)
-    because = "" if checked else "no module was wrapped in DistributedDataParallel"
+    because = why_none(world, optimizers) if wrapped else "no module was wrapped in DistributedDataParallel"
     yield Judged(check=CHECK, checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
 
 

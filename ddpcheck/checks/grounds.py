@@ -7,16 +7,15 @@ ground: so have the biases of two stages of a pipeline.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
 from ddpcheck.checks.aligned import Aligned
 from ddpcheck.checks.world import Rank, World
-
-NOTHING = "no parameter was wrapped, and no gradient reduced by the program itself at every step"
-"""Why there may have been nothing to compare."""
 
 
 class Grounds(NamedTuple):
@@ -36,7 +35,7 @@ class Grounds(NamedTuple):
 
 def grounds(world: World, optimizer: Aligned) -> Grounds:
     """What the ranks of an optimizer must agree on."""
-    history = [list(_exchanged(rank, one)) for rank, one in zip(optimizer.ranks, optimizer.described, strict=True)]
+    history = histories(optimizer)
     trained = [
         carried
         for one, records in zip(optimizer.described, history, strict=True)
@@ -58,6 +57,23 @@ def grounds(world: World, optimizer: Aligned) -> Grounds:
     )
 
 
+def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
+    """Why there may be nothing in these optimizers on which their ranks must agree."""
+    stepped = {p.wrapper for rank in world for one in rank.of(ev.Optimizer) for p in one.parameters} - {None}
+    held = [one for one in optimizers if any(p.wrapper is not None for p in one.described[0].parameters)]
+    if unseen := aligned.why_unseen(optimizers):
+        return unseen
+    if not stepped:
+        return "no parameter was wrapped, and no gradient reduced by the program itself at every step"
+    if not held:
+        return "of the optimizers that step wrapped parameters, none could be told to be the same one on all ranks"
+    if all(any(one.apart for one in optimizer.described) for optimizer in held):
+        return "the communication hook was seen to leave each rank its own gradients"
+    if any(grounds(world, optimizer).moved for optimizer in held):
+        return "the program itself makes the wrapped parameters the same, between steps"
+    return "at each place of the optimizers, the ranks have different parameters"
+
+
 def _evened(optimizer: Aligned) -> set[int]:
     """Parameters that come out of every step the same, of an optimizer of the user's own that has collectives there.
 
@@ -70,31 +86,35 @@ def _evened(optimizer: Aligned) -> set[int]:
     return set(range(len(optimizer.described[0].parameters))) - apart
 
 
-def _exchanged(rank: Rank, described: ev.Optimizer) -> Iterator[ev.Exchanged]:
-    """What was exchanged as long as the optimizer had these parameters."""
+def histories(optimizer: Aligned) -> list[list[ev.Exchanged]]:
+    """What was exchanged around its steps, rank by rank, as long as it had these parameters."""
+    each = zip(optimizer.ranks, optimizer.described, optimizer.orders, strict=True)
+    return [list(_exchanged(rank, one, order)) for rank, one, order in each]
+
+
+def _exchanged(rank: Rank, described: ev.Optimizer, order: list[int] | None) -> Iterator[ev.Exchanged]:
+    """What was exchanged as long as the optimizer had these parameters, in the places where all ranks have them."""
+    places = {own: place for place, own in enumerate(order or ())}
     until = min(
         (one.n for one in rank.of(ev.Optimizer) if one.optimizer == described.optimizer and one.n > described.n),
         default=math.inf,
     )
     for one in rank.of(ev.Exchanged):
         if one.optimizer == described.optimizer and described.n < one.n < until:
-            yield one
+            carried = [msgspec.structs.replace(c, place=places.get(c.place, c.place)) for c in one.carried]
+            yield msgspec.structs.replace(one, carried=carried) if places else one
 
 
 def _wrapped(world: World, optimizer: Aligned) -> set[int]:
     """The parameters that one wrapper holds on all ranks, under the same name."""
     if any(one.apart for one in optimizer.described):
         return set()
-    wrappers = {
-        (rank.rank, wrapped.wrapper): place
-        for place, replicas in enumerate(aligned.wrappers(world))
-        for rank, wrapped in zip(replicas.ranks, replicas.wrapped, strict=True)
-    }
+    known = aligned.common_wrappers(world)
     found = set()
     for place in range(len(optimizer.described[0].parameters)):
         each = [one.parameters[place] for one in optimizer.described]
         same = {
-            (wrappers.get((rank.rank, p.wrapper), p.wrapper) if p.wrapper is not None else None, p.name, p.kind)
+            (known[rank.rank].get(p.wrapper, p.wrapper) if p.wrapper is not None else None, p.name, p.kind)
             for rank, p in zip(optimizer.ranks, each, strict=True)
         }
         if len(same) == 1 and each[0].wrapper is not None and not any(p.ignored or p.unseen for p in each):

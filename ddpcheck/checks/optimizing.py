@@ -11,7 +11,7 @@ from typing import Any
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
 from ddpcheck.checks.aligned import Aligned
-from ddpcheck.checks.grounds import NOTHING, grounds
+from ddpcheck.checks.grounds import grounds, why_none
 from ddpcheck.checks.steps import states, wrapper_links
 from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import Finding
@@ -33,7 +33,7 @@ def judge(world: World) -> Iterable[Judged]:
         checked += len(steps)
         findings += _apart(optimizer, steps, places)
     findings += _schedulers(world)
-    unseen = aligned.why_unseen(optimizers) or NOTHING
+    unseen = why_none(world, optimizers)
     yield Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=unseen)
 
 

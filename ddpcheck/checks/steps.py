@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
 from ddpcheck.checks.aligned import Aligned, Replicas
-from ddpcheck.checks.grounds import NOTHING, Grounds, grounds
+from ddpcheck.checks.grounds import Grounds, grounds, why_none
 from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.wording import count, listing, ranks_text
@@ -30,7 +30,7 @@ def judge(world: World) -> Iterable[Judged]:
         )
         gradient_findings += _gradients(optimizer, steps, ground)
         parameter_findings += _parameters(optimizer, steps, ground.parameters)
-    unseen = aligned.why_unseen(optimizers) or NOTHING
+    unseen = why_none(world, optimizers)
     yield Judged(check="gradient-sync", checked=gradients, findings=tuple(gradient_findings), skipped_because=unseen)
     yield Judged(check="parameter-sync", checked=parameters, findings=tuple(parameter_findings), skipped_because=unseen)
 
