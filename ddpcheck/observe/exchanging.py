@@ -133,7 +133,7 @@ class Window:
     """What was exchanged since an optimizer's step before: seen on entry to a step, and again on its exit."""
 
     def __init__(self) -> None:
-        self._start = self._entry = 0
+        self._start = self._entry = _dropped  # what was forgotten before its first step was not its own
         self._before: list[Carried] = []
         self._lost = False
         self._told: list[Carried] = []

@@ -68,7 +68,7 @@ LAYERS = [
     [f"ddpcheck.checks.{name}" for name in ("batches", "epochs", "grouping", "own_devices", "replicas", "shards")],
     # A script's run: its ranks side by side, how their evidence fits together, the families' judges, and all of them.
     ["ddpcheck.checks.world"],
-    [f"ddpcheck.checks.{name}" for name in ("ground", "known", "order", "touched", "worlds")],
+    [f"ddpcheck.checks.{name}" for name in ("ground", "known", "order", "pairing", "touched", "worlds")],
     ["ddpcheck.checks.aligned", "ddpcheck.checks.interruption", "ddpcheck.checks.ours"],
     ["ddpcheck.checks.passes"],
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
@@ -82,7 +82,7 @@ LAYERS = [
     ["ddpcheck.checks"],
     ["ddpcheck.checks.grounds"],
     [f"ddpcheck.checks.{name}" for name in ("causes", "sharing_told", "stateful", "steps", "stops", "standstill")],
-    ["ddpcheck.checks.separate"],
+    ["ddpcheck.checks.crossed", "ddpcheck.checks.separate"],
     [f"ddpcheck.checks.{name}" for name in ("calls", "checkpoints", "coverage", "endings", "gaps", "optimizing")],
     [f"ddpcheck.checks.{name}" for name in ("outside", "sharing", "waiting")],
     ["ddpcheck.checks.loaders"],

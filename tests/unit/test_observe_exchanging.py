@@ -119,3 +119,22 @@ def test_what_else_went_between_ranks_is_counted(parameters):
     while exchanging._log:
         exchanging._drop()
     assert (exchanging._of_models, exchanging._others) == (1, 2)
+
+
+def test_an_optimizer_that_begins_when_another_has_ended(parameters):
+    """What was forgotten before its first step does not make its own exchange unknown."""
+
+    class Written:
+        def next(self):
+            return {"n": 1, "at": 0.0}
+
+        def write(self, record):
+            self.record = record
+
+    over(torch.zeros(9))
+    exchanging._drop()
+    window, written = exchanging.Window(), Written()
+    over(parameters[0].grad)
+    window.entered(parameters)
+    window.left(written, 1, 0, parameters)
+    assert (written.record.lost, [one.place for one in written.record.carried]) == (False, [0])
