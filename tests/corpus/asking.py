@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +17,13 @@ HERE = Path(__file__).parent
 @contextmanager
 def asking() -> Iterator[Callable[..., str]]:
     """A function that sends a request to the process, and returns its answer, a line of JSON: see ``rows.serve``."""
+    folder = tempfile.TemporaryDirectory(prefix="programs-")  # some write files where they are
     process = subprocess.Popen(
         [sys.executable, HERE / "rows.py"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=HERE.parents[1],
+        cwd=folder.name,
         env={**os.environ, "PYTHONPATH": str(HERE.parents[1])},
     )
     assert process.stdin is not None
@@ -37,3 +39,4 @@ def asking() -> Iterator[Callable[..., str]]:
     process.stdin.close()
     process.stdout.close()
     process.wait(timeout=30)
+    folder.cleanup()

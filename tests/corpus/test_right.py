@@ -43,8 +43,8 @@ SAMPLE = {
 
 
 def ranks(path):
-    """The number on the first line of a program: ``# 4 ranks: …``; two where there is none."""
-    found = re.match(r"# (\d) ranks: ", path.read_text())
+    """The number on the first line of a program: ``# 4 ranks …``; two where there is none."""
+    found = re.match(r"# (\d) ranks\b", path.read_text())
     return int(found[1]) if found else 2
 
 
