@@ -68,6 +68,10 @@ class Order:
             return end_n <= start_n
         if any(r not in self._ranks or self._ranks[r].process.incomplete for r in (rank_a, rank_b)):
             return True
+        return self.known(rank_a, end_n, rank_b, start_n) or self._may_be_missing(rank_a, end_n, rank_b, start_n)
+
+    def known(self, rank_a: int, end_n: int, rank_b: int, start_n: int) -> bool:
+        """The same of two different ranks, by what is on record alone."""
         if not self._built:
             self._build()
         reached: dict[int, float] = {rank_a: end_n}
@@ -80,7 +84,7 @@ class Order:
                     if there == rank_b and after < start_n:
                         return True
                     open_ranks.append(there)
-        return self._may_be_missing(rank_a, end_n, rank_b, start_n)
+        return False
 
     def _next(self, here: int, before: float) -> Iterator[tuple[int, float]]:
         """What comes after all that is before ``before`` on this rank: rank, and after which ``n``."""

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.asked import Asked
 from ddpcheck.checks.order import Order
-from ddpcheck.checks.touched import CLAIMS, LOADS, NEVER, SAVES, Files, Touch, done, is_lock, shown, stopped_by
+from ddpcheck.checks.touched import LOADS, NEVER, SAVES, Files, Touch, done, is_lock, is_state, shown, stopped_by
 from ddpcheck.checks.world import Judged
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.wording import ranks_text
@@ -33,11 +34,13 @@ class Race(NamedTuple):
     read: Touch
     again: bool
     """An earlier write of the same rank does come before the read: it is a later one that comes too soon."""
+    sure: bool = True
+    """Something comes of it that is not the same on all ranks, or may not be."""
 
 
 def judge(files: Files, several: set[str]) -> tuple[Judged, set[str]]:
     """The verdict, and the paths that are read too soon; those that several ranks write are told of already."""
-    order, waits = Order(files.world), _waits(files)
+    order, asked_for = Order(files.world), Asked(files)
     written, taken = [], []
     checked = 0
     for path in sorted(files.everything):
@@ -54,10 +57,11 @@ def judge(files: Files, several: set[str]) -> tuple[Judged, set[str]]:
         checked += 1
         if path in several:
             continue
-        races = _races(files, order, waits, writes, [*reads, *asked])
+        races = _races(order, asked_for, writes, [*reads, *asked])
+        races = [weighed for race in races if (weighed := _weighed(files, asked_for, race)) is not None]
         written += races
         if not races:
-            taken += _races(files, order, waits, removals, reads)
+            taken += _races(order, asked_for, removals, reads)
     findings = [*_findings(written, _too_soon), *_findings(taken, _taken_away)]
     because = "" if checked else "no rank read a file that another one had written or removed"
     judged = Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=because)
@@ -73,26 +77,24 @@ def _between_ranks(changes: Sequence[Touch], reads: Sequence[Touch]) -> bool:
     return any(c.rank is not r.rank for c in changes for r in reads)
 
 
-def _races(
-    files: Files, order: Order, waits: dict[int, list[Touch]], changes: Sequence[Touch], reads: Sequence[Touch]
-) -> list[Race]:
+def _races(order: Order, asked: Asked, changes: Sequence[Touch], reads: Sequence[Touch]) -> list[Race]:
     """For each read, the first change on another rank that it is not kept apart from."""
     by_rank: dict[int, list[Touch]] = defaultdict(list)
     for change in sorted(changes, key=lambda t: t.end):
         by_rank[change.number].append(change)
     found = []
     for read in reads:
-        if read.record.op == "query" and _is_waiting(read):
+        if read.record.op == "query" and asked.is_wait(read):
             continue
         for rank, theirs in by_rank.items():
             if rank != read.number:
-                race = _race(files, order, waits, theirs, read)
+                race = _race(order, asked, theirs, read)
                 if race is not None:
                     found.append(race)
     return found
 
 
-def _race(files: Files, order: Order, waits: dict[int, list[Touch]], changes: list[Touch], read: Touch) -> Race | None:
+def _race(order: Order, asked: Asked, changes: list[Touch], read: Touch) -> Race | None:
     """Of one rank's changes, in their order, those up to some one are over before the read: what of the next?"""
 
     def is_before(change: Touch) -> bool:
@@ -100,7 +102,7 @@ def _race(files: Files, order: Order, waits: dict[int, list[Touch]], changes: li
             return True
         if order.enforced(change.number, change.end, read.number, read.start):
             return True
-        return _has_waited_for(files, waits.get(read.number, ()), change, read)
+        return asked.has_waited_for(change, read)
 
     low, high = 0, len(changes)
     while low < high:
@@ -117,39 +119,35 @@ def _race(files: Files, order: Order, waits: dict[int, list[Touch]], changes: li
     return Race(change, read, low > 0 and read.record.existed)
 
 
-# --- waiting by way of the file system
+def _weighed(files: Files, asked: Asked, race: Race) -> Race | None:
+    """The race, and whether it is sure that it matters; nothing where it is sure that it does not."""
+    read = race.read
+    if _is_any_version_right(files, read.path) and not asked.leads_to_load(read):
+        # Whoever reads it gets the whole of some version; there may be none yet.
+        looked = any(q.rank is read.rank and q.start < read.start for q in files.queries.get(read.path, ()))
+        if race.again or (read.record.op == "read" and looked):
+            return None
+        return race._replace(sure=False)
+    if read.record.op == "query":
+        settled = asked.is_settled(read)
+        return None if settled == "yes" else race._replace(sure=settled == "no")
+    return race
 
 
-def _is_waiting(query: Touch) -> bool:
-    """Whether the line asks until the answer is yes: ``while not os.path.exists(path)``."""
-    return "while" in query.rank.line(query.record.site).split()
+def _is_any_version_right(files: Files, path: str) -> bool:
+    """Whether a file is whole whenever it is there, is read, and by none of its names and readers the state of a model.
 
-
-def _waits(files: Files) -> dict[int, list[Touch]]:
-    """By rank: questions that were asked until the answer was yes."""
-    found: dict[int, list[Touch]] = defaultdict(list)
-    for queries in files.queries.values():
-        for query in queries:
-            if query.record.existed and _has_waited(query, queries):
-                found[query.number].append(query)
-    return found
-
-
-def _has_waited_for(files: Files, waits: Sequence[Touch], change: Touch, read: Touch) -> bool:
-    """Whether the reader has waited for a file that the writer makes only after the change, or by it."""
-    for query in waits:
-        if query.start < read.start:
-            for made in files.writes.get(query.path, ()):
-                at_once = made.record.op == "rename" or made.record.how in CLAIMS
-                if made.rank is change.rank and (made.start > change.end or (at_once and made.record is change.record)):
-                    return True
-    return False
-
-
-def _has_waited(query: Touch, queries: Sequence[Touch]) -> bool:
-    return _is_waiting(query) or any(
-        q.rank is query.rank and q.record.site == query.record.site and q.start < query.start and not q.record.existed
-        for q in queries
+    Such are the heartbeats that each rank leaves for the others.
+    """
+    writes = files.written_to(path)
+    reads = files.reads.get(path, ())
+    return (
+        bool(writes)
+        and bool(reads)
+        and not any(map(is_state, reads))
+        and all(t.record.op == "rename" and t.path == path for t in writes)
+        and not any(map(is_state, writes))
+        and not any(is_state(before) for t in writes for before in files.writes.get(t.record.path, ()))
     )
 
 
@@ -168,11 +166,11 @@ def _findings(races: Sequence[Race], tell: Callable[[list[Race]], Finding]) -> l
     return found
 
 
-def _telling(race: Race) -> tuple[int, int, int]:
-    """Who does not find it makes it; then loads, other reads, and questions; the lowest rank, and the first in time."""
+def _telling(race: Race) -> tuple[bool, int, int, int]:
+    """What is sure; who does not find it makes it; loads, other reads, and questions; the lowest rank, the first."""
     record = race.read.record
     kind = 0 if _makes_it(race) else 1 if record.how in LOADS else 2 if record.op == "read" else 3
-    return kind, race.read.number, race.read.start
+    return not race.sure, kind, race.read.number, race.read.start
 
 
 def _makes_it(race: Race) -> bool:
@@ -210,7 +208,7 @@ def _too_soon(races: list[Race]) -> Finding:
         advice = "Ask on one rank and broadcast the answer, or call dist.barrier() before asking."
     return Finding(
         check=CHECK,
-        severity="error",
+        severity="error" if first.sure else "warning",
         ranks=readers,
         subject=f"file {name}",
         expected=f"{name} to be whole before another rank reads it, in whatever order the ranks run",

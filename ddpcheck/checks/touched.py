@@ -18,6 +18,8 @@ LOADS = ("torch.load", "torch.jit.load")
 CLAIMS = ("os.open", "open x")
 """A marker, a lock or a temporary file: made, or found to be there already."""
 CHECKPOINTS = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".safetensors", ".pkl")
+ARRAYS = (".npy", ".npz")
+"""Files of numpy's: a cache of data, or parameters as well."""
 MOST_LISTINGS = 50
 """Questions after many files that are looked at."""
 NEVER = 1 << 62
@@ -167,6 +169,12 @@ def is_checkpoint(touch: Touch) -> bool:
     """Whether it puts down what training could go on from."""
     record = touch.record
     return bool(record.keys) if record.how in SAVES else record.path.endswith(CHECKPOINTS)
+
+
+def is_state(touch: Touch) -> bool:
+    """Whether it is, or may be, the state of a model: by who writes or reads it, or by its name."""
+    record = touch.record
+    return record.how in (*SAVES, *LOADS) or (record.target or record.path).endswith((*CHECKPOINTS, *ARRAYS))
 
 
 def shown(touch: Touch, path: str = "") -> str:

@@ -5,9 +5,11 @@ Judges of checkpoint-single-writer and checkpoint-atomic-save.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from ddpcheck.checks.order import Order
 from ddpcheck.checks.touched import (
     CLAIMS,
     LOADS,
@@ -33,12 +35,13 @@ SINGLE, ATOMIC = "checkpoint-single-writer", "checkpoint-atomic-save"
 
 def single_writer(files: Files, saves: bool = False) -> tuple[Judged, set[str]]:
     """The verdict, and the paths that several ranks write; ``saves`` where all files are a checkpoint's."""
+    order = Order(files.world)
     several: dict[str, list[Touch]] = {}
     looked_at = 0
     for path, touches in files.writes.items():
         writes = [t for t in touches if t.record.how not in CLAIMS and not t.record.locked and not is_lock(path)]
         looked_at += bool(writes)
-        if len({t.number for t in writes}) > 1:
+        if len({t.number for t in writes}) > 1 and not _take_turns(order, writes):
             several[path] = writes
     groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for path, writes in several.items():
@@ -48,6 +51,19 @@ def single_writer(files: Files, saves: bool = False) -> tuple[Judged, set[str]]:
     findings = tuple(_several(files, {p: several[p] for p in paths}, saves) for paths in groups.values())
     because = "" if looked_at else "no file was written"
     return Judged(check=SINGLE, checked=looked_at, findings=findings, skipped_because=because), set(several)
+
+
+def _take_turns(order: Order, writes: Sequence[Touch]) -> bool:
+    """Whether the program keeps all writes of different ranks apart: one rank writes at any time."""
+    by_rank = {mine[0].number: mine for mine in _by_rank(writes)}
+    for write in sorted(writes, key=lambda t: t.start):
+        for rank, theirs in by_rank.items():
+            if rank == write.number:
+                continue
+            before = bisect_left(theirs, True, key=lambda t: not order.known(rank, t.end, write.number, write.start))
+            if before < len(theirs) and not order.known(write.number, write.end, rank, theirs[before].start):
+                return False
+    return True
 
 
 def _can_tear(writes: Sequence[Touch]) -> bool:

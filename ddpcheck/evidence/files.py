@@ -42,6 +42,8 @@ class File(Record, frozen=True, kw_only=True):
     """An installed library did it, on behalf of the user's line."""
     optimizers: list[str] = msgspec.field(default_factory=list)
     """Of what was saved or loaded: the keys under which there is the state of an optimizer, and not an empty one."""
+    polled: bool = False
+    """Of a query: its line asks again and again, until the answer ends a loop."""
 
 
 class StateLoaded(Record, frozen=True, kw_only=True):

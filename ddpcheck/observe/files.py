@@ -11,7 +11,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ddpcheck.evidence import NO_SITE
-from ddpcheck.observe import background, contents, loads, paths, placing, recorder, saving, sites, starting, touching
+from ddpcheck.observe import (
+    background,
+    contents,
+    loads,
+    paths,
+    placing,
+    polling,
+    recorder,
+    saving,
+    sites,
+    starting,
+    touching,
+)
 from ddpcheck.observe.patching import defect, named
 
 __tracebackhide__ = True
@@ -76,7 +88,8 @@ def _note_query(how: str, path: Any, answer: bool, frame: Any) -> None:
         with paths.Busy():
             path, site = os.fsdecode(path), sites.here(frame)
             if not paths.is_elsewhere(path) and paths.is_query_due(path, site, answer):
-                touching.record(writer, "query", how, paths.resolved(path), site, existed=answer)
+                polled = polling.is_wait(frame, how.rpartition(".")[2])
+                touching.record(writer, "query", how, paths.resolved(path), site, existed=answer, polled=polled)
     except Exception as error:  # nothing that goes wrong in here is the script's
         defect(error)
 
@@ -212,7 +225,9 @@ def _asked_for_many(writer: recorder.Recorder, how: str, pattern: str) -> None:
     site = paths.users_line()
     if site != NO_SITE and paths.is_query_due(pattern, site, True):
         folder, name = os.path.split(os.path.abspath(pattern))
-        touching.record(writer, "query", how, os.path.join(paths.resolved(folder), name), site, existed=True)
+        polled = polling.is_wait(sites.users_frame(), how.rpartition(".")[2])
+        found = os.path.join(paths.resolved(folder), name)
+        touching.record(writer, "query", how, found, site, existed=True, polled=polled)
 
 
 _EVENTS: dict[str, Callable[..., None]] = {

@@ -69,7 +69,7 @@ LAYERS = [
     # A script's run: its ranks side by side, how their evidence fits together, the families' judges, and all of them.
     ["ddpcheck.checks.world"],
     [f"ddpcheck.checks.{name}" for name in ("ground", "known", "order", "pairing", "touched", "worlds")],
-    ["ddpcheck.checks.aligned", "ddpcheck.checks.interruption", "ddpcheck.checks.ours"],
+    ["ddpcheck.checks.aligned", "ddpcheck.checks.asked", "ddpcheck.checks.interruption", "ddpcheck.checks.ours"],
     ["ddpcheck.checks.passes"],
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
     [
@@ -119,7 +119,8 @@ LAYERS = [
     ["ddpcheck.observe.aware"],
     ["ddpcheck.observe.data"],
     # What a watched process writes down: the pen, the eyes, and the probes.
-    [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "quick", "rows", "spending", "uncounted")],
+    [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "polling", "quick", "rows", "spending")],
+    ["ddpcheck.observe.uncounted"],
     [f"ddpcheck.observe.{name}" for name in ("patching", "sites", "usage")],
     ["ddpcheck.observe.passing", "ddpcheck.observe.paths", "ddpcheck.observe.watching"],
     [f"ddpcheck.observe.{name}" for name in ("background", "following", "loads", "names", "pulses", "starting")],

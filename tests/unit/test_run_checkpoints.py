@@ -12,17 +12,23 @@ from tests.unit.written import (
     call,
     file,
     load,
+    loaded,
     query,
     raised,
     rank,
     remove,
     rename,
     save,
+    step,
     waited,
     world,
+    wrapped,
 )
 
 SINGLE, ATOMIC, READ = "checkpoint-single-writer", "checkpoint-atomic-save", "checkpoint-read-after-write"
+
+
+BARRIER = [call(1, 12)]
 
 
 def ask(check, *ranks, **more):
@@ -110,6 +116,30 @@ def test_a_small_file_that_all_ranks_write(ours, theirs, expected):
     (finding,) = ask(SINGLE, ours, theirs).findings
     assert (finding.severity, finding.ranks) == (expected, (0, 1))
     assert finding.found.endswith("right by luck") is (expected == "warning")
+
+
+def turns(rank, epochs=4, between=True):
+    """A rank that saves in every other epoch, in turn with another one; the barriers have places of their own."""
+    records = []
+    for epoch in range(epochs):
+        if between or not epoch:
+            records.append(call(epoch + 1, 12))
+        if epoch % 2 == rank:
+            records += saved()
+    return records
+
+
+def test_ranks_that_take_turns():
+    """One rank writes at any time, where all meet between one rank's save and the other's."""
+    judged = ask(SINGLE, turns(0), turns(1))
+    assert (judged.checked, judged.findings) == (2, ())
+    (finding,) = ask(SINGLE, turns(0, between=False), turns(1, between=False)).findings
+    assert (finding.severity, finding.ranks) == ("error", (0, 1))
+    # A barrier before the saves of all ranks keeps none of them apart.
+    assert len(ask(SINGLE, [*BARRIER, *saved()], [*BARRIER, *saved()]).findings) == 1
+    # A thread goes on writing behind the barrier.
+    late = [save("/job/last.pt", 10, thread="saver"), *BARRIER]
+    assert len(ask(SINGLE, late, [*BARRIER, *saved()]).findings) == 1
 
 
 def test_every_rank_renames_one_folder():
@@ -218,9 +248,6 @@ def test_what_another_rank_has_written_is_no_checkpoint_of_ones_own():
 # --- races
 
 
-BARRIER = [call(1, 12)]
-
-
 def test_a_barrier_keeps_save_and_load_apart():
     """All ranks meet between the two."""
     judged = ask(READ, [*saved(), *BARRIER, load("/job/last.pt", 15)], [*BARRIER, load("/job/last.pt", 15)])
@@ -310,14 +337,74 @@ def test_a_list_of_files_counts_for_who_loads_from_it():
 def test_waiting_for_a_file():
     """Rank 1 asks until the marker is there, that rank 0 makes when the save is over."""
     writes = [save("/job/last.pt", 10), file("write", "os.open", "/job/marker", 11)]
-    reads = [query("/job/marker", 14, True), load("/job/last.pt", 15)]
-    lines = {14: "while not os.path.exists(marker):"}
-    assert ask(READ, writes, reads, lines=lines).findings == ()
-    assert len(ask(READ, writes, reads).findings) == 1
-    assert ask(READ, writes, [query("/job/marker", 14, False), *reads]).findings == ()
-    # The file itself is there before it is whole.
-    asked = [query("/job/last.pt", 14, True), load("/job/last.pt", 15)]
-    assert len(ask(READ, writes, asked, lines=lines).findings) == 1
+
+    def reads(path="/job/marker", **more):
+        return [query(path, 14, True, **more), load("/job/last.pt", 15)]
+
+    assert ask(READ, writes, reads(polled=True)).findings == ()
+    assert len(ask(READ, writes, reads()).findings) == 1
+    assert len(ask(READ, writes, reads(), lines={14: "found = exists(marker)  # while it lasts"}).findings) == 1
+    # The file itself is there before it is whole, if it is not put there at once.
+    assert len(ask(READ, writes, reads("/job/last.pt", polled=True)).findings) == 1
+    assert ask(READ, saved(), reads("/job/last.pt", polled=True)).findings == ()
+
+
+def test_asking_again_and_again():
+    """Two answers of one line, with nothing between, are of a wait; those of two epochs are not."""
+    writes = [save("/job/last.pt", 10), file("write", "os.open", "/job/marker", 11)]
+    no, yes = query("/job/marker", 14, False), query("/job/marker", 14, True)
+    assert ask(READ, writes, [no, yes, load("/job/last.pt", 15)]).findings == ()
+    assert len(ask(READ, writes, [no, step(13), yes, load("/job/last.pt", 15)]).findings) == 1
+
+
+AGREED = call(1, 15, "all_reduce", detail="int64 x 1 min")
+
+
+@pytest.mark.parametrize(("following", "expected"), [
+    ([AGREED], []),
+    ([call(1, 15, "broadcast_object_list", detail="1 objects", peer=0)], []),
+    ([wrapped(14), AGREED], ["warning"]),  # something else lies between: nobody knows
+    ([load("/job/last.pt", 15), AGREED], ["error"]),
+    ([loaded("module", 15), AGREED], ["error"]),
+    ([step(14), AGREED], ["error"]),
+    ([call(1, 15, "all_reduce", detail="float32 x 4096 sum")], ["error"]),
+    ([call(1, 15, "ddp-gradients")], ["error"]),
+    ([], ["error"]),
+])  # fmt: skip
+def test_a_question_whose_answer_is_agreed_on(following, expected):
+    """The collective right after it carries what was seen: ranks cannot decide differently."""
+    found = ask(READ, saved(), [query("/job/last.pt", 14, True), *following]).findings
+    assert [f.severity for f in found] == expected
+
+
+def beats(times=2, path="/job/rank0.json"):
+    """A small file that is replaced as a whole, time and again."""
+    return [file("write", "open", f"{path}.new", 9), rename(f"{path}.new", path, 10)] * times
+
+
+def look_at(path="/job/rank0.json", **more):
+    return file("read", "open", path, 20, existed=True, **more)
+
+
+@pytest.mark.parametrize(("ours", "theirs", "expected"), [
+    # Some version is there, and any will do.
+    ([*beats(1), *BARRIER, *beats()], [*BARRIER, look_at()], []),
+    ([*beats(1), *BARRIER, *beats()], [*BARRIER, query("/job/rank0.json", 19, True), look_at()], []),
+    # There may be none yet.
+    (beats(), [look_at()], ["warning"]),
+    (beats(), [query("/job/rank0.json", 19, True), look_at()], ["warning"]),
+    # It says what to load.
+    ([*beats(1), *BARRIER, *beats()], [*BARRIER, look_at(), load("/job/old.pt", 21)], ["error"]),
+    # It is emptied, and then written: a reader may come between.
+    ([beats()[0], *BARRIER, file("write", "open", "/job/rank0.json", 9)], [*BARRIER, look_at()], ["error"]),
+    # Nobody reads it: that it is there says something.
+    (beats(), [query("/job/rank0.json", 19, True)], ["error"]),
+    # Parameters, as numpy keeps them.
+    ([*beats(1, "/job/w.npy"), *BARRIER, *beats(1, "/job/w.npy")], [*BARRIER, look_at("/job/w.npy")], ["error"]),
+])  # fmt: skip
+def test_a_file_of_which_any_version_will_do(ours, theirs, expected):
+    """What is always replaced as a whole, and is no state of a model, may be read at any time."""
+    assert [f.severity for f in ask(READ, ours, theirs).findings] == expected
 
 
 def test_under_a_lock():
