@@ -8,7 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned, crossed, spent
 from ddpcheck.checks.aligned import Aligned
 from ddpcheck.checks.grounds import grounds, why_none
-from ddpcheck.checks.separate import Steps, outside, separate, with_gradient
+from ddpcheck.checks.separate import Steps, alone, outside, separate, with_gradient
 from ddpcheck.checks.steps import wrapper_links
 from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import CallSite, Finding
@@ -33,6 +33,7 @@ def judge(world: World) -> Iterable[Judged]:
         looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
         of_all = [_orphaned(optimizer, looked), outside(world, optimizer, looked, ground)]
         findings += [finding for finding in of_all if finding is not None]
+        findings += alone(world, optimizer)
         findings += spent.judge(optimizer)
         for wrapper, places in optimizer.by_wrapper().items():
             if wrapper is None:

@@ -15,6 +15,7 @@ import msgspec
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
 from ddpcheck.checks.aligned import Aligned
+from ddpcheck.checks.together import kept_apart
 from ddpcheck.checks.world import Rank, World
 
 
@@ -44,6 +45,7 @@ def grounds(world: World, optimizer: Aligned) -> Grounds:
         if carried.of == "gradient" or carried.inside or record.number > one.number
     ]
     moved = {one.place for one in trained if one.of == "parameter" and not one.inside and one.alike}
+    moved.update(*kept_apart(world, optimizer).values())
     by_hand = _by_hand(world, optimizer, history)
     # What is reduced during the step itself is not yet the same on entry.
     inside = {one.place for one in trained if one.of == "gradient" and one.inside}
@@ -69,6 +71,8 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
         return "of the optimizers that step wrapped parameters, none could be told to be the same one on all ranks"
     if all(any(one.apart for one in optimizer.described) for optimizer in held):
         return "the communication hook was seen to leave each rank its own gradients"
+    if any(kept_apart(world, optimizer) for optimizer in held):
+        return "every forward was within no_sync(), and the program brings the ranks together by other means than DDP's"
     if any(grounds(world, optimizer).moved for optimizer in held):
         return "the program itself makes the wrapped parameters the same, between steps"
     return "at each place of the optimizers, the ranks have different parameters"

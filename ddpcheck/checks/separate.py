@@ -10,7 +10,7 @@ from ddpcheck.checks.aligned import Aligned
 from ddpcheck.checks.grounds import Grounds, grounds
 from ddpcheck.checks.passes import Line, lines, passes_of
 from ddpcheck.checks.steps import wrapper_links
-from ddpcheck.checks.touched import CHECKPOINTS, LOADS, SAVES
+from ddpcheck.checks.together import by_files, is_seen_together, kept_apart, nothing_else
 from ddpcheck.checks.world import World
 from ddpcheck.model import CallSite, Finding
 from ddpcheck.wording import count, listing
@@ -42,15 +42,18 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
         for p in sorted(with_gradient(optimizer, looked) & apart - set(ground.exchanged))
         if described[p].wrapper is None and not described[p].ignored
     ]
-    if not places or not _nothing_else(world) or not _alike(optimizer, places):
+    if not places or not nothing_else(world) or not _alike(optimizer, places):
         return None
     shards = _shards(world) is not None
     reduced = [p for p, one in enumerate(described) if one.wrapper is not None or p in ground.by_hand]
-    names = [described[p].name for p in places]
-    where = optimizer.ranks[0].where(optimizer.described[0].site)
-    if not reduced and shards and _by_files(world):
+    if not reduced and shards and by_files(world):
         return None
     by_hand = bool(ground.by_hand) and all(described[p].wrapper is None for p in reduced)
+    forgotten = _begun_equal(optimizer, places)
+    if by_hand and _is_a_kind_of_its_own(optimizer, places, reduced):
+        forgotten = []
+    names = [described[p].name for p in forgotten or places]
+    where = optimizer.ranks[0].where(optimizer.described[0].site)
     stepped = optimizer.ranks[0].where(looked[0][1][0].site)
     if by_hand:
         expected = "the program, which reduces gradients itself, to reduce those of every parameter that is updated"
@@ -60,15 +63,21 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
         expected = "DDP to reduce every parameter that the optimizer updates"
         cause = f"the {optimizer.kind} holds parameters of a module that was not wrapped"
         advice = "Put these parameters into the module before it is wrapped, or wrap their module, too."
+    found = f"{len(names)} of {count(len(described), 'parameter')} " + (
+        f"not reduced: {listing(names)}" if by_hand else f"outside of every wrapper: {listing(names)}"
+    )
+    if not forgotten:
+        found += "; each rank has trained its own"
+        cause += ", by mistake, or because each rank is to own them"
+        advice = f"If all ranks are to hold the same: {advice[0].lower()}{advice[1:]}"
     return Finding(
         check=CHECK,
         # One optimizer for both, or shards of one dataset: that is one model. Otherwise it may be each rank's own.
-        severity="error" if reduced or shards else "warning",
+        severity="error" if forgotten and (reduced or shards) else "warning",
         ranks=tuple(r.rank for r in optimizer.ranks),
         subject=names[0],
         expected=expected,
-        found=f"{len(names)} of {count(len(described), 'parameter')} "
-        + (f"not reduced: {listing(names)}" if by_hand else f"outside of every wrapper: {listing(names)}"),
+        found=found,
         cause=cause,
         advice=advice,
         where=where or stepped,
@@ -77,10 +86,65 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
     )
 
 
+def _begun_equal(optimizer: Aligned, places: Sequence[int]) -> list[int]:
+    """Of these parameters, those that began as copies of each other: one model's, and not each rank's own.
+
+    What is filled with one number is equal without being a copy; it counts
+    where others of them do.
+    """
+    described = optimizer.described
+    seen = [p for p in places if all(aligned.at(one.values, p) not in (ev.UNSEEN, b"") for one in described)]
+    equal = [p for p in seen if len({aligned.at(one.values, p) for one in described}) == 1]
+    copies = any(not described[0].parameters[p].filled for p in equal)
+    return equal if copies else []
+
+
+def _is_a_kind_of_its_own(optimizer: Aligned, places: Sequence[int], reduced: Sequence[int]) -> bool:
+    """Whether a loop over gradients leaves out modules of some classes as a whole, such as all that normalise.
+
+    A loop that forgets something forgets one of several layers.
+    """
+    left, kept = ({_module_of(optimizer, p) for p in some} for some in (places, reduced))
+    return "" not in left and not left & kept
+
+
+def _module_of(optimizer: Aligned, place: int) -> str:
+    name = optimizer.described[0].parameters[place].name
+    return name.partition(".")[0] if "." in name else ""
+
+
+def alone(world: World, optimizer: Aligned) -> Iterator[Finding]:
+    """Wrappers that are never let reduce, where it was not seen that anything else makes the ranks the same again."""
+    for wrapper in kept_apart(world, optimizer):
+        if is_seen_together(world, wrapper):
+            continue
+        rank, usage = next(
+            (rank, usage)
+            for rank, steps in zip(optimizer.ranks, optimizer.steps, strict=True)
+            for step in steps.values()
+            for usage in step.usage
+            if usage.wrapper == wrapper
+        )
+        kind = next((w.kind for w in rank.of(ev.Wrapped) if w.wrapper == wrapper), "module")
+        yield Finding(
+            check=CHECK,
+            severity="warning",
+            ranks=tuple(r.rank for r in optimizer.ranks),
+            subject=f"the wrapper of {kind}",
+            expected="a forward through the wrapper, in synchronising mode, before every optimizer step",
+            found="every forward within no_sync(); whether what else went between the ranks makes their parameters "
+            "the same again was not seen",
+            cause="the program brings the ranks together by other means, or has forgotten to leave no_sync()",
+            advice="If DDP is to reduce, leave no_sync() before the last forward of a step.",
+            where=rank.where(usage.no_sync_site),
+            links=(f"optimizer {optimizer.number}", f"wrapper {wrapper}"),
+        )
+
+
 def separate(world: World) -> Iterator[Finding]:
     """Ranks that train on shards of one dataset, with nothing that makes one model of theirs."""
     line = _shards(world)
-    if line is None or not world.complete or not _nothing_else(world) or _by_files(world):
+    if line is None or not world.complete or not nothing_else(world) or by_files(world):
         return
     optimizers = [one for one in aligned.optimizers(world) if len(one.ranks) == world.world_size]
     trained = [
@@ -108,29 +172,6 @@ def separate(world: World) -> Iterator[Finding]:
         links=(f"optimizer {first.number}", line.link),
         proof=tuple((line.first.rank.rank, site) for site in proof if site is not None),
     )
-
-
-def _nothing_else(world: World) -> bool:
-    """Whether every rank has come to its end and told of no transfer that could be a part of a model."""
-    told = [rank.last(ev.Transfers) for rank in world]
-    return all(one is not None and one.others == 0 for one in told)
-
-
-def _by_files(world: World) -> bool:
-    """Whether files may bring the ranks' models together: each saves its own, or one loads what another has saved.
-
-    So do bagging, cross-validation, and an average that is taken once at the end.
-    """
-    written, read = [
-        [{r.path for r in rank.of(ev.File) if _is_model(r, op, how)} for rank in world]
-        for op, how in (("write", SAVES), ("read", LOADS))
-    ]
-    apart = len({frozenset(paths) for paths in written if paths}) > 1
-    return apart or any(mine & theirs for at, mine in enumerate(read) for by, theirs in enumerate(written) if at != by)
-
-
-def _is_model(record: ev.File, op: str, how: tuple[str, ...]) -> bool:
-    return record.how in how or (record.op == op and record.path.endswith(CHECKPOINTS))
 
 
 def _alike(optimizer: Aligned, places: Sequence[int]) -> bool:

@@ -32,6 +32,8 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The kind of tensor, where it is one that is not compared between ranks: a shard, or one without plain memory."""
     unnamed: bool = False
     """No module has ever had it as a parameter."""
+    filled: bool = False
+    """Its elements are all one number, as far as was looked at."""
 
 
 class Optimizer(Record, frozen=True, kw_only=True):

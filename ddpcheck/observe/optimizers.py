@@ -211,6 +211,7 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
                 in_module=in_module,
                 unseen=unseen,
                 unnamed=not name,
+                filled=not unseen and quick.is_filled(parameter),
             )
         )
     it.wrappers = [wrappers[number] for number in sorted(wrappers)]

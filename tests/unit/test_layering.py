@@ -70,7 +70,7 @@ LAYERS = [
     ["ddpcheck.checks.world"],
     [f"ddpcheck.checks.{name}" for name in ("ground", "known", "order", "pairing", "touched", "worlds")],
     ["ddpcheck.checks.aligned", "ddpcheck.checks.asked", "ddpcheck.checks.interruption", "ddpcheck.checks.ours"],
-    ["ddpcheck.checks.passes"],
+    ["ddpcheck.checks.passes", "ddpcheck.checks.together"],
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
     [
         f"ddpcheck.checks.{name}"

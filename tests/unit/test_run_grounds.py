@@ -6,7 +6,7 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned, coverage, optimizing, steps
-from tests.unit.written import exchanged, load, save, step, transfers, world, wrapped
+from tests.unit.written import exchanged, file, load, loaded, rename, save, step, transfers, world, wrapped
 
 
 def digests(text):
@@ -114,6 +114,34 @@ def test_parameters_that_are_averaged_now_and_then():
     assert checks(rank("gh"), rank("ij")) == ["gradient-sync", "parameter-sync", "reducer-coverage"]
 
 
+@pytest.mark.parametrize(("between", "others", "armed", "expected"), [
+    ("mm", 2, 0, []),  # objects went over, and all have loaded the same
+    ("..", 2, 0, [("reducer-coverage", (0, 1), "warning")]),  # objects went over: nobody knows what became of them
+    ("mn", 2, 0, [("reducer-coverage", (0, 1), "warning")]),
+    ("mm", 0, 0, None),  # nothing went over that a mean could be made of
+    ("..", 2, 1, None),  # the program does reduce, at other times
+])  # fmt: skip
+def test_a_wrapper_that_is_never_let_reduce(between, others, armed, expected):
+    """Always within no_sync(): the program means it, where objects or files may bring the ranks together."""
+
+    def rank(place, letters):
+        alone = [ev.Usage(wrapper=0, forwards=1, no_sync=1, no_sync_forwards=1, last_armed=False)]
+        usage = [ev.Usage(wrapper=0, forwards=1, armed=1)] if armed else alone
+        load = loaded("module", 8, wrapper=0, wrapped=True, digest=between[place].encode())
+        mean = [] if between[place] == "." else [load]
+        start = [wrapped(3), optimizer(wrapper=0), stepped(letters, letters, usage=alone)]
+        return [*start, *mean, stepped(letters, letters, number=1, usage=usage), transfers(others=others)]
+
+    ranks = rank(0, "gh"), rank(1, "ij")
+    if expected is None:
+        assert ("reducer-coverage", (0, 1), "error") in found(*ranks)
+    else:
+        assert found(*ranks) == expected
+        (judged,) = coverage.judge(world(*ranks))
+        assert judged.checked == len(expected)  # what the program reduces is not on record, and so not held
+        assert "by other means" in judged.skipped_because or judged.checked
+
+
 def test_the_first_broadcast_is_not_an_average():
     """What is exchanged before the first step says how training begins."""
     broadcast = exchanged(0, carried(0, "parameter"), carried(1, "parameter"))
@@ -198,6 +226,41 @@ def test_parameters_outside_of_every_wrapper():
     assert found(outside("gh")[:-1], outside("gi")) == []  # a rank that did not come to its end
 
 
+@pytest.mark.parametrize(("ours", "theirs", "filled", "expected"), [
+    ("vv", "vv", False, "error"),  # copies at first, and then no more: forgotten
+    ("vv", "vw", False, "warning"),  # each rank's own from the beginning
+    ("vv", "vv", True, "warning"),  # zeros are equal without being copies
+])  # fmt: skip
+def test_what_is_outside_of_every_wrapper_may_be_each_ranks_own(ours, theirs, filled, expected):
+    """What began as copies was forgotten; of the rest nobody knows, and no cause is stated as certain."""
+
+    def rank(letters, values):
+        records = outside(letters)
+        described = records[1][1] | {"values": digests(values)}
+        other = ev.Parameter(name="b", kind="float32[4]", wrapper=None, reduced=False, filled=filled)
+        return [
+            records[0],
+            (ev.Optimizer, described | {"parameters": [described["parameters"][0], other]}),
+            *records[2:],
+        ]
+
+    ((finding,),) = [j.findings for j in coverage.judge(world(rank("gh", ours), rank("gi", theirs)))]
+    assert finding.severity == expected
+    assert finding.found.endswith("each rank has trained its own") is (expected == "warning")
+    assert ("or because each rank is to own them" in finding.cause) is (expected == "warning")
+
+
+@pytest.mark.parametrize(("names", "expected"), [
+    (["Linear.weight", "BatchNorm1d.weight"], "warning"),  # all that normalises is each rank's own
+    (["Linear.weight", "Linear.weight"], "error"),  # one layer of several
+    (["Linear.weight", "scale"], "error"),
+])  # fmt: skip
+def test_a_loop_that_leaves_out_a_kind_of_module(names, expected):
+    """A loop that leaves out all modules of some class may well mean it."""
+    ranks = [[optimizer(names=names), *by_hand(letters, first=BOTH[:1])[1:]] for letters in ("gh", "gi")]
+    assert found(*ranks) == [("reducer-coverage", (0, 1), expected)]
+
+
 def test_a_parameter_that_the_programs_own_loop_leaves_out():
     """What it reduces itself at every step is a ground for the rest of its optimizer."""
     ranks = [by_hand(letters, first=BOTH[:1]) for letters in ("gh", "gi")]
@@ -220,6 +283,9 @@ def shard(rank, letters, *records, others=0, replicas=2):
     return [*trained, transfers(others=others)]
 
 
+ARRAY, MOVED = file("write", "open", "/w", 9), rename("/w", "/v", 9)
+
+
 def test_ranks_that_train_models_of_their_own():
     """Shards of one dataset, nothing wrapped, nothing exchanged: said once, and not a word of a wrapper's output."""
     judged = [j for judge in (steps.judge, coverage.judge, optimizing.judge)
@@ -238,10 +304,18 @@ def test_ranks_that_train_models_of_their_own():
     [shard(0, "gh")[:-1], shard(1, "ij")],
     [shard(0, "gh", save("/part0.pt", 9)), shard(1, "ij", save("/part1.pt", 9))],  # to be averaged, or asked together
     [shard(0, "gh", load("/one.pt", 9)), shard(1, "ij", save("/one.pt", 9))],
+    # Written and read in training, whatever its name.
+    [shard(0, "gh", stepped("gh"), file("read", "open", "/w", 9)), shard(1, "ij", stepped("gh"), ARRAY)],
+    [shard(0, "gh", stepped("gh"), file("read", "open", "/v", 9)), shard(1, "ij", stepped("gh"), ARRAY, MOVED)],
 ])  # fmt: skip
 def test_models_of_their_own_that_are_meant(ranks):
     """Whatever brings the ranks together, or shows that they were never meant to be one model."""
     assert "reducer-coverage" not in checks(*ranks)
+
+
+def test_data_that_one_rank_has_prepared_does_not_bring_models_together():
+    """It was written and read before training began."""
+    assert "reducer-coverage" in checks([ARRAY, *shard(0, "gh")], [file("read", "open", "/w", 9), *shard(1, "ij")])
 
 
 @pytest.mark.parametrize("others", [(), [save("/one.pt", 9)]], ids=["rank 0 saves", "all save the same"])
