@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.agreed import came_through, in_step, was_stopped
 from ddpcheck.checks.batches import implied
 from ddpcheck.checks.passes import Line, Pass
 from ddpcheck.checks.world import World
@@ -14,22 +15,37 @@ from ddpcheck.wording import count
 
 CHECK = "batch-count"
 
+_LEFT = "A rank with fewer batches leaves the others in a collective that never completes"
+_MET = (
+    "All collectives were met in this run, but not by calls for the same batches: batches may be left out, or paired "
+    "with those of another pass"
+)
 
-def judge_line(world: World, line: Line, ranks: Sequence[int]) -> tuple[int, list[Finding]]:
-    """Judge the passes of one loop over a loader, for the ranks that have to keep step with each other."""
+
+AGREED = "ranks had unequal numbers of batches, and went on to meet the others for each one: they agree on the end"
+"""Why nothing was checked."""
+
+
+def judge_line(world: World, line: Line, ranks: Sequence[int]) -> tuple[int, list[Finding], str]:
+    """Judge the passes of one loop over a loader, for the ranks that have to keep step with each other.
+
+    How often it was checked, what was found, and why passes were not checked.
+    """
     there = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
     if len(there) < 2 or not _keeps_step(world, line, there):
-        return 0, []
+        return 0, [], ""
     rounds = [
         {rank: one for rank, one in passes.items() if rank in there and not one.begun.joined}
         for _, passes in line.rounds()
     ]
-    checked = sum(sum(one.exhausted for one in passes.values()) > 1 for passes in rounds)
+    over = [passes for passes in rounds if sum(one.exhausted for one in passes.values()) > 1]
     short = _ran_out(there)
     uneven = [(number, passes) for number, passes in enumerate(rounds) if _uneven(passes)]
     if not short or not uneven:
-        return checked, []
-    return max(checked, 1), [_finding(world, line, *uneven[0], short, len(uneven))]
+        return len(over), [], ""
+    if in_step(world, [passes for _, passes in uneven]):
+        return sum(not _uneven(passes) for passes in over), [], AGREED
+    return max(len(over), 1), [_finding(world, line, *uneven[0], short, len(uneven))], ""
 
 
 def _keeps_step(world: World, line: Line, there: Mapping[int, Sequence[Pass]]) -> bool:
@@ -69,6 +85,8 @@ def _finding(
     shown = ", ".join(
         f"{'' if passes[rank].exhausted else 'at least '}{n} on rank {rank}" for rank, n in counts.items()
     )
+    # Who says that others wait for ever has to have seen it, or calls that nobody answers.
+    through = came_through(world)
     wanted = "the same number of batches on every rank"
     first = next((one for one in loaders.values() if one is not None), None)
     if expected is not None and first is not None:
@@ -80,18 +98,18 @@ def _finding(
     places = [(rank, passes[rank].where) for rank in passes if rank != ranks[0]]
     return Finding(
         check=CHECK,
-        severity="error",
+        severity="warning" if through else "error",
         ranks=ranks,
         subject=f"the DataLoader over {first.dataset}" if first is not None else "the DataLoader",
         expected=wanted,
         found=f"{shown} in pass {number + 1}",
         cause=_cause(loaders),
-        advice="A rank with fewer batches leaves the others in a collective that never completes: let a "
-        "DistributedSampler pad, or drop_last even the shards out, or train within `with model.join():`.",
+        advice=f"{_MET if through else _LEFT}: let a DistributedSampler pad, or drop_last even the shards out, or "
+        "train within `with model.join():`.",
         where=passes[ranks[0]].where,
         count=times,
         proof=tuple((rank, where) for rank, where in places[:1] if where is not None),
-        links=(*(() if _by_size(loaders) else (line.link,)), *(("stop",) if _stopped(world) else ())),
+        links=(*(() if _by_size(loaders) else (line.link,)), *(("stop",) if was_stopped(world) else ())),
     )
 
 
@@ -130,11 +148,3 @@ def _cause(loaders: Mapping[int, ev.Loader | None]) -> str:
     if decides != "DistributedSampler":
         return f"the parts that {decides} gives the ranks make different numbers of batches"
     return ""
-
-
-def _stopped(world: World) -> bool:
-    """Whether the program hung, failed, or was ended."""
-    return any(
-        rank.signal is not None or rank.exit_code not in (0, None) or rank.of(ev.Raised) or not rank.of(ev.Ended)
-        for rank in world
-    )

@@ -24,10 +24,12 @@ def judge(world: World) -> Iterable[Judged]:
     shares, counted = 0, 0
     sharing_found: list[Finding] = []
     counts_found: list[Finding] = []
+    uncounted = ""
     for group in groups:
         for line in found:
-            n, findings = counts.judge_line(world, line, group)
+            n, findings, because = counts.judge_line(world, line, group)
             counted += n
+            uncounted = uncounted or because
             counts_found += [] if cut_off else findings
         for line in training:
             if wrapped and communicate and line.alone:
@@ -59,5 +61,5 @@ def judge(world: World) -> Iterable[Judged]:
         check="batch-count",
         checked=counted,
         findings=tuple(counts_found),
-        skipped_because="" if counted else nothing or "no two ranks came to the end of one loader's pass",
+        skipped_because="" if counted else nothing or uncounted or "no two ranks came to the end of one loader's pass",
     )

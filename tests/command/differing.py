@@ -188,9 +188,7 @@ def compared(around: Surrounding, base: Path, launcher: tuple[str, ...] = TORCHR
 def main() -> int:
     """Show the differences; how many of the programs have some."""
     by_name = {around.name: around for around in ALL}
-    parser = argparse.ArgumentParser(
-        description="Programs under torchrun and `ddpcheck run`, and how they differ."
-    )
+    parser = argparse.ArgumentParser(description="Programs under torchrun and `ddpcheck run`, and how they differ.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"all by default; of {', '.join(by_name)}")
     wanted, differ = parser.parse_args().names, 0
     if unknown := set(wanted) - set(by_name):

@@ -74,7 +74,7 @@ LAYERS = [
     [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
     [
         f"ddpcheck.checks.{name}"
-        for name in ("counts", "identity", "orders", "races", "replaced", "resumes", "spent", "writers")
+        for name in ("agreed", "identity", "orders", "races", "replaced", "resumes", "spent", "writers")
     ],
     # Judges of what a test has saved and loaded, and all judges of an assertion's facts.
     ["ddpcheck.checks.failures", "ddpcheck.checks.unseen"],
@@ -83,7 +83,10 @@ LAYERS = [
     ["ddpcheck.checks.grounds"],
     [f"ddpcheck.checks.{name}" for name in ("causes", "sharing_told", "stateful", "steps", "stops", "standstill")],
     ["ddpcheck.checks.crossed", "ddpcheck.checks.separate"],
-    [f"ddpcheck.checks.{name}" for name in ("calls", "checkpoints", "coverage", "endings", "gaps", "optimizing")],
+    [
+        f"ddpcheck.checks.{name}"
+        for name in ("calls", "checkpoints", "counts", "coverage", "endings", "gaps", "optimizing")
+    ],
     [f"ddpcheck.checks.{name}" for name in ("outside", "sharing", "waiting")],
     ["ddpcheck.checks.loaders"],
     ["ddpcheck.checks.judging"],

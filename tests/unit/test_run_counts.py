@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ddpcheck import evidence as ev
+from ddpcheck.checks.counts import AGREED
 from ddpcheck.checks.loaders import judge
 from tests.unit.loaded import OWN, PLAIN, STREAM, loader, through
 from tests.unit.written import call, ended, world, wrapped
@@ -56,6 +58,61 @@ def test_a_program_that_came_through_is_not_linked_to_a_stop():
     finding = short(own, [loader(**STREAM), *reduced(3), ended()])
     assert finding.links == ("loader 0",)
     assert finding.cause == "each rank's Feed ends when its own part of the data does"
+
+
+def met(batches, first=1, line=31, number=0, after=(), **more):
+    """A training pass with a numbered reduction for each batch, and what comes after it."""
+    made = []
+    for one in through(range(batches), number, batch=1, **more):
+        made.append(one)
+        if one[0] is ev.Batch:
+            made.append(call(first, line, "all_reduce"))
+            first += 1
+    return [loader(**OWN), *made, *after]
+
+
+def agreed(*ranks, **more):
+    return counted(*[[*own, ended()] for own in ranks], **more)
+
+
+def test_ranks_that_agree_on_the_end_may_have_unequal_numbers():
+    """A rank that has run out makes the call by which the others ask whether all have a batch."""
+    judged = agreed(met(4, exhausted=False), met(3, after=[call(4, 31, "all_reduce")]))
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because == AGREED
+
+
+def test_so_they_may_where_the_run_was_stopped_later_on():
+    """The calls show it, however the program ended."""
+    ranks = [met(4, exhausted=False), met(3, after=[call(4, 31, "all_reduce")])]
+    assert counted(*ranks, exit_code=None, signal=15).findings == ()
+
+
+def test_ranks_that_have_run_out_may_meet_the_others_in_a_loop_of_their_own():
+    """Where nothing was stuck, another line makes no difference."""
+    assert agreed(met(4), met(3, after=[call(4, 40, "all_reduce")])).findings == ()
+
+
+def test_a_call_for_something_else_is_no_agreement():
+    """A rank that is elsewhere leaves the others waiting."""
+    elsewhere = met(3, after=[call(4, 40, "all_reduce")])
+    assert short(met(4, ended=False), elsewhere, exit_code=None, signal=15).severity == "error"
+    assert short(met(4, ended=False), met(3, after=[call(4, 31)]), exit_code=None, signal=15).severity == "error"
+
+
+def test_a_call_that_nobody_answers_is_an_error():
+    """Also where the ranks seem to have ended well."""
+    (finding,) = agreed(met(4), met(3)).findings
+    assert finding.severity == "error"
+    assert "a collective that never completes" in finding.advice
+
+
+def test_a_call_in_another_pass_is_no_agreement():
+    """All calls were met, and one of them for something else: a warning, which claims no wait."""
+    other = [loader(12, loader=1), *through(range(2), of=1, line=40, trained=False)]
+    (finding,) = agreed(met(4), met(3, after=[*other, call(4, 31, "all_reduce")])).findings
+    assert finding.severity == "warning"
+    assert "never completes" not in finding.advice
 
 
 def test_the_number_that_the_sizes_imply():
