@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.passes import Pass
@@ -47,6 +47,16 @@ def identity_of(passes: Iterable[Pass]) -> Identity:
         different=not same and not random and len(common) >= ENOUGH and agreeing == 0,
         random=random,
     )
+
+
+def by_index(passes: Sequence[Pass], identity: Identity) -> bool:
+    """Whether indices stand for samples: the datasets are seen to be one, or are taken for one by their samplers."""
+    if not all(s.place is not None for one in passes for s in one.samples):
+        return False
+    if identity.same or identity.different:
+        return identity.same
+    blind = identity.random or not any(s.print_ for one in passes for s in one.samples)
+    return blind and all(one.loader is not None and one.loader.distributed for one in passes)
 
 
 def _draws(one: Pass) -> bool:

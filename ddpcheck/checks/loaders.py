@@ -24,7 +24,7 @@ def judge(world: World) -> Iterable[Judged]:
     shares, counted = 0, 0
     sharing_found: list[Finding] = []
     counts_found: list[Finding] = []
-    uncounted = ""
+    uncounted = unshared = ""
     for group in groups:
         for line in found:
             n, findings, because = counts.judge_line(world, line, group)
@@ -34,8 +34,9 @@ def judge(world: World) -> Iterable[Judged]:
         for line in training:
             if wrapped and communicate and line.alone:
                 continue
-            n, findings = sharing.judge_line(world, line, group, wrapped)
+            n, findings, because = sharing.judge_line(world, line, group, wrapped)
             shares += n
+            unshared = unshared or because
             sharing_found += findings
     told = {link for finding in sharing_found for link in finding.links}
     sharing_found += [finding for finding in replaced.sampler_lost(every) if told.isdisjoint(finding.links)]
@@ -49,7 +50,7 @@ def judge(world: World) -> Iterable[Judged]:
         check="shard-partition",
         checked=shares,
         findings=tuple(sharing_found),
-        skipped_because="" if shares else nothing or "no two ranks trained with the batches of one loader",
+        skipped_because="" if shares else nothing or unshared or "no two ranks trained with the batches of one loader",
     )
     yield Judged(
         check="epoch-reshuffle",

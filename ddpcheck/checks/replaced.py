@@ -62,7 +62,11 @@ def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[int, lis
     checked = 0
     findings = []
     for group in groups:
-        given = [{(one.wrapper, one.number): one for one in rank.of(ev.Inputs)} for rank in world if rank.rank in group]
+        given = [
+            {(one.wrapper, one.number): one for one in rank.of(ev.Inputs) if one.digest}
+            for rank in world
+            if rank.rank in group
+        ]
         if len(given) < 2:
             continue
         common = sorted(set(given[0]).intersection(*given[1:]))

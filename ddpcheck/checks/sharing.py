@@ -6,7 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.identity import Identity, identity_of
+from ddpcheck.checks.identity import Identity, by_index, identity_of
+from ddpcheck.checks.parts import sharers
 from ddpcheck.checks.passes import Line, Pass, Sample
 from ddpcheck.checks.sharing_told import UNAWARE, Loaders, advice, cause, loops, place, sampler_cause, subject
 from ddpcheck.checks.world import World
@@ -22,6 +23,9 @@ ROUNDS = 8
 """How many passes that every rank has been through are compared."""
 AT_LEAST = 4
 """Samples; fewer that are equal may be so by chance."""
+
+PARTS = "the ranks loaded the same samples, and gave their models different parts of them"
+"""Why nothing was checked."""
 
 Draw = dict[int, list[Hashable]]
 """By rank: what stands for each sample, in order."""
@@ -43,13 +47,20 @@ class Overlap(Struct, frozen=True, kw_only=True):
     """The ranks had the same samples in the same order."""
 
 
-def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -> tuple[int, list[Finding]]:
-    """Judge the passes of one training loop, for the ranks that train replicas of one model."""
+def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -> tuple[int, list[Finding], str]:
+    """Judge the passes of one training loop, for the ranks that train replicas of one model.
+
+    How often it was checked, what was found, and why passes were not checked.
+    """
     there = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
     if len(there) < 2:
-        return 0, []
+        return 0, [], ""
     looked = [[one for one in passes if one.samples][:ROUNDS] for passes in there.values()]
     identity = identity_of([one for passes in looked for one in passes])
+    # Ranks that take their parts of one batch count as one: what each takes of it is not known.
+    apart = sharers(there, identity)
+    there = {rank: passes for rank, passes in there.items() if rank not in apart}
+    because = PARTS if apart else ""
     checked = 0
     overlaps: list[Overlap] = []
     gap: Finding | None = None
@@ -63,24 +74,24 @@ def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) ->
         overlap = _overlap(number, shared, identity)
         if overlap is not None:
             overlaps.append(overlap)
-        elif gap is None and world.complete and len(shared) == len(ranks):
+        elif gap is None and world.complete and len(shared) + len(apart) == len(ranks):
             gap = _gap(line, shared, identity)
     loaders = {rank: passes[0].loader for rank, passes in there.items()}
     if overlaps:
-        return checked, [_overlapping(world, line, overlaps, loaders, identity, wrapped)]
+        return checked, [_overlapping(world, line, overlaps, loaders, identity, wrapped)], because
     if gap is not None:
-        return checked, [gap]
+        return checked, [gap], because
     if identity.different and all(one is not None and one.distributed for one in loaders.values()):
-        return checked, [_nothing_in_common(line, tuple(there))]
-    return checked, []
+        return checked, [_nothing_in_common(line, tuple(there))], because
+    return checked, [], because
 
 
 # --- overlap
 
 
 def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Overlap | None:
-    by_index = _by_index(passes, identity)
-    stands: Callable[[Sample], Hashable | None] = (lambda s: s.place) if by_index else (lambda s: s.print_)
+    indexed = by_index(list(passes.values()), identity)
+    stands: Callable[[Sample], Hashable | None] = (lambda s: s.place) if indexed else (lambda s: s.print_)
     draw: Draw = {
         rank: [key for s in one.samples if (key := stands(s)) is not None] for rank, one in sorted(passes.items())
     }
@@ -91,33 +102,23 @@ def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Ove
     padding = _padding(passes)
     epoch = None if replaces else _one_epoch(draw, loaders[0], padding or 0)
     if epoch is None:
-        return _same_sequence(number, passes, draw, by_index)
+        return _same_sequence(number, passes, draw, indexed)
     own = sum(len(keys) - len(set(keys)) for keys in epoch.values())
     seen = Counter(key for keys in epoch.values() for key in set(keys))
     surplus = sum(n - 1 for n in seen.values())
     possible = sum(len(set(keys)) for keys in epoch.values()) - max(len(set(keys)) for keys in epoch.values())
     # Data may hold a sample twice, and then there are such pairs within a rank as well as between ranks.
-    chance = 0 if by_index else 4 * own * (len(epoch) - 1)
+    chance = 0 if indexed else 4 * own * (len(epoch) - 1)
     if padding is not None:
-        wrong = surplus > padding + chance and (by_index or surplus >= AT_LEAST)
+        wrong = surplus > padding + chance and (indexed or surplus >= AT_LEAST)
     else:
         read = sum(map(len, epoch.values()))
-        allowed = _allowed(passes, read, by_index)
+        allowed = _allowed(passes, read, indexed)
         nearly_all = surplus >= max(NEARLY_ALL * possible, chance) and possible >= max(2 * AT_LEAST, read / 4)
         wrong = surplus >= AT_LEAST and (surplus > allowed + chance or nearly_all)
     if not wrong:
         return None
-    return _told(number, passes, epoch, {key for key, n in seen.items() if n > 1}, surplus, padding or 0, by_index)
-
-
-def _by_index(passes: Mapping[int, Pass], identity: Identity) -> bool:
-    """Whether indices stand for samples: the datasets are seen to be one, or are taken for one by their samplers."""
-    if not all(s.place is not None for one in passes.values() for s in one.samples):
-        return False
-    if identity.same or identity.different:
-        return identity.same
-    blind = identity.random or not any(s.print_ for one in passes.values() for s in one.samples)
-    return blind and all(one.loader is not None and one.loader.distributed for one in passes.values())
+    return _told(number, passes, epoch, {key for key, n in seen.items() if n > 1}, surplus, padding or 0, indexed)
 
 
 def _told(

@@ -5,7 +5,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
-from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Stream
+from ddpcheck.evidence.data import EVERY_INPUT, Batch, Inputs, Loader, Pass, PassEnded, Stream
 from ddpcheck.evidence.files import File, StateLoaded
 from ddpcheck.evidence.framing import FORMAT, FULL, GOING, HEADER, LIMITED, LOST, OVER, RECORDS, Reader, frame
 from ddpcheck.evidence.groups import PAIRWISE, RECEIVES, SENDS, Call, Joined, Joining, JudgedBy, Left, Stored
@@ -43,6 +43,7 @@ from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Rep
 
 __all__ = [
     "ABSENT",
+    "EVERY_INPUT",
     "FORMAT",
     "FULL",
     "GOING",

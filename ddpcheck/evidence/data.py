@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from ddpcheck.evidence.record import NO_SITE, Record
+
+EVERY_INPUT = 64
+"""What goes into so many forwards of a wrapper is on record, one after the other; then ever less of it."""
 
 
 class Loader(Record, frozen=True, kw_only=True):
@@ -96,7 +101,19 @@ class Inputs(Record, frozen=True, kw_only=True):
     wrapper: int
     number: int
     digest: bytes
+    """Empty where the tensors could not be looked at."""
     site: int
+    shapes: list[list[int]] = msgspec.field(default_factory=list)
+    """Of the tensors."""
+    loader: int | None = None
+    """The loader that had handed out a batch last."""
+    pass_: int = 0
+    batch: int = 0
+    """Which batch of the pass it was."""
+    given: list[list[int]] = msgspec.field(default_factory=list)
+    """The shapes of the tensors in that batch."""
+    samples: int = 0
+    """How many samples that batch had."""
 
 
 class Stream(Record, frozen=True, kw_only=True):

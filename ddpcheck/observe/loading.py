@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-import xxhash
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler, dataloader
 from torch.utils.data.distributed import DistributedSampler
 
-from ddpcheck.evidence import NO_SITE, Inputs, Loader, Pass
+from ddpcheck.evidence import NO_SITE, Loader, Pass
 from ddpcheck.observe import recorder, seeding, sites
 from ddpcheck.observe.aware import RANKS, REPLICAS, place_among, whole_number
 from ddpcheck.observe.data import deciding_sampler
 from ddpcheck.observe.frames import maker
 from ddpcheck.observe.passing import Passing, Tally, is_kept, is_told
 from ddpcheck.observe.patching import around
-from ddpcheck.observe.rows import head
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
 
 _STATE = "_ddpcheck"
 """The attribute of torch's iterators under which their pass is kept."""
-_INPUT_HEAD = 64 * 1024
 
 
 class _Known:
@@ -58,7 +54,6 @@ _loaders = _datasets = 0
 _lines: dict[int, int] = {}
 """Passes through the loaders of one line."""
 _sampler_sites: dict[int, int] = {}
-_inputs: dict[int, int] = {}
 
 
 def watch() -> None:
@@ -83,35 +78,6 @@ def set_joined(joined: bool) -> None:
     """Whether ``with model.join():`` is open: ranks may have different numbers of batches there."""
     global _joined
     _joined = joined
-
-
-def note_inputs(wrapper: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """These go into a wrapper's forward in training: the first are looked at, and ever fewer later."""
-    number = _inputs.get(wrapper, 0)
-    _inputs[wrapper] = number + 1
-    writer = recorder.current()
-    if writer is None or not is_told(number, 64):
-        return
-    try:
-        # Tensors of an accelerator would have to be waited for.
-        found = b"".join(_heads([*args, *kwargs.values()], elsewhere=number < 4))
-    except Exception:  # a tensor without memory; a container that fails
-        return
-    if found:
-        digest = xxhash.xxh3_64_digest(found)
-        writer.write(Inputs(**writer.next(), wrapper=wrapper, number=number, digest=digest, site=sites.here()))
-
-
-def _heads(value: Any, elsewhere: bool, depth: int = 0) -> Iterator[bytes]:
-    if isinstance(value, torch.Tensor):
-        if value.layout is torch.strided and (elsewhere or value.device.type == "cpu"):
-            yield head(value, _INPUT_HEAD)
-    elif depth < 4 and isinstance(value, dict):
-        for one in value.values():
-            yield from _heads(one, elsewhere, depth + 1)
-    elif depth < 4 and isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _heads(one, elsewhere, depth + 1)
 
 
 # --- construction

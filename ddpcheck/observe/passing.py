@@ -14,6 +14,7 @@ from ddpcheck.clock import clock
 from ddpcheck.evidence import ABSENT, Batch, PassEnded
 from ddpcheck.observe import recorder
 from ddpcheck.observe.rows import fingerprints, length
+from ddpcheck.observe.shapes import shapes
 
 ENOUGH = 64
 """Fingerprints for one batch; of a larger one, every second, fourth … index is looked at."""
@@ -74,6 +75,10 @@ class Passing:
         self.loader, self.number, self.told = loader, number, told
         self.batches = self.samples = self.backwards = 0
         self.over = self.exhausted = False
+        self.shapes: list[list[int]] = []
+        """Of the last batch, where contents are looked at."""
+        self.given = 0
+        """The samples of the last batch."""
         self._pid = os.getpid()
         self._asked: deque[array.array[int] | None] | None = deque() if by_index else None
         self._order = xxhash.xxh3_64()
@@ -103,12 +108,14 @@ class Passing:
         Tally.latest = self
         number = self.batches
         self.batches += 1
+        self.given = len(indices) if indices is not None else _samples(batch)
+        self.samples += self.given
         if indices is not None:
-            self.samples += len(indices)
             self._order.update(indices.tobytes())
         else:
             self._ordered = False
-            self.samples += _samples(batch)
+        if self.told:
+            self.shapes = _shapes(batch)
         writer = recorder.current()
         if writer is not None and not self.over:
             self._tell(writer, number, batch, indices)
@@ -197,6 +204,13 @@ def _samples(batch: Any) -> int:
         return length(batch) or 0
     except Exception:  # a batch of a kind of its own
         return 0
+
+
+def _shapes(batch: Any) -> list[list[int]]:
+    try:
+        return shapes(batch)
+    except Exception:  # a batch of a kind of its own
+        return []
 
 
 def _indices(index: Any) -> array.array[int] | None:

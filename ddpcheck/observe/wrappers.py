@@ -13,7 +13,7 @@ from torch.nn.parallel import distributed as ddp_module
 
 from ddpcheck import seams
 from ddpcheck.evidence import NO_SITE, Attributes, Moved, Replaced, Synced, Tensors, Wrapped
-from ddpcheck.observe import collectives, exchanging, loading, names, quick, readable, recorder, sites, streams
+from ddpcheck.observe import collectives, exchanging, inputs, loading, names, quick, readable, recorder, sites, streams
 from ddpcheck.observe.asleep import asleep
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.missing import attribute
@@ -187,26 +187,26 @@ def note_attributes(writer: recorder.Recorder, wrapper: Wrapper, site: int) -> N
 
 
 def _around_pre_forward(original: Any) -> Any:
-    def _pre_forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+    def _pre_forward(self: Any, *given: Any, **kwargs: Any) -> Any:
         global _inside
         if _busy():
-            return original(self, *inputs, **kwargs)
+            return original(self, *given, **kwargs)
         wrapper = WRAPPERS.all.get(self)
         writer = recorder.current()
         if wrapper is None or writer is None:
-            return original(self, *inputs, **kwargs)
+            return original(self, *given, **kwargs)
         training = torch.is_grad_enabled()
         syncs = _broadcasts(self)
         # After the first backward DDP lays out its buckets anew, as rank 0 has found them best.
         rebuilds = training and wrapper.counts["backwards"] > 0 and not attribute(self, "_has_rebuilt_buckets", True)
         with _call("ddp-buffers", wrapper) if syncs or rebuilds else nullcontext():
-            result = original(self, *inputs, **kwargs)
+            result = original(self, *given, **kwargs)
         if syncs:
             note_buffers(writer, wrapper, "broadcast")
         if training:
             wrapper.forward_site = sites.here()
-            loading.note_inputs(wrapper.number, inputs, kwargs)
-            wrapper.reduced.of_inputs = any(getattr(one, "requires_grad", False) for one in (*inputs, *kwargs.values()))
+            inputs.note_inputs(wrapper.number, given, kwargs)
+            wrapper.reduced.of_inputs = any(getattr(one, "requires_grad", False) for one in (*given, *kwargs.values()))
             streams.forward_begins(wrapper.number)
         _inside += 1
         return result

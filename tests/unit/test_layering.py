@@ -87,7 +87,8 @@ LAYERS = [
         f"ddpcheck.checks.{name}"
         for name in ("calls", "checkpoints", "counts", "coverage", "endings", "gaps", "optimizing")
     ],
-    [f"ddpcheck.checks.{name}" for name in ("outside", "sharing", "waiting")],
+    [f"ddpcheck.checks.{name}" for name in ("outside", "parts", "waiting")],
+    ["ddpcheck.checks.sharing"],
     ["ddpcheck.checks.loaders"],
     ["ddpcheck.checks.judging"],
     # From endings to an outcome, from judges to a verdict, and from findings to text.
@@ -122,13 +123,16 @@ LAYERS = [
     ["ddpcheck.observe.aware"],
     ["ddpcheck.observe.data"],
     # What a watched process writes down: the pen, the eyes, and the probes.
-    [f"ddpcheck.observe.{name}" for name in ("frames", "operands", "pace", "polling", "quick", "rows", "spending")],
+    [
+        f"ddpcheck.observe.{name}"
+        for name in ("frames", "operands", "pace", "polling", "quick", "rows", "shapes", "spending")
+    ],
     ["ddpcheck.observe.uncounted"],
     [f"ddpcheck.observe.{name}" for name in ("patching", "sites", "usage")],
     ["ddpcheck.observe.passing", "ddpcheck.observe.paths", "ddpcheck.observe.watching"],
     [f"ddpcheck.observe.{name}" for name in ("background", "following", "loads", "names", "pulses", "starting")],
     [f"ddpcheck.observe.{name}" for name in ("endings", "ledger", "placing", "seeding", "stores", "touching")],
-    ["ddpcheck.observe.contents"],
+    ["ddpcheck.observe.contents", "ddpcheck.observe.inputs"],
     [f"ddpcheck.observe.{name}" for name in ("loading", "membership", "saving", "startup.sitecustomize")],
     ["ddpcheck.observe.calling", "ddpcheck.observe.exchanging"],
     [f"ddpcheck.observe.{name}" for name in ("files", "reduction", "streams")],

@@ -28,7 +28,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.world import Process
-from ddpcheck.observe import loading, passing, recorder, streams
+from ddpcheck.observe import inputs, loading, passing, recorder, streams
 from ddpcheck.run.folder import Folder
 
 PATCHED = [
@@ -50,9 +50,10 @@ def watched(tmp_path, monkeypatch):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
     monkeypatch.setattr(passing, "GRACE", 60.0)
-    for name, value in (("_known", {}), ("_loaders", 0), ("_lines", {}), ("_inputs", {}), ("_joined", False)):
+    for name, value in (("_known", {}), ("_loaders", 0), ("_lines", {}), ("_joined", False)):
         monkeypatch.setattr(loading, name, value)
     monkeypatch.setattr(streams, "_forwards", {})
+    monkeypatch.setattr(inputs, "_forwards", {})
     loading.watch()
     streams.watch()
     recorder.begin(tmp_path, 1 << 20)
@@ -306,13 +307,24 @@ def test_a_loader_without_a_recorder_is_left_alone(watched, tmp_path):
 
 def test_inputs_are_put_down(watched):
     """What goes into a model: the same for equal tensors."""
-    loading.note_inputs(0, (torch.ones(2, 2),), {"mask": [torch.zeros(2)]})
-    loading.note_inputs(0, (torch.ones(2, 2),), {"mask": [torch.zeros(2)]})
-    loading.note_inputs(0, (torch.zeros(2, 2),), {"mask": [torch.ones(2)]})
-    loading.note_inputs(0, ("text",), {})
+    inputs.note_inputs(0, (torch.ones(2, 2),), {"mask": [torch.zeros(2)]})
+    inputs.note_inputs(0, (torch.ones(2, 2),), {"mask": [torch.zeros(2)]})
+    inputs.note_inputs(0, (torch.zeros(2, 2),), {"mask": [torch.ones(2)]})
+    inputs.note_inputs(0, ("text",), {})
     first, second, third = watched(ev.Inputs)
     assert first.digest == second.digest != third.digest
     assert [one.number for one in (first, second, third)] == [0, 1, 2]
+
+
+def test_inputs_are_put_down_with_the_batch_before(watched):
+    """How large both are tells whether a model gets all of a batch."""
+    for features, _ in DataLoader(DATA, batch_size=4):
+        inputs.note_inputs(0, (features[::2],), {})
+    first, *_, last = watched(ev.Inputs)
+    assert (first.shapes, first.given, first.samples) == ([[2, 3]], [[4, 3], [4]], 4)
+    assert [(one.loader, one.pass_, one.batch) for one in (first, last)] == [(0, 0, 0), (0, 0, 2)]
+    inputs.note_inputs(0, (torch.ones(2),), {})
+    assert watched(ev.Inputs)[-1].loader is None
 
 
 # --- random states
