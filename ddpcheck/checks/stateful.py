@@ -259,6 +259,7 @@ def _attributes(world: World, told: Collection[str]) -> list[Finding]:
             for name in each[0]
             if len({one.get(name) for one in each}) > 1
             and not any(part in name.rpartition(".")[2].lower() for part in _OWN_AFFAIR)
+            and not _are_places([r.rank for r in replicas.ranks], [one.get(name, "") for one in each])
         ]
         if names:
             values = "; ".join(
@@ -272,13 +273,30 @@ def _attributes(world: World, told: Collection[str]) -> list[Finding]:
                     subject=f"{replicas.wrapped[0].kind}.{names[0]}",
                     expected="the plain attributes of the model to be the same on all ranks",
                     found=f"{listing(names)} to differ: {names[0]} is {values}",
-                    cause="it was computed from each rank's own data; DDP broadcasts parameters and buffers alone",
-                    advice="Compute it on one rank and broadcast it, or all-reduce what it is computed from.",
+                    cause="it was computed from each rank's own data, or from its rank; DDP broadcasts parameters and "
+                    "buffers alone",
+                    advice="If it is meant to be the same, compute it on one rank and broadcast it, or all-reduce what "
+                    "it is computed from.",
                     where=replicas.ranks[0].where(noted[0][0].site),
                     links=(replicas.link, "attributes"),
                 )
             )
     return findings
+
+
+def _are_places(ranks: Sequence[int], values: Sequence[str]) -> bool:
+    """Whether these are whole numbers, as many times each rank's place as there are to each: where its own part begins.
+
+    So a program sets them, and no data come into it.
+    """
+    if not all(value.lstrip("-").isdecimal() for value in values):
+        return False
+    numbers = [int(value) for value in values]
+    return any(
+        numbers == [place * numbers[1] // places[1] for place in places]
+        for places in (ranks, range(len(ranks)))
+        if len(places) > 1 and places[0] == 0
+    )
 
 
 def _lasting(noted: Sequence[ev.Attributes]) -> dict[str, str]:
