@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from ddpcheck import evidence as ev
+from ddpcheck.checks.cover import IN_PART, Epoch, in_part, is_beyond_padding, left_out, never_given, own_epoch
 from ddpcheck.checks.identity import Identity, by_index, identity_of
 from ddpcheck.checks.parts import sharers
 from ddpcheck.checks.passes import Line, Pass, Sample
-from ddpcheck.checks.sharing_told import UNAWARE, Loaders, advice, cause, loops, place, sampler_cause, subject
+from ddpcheck.checks.sharing_told import UNAWARE, Loaders, advice, cause, loops, place, subject
 from ddpcheck.checks.world import World
 from ddpcheck.model import Finding, Struct
-from ddpcheck.wording import count, ranks_text
+from ddpcheck.wording import ranks_text
 
 CHECK = "shard-partition"
 
@@ -45,6 +48,8 @@ class Overlap(Struct, frozen=True, kw_only=True):
     by_index: bool
     in_order: bool = False
     """The ranks had the same samples in the same order."""
+    certain: bool = True
+    """So many are not given twice on purpose."""
 
 
 def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -> tuple[int, list[Finding], str]:
@@ -64,6 +69,7 @@ def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) ->
     checked = 0
     overlaps: list[Overlap] = []
     gap: Finding | None = None
+    epochs: list[Epoch] = []
     for number, passes in line.rounds():
         if checked == ROUNDS:
             break
@@ -74,16 +80,21 @@ def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) ->
         overlap = _overlap(number, shared, identity)
         if overlap is not None:
             overlaps.append(overlap)
-        elif gap is None and world.complete and len(shared) + len(apart) == len(ranks):
-            gap = _gap(line, shared, identity)
+        elif world.complete and len(shared) + len(apart) == len(ranks):
+            gap = gap or left_out(line, shared, identity)
+            epoch = own_epoch(shared)
+            epochs += [epoch] if epoch is not None else []
     loaders = {rank: passes[0].loader for rank, passes in there.items()}
     if overlaps:
         return checked, [_overlapping(world, line, overlaps, loaders, identity, wrapped)], because
+    partly = in_part(line, epochs, identity)
+    gap = gap or never_given(line, partly)
     if gap is not None:
         return checked, [gap], because
     if identity.different and all(one is not None and one.distributed for one in loaders.values()):
         return checked, [_nothing_in_common(line, tuple(there))], because
-    return checked, [], because
+    # That no two ranks had the same samples is not all that there is to hold.
+    return checked - len(partly), [], because or (IN_PART if partly else "")
 
 
 # --- overlap
@@ -103,12 +114,12 @@ def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Ove
     epoch = None if replaces else _one_epoch(draw, loaders[0], padding or 0)
     if epoch is None:
         return _same_sequence(number, passes, draw, indexed)
-    own = sum(len(keys) - len(set(keys)) for keys in epoch.values())
+    again = sum(len(keys) - len(set(keys)) for keys in epoch.values())
     seen = Counter(key for keys in epoch.values() for key in set(keys))
     surplus = sum(n - 1 for n in seen.values())
     possible = sum(len(set(keys)) for keys in epoch.values()) - max(len(set(keys)) for keys in epoch.values())
     # Data may hold a sample twice, and then there are such pairs within a rank as well as between ranks.
-    chance = 0 if indexed else 4 * own * (len(epoch) - 1)
+    chance = 0 if indexed else 4 * again * (len(epoch) - 1)
     if padding is not None:
         wrong = surplus > padding + chance and (indexed or surplus >= AT_LEAST)
     else:
@@ -116,9 +127,13 @@ def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Ove
         allowed = _allowed(passes, read, indexed)
         nearly_all = surplus >= max(NEARLY_ALL * possible, chance) and possible >= max(2 * AT_LEAST, read / 4)
         wrong = surplus >= AT_LEAST and (surplus > allowed + chance or nearly_all)
-    if not wrong:
+    own = own_epoch(passes) if not wrong and indexed and padding is None and surplus >= AT_LEAST else None
+    doubtful = own is not None and is_beyond_padding(own, surplus)
+    if not wrong and not doubtful:
         return None
-    return _told(number, passes, epoch, {key for key, n in seen.items() if n > 1}, surplus, padding or 0, indexed)
+    explained = own.padding if own is not None else padding or 0
+    told = _told(number, passes, epoch, {key for key, n in seen.items() if n > 1}, surplus, explained, indexed)
+    return replace(told, certain=wrong)
 
 
 def _told(
@@ -245,47 +260,6 @@ def _same_sequence(number: int, passes: Mapping[int, Pass], draw: Draw, by_index
     return _told(number, passes, part, set(sequence), len(sequence) * (len(ranks) - 1), 0, by_index, in_order=True)
 
 
-# --- samples that never come
-
-
-def _gap(line: Line, passes: Mapping[int, Pass], identity: Identity) -> Finding | None:
-    """What torch's own sampler leaves out beyond what it and its loader may drop."""
-    loaders = [one.loader for one in passes.values()]
-    first = loaders[0]
-    if first is None or first.size is None or not all(one.whole for one in passes.values()):
-        return None
-    if any(
-        one is None or one.sampler != "DistributedSampler" or one.batch_size is None or one.size != first.size
-        for one in loaders
-    ):
-        return None
-    indices = {s.place for one in passes.values() for s in one.samples if s.place is not None}
-    if not indices:
-        return None
-    world = len(passes)
-    allowed = first.size % world if first.sampler_drops else 0
-    if first.drop_last:
-        allowed += world * ((first.batch_size or 1) - 1)
-    missing = first.size - len(indices)
-    if missing <= allowed:
-        return None
-    example = next(i for i in range(first.size) if i not in indices)
-    ones = {rank: one.loader for rank, one in passes.items()}
-    return Finding(
-        check=CHECK,
-        severity="error",
-        ranks=tuple(passes),
-        subject=subject(first),
-        expected="each sample of the dataset in the epoch of some rank",
-        found=f"{missing:,} of {count(first.size, 'sample')} on no rank; the first is sample {example}",
-        cause=sampler_cause(passes, ones, identity),
-        advice="Make the sampler for as many ranks as there are, each with its own rank from 0 to world_size - 1.",
-        where=place(line, ones),
-        proof=loops(line, tuple(passes)),
-        links=(line.link,),
-    )
-
-
 # --- findings
 
 
@@ -297,8 +271,11 @@ def _overlapping(
     identity: Identity,
     wrapped: bool,
 ) -> Finding:
+    certain = [one for one in overlaps if one.certain]
+    overlaps = certain or overlaps
     worst = max(overlaps, key=lambda one: one.surplus / one.read)
     first = next((one for one in loaders.values() if one is not None), None)
+    kind = first.sampler if first is not None else ""
     share = f"{100 * worst.surplus / worst.read:.0f} %"
     beyond = f", where padding explains {worst.padding}" if worst.padding else ""
     order = ", in the same order" if worst.in_order else ""
@@ -310,13 +287,15 @@ def _overlapping(
     passes = {rank: line.passes[rank][worst.number] for rank in loaders if worst.number < len(line.passes[rank])}
     return Finding(
         check=CHECK,
-        severity="error" if wrapped else "warning",
+        severity="error" if wrapped and certain else "warning",
         ranks=worst.ranks,
         subject=subject(first),
         expected=f"each sample on one rank in one pass through the training data{basis}",
         found=found,
-        cause=cause(world, passes, loaders, identity),
-        advice=advice(loaders),
+        cause=cause(world, passes, loaders, identity) if certain else f"{kind} gives the ranks shares that overlap",
+        advice=advice(loaders)
+        if certain
+        else f"If samples are not meant to count twice, let each share of the {kind} end where the next one begins.",
         where=place(line, loaders),
         count=len(overlaps),
         proof=loops(line, worst.ranks),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.cover import IN_PART
 from ddpcheck.checks.loaders import judge
 from tests.unit.loaded import OWN, PLAIN, STREAM, drawn, loader, through
 from tests.unit.written import ended, rank, world, wrapped
@@ -48,8 +49,47 @@ def test_padding_is_no_overlap():
 
 def test_samplers_of_ones_own_may_even_the_ranks_out():
     """A few samples that come twice, where all are there, make the last batches full."""
-    judged = shared([loader(**OWN), *through([*EVEN, 1, 3])], [loader(**OWN), *through([*ODD, 0, 2])])
-    assert judged.findings == ()
+    twelve = {**OWN, "size": 12}
+    judged = shared([loader(**twelve), *through([*EVEN[:6], 1, 3])], [loader(**twelve), *through([*ODD[:6], 0, 2])])
+    assert (judged.checked, judged.findings) == (1, ())
+
+
+def test_batches_of_ones_own_may_be_filled_up():
+    """Buckets have a last batch each."""
+    own = loader(**OWN, batch_sampler="Buckets")
+    assert shared([own, *through([*EVEN, 1, 3])], [own, *through([*ODD, 0, 2])]).findings == ()
+
+
+def test_repeated_samples_may_be_meant():
+    """A rank that comes to a sample again draws some more often than others."""
+    own = loader(**OWN)
+    assert shared([own, *through([*EVEN, 0, 3])], [own, *through([*ODD, 0, 2])]).findings == ()
+
+
+def epochs(*orders, **more):
+    """A loader with a sampler of the user's own, and a pass in each of these orders."""
+    return [loader(**{**OWN, "size": 32, **more}), *(m for n, order in enumerate(orders) for m in through(order, n))]
+
+
+def test_samples_may_have_their_turn_in_another_epoch():
+    """A part of the dataset in each epoch: that others are left out in it is no fault, and not held either."""
+    later = [[16 + i for i in part] for part in (EVEN, ODD)]
+    judged = shared(epochs(EVEN, later[0]), epochs(ODD, later[1]))
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because == IN_PART
+    assert (shared(epochs(EVEN), epochs(ODD)).checked, shared(epochs(EVEN), epochs(ODD)).findings) == (0, ())
+
+
+def test_another_loader_may_have_the_rest():
+    """One for validation goes through the same dataset."""
+    held_out = loader(14, loader=1)
+    judged = shared([*epochs(EVEN, EVEN[::-1]), held_out], [*epochs(ODD, ODD[::-1]), held_out])
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+def test_a_sampler_of_ones_own_may_drop_incomplete_batches():
+    """Fewer than a batch of each rank are missing."""
+    assert shared(epochs(EVEN, EVEN[::-1], size=23), epochs(ODD, ODD[::-1], size=23)).findings == ()
 
 
 def test_evaluation_on_the_whole_data_is_no_fault():
@@ -262,6 +302,22 @@ def test_samples_that_nobody_gets():
     )
     assert finding.found == "8 of 16 samples on no rank; the first is sample 2"
     assert finding.cause == "DistributedSampler was made for 4 ranks, and there are 2"
+
+
+def test_samples_that_a_sampler_of_ones_own_never_gives():
+    """In one epoch as in another: a warning, for it may be meant."""
+    finding = told(epochs(EVEN, EVEN[::-1]), epochs(ODD, ODD[::-1]))
+    assert finding.severity == "warning"
+    assert finding.found == "16 of 32 samples on no rank in 2 passes; the first is sample 16"
+    assert finding.cause == "MySampler leaves them out"
+
+
+def test_shares_that_overlap_by_more_than_padding():
+    """All samples are there, and the dataset divides evenly: nothing explains those that come twice."""
+    finding = told([loader(**OWN), *through([*EVEN, 1, 3])], [loader(**OWN), *through([*ODD, 0, 2])])
+    assert finding.severity == "warning"
+    assert finding.found.startswith("4 of the 20 samples read (20 %) on another rank as well; for example sample 0")
+    assert finding.cause == "MySampler gives the ranks shares that overlap"
 
 
 @pytest.mark.parametrize("drops", [{"drop_last": True}, {"sampler_drops": True, "size": 17}])
