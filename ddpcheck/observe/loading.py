@@ -145,9 +145,7 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
         dataset_id=known.dataset,
         sampler_site=_sampler_sites.get(id(sampler), NO_SITE),
         repeats=getattr(sampler, "replacement", False) is True
-        or any(
-            (whole_number(getattr(sampler, name, None)) or 0) > 1 for name in ("num_repeats", "repeats", "repetitions")
-        ),
+        or any((whole_number(getattr(sampler, name, None)) or 0) > 1 for name in _REPEATS),
         batch_sampler=type(batches).__name__ if batches is not None and type(batches) is not BatchSampler else "",
         dataset_rank=next((v for name in RANKS if (v := whole_number(attributes.get(name))) is not None), None),
         dataset_replicas=next((v for name in REPLICAS if (v := whole_number(attributes.get(name))) is not None), None),
