@@ -39,7 +39,18 @@ from ddpcheck.evidence.processes import (
     Stopped,
 )
 from ddpcheck.evidence.record import ABSENT, NO_SITE, UNSEEN, WIDTH, Record, now
-from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Replaced, Synced, Tensors, Usage, Wrapped
+from ddpcheck.evidence.wrappers import (
+    Attributes,
+    Evaluated,
+    EvaluatedOnData,
+    Moved,
+    Placed,
+    Replaced,
+    Synced,
+    Tensors,
+    Usage,
+    Wrapped,
+)
 
 __all__ = [
     "ABSENT",
@@ -68,6 +79,7 @@ __all__ = [
     "Defect",
     "Ended",
     "Evaluated",
+    "EvaluatedOnData",
     "Exchanged",
     "File",
     "Inputs",

@@ -38,7 +38,7 @@ from ddpcheck.evidence.processes import (
     Stopped,
 )
 from ddpcheck.evidence.record import Record
-from ddpcheck.evidence.wrappers import Attributes, Evaluated, Moved, Placed, Replaced, Synced, Wrapped
+from ddpcheck.evidence.wrappers import Attributes, Evaluated, EvaluatedOnData, Moved, Placed, Replaced, Synced, Wrapped
 
 FORMAT = b"ddpcheck-evidence-"
 HEADER = FORMAT + b"2"
@@ -50,8 +50,8 @@ reached any more; it ended as it should."""
 RECORDS = (
     Began | Defect | Missing | Overlooked | Site | Raised | Pulse | Ended | Started | Lingering | Looking
     | Launched | ChildEnded | Joined | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved
-    | Attributes | Replaced | Synced | Evaluated | Optimizer | Step | Scheduled | Loader | Pass | Batch | PassEnded
-    | Inputs | Stream | File | StateLoaded | Signalled | Silent | Stopped | Exchanged | Transfers
+    | Attributes | Replaced | Synced | Evaluated | EvaluatedOnData | Optimizer | Step | Scheduled | Loader | Pass
+    | Batch | PassEnded | Inputs | Stream | File | StateLoaded | Signalled | Silent | Stopped | Exchanged | Transfers
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -43,6 +43,8 @@ class Wrapped(Record, frozen=True, kw_only=True):
     group: str = "world"
     module: int = -1
     """The number of the module inside."""
+    parts: list[int] = msgspec.field(default_factory=list)
+    """The numbers of its parts that had one already, as what was evaluated has; its own is among them."""
 
 
 class Placed(Record, frozen=True, kw_only=True):
@@ -136,3 +138,10 @@ class Evaluated(Record, frozen=True, kw_only=True):
     """The modules of this process, counted as they are met."""
     stepped: bool = False
     """An optimizer updates parameters of it, which are in no wrapper."""
+
+
+class EvaluatedOnData(Record, frozen=True, kw_only=True):
+    """Before the first step, a module in no wrapper was evaluated on many different inputs: it was no dry run."""
+
+    module: int
+    site: int

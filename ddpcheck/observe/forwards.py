@@ -10,9 +10,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpcheck.evidence import Evaluated, Tensors
+from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
 from ddpcheck.observe import recorder, sites
 from ddpcheck.observe.asleep import asleep
+from ddpcheck.observe.inputs import heads
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.names import number_of
 from ddpcheck.observe.optimizers import are_stepped, steps_so_far
@@ -23,6 +24,13 @@ from ddpcheck.observe.wrappers import bare_wrapper, tensors
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
+
+
+MANY = 8
+"""Inputs that are not the same: a dry run takes one, or a few of other sizes."""
+
+MOST_LOOKS = 64
+"""Calls of a module at a line whose inputs are looked at."""
 
 
 class _Inside(threading.local):
@@ -59,9 +67,13 @@ class _Line:
 class _Evaluations:
     """What one module's evaluations at one line have come to."""
 
-    __slots__ = ("place", "steps", "times")
+    __slots__ = ("inputs", "looks", "place", "steps", "times")
 
     def __init__(self, place: int) -> None:
+        self.inputs: set[bytes] | None = set()
+        """What it was evaluated on before the first step; None where that is of no interest any more."""
+        self.looks = 0
+        """How often its inputs were looked at."""
         self.place = place
         """The modules that this line had evaluated before it."""
         self.steps = -1
@@ -86,7 +98,7 @@ def watch() -> None:
             return original(self, *args, **kwargs)
         _inside.module = True
         try:
-            _note(self)
+            _note(self, args, kwargs)
             return original(self, *args, **kwargs)
         finally:
             _inside.module = False
@@ -94,7 +106,7 @@ def watch() -> None:
     torch.nn.Module.__call__ = named(__call__, torch.nn.Module, "__call__")  # type: ignore[method-assign]
 
 
-def _note(module: Any) -> None:
+def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     writer = recorder.current()
     if writer is None or isinstance(module, DistributedDataParallel):
         return
@@ -104,15 +116,20 @@ def _note(module: Any) -> None:
             if wrapper is not None and module.training:
                 wrapper.bare_site = sites.here()
         elif dist.is_initialized():
-            _evaluated(writer, module)
+            _evaluated(writer, module, [*args, *kwargs.values()])
     except Exception as error:
         defect(error)
 
 
-def _evaluated(writer: recorder.Recorder, module: Any) -> None:
+def _evaluated(writer: recorder.Recorder, module: Any, inputs: list[Any]) -> None:
     site = sites.here()
     steps = steps_so_far()
     known = _seen.setdefault(site, _Line()).of(number_of(module))
+    if known.inputs is not None:
+        if steps or known.looks >= MOST_LOOKS:
+            known.inputs = None
+        else:
+            _look_at(writer, known, module, inputs, site)
     if known.steps == steps:
         return
     times, known.steps, known.times = known.times, steps, known.times + 1
@@ -122,6 +139,25 @@ def _evaluated(writer: recorder.Recorder, module: Any) -> None:
             record = _describe(writer, module, steps, site)
         if record is not None:
             writer.write(record)
+
+
+def _look_at(writer: recorder.Recorder, known: _Evaluations, module: Any, inputs: list[Any], site: int) -> None:
+    """See on how many different inputs a module is evaluated that is in no wrapper yet."""
+    if known.inputs is None:
+        return
+    known.looks += 1
+    if any(WRAPPERS.owner(p) is not None for p in module.parameters()):
+        known.inputs = None
+        return
+    try:
+        with recorder.silence():
+            known.inputs.add(heads(inputs))
+    except Exception:  # a tensor without memory; a container that fails
+        known.inputs = None
+        return
+    if len(known.inputs) >= MANY:
+        known.inputs = None
+        writer.write(EvaluatedOnData(**writer.next(), module=number_of(module), site=site))
 
 
 def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> Evaluated | None:

@@ -20,6 +20,15 @@ _forwards: dict[int, int] = {}
 """By wrapper."""
 
 
+def heads(value: Any, elsewhere: bool = False) -> bytes:
+    """How the tensors in a value begin; those of an accelerator, which have to be waited for, if ``elsewhere``."""
+    return b"".join(
+        head(one, _HEAD)
+        for one in tensors(value)
+        if one.layout is torch.strided and (elsewhere or one.device.type == "cpu")
+    )
+
+
 def note_inputs(wrapper: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """These go into a wrapper's forward in training: the first are looked at, and ever fewer later."""
     number = _forwards.get(wrapper, 0)
@@ -29,12 +38,7 @@ def note_inputs(wrapper: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return
     given = [*args, *kwargs.values()]
     try:
-        # Tensors of an accelerator would have to be waited for.
-        found = b"".join(
-            head(one, _HEAD)
-            for one in tensors(given)
-            if one.layout is torch.strided and (number < 4 or one.device.type == "cpu")
-        )
+        found = heads(given, elsewhere=number < 4)
         sizes = shapes(given)
     except Exception:  # a tensor without memory; a container that fails
         return

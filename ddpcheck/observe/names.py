@@ -29,6 +29,12 @@ def number_of(module: Any) -> int:
     return number
 
 
+def numbers_within(module: Any) -> list[int]:
+    """The numbers of a module and its parts, of those that have one already."""
+    parts = [part for part in module.modules() if type(part).__hash__ is not None]
+    return [number for part in parts if (number := _numbers.get(part)) is not None]
+
+
 def watch() -> None:
     """Remember the module and the name of every parameter that is registered from now on."""
     at_registration(_note)

@@ -59,10 +59,6 @@ def inside_forward() -> bool:
     return _inside > 0
 
 
-def _busy() -> bool:
-    return recorder.current() is None
-
-
 # --- construction
 
 
@@ -127,6 +123,7 @@ def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) 
         shared=[n for n, p in parameters.items() if readable.is_shared(p)],
         group=wrapper.group,
         module=names.number_of(ddp.module),
+        parts=names.numbers_within(ddp.module),
     )
 
 
@@ -189,8 +186,6 @@ def note_attributes(writer: recorder.Recorder, wrapper: Wrapper, site: int) -> N
 def _around_pre_forward(original: Any) -> Any:
     def _pre_forward(self: Any, *given: Any, **kwargs: Any) -> Any:
         global _inside
-        if _busy():
-            return original(self, *given, **kwargs)
         wrapper = WRAPPERS.all.get(self)
         writer = recorder.current()
         if wrapper is None or writer is None:
@@ -217,8 +212,6 @@ def _around_pre_forward(original: Any) -> Any:
 def _around_post_forward(original: Any) -> Any:
     def _post_forward(self: Any, output: Any) -> Any:
         global _inside
-        if _busy():
-            return original(self, output)
         wrapper = WRAPPERS.all.get(self)
         writer = recorder.current()
         if wrapper is None or writer is None:

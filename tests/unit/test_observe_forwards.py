@@ -22,17 +22,17 @@ def evaluate(tmp_path, monkeypatch):
     forwards.watch()
     recorder.begin(tmp_path, 1 << 22)
 
-    def evaluated(models, after):
+    def evaluated(models, after, x=0.0):
         steps[0] = after
         with torch.no_grad():
             for model in models:
-                model.eval()(torch.zeros(1, 2))
+                model.eval()(torch.full((1, 2), x))
 
-    def put_down():
+    def put_down(kind=ev.Evaluated):
         folder = Folder(tmp_path)
         folder.read()
         (process,) = folder.processes.values()
-        return process.of(ev.Evaluated)
+        return process.of(kind)
 
     yield evaluated, put_down
     recorder.stop()
@@ -60,3 +60,19 @@ def test_a_line_that_makes_a_model_for_every_evaluation(evaluate):
     of_model = [one for one in found if one.module == found[0].module]
     assert [one.number for one in of_model] == [*range(9), 16, 32, 64]
     assert len(found) - len(of_model) == 7 + 4  # the second to eighth model of the line, and the powers of two
+
+
+@pytest.mark.parametrize(("inputs", "after", "said"), [
+    ([0.0] * 20, 0, False),  # the time that a forward takes
+    ([float(n) for n in range(7)], 0, False),
+    ([float(n) for n in range(20)], 0, True),
+    ([float(n) for n in range(20)], 1, False),  # once training has begun, evaluations are compared as such
+])  # fmt: skip
+def test_an_evaluation_on_many_inputs_is_no_dry_run(evaluate, inputs, after, said):
+    """It is said once, at the line."""
+    evaluated, put_down = evaluate
+    model = torch.nn.Linear(2, 1)
+    for x in inputs:
+        evaluated([model], after, x)
+    found = put_down(ev.EvaluatedOnData)
+    assert [(one.module, one.site) for one in found] == [(one.module, one.site) for one in put_down()[:1]] * said

@@ -65,6 +65,25 @@ def test_the_parameters_and_buffers_of_one_model_are_one_finding():
     assert told(*ranks) == [("parameter-sync", 20, ("buffer-sync",))]
 
 
+def test_a_dry_run_before_the_wrap_is_no_finding():
+    """Whatever each rank tries out, the wrapper's constructor makes equal; on many inputs it is no dry run."""
+
+    def told_of(line=20, module=5, on_data=None, parts=(5, 6)):
+        def rank(letters):
+            more = [] if on_data is None else [(ev.EvaluatedOnData, {"module": on_data, "site": 20})]
+            return [evaluated(line, module, letters, letters, number=0), *more, wrapped(3, module=5, parts=[*parts])]
+
+        return told(rank("pq"), rank("rs"))
+
+    assert told_of() == []
+    assert told_of(module=6) == []  # a part of it
+    assert told_of(on_data=6) == []
+    assert told_of(on_data=5) == [("parameter-sync", 20, ("buffer-sync",))]
+    assert told_of(module=7) == [("parameter-sync", 20, ("buffer-sync",))]  # nothing that was wrapped
+    after = [[wrapped(3, module=5, parts=[5]), evaluated(20, 5, letters)] for letters in ("pq", "rs")]
+    assert told(*after) == [("parameter-sync", 20, ())]
+
+
 def test_a_rank_that_evaluates_more_models_is_compared_in_what_all_evaluate():
     """Rank 0 has an average that no other rank has; which of two like models it is, nobody can say."""
     own = trained(evaluated(20, 5, "pq"), evaluated(20, 6, "ab", wrapper=0))
