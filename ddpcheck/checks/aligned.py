@@ -28,6 +28,11 @@ class Replicas(NamedTuple):
         return self.wrapped[self.ranks.index(rank)].wrapper
 
     @property
+    def called(self) -> tuple[int, int]:
+        """The first of its ranks, and its number there: no other wrapper has both."""
+        return self.ranks[0].rank, self.number
+
+    @property
     def link(self) -> str:
         """The wrapper's name in a finding."""
         return f"wrapper {self.number}"

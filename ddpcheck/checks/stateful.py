@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
 from ddpcheck.checks.aligned import Replicas
+from ddpcheck.checks.evaluations import Evaluation, evaluations
 from ddpcheck.checks.world import Judged, Rank, World
 from ddpcheck.model import Finding
 from ddpcheck.wording import count, listing
@@ -30,10 +31,11 @@ def judge(world: World) -> Iterable[Judged]:
             told[replicas.link] = names
     evaluated = 0
     models: dict[tuple[tuple[int, int], ...], list[Finding]] = {}
-    for records in _evaluations(world):
+    for wrapper, records in evaluations(world):
         if all(_is_dry_run(rank, one) for rank, one in records):
             continue
-        seen = aligned.are_seen([one.parameters.digests for _, one in records])
+        # Those of a wrapped module are compared with what it held after its last step, by a judge of their own.
+        seen = wrapper is None and aligned.are_seen([one.parameters.digests for _, one in records])
         evaluated += seen
         checked += seen or aligned.are_seen([one.buffers.digests for _, one in records])
         model = tuple((rank.rank, one.module) for rank, one in records)
@@ -151,25 +153,6 @@ def _why(moment: str, broadcast: bool, unknown: bool) -> tuple[str, str, str]:
 # --- evaluations
 
 
-def _evaluations(world: World) -> Iterable[list[tuple[Rank, ev.Evaluated]]]:
-    """The same evaluation of the same model on all the ranks that made it, if more than one did.
-
-    A line may evaluate several models: those of a kind are matched by their
-    order, where the ranks have equally many of them there.
-    """
-    by_place: dict[tuple[object, ...], dict[int, list[tuple[Rank, ev.Evaluated]]]] = {}
-    for rank in world:
-        for one in rank.of(ev.Evaluated):
-            site = rank.where(one.site)
-            if site is not None:
-                model = (one.wrapper, one.kind, *one.parameters.names)
-                by_rank = by_place.setdefault((site.file, site.line, one.number, model), {})
-                by_rank.setdefault(rank.rank, []).append((rank, one))
-    for by_rank in by_place.values():
-        if len(by_rank) > 1 and len({len(records) for records in by_rank.values()}) == 1:
-            yield from (list(records) for records in zip(*by_rank.values(), strict=True))
-
-
 def _is_dry_run(rank: Rank, one: ev.Evaluated) -> bool:
     """Whether a module was tried out before a wrapper was built around it, whose constructor makes the ranks equal.
 
@@ -182,7 +165,7 @@ def _is_dry_run(rank: Rank, one: ev.Evaluated) -> bool:
     return not any(d.module == one.module and d.n < min(wraps) for d in rank.of(ev.EvaluatedOnData))
 
 
-def _evaluation(records: list[tuple[Rank, ev.Evaluated]], told: Mapping[str, set[str]]) -> Iterable[Finding]:
+def _evaluation(records: Evaluation, told: Mapping[str, set[str]]) -> Iterable[Finding]:
     """What differs of one model that several ranks evaluate; ``told`` are the buffers that wrappers were accused of."""
     first = records[0][1]
     ranks = [rank.rank for rank, _ in records]

@@ -124,16 +124,19 @@ class Synced(Record, frozen=True, kw_only=True):
 
 
 class Evaluated(Record, frozen=True, kw_only=True):
-    """A module was called by itself, without gradients: its state at that moment."""
+    """A module was called without gradients, by itself or through its wrapper: its state at that moment."""
 
     kind: str
     number: int
     """Optimizer steps that the process had made."""
     parameters: Tensors
     buffers: Tensors
+    """Empty where it was called through its wrapper, which may be about to broadcast them."""
     site: int
     wrapper: int | None = None
     """The wrapper that its parameters belong to, where there is one."""
+    reduced: list[int] = msgspec.field(default_factory=list)
+    """The places of the parameters that this wrapper reduces."""
     module: int = -1
     """The modules of this process, counted as they are met."""
     stepped: bool = False

@@ -19,7 +19,7 @@ from ddpcheck.observe.names import number_of
 from ddpcheck.observe.optimizers import are_stepped, steps_so_far
 from ddpcheck.observe.pace import is_due
 from ddpcheck.observe.patching import defect, named
-from ddpcheck.observe.usage import WRAPPERS
+from ddpcheck.observe.usage import WRAPPERS, Wrapper
 from ddpcheck.observe.wrappers import bare_wrapper, tensors
 
 __tracebackhide__ = True
@@ -108,10 +108,12 @@ def watch() -> None:
 
 def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     writer = recorder.current()
-    if writer is None or isinstance(module, DistributedDataParallel):
+    if writer is None:
         return
     try:
         if torch.is_grad_enabled():
+            if isinstance(module, DistributedDataParallel):
+                return
             wrapper = bare_wrapper(module)
             if wrapper is not None and module.training:
                 wrapper.bare_site = sites.here()
@@ -161,8 +163,10 @@ def _look_at(writer: recorder.Recorder, known: _Evaluations, module: Any, inputs
 
 
 def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> Evaluated | None:
+    through = isinstance(module, DistributedDataParallel)
+    module = module.module if through else module
     parameters = dict(module.named_parameters())
-    buffers = dict(module.named_buffers())
+    buffers = {} if through else dict(module.named_buffers())
     if not parameters and not buffers:
         return None
     owner = next((found for p in parameters.values() if (found := WRAPPERS.owner(p)) is not None), None)
@@ -181,6 +185,13 @@ def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> 
         buffers=tensors(kept) if kept and not module.training else Tensors(),
         site=site,
         wrapper=owner[1].number if owner is not None else None,
+        reduced=[place for place, p in enumerate(parameters.values()) if owner is not None and _is_of(owner[1], p)],
         module=number_of(module),
         stepped=owner is None and are_stepped(parameters.values()),
     )
+
+
+def _is_of(wrapper: Wrapper, parameter: torch.Tensor) -> bool:
+    """Whether this wrapper reduces a parameter."""
+    found = WRAPPERS.owner(parameter)
+    return found is not None and found[1] is wrapper and WRAPPERS.is_reduced(parameter)

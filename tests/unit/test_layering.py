@@ -71,7 +71,7 @@ LAYERS = [
     [f"ddpcheck.checks.{name}" for name in ("ground", "known", "order", "pairing", "touched", "worlds")],
     ["ddpcheck.checks.aligned", "ddpcheck.checks.asked", "ddpcheck.checks.interruption", "ddpcheck.checks.ours"],
     ["ddpcheck.checks.passes", "ddpcheck.checks.together"],
-    [f"ddpcheck.checks.{name}" for name in ("leftovers", "placement", "sequences", "streams", "waits")],
+    [f"ddpcheck.checks.{name}" for name in ("evaluations", "leftovers", "placement", "sequences", "streams", "waits")],
     [
         f"ddpcheck.checks.{name}"
         for name in ("agreed", "identity", "orders", "races", "replaced", "resumes", "spent", "writers")
@@ -81,7 +81,10 @@ LAYERS = [
     [f"ddpcheck.checks.{name}" for name in ("kills", "recorded", "resuming")],
     ["ddpcheck.checks"],
     ["ddpcheck.checks.grounds"],
-    [f"ddpcheck.checks.{name}" for name in ("causes", "sharing_told", "stateful", "steps", "stops", "standstill")],
+    [
+        f"ddpcheck.checks.{name}"
+        for name in ("causes", "evaluating", "sharing_told", "stateful", "steps", "stops", "standstill")
+    ],
     ["ddpcheck.checks.crossed", "ddpcheck.checks.separate"],
     [
         f"ddpcheck.checks.{name}"

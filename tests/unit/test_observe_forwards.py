@@ -76,3 +76,21 @@ def test_an_evaluation_on_many_inputs_is_no_dry_run(evaluate, inputs, after, sai
         evaluated([model], after, x)
     found = put_down(ev.EvaluatedOnData)
     assert [(one.module, one.site) for one in found] == [(one.module, one.site) for one in put_down()[:1]] * said
+
+
+def test_an_evaluation_through_a_wrapper(evaluate, monkeypatch):
+    """The module inside is what is looked at, without the buffers that the wrapper may be about to broadcast."""
+
+    class Wrapper(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def forward(self, x):
+            return self.module(x)
+
+    monkeypatch.setattr(forwards, "DistributedDataParallel", Wrapper)
+    evaluated, put_down = evaluate
+    evaluated([Wrapper(torch.nn.BatchNorm1d(2))], 0)
+    (one,) = put_down()
+    assert (one.kind, one.parameters.names, one.buffers.names) == ("BatchNorm1d", ["weight", "bias"], [])
