@@ -14,6 +14,8 @@ from ddpcheck.wording import ranks_text
 CHECK = "rng-independence"
 
 _NAMES = {"torch": "torch's", "cuda": "torch's (cuda)", "numpy": "numpy's", "python": "Python's"}
+_NOTHING = "nothing random was drawn in a forward, or while samples were fetched"
+_BY_SAMPLE = "random numbers were drawn by samples alone, each of which sets the state by a seed of its own"
 _RESTORES = ("set_rng_state", "setstate", "set_state")
 
 
@@ -40,6 +42,8 @@ class Hits:
         """On several ranks."""
         self.repeated: list[list[Drawn]] = []
         """In several passes of one rank."""
+        self.by_sample = False
+        """Some were left out, since the samples set them."""
 
     @property
     def all(self) -> list[list[Drawn]]:
@@ -67,6 +71,7 @@ def judge(world: World) -> Iterable[Judged]:
     """Compare the states that each rank drew from with the other ranks', and with those of its earlier passes."""
     groups, _ = data_groups(world)
     checked = 0
+    by_sample = False
     forwards: dict[int, Hits] = {}
     fetches: dict[int, tuple[Line, Hits]] = {}
     for group in groups:
@@ -77,6 +82,7 @@ def judge(world: World) -> Iterable[Judged]:
                 forwards.setdefault(wrapper, hits)
         for number, (line, hits) in enumerate(_fetches(world, group)):
             checked += hits.compared
+            by_sample |= hits.by_sample
             if hits.all:
                 fetches.setdefault(number, (line, hits))
     findings = _findings(world, forwards, list(fetches.values()))
@@ -84,7 +90,7 @@ def judge(world: World) -> Iterable[Judged]:
         check=CHECK,
         checked=checked,
         findings=tuple(findings),
-        skipped_because="" if checked else "nothing random was drawn in a forward, or while samples were fetched",
+        skipped_because="" if checked else _BY_SAMPLE if by_sample else _NOTHING,
     )
 
 
@@ -153,9 +159,14 @@ def _fetches(world: World, group: Sequence[int]) -> list[tuple[Line, Hits]]:
 def _compare(line: Line, passes: Mapping[int, Sequence[Pass]], hits: Hits) -> None:
     across: dict[tuple[str, int, int, int], list[Drawn]] = defaultdict(list)
     along: dict[tuple[int, str, int, int], list[Drawn]] = defaultdict(list)
-    for rank, ones in passes.items():
-        for drawn in _drawn_by(ones):
+    drawn_by = {rank: list(_drawn_by(ones)) for rank, ones in passes.items()}
+    by_sample = _seeded_by_sample([drawn for ones in drawn_by.values() for drawn in ones])
+    hits.by_sample = bool(by_sample)
+    for rank in passes:
+        for drawn in drawn_by[rank]:
             stream = drawn.stream
+            if stream.inside and stream.kind in by_sample:
+                continue
             worker = -1 if stream.worker is None else stream.worker
             # What a stream draws before its first sample may be the order of its files, which all ranks have to share.
             if line.loader is not None and line.loader.stream and stream.number == 0:
@@ -170,6 +181,24 @@ def _compare(line: Line, passes: Mapping[int, Sequence[Pass]], hits: Hits) -> No
         if len(drawn_there) > 1:
             hits.compared += 1
             hits.repeated += _equal(drawn_there)
+
+
+def _seeded_by_sample(drawn: Iterable[Drawn]) -> set[str]:
+    """The kinds of streams that are set within fetches, to another seed in each: as synthetic data are made.
+
+    What a sample is made of does not depend on epochs then, and is no augmentation.
+    """
+    own: dict[tuple[str, int, int, int | None], list[str]] = defaultdict(list)
+    for one in drawn:
+        if one.stream.inside:
+            own[one.stream.kind, one.rank, one.place, one.stream.worker].append(one.seed)
+    found = {kind for (kind, *_), seeds in own.items() if len(set(seeds)) > 1}
+    # Where a pass has one fetch, the other ranks have other samples.
+    single: dict[tuple[str, int, int | None], set[str]] = defaultdict(set)
+    for (kind, _, place, worker), seeds in own.items():
+        if len(seeds) == 1:
+            single[kind, place, worker].update(seeds)
+    return found | {kind for (kind, *_), seeds in single.items() if len(seeds) > 1}
 
 
 def _drawn_by(passes: Sequence[Pass]) -> Iterable[Drawn]:
@@ -220,10 +249,12 @@ def _finding(world: World, parts: Sequence[tuple[str, Hits, Line | None]]) -> Fi
     proof = [site for site in (*uses, *culprits) if site != where]
     only_repeats = not any(hits.equal for _, hits, _ in parts)
     stream = any(line is not None and line.loader is not None and line.loader.stream for _, _, line in parts)
+    # Whose line was not seen, or is at work while samples are fetched, may be as it is meant to be.
+    certain = bool(culprits) and not _inside(parts)
     return Finding(
         check=CHECK,
         # Many trainings do so by default, and learn all the same: more ranks draw no more than one would.
-        severity="error" if only_repeats and not stream else "warning",
+        severity="error" if only_repeats and certain and not stream else "warning",
         ranks=ranks,
         subject=_kinds([hit for _, hits, _ in parts for hit in hits.all]) + " random state",
         expected="random numbers that are others in every epoch"
@@ -237,6 +268,11 @@ def _finding(world: World, parts: Sequence[tuple[str, Hits, Line | None]]) -> Fi
         proof=tuple((ranks[0], site) for site in dict.fromkeys(proof)),
         links=tuple(dict.fromkeys(link for link, _, _ in parts)),
     )
+
+
+def _inside(parts: Sequence[tuple[str, Hits, Line | None]]) -> bool:
+    """Whether some of it is seeded within the fetches themselves."""
+    return any(drawn.stream.inside for _, hits, _ in parts for hit in hits.all for drawn in hit)
 
 
 def _by_workers(parts: Sequence[tuple[str, Hits, Line | None]]) -> bool:
@@ -286,6 +322,8 @@ def _cause(parts: Sequence[tuple[str, Hits, Line | None]], culprits: Sequence[Ca
     if any(hits.restored for _, hits, _ in parts) and culprits:
         return "the random state of one rank was restored on all of them"
     equal = any(hits.equal for _, hits, _ in parts)
+    if len(culprits) == 1 and _inside(parts):
+        return f"the seed that is set at {culprits[0].file}:{culprits[0].line} is the same for every sample"
     if len(culprits) == 1:
         lacks = "does not depend on the rank" if equal else "is the same in every epoch"
         return f"the seed that is set at {culprits[0].file}:{culprits[0].line} {lacks}"
@@ -295,7 +333,9 @@ def _cause(parts: Sequence[tuple[str, Hits, Line | None]], culprits: Sequence[Ca
         lines = " and ".join(f"{site.file}:{site.line}" for site in culprits[:3])
         lack = "do not depend on the rank" if equal else "are the same in every epoch"
         return f"the seeds that are set at {lines} {lack}"
-    return "their generators were synchronised, or never seeded apart" if equal else ""
+    if not equal:
+        return "a line that was not seen sets them to the same in every epoch"
+    return "their generators were synchronised, or never seeded apart"
 
 
 def _advice(parts: Sequence[tuple[str, Hits, Line | None]], only_repeats: bool) -> str:
@@ -306,6 +346,8 @@ def _advice(parts: Sequence[tuple[str, Hits, Line | None]], only_repeats: bool) 
             "Seed the workers with torch.initial_seed() % 2**32, which torch gives each of them anew in every epoch, "
             "after torch.manual_seed(seed + rank) in the ranks; or add the rank and the epoch to the worker's seed."
         )
+    if only_repeats and _inside(parts):
+        return "Let the seed depend on the sample, and on the epoch if it is augmented; or seed once, before the first."
     if only_repeats:
         return "Let the seed depend on the epoch, or seed once, before the first."
     return (

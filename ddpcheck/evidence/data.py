@@ -138,3 +138,6 @@ class Stream(Record, frozen=True, kw_only=True):
     """The line that last set this state, if it was not torch's own."""
     seed: str = ""
     """What to."""
+    inside: bool = False
+    """That line has set it within this very fetch: what was drawn then came from there, and not from the state before.
+    """

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import sys
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -23,6 +26,8 @@ _WORKER = os.path.join("torch", "utils", "data", "_utils", "worker.py")
 
 times = 0
 """How often a random state was set by the user's code."""
+sets: Counter[str] = Counter()
+"""The same, by the kind of stream."""
 _last: dict[str, tuple[tuple[str, int, str], str]] = {}
 """By the kind of stream: the line, and a word for the seed or the state. A forked child still knows them."""
 
@@ -35,6 +40,9 @@ def watch() -> None:
         around(torch.cuda, name, _noting("cuda"))
     around(random, "seed", _noting("python"))
     around(random, "setstate", _noting("python"))
+    if "numpy" in sys.modules:  # which loads this part of itself when it is first asked for, too late for us
+        with suppress(Exception):
+            importlib.import_module("numpy.random")
     if "numpy.random" in sys.modules:
         around(sys.modules["numpy.random"], "seed", _noting("numpy"))
         around(sys.modules["numpy.random"], "set_state", _noting("numpy"))
@@ -72,6 +80,7 @@ def _note(kinds: tuple[str, ...], given: list[Any], frame: FrameType) -> None:
     times += 1
     line = (users.f_code.co_filename, users.f_lineno, users.f_code.co_name)
     for kind in kinds:
+        sets[kind] += 1
         _last[kind] = (line, _word(given[0]) if given else "")
 
 

@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -123,9 +124,9 @@ def _around_fetch(original: Any) -> Any:
         place = _place(writer, number)
         if number >= FETCHES or place is None:
             return original(self, index)
-        before = _of_all()
+        before, sets = _of_all(), seeding.sets.copy()
         batch = original(self, index)
-        _tell(writer, number, place, before)
+        _tell(writer, number, place, before, sets)
         return batch
 
     return fetch
@@ -158,7 +159,7 @@ def _place(writer: recorder.Recorder, number: int) -> _Place | None:
     return _Place(known[0], known[1] + further, info.id, base_seed)
 
 
-def _tell(writer: recorder.Recorder, number: int, place: _Place, before: dict[Kind, bytes]) -> None:
+def _tell(writer: recorder.Recorder, number: int, place: _Place, before: dict[Kind, bytes], sets: Counter[str]) -> None:
     after = _of_all()
     for kind, state in before.items():
         if after.get(kind, state) == state:
@@ -179,6 +180,7 @@ def _tell(writer: recorder.Recorder, number: int, place: _Place, before: dict[Ki
                 base_seed=place.base_seed,
                 seeded=seeded,
                 seed=seed,
+                inside=seeding.sets[kind] != sets[kind],
             )
         )
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from ddpcheck import evidence as ev
 from ddpcheck.checks.streams import judge
 from ddpcheck.checks.world import Process
@@ -128,6 +130,49 @@ def test_the_same_augmentation_in_every_epoch():
     assert finding.expected == "random numbers that are others in every epoch"
     assert finding.where.line == 8
     assert "initial_seed" in finding.advice
+
+
+def by_seeds(*passes, line=8, **more):
+    """Fetches in which samples set the state, each to the next one of these seeds; it comes out the same every time."""
+    return [
+        made
+        for number, seeds in enumerate(passes)
+        for made in [
+            *through(range(8), number),
+            *(drawn(place, "fetch", place, pass_=number, seeded=line, seed=seed, inside=True, **more)
+              for place, seed in enumerate(seeds)),
+        ]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seeds", ["048", "0"])
+@pytest.mark.parametrize("worker", [{}, {"worker": 0}], ids=["rank", "worker"])
+def test_samples_that_are_made_from_their_index(seeds, worker):
+    """They are the same in every epoch because they are synthetic; of one fetch in a pass, the ranks tell."""
+    other = "".join(str(int(seed) + 1) for seed in seeds)
+    verdict = judged([loader(), *by_seeds(seeds, seeds, **worker)], [loader(), *by_seeds(other, other, **worker)])
+    assert verdict.findings == ()
+    assert verdict.skipped_because.startswith("random numbers were drawn by samples alone")
+
+
+def test_one_seed_for_every_sample():
+    """A line within the dataset that takes all samples back to the same numbers; it may be meant so."""
+    finding = found([loader(), *by_seeds("555", "555")], [loader(), *by_seeds("555", "555")])
+    assert (finding.severity, finding.where.line) == ("warning", 8)
+    assert finding.cause == "the seed that is set at train.py:8 is the same for every sample"
+    # On each rank another.
+    finding = found([loader(), *by_seeds("555", "555")], [])
+    assert finding.severity == "warning"
+
+
+def test_epochs_that_repeat_by_a_line_that_was_not_seen():
+    """Who knows what it does: no error."""
+    finding = found([loader(), *epochs("ab", "ab")], [loader(), *epochs("cd", "cd")])
+    assert (finding.severity, finding.cause) == (
+        "warning", "a line that was not seen sets them to the same in every epoch",
+    )  # fmt: skip
+    own = {"seeded": 8, "seed": "5"}
+    assert found([loader(), *epochs("ab", "ab", **own)], [loader(), *epochs("cd", "cd", **own)]).severity == "error"
 
 
 def test_alike_on_ranks_and_in_epochs_is_one_finding():
