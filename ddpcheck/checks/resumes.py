@@ -173,21 +173,23 @@ def _untouched(world: World) -> Iterator[Finding]:
     for rank in world:
         for s in rank.of(ev.StateLoaded):
             if s.owner == "module" and not s.strict and s.missing and s.unexpected:
-                prefix = _prefix(s)
-                if prefix or len(s.missing) >= NEARLY_ALL * max(1, s.total):
+                # A program that looks at which keys are missing may take just a part on purpose.
+                other = s.thrown_away and len(s.missing) >= NEARLY_ALL * max(1, s.total)
+                if other or _prefix(s):
                     groups[rank.where(s.site)].append((rank, s))
     for where, found in groups.items():
         first = found[0][1]
         prefix = _prefix(first)
+        certain = first.thrown_away and (prefix is not None or not first.fitting)
         yield Finding(
             check=COMPLETE,
-            severity="error",
+            severity="error" if certain else "warning",
             ranks=tuple(sorted({r.rank for r, _ in found})),
             subject=first.kind,
             expected="load_state_dict to find the module's parameters in the checkpoint",
             found=f"{len(first.missing)} of {count(first.total, 'key')} missing ({listing(first.missing, 3)}) and "
             f"{len(first.unexpected)} that belong nowhere ({listing(first.unexpected, 3)}); with strict=False "
-            "nothing is said of it",
+            + ("nothing is said of it" if first.thrown_away else "only what it returns says so"),
             cause=_prefix_cause(prefix) if prefix else "the names in the checkpoint are not those of the module",
             advice=_prefix_advice(prefix)
             if prefix

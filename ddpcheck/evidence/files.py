@@ -61,3 +61,7 @@ class StateLoaded(Record, frozen=True, kw_only=True):
     """It went into a module that a DDP wrapper holds already."""
     wrapper: int | None = None
     """That wrapper."""
+    fitting: int = 0
+    """Keys of what was given that it has."""
+    thrown_away: bool = False
+    """Nobody could look at what it returned: the keys that do not fit."""

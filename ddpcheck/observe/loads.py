@@ -11,7 +11,9 @@ from torch.optim import lr_scheduler
 
 from ddpcheck.evidence import StateLoaded
 from ddpcheck.observe import quick, readable, recorder, sites
+from ddpcheck.observe.frames import caller
 from ddpcheck.observe.patching import around
+from ddpcheck.observe.results import is_thrown_away
 from ddpcheck.observe.usage import WRAPPERS
 
 __tracebackhide__ = True
@@ -72,9 +74,13 @@ def _module(module: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, A
     held = wrapper is not None and wrapper[1].ddp() is not None
     # Parameters that no wrapper reduces may be another on each rank, as may buffers.
     compared = [p for p in parameters.values() if (not held or WRAPPERS.is_reduced(p)) and not readable.unseen(p)]
+    given = kwargs.get("state_dict", args[0] if args else ())
+    unexpected = getattr(result, "unexpected_keys", ())
     return {
         "missing": [str(name) for name in getattr(result, "missing_keys", ())][:_NAMES],
-        "unexpected": [str(name) for name in getattr(result, "unexpected_keys", ())][:_NAMES],
+        "unexpected": [str(name) for name in unexpected][:_NAMES],
+        "fitting": max(0, len(given) - len(unexpected)),
+        "thrown_away": bool(unexpected) and is_thrown_away(caller()),
         "total": len(parameters) + sum(1 for _ in module.named_buffers()),
         "strict": bool(kwargs.get("strict", args[1] if len(args) > 1 else True)),
         "digest": quick.text_digest(quick.digests(compared, 0).hex()).encode(),

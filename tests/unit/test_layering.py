@@ -128,7 +128,7 @@ LAYERS = [
     # What a watched process writes down: the pen, the eyes, and the probes.
     [
         f"ddpcheck.observe.{name}"
-        for name in ("frames", "operands", "pace", "polling", "quick", "rows", "shapes", "spending")
+        for name in ("frames", "operands", "pace", "polling", "quick", "results", "rows", "shapes", "spending")
     ],
     ["ddpcheck.observe.uncounted"],
     [f"ddpcheck.observe.{name}" for name in ("patching", "sites", "usage")],

@@ -88,10 +88,15 @@ def test_a_complete_load():
 ])  # fmt: skip
 def test_names_that_do_not_fit(missing, unexpected, cause):
     """With strict=False nothing is said, and nothing is loaded."""
-    loads = [loaded("module", 6, strict=False, missing=missing, unexpected=unexpected)]
+    names = {"strict": False, "missing": missing, "unexpected": unexpected}
+    loads = [loaded("module", 6, thrown_away=True, **names)]
     (finding,) = ask(COMPLETE, loads, loads).findings
     assert (finding.severity, finding.ranks, finding.where) == ("error", (0, 1), at(6))
     assert cause in finding.cause
+    assert finding.found.endswith("with strict=False nothing is said of it")
+    # Who looks at the missing keys may mean it; but not that a prefix is in the way.
+    looked_at = ask(COMPLETE, *[[loaded("module", 6, **names)]] * 2).findings
+    assert [f.severity for f in looked_at] == ["warning"] * ("'" in cause)
 
 
 @pytest.mark.parametrize(("missing", "unexpected"), [
@@ -102,8 +107,16 @@ def test_names_that_do_not_fit(missing, unexpected, cause):
 ])  # fmt: skip
 def test_parts_that_are_left_out_on_purpose(missing, unexpected):
     """A new head, adapters, and a part of a larger model."""
-    loads = [loaded("module", 6, strict=False, missing=missing, unexpected=unexpected)]
+    loads = [loaded("module", 6, strict=False, missing=missing, unexpected=unexpected, thrown_away=True)]
     assert ask(COMPLETE, loads, loads).findings == ()
+
+
+@pytest.mark.parametrize(("thrown_away", "expected"), [(True, ["warning"]), (False, [])])
+def test_one_layer_of_another_model(thrown_away, expected):
+    """Some of it fits: it may be all that was wanted."""
+    names = {"missing": ["a", "b", "c", "d"], "unexpected": ["x", "y"], "fitting": 1, "thrown_away": thrown_away}
+    loads = [loaded("module", 6, strict=False, **names)]
+    assert [f.severity for f in ask(COMPLETE, loads, loads).findings] == expected
 
 
 def test_a_load_that_is_refused():
