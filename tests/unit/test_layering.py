@@ -83,7 +83,7 @@ LAYERS = [
     ["ddpcheck.checks.grounds"],
     [
         f"ddpcheck.checks.{name}"
-        for name in ("causes", "evaluating", "sharing_told", "stateful", "steps", "stops", "standstill")
+        for name in ("causes", "left_behind", "sharing_told", "stateful", "steps", "stops", "standstill")
     ],
     ["ddpcheck.checks.crossed", "ddpcheck.checks.separate"],
     [
