@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.checks.replicas import ModelFacts, TensorFacts, WorstDifference
-from ddpcheck.observe import readable, stepping
+from ddpcheck.observe import readable, sparse, stepping
 from ddpcheck.observe.arming import armed_forwards
-from ddpcheck.observe.digest import Unreadable, digest_each, tensor_bytes
+from ddpcheck.observe.digest import Unreadable, digest_each, digest_of_parts, tensor_bytes
 from ddpcheck.wording import listing
 
 Named = Iterable[tuple[str, "torch.Tensor | None"]]
@@ -69,11 +70,13 @@ def _described(tensors: Sequence[tuple[str, torch.Tensor | None, bool]]) -> dict
     present = [tensor for _, tensor, _ in tensors if tensor is not None]
     if any(tensor.is_meta for tensor in present):
         raise ValueError("a tensor on the meta device has no elements to compare; materialise the model first")
-    digests, finite = iter(digest_each(present)), iter(_finite(present))
+    if any(tensor.is_nested for tensor in present):
+        raise Unreadable("a nested tensor has rows of its own on each rank: ddpcheck does not compare it")
+    digests, finite = iter(_digests(present)), iter(_finite(present))
     return {
         name: TensorFacts(
             digest=next(digests),
-            dtype=str(tensor.dtype).removeprefix("torch."),
+            dtype=_kind(tensor),
             shape=tuple(tensor.shape),
             reduced=reduced,
             shared=readable.is_shared(tensor),
@@ -85,18 +88,41 @@ def _described(tensors: Sequence[tuple[str, torch.Tensor | None, bool]]) -> dict
     }
 
 
+def _kind(tensor: torch.Tensor) -> str:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"sparse {dtype}" if tensor.layout is torch.sparse_coo else dtype
+
+
+def _digests(tensors: Sequence[torch.Tensor]) -> list[str]:
+    """A digest of each tensor's elements; of a sparse one, of its coordinates and values."""
+    parts = [sparse.packed(tensor) or (tensor,) for tensor in tensors]
+    each = iter(digest_each([part for of in parts for part in of]))
+    told = [[next(each) for _ in of] for of in parts]
+    return [digest_of_parts([one.encode() for one in of]) if len(of) > 1 else of[0] for of in told]
+
+
 def _finite(tensors: Sequence[torch.Tensor]) -> list[bool]:
     """Whether each tensor's elements are all finite, asked of each device once."""
     found = [True] * len(tensors)
     asked: dict[torch.device, list[tuple[int, torch.Tensor]]] = {}
     for place, tensor in enumerate(tensors):
-        if tensor.is_floating_point():
-            asked.setdefault(tensor.device, []).append((place, torch.isfinite(tensor.detach()).all()))
+        if tensor.is_floating_point() and (flag := _is_finite(tensor)) is not None:
+            asked.setdefault(tensor.device, []).append((place, flag))
     for answers in asked.values():
         flags = torch.stack([flag for _, flag in answers]).tolist()
         for (place, _), flag in zip(answers, flags, strict=True):
             found[place] = flag
     return found
+
+
+def _is_finite(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Whether all elements are, where they lie; None for a type of which torch cannot tell."""
+    held = sparse.packed(tensor)
+    plain = held[1] if held is not None else readable.local(tensor)
+    try:
+        return None if plain is None else torch.isfinite(plain if plain.itemsize > 1 else plain.float()).all()
+    except (NotImplementedError, RuntimeError):
+        return None
 
 
 # --- the elements, where digests differ
@@ -111,7 +137,8 @@ def answers(tensors: Named, folder: Path, rank: int) -> dict[str, Callable[[Any]
             for number, name in enumerate(about["names"]):
                 tensor = by_name[name]
                 if tensor is not None:
-                    (folder / f"reference{number}").write_bytes(tensor_bytes(tensor))
+                    parts = sparse.packed(tensor) or (tensor,)
+                    (folder / f"reference{number}").write_bytes(b"".join(tensor_bytes(part) for part in parts))
 
     def compare(about: dict[str, Any]) -> dict[str, WorstDifference]:
         found = {}
@@ -129,11 +156,27 @@ def worst_difference(mine: torch.Tensor, reference: bytes, about: dict[str, Any]
 
     Two NaN in one place are equal; a NaN against a number is infinitely far.
     """
+    held = sparse.packed(mine)
+    if held is not None:
+        coordinates, *sides = sparse.side_by_side((held[0].cpu(), held[1].cpu()), sparse.unpacked(reference, mine))
+        worst = _worst(sides[0], sides[1], about)
+        row, *inner = worst.place or (0,)
+        where = coordinates[:, row].tolist() if coordinates.shape[1] else []
+        return msgspec.structs.replace(worst, place=(*where, *inner), of=mine.numel())
     plain = readable.local(mine)
     if plain is None:
         raise Unreadable(f"the elements of a {type(mine).__name__} cannot be looked at")
     own = plain.cpu()
-    other = torch.frombuffer(bytearray(reference), dtype=own.dtype).reshape(own.shape)
+    if not reference:
+        return _worst(own, torch.empty_like(own), about)
+    return _worst(own, torch.frombuffer(bytearray(reference), dtype=own.dtype).reshape(own.shape), about)
+
+
+def _worst(own: torch.Tensor, other: torch.Tensor, about: dict[str, Any]) -> WorstDifference:
+    if not own.numel():
+        return WorstDifference(size=0.0, place=(), mine="", reference="", elements=0, of=0)
+    if not _has_numbers(own.dtype):
+        own, other = own.view(torch.uint8), other.view(torch.uint8)
     wide_own, wide_other = _widened(own), _widened(other)
     gap = (wide_own - wide_other).abs()
     both_nan = wide_own.isnan() & wide_other.isnan()
@@ -156,6 +199,15 @@ def worst_difference(mine: torch.Tensor, reference: bytes, about: dict[str, Any]
         of=own.numel(),
         scale=_scale(wide_own, wide_other),
     )
+
+
+def _has_numbers(dtype: torch.dtype) -> bool:
+    """Whether torch can turn elements of a type into numbers; some hold two in a byte."""
+    try:
+        _widened(torch.empty(1, dtype=dtype))
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True
 
 
 def _widened(tensor: torch.Tensor) -> torch.Tensor:

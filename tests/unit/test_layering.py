@@ -113,7 +113,7 @@ LAYERS = [
     # What a rank records for assertions, in facts that the judges define.
     ["ddpcheck.observe.interrupts", "ddpcheck.observe.recorder"],
     ["ddpcheck.observe.asleep", "ddpcheck.observe.missing"],
-    ["ddpcheck.observe.readable"],
+    ["ddpcheck.observe.readable", "ddpcheck.observe.sparse"],
     ["ddpcheck.observe.device_digest"],
     ["ddpcheck.observe.arming", "ddpcheck.observe.digest", "ddpcheck.observe.ordering", "ddpcheck.observe.stepping"],
     ["ddpcheck.observe.randomness"],

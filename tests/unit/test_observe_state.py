@@ -121,10 +121,10 @@ def test_single_numbers_have_no_place():
 
 
 def test_the_layout_does_not_count():
-    """Transposed and sparse tensors are compared element by element, in the order of their indices."""
+    """Transposed tensors are compared element by element, in the order of their indices."""
     plain = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
     other = torch.tensor([[0.0, 1.0], [2.0, 9.0]])
-    for mine in (plain.t().contiguous().t(), plain.to_sparse(), torch.nn.Parameter(plain)):
+    for mine in (plain.t().contiguous().t(), torch.nn.Parameter(plain)):
         worst = differ(mine, other)
         assert (worst.size, worst.place, worst.elements) == (6.0, (1, 1), 1)
 
@@ -228,3 +228,88 @@ def test_ranks_compare_with_what_the_reference_wrote(tmp_path):
     assert list(found) == ["w", "b"]
     assert (found["w"].size, found["w"].mine, found["w"].reference) == (2.0, "2", "4")
     assert found["b"].elements == 0
+
+
+# --- kinds of tensors
+
+
+def described(tensor):
+    (fact,) = state._described([("w", tensor, True)]).values()
+    return fact
+
+
+def compared(mine, reference, tmp_path):
+    """What a rank says of its tensor beside rank 0's."""
+    about = {"names": ["w"], "reference": 0, "atol": 0.0, "rtol": 0.0}
+    state.answers([("w", reference)], tmp_path, 0)["write"](about)
+    return state.answers([("w", mine)], tmp_path, 1)["compare"](about)["w"]
+
+
+def of_embedding(*rows):
+    embedding = torch.nn.Embedding(10, 3, sparse=True)
+    embedding(torch.tensor(rows)).sum().backward()
+    return embedding.weight.grad
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sparse_gradients_are_compared_by_coordinates_and_values(tmp_path):
+    """In whatever order rows came; a row that one rank alone has is one of zeros on the other."""
+    assert described(of_embedding(1, 2, 1)).digest == described(of_embedding(2, 1, 1)).digest
+    assert described(of_embedding(1, 2, 1)).dtype == "sparse float32"
+    assert described(of_embedding(1, 2)).digest != described(of_embedding(1, 3)).digest
+    worst = compared(of_embedding(1, 2, 2), of_embedding(1, 3), tmp_path)
+    assert (worst.elements, worst.of, worst.size, worst.place) == (6, 30, 2.0, (2, 0))
+    assert (worst.mine, worst.reference) == ("2", "0")
+    nothing = torch.sparse_coo_tensor(torch.empty(1, 0, dtype=torch.long), torch.empty(0, 3), (10, 3))
+    assert compared(of_embedding(4), nothing, tmp_path).place == (4, 0)
+    assert compared(nothing, of_embedding(4), tmp_path).elements == 3
+    assert compared(nothing, nothing, tmp_path).elements == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_zeros_that_are_written_down_are_zeros(tmp_path):
+    """Other bytes, and no other numbers."""
+    wide = torch.sparse_coo_tensor(torch.tensor([[1, 3]]), torch.tensor([1.0, 0.0]), (5,))
+    narrow = torch.sparse_coo_tensor(torch.tensor([[1]]), torch.tensor([1.0]), (5,))
+    assert compared(wide, narrow, tmp_path).elements == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_sparse_tensor_takes_the_memory_of_what_it_holds(tmp_path):
+    """Its dense form would be of 2 GB."""
+
+    def large(value):
+        return torch.sparse_coo_tensor(torch.tensor([[5, 900_000]]), torch.full((2, 512), value), (1_000_000, 512))
+
+    worst = compared(large(1.0), large(2.0), tmp_path)
+    assert (worst.elements, worst.of, worst.place) == (1024, 512_000_000, (5, 0))
+
+
+KINDS = {
+    "csr": lambda n: torch.tensor([[1.0, 0.0], [0.0, 4.0 + n]]).to_sparse_csr(),
+    "bsr": lambda n: torch.tensor([[1.0, 0.0], [0.0, 4.0 + n]]).to_sparse_bsr((1, 1)),
+    "mkldnn": lambda n: torch.tensor([[1.0, 2.0 + n]]).to_mkldnn(),
+    "float8": lambda n: torch.tensor([1.0, 2.0 + 2 * n]).to(torch.float8_e4m3fn),
+    "quantized": lambda n: torch.quantize_per_tensor(torch.tensor([1.0, 2.0 + n]), 0.1, 0, torch.quint8),
+    "nan": lambda n: torch.tensor([nan, 2.0 + n]).to_sparse(),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_kinds(kind, tmp_path):
+    """What torch has no operation for is compared by its numbers all the same."""
+    make = KINDS[kind]
+    assert described(make(0)).digest == described(make(0)).digest != described(make(1)).digest
+    assert described(make(0)).nonfinite == (kind == "nan")
+    assert compared(make(1), make(0), tmp_path).elements == 1
+    assert compared(make(0), make(0), tmp_path).elements == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_are_refused(layout):
+    """It is said that they are not compared, and why."""
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+    with pytest.raises(ValueError, match="does not compare it"):
+        described(nested)
