@@ -27,7 +27,7 @@ class Asked:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._work: dict[int, list[int]] = {}
-        """By rank, the ``n`` of steps and calls: what is asked on both sides of one is asked in two places."""
+        """By rank, the ``n`` of steps, calls and its own writes: nobody who waits does any of these in between."""
         self._waits: dict[int, list[Touch]] = defaultdict(list)
         """By rank: questions that were asked until the answer was yes."""
         self._part_of_wait: set[tuple[int, int]] = set()
@@ -49,7 +49,8 @@ class Asked:
     def _turn(self, query: Touch) -> int:
         rank = query.rank
         if rank.rank not in self._work:
-            self._work[rank.rank] = sorted([*(s.n for s in rank.of(ev.Step)), *(c.n for c in rank.of(ev.Call))])
+            made = [r.n for r in rank.of(ev.File) if r.op in ("write", "rename")]
+            self._work[rank.rank] = sorted([*made, *(s.n for s in rank.of(ev.Step)), *(c.n for c in rank.of(ev.Call))])
         return bisect_right(self._work[rank.rank], query.start)
 
     def is_wait(self, query: Touch) -> bool:

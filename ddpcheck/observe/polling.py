@@ -50,7 +50,11 @@ def _place(file: str, line: int, called: str) -> Place:
     if known is None:
         if len(_places) > 100 * MOST:
             return "neither"
-        known = _places[key] = place_of(_tree(file), line, called)
+        try:
+            known = place_of(_tree(file), line, called)
+        except RecursionError:  # an expression of a thousand terms
+            known = "neither"
+        _places[key] = known
     return known
 
 

@@ -355,6 +355,9 @@ def test_asking_again_and_again():
     no, yes = query("/job/marker", 14, False), query("/job/marker", 14, True)
     assert ask(READ, writes, [no, yes, load("/job/last.pt", 15)]).findings == ()
     assert len(ask(READ, writes, [no, step(13), yes, load("/job/last.pt", 15)]).findings) == 1
+    # Who does not find it, makes it, and asks again has not waited for anybody.
+    own = file("write", "open", "/job/other", 13)
+    assert len(ask(READ, writes, [no, own, yes, load("/job/last.pt", 15)]).findings) == 1
 
 
 AGREED = call(1, 15, "all_reduce", detail="int64 x 1 min")
