@@ -23,6 +23,7 @@ from ddpcheck.evidence.optimizers import (
 from ddpcheck.evidence.processes import (
     Began,
     ChildEnded,
+    Computed,
     Defect,
     Ended,
     Launched,
@@ -76,6 +77,7 @@ __all__ = [
     "Call",
     "Carried",
     "ChildEnded",
+    "Computed",
     "Defect",
     "Ended",
     "Evaluated",

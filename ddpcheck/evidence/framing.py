@@ -22,6 +22,7 @@ from ddpcheck.evidence.optimizers import Exchanged, Optimizer, Scheduled, Step, 
 from ddpcheck.evidence.processes import (
     Began,
     ChildEnded,
+    Computed,
     Defect,
     Ended,
     Launched,
@@ -51,7 +52,8 @@ RECORDS = (
     Began | Defect | Missing | Overlooked | Site | Raised | Pulse | Ended | Started | Lingering | Looking
     | Launched | ChildEnded | Joined | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved
     | Attributes | Replaced | Synced | Evaluated | EvaluatedOnData | Optimizer | Step | Scheduled | Loader | Pass
-    | Batch | PassEnded | Inputs | Stream | File | StateLoaded | Signalled | Silent | Stopped | Exchanged | Transfers
+    | Batch | PassEnded | Inputs | Stream | File | StateLoaded | Signalled | Silent | Computed | Stopped | Exchanged
+    | Transfers
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -83,7 +83,7 @@ class Looking(Record, frozen=True, kw_only=True):
 
 
 class Pulse(Record, frozen=True, kw_only=True):
-    """Where the main thread is: written every half second while it is elsewhere than before, or waits."""
+    """Where the main thread is: written when it is elsewhere than before, or waits; each second while it moves."""
 
     site: int
     doing: str
@@ -156,6 +156,12 @@ class Silent(Record, frozen=True, kw_only=True):
     pid: int
     seconds: float
     """Since the last sign of life."""
+
+
+class Computed(Record, frozen=True, kw_only=True):
+    """A process of this host has used a core, and not for waiting: what it does may well come to an end."""
+
+    pid: int
 
 
 class Signalled(Record, frozen=True, kw_only=True):

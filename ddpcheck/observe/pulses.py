@@ -19,7 +19,9 @@ PERIOD = 0.25
 """Seconds between two looks."""
 
 SIGN = 4
-"""Every so many looks, a sign of life: who gives none has no thread that gets the GIL, or was stopped."""
+"""Every so many looks, a sign of life: who gives none has no thread that gets the GIL, or was stopped.
+
+A main thread that has moved within its line is told of as often: it is in no single call that waits."""
 
 _pending: tuple[int, float] | None = None
 _owner = 0
@@ -54,6 +56,7 @@ def begin() -> None:
 
 def _look_again_and_again() -> None:
     told: tuple[int, str, int | None] | None = None
+    told_at, instruction, moved = 0, -1, False
     for look in count():
         sleep(PERIOD)
         writer = recorder.always()
@@ -70,13 +73,15 @@ def _look_again_and_again() -> None:
                 task()
             frame = sys._current_frames().get(threading.main_thread().ident or 0)
             if frame is not None:
+                moved |= frame.f_lasti != instruction
+                instruction = frame.f_lasti
                 frame = frames.outside(frame)
                 site, doing = sites.here(frame), frame.f_code.co_name
         except Exception as error:
             defect(error)
         here = (site, doing, number)
-        if here != told:
-            told = here
+        if here != told or (moved and number is None and look - told_at >= SIGN):
+            told, told_at, moved = here, look, False
             writer.write(
                 Pulse(
                     **writer.next(),

@@ -20,6 +20,7 @@ from ddpcheck.checks.worlds import worlds
 from ddpcheck.model import Struct
 from ddpcheck.observe.recorder import Recorder
 from ddpcheck.run import agent
+from ddpcheck.run.computing import Computing
 from ddpcheck.run.folder import Folder
 from ddpcheck.run.mirror import Collector, Sender
 from ddpcheck.run.options import Options
@@ -71,6 +72,9 @@ class Supervisor:
         self.own = Process("ddpcheck")
         """What this process itself has to say of the run."""
         self._progress = Progress()
+        self._computing = Computing(options.stall_timeout, self._tell_of if options.nodes > 1 else None)
+        self._told: Recorder | None = None
+        """What this process tells other nodes of its own while the run goes on."""
         self._ranks = Ranks()
         self._family: tuple[psutil.Process, ...] = ()
 
@@ -193,6 +197,8 @@ class Supervisor:
     # --- ranks that wait for each other
 
     def _stuck(self) -> str:
+        with self._harmless():
+            self._computing.look(self.folder.processes.values(), time.monotonic())
         if self.sender is not None and self.sender.reached:
             return self.sender.stop_asked  # the node of rank 0 sees more
         now = Moment(at=time.monotonic(), host=socket.gethostname(), wall=time.time())
@@ -201,7 +207,7 @@ class Supervisor:
                 continue  # it may go on out of sight
             if certain(world):
                 return "the ranks wait for what can come no more"
-            still = min((now.on(r.process) - self._progress.last(r.process) for r in world), default=0.0)
+            still = min((now.on(r.process) - self._last(r.process) for r in world), default=0.0)
             if still <= self.options.stall_timeout:
                 continue
             waiting = [r.rank for r in world if _tells_that_it_waits(r)] or list(all_waits(world))
@@ -216,9 +222,16 @@ class Supervisor:
                 or process.of(ev.Ended)
             ):
                 continue
-            if (waited := now.on(process) - joining.at) > self.options.stall_timeout:
+            # Who has not come yet may be computing, and no process of a group so far.
+            busy = self._computing.anybody(process.began.host) if process.began is not None else 0.0
+            if now.on(process) - max(joining.at, busy) > self.options.stall_timeout:
+                waited = now.on(process) - joining.at
                 return f"a process had waited for {waited:.0f} seconds in init_process_group (--stall-timeout)"
         return ""
+
+    def _last(self, process: Process) -> float:
+        """When a process was last seen to get on, on its own clock."""
+        return max(self._progress.last(process), self._computing.last(process))
 
     def _signalled(self) -> bool:
         """Whether this node or another one has been asked to end."""
@@ -251,9 +264,7 @@ class Supervisor:
 
     def _say(self, at: float, *said: ev.Record) -> None:
         """Put something on record that only this process knows, for this node and the one that judges."""
-        wall = time.time() + at - time.monotonic()
-        begun: dict[str, Any] = {"pid": os.getpid(), "parent": os.getppid(), "host": socket.gethostname(), "wall": wall}
-        records = (ev.Began(n=1, at=at, **begun, node=0, argv=[], folder=""), *said)
+        records = (_began(1, at), *said)
         self.own.add(records)
         if self.options.nodes > 1:
             with contextlib.suppress(OSError):
@@ -261,6 +272,14 @@ class Supervisor:
                 for record in records:
                     writer.write(record)
                 writer.close()
+
+    def _tell_of(self, pid: int, at: float) -> None:
+        """Put on record that a process of this host computes, for the node that judges."""
+        with contextlib.suppress(OSError):
+            if self._told is None:
+                self._told = Recorder(self.folder.path, 1 << 24)
+                self._told.write(_began(self._told.next()["n"], at))
+            self._told.write(ev.Computed(**{**self._told.next(), "at": at}, pid=pid))
 
     def _end(self, pid: int) -> None:
         """Ask all processes of the run to end; those that do not, are ended."""
@@ -277,6 +296,12 @@ class Supervisor:
         for process in alive:
             with contextlib.suppress(psutil.Error):
                 process.kill()
+
+
+def _began(n: int, at: float) -> ev.Began:
+    """The beginning of what this process itself has to say."""
+    begun: dict[str, Any] = {"pid": os.getpid(), "parent": os.getppid(), "host": socket.gethostname()}
+    return ev.Began(n=n, at=at, **begun, wall=time.time() + at - time.monotonic(), node=0, argv=[], folder="")
 
 
 def _tells_that_it_waits(rank: Rank) -> bool:

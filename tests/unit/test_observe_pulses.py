@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 
@@ -39,4 +40,27 @@ def test_it_is_none_of_the_programs_threads(tmp_path, monkeypatch) -> None:
     finally:
         threading.setprofile(None)
         threading.settrace(None)
+        recorder.stop()
+
+
+def test_a_main_thread_that_moves_within_its_line_is_told_of(tmp_path, monkeypatch) -> None:
+    """It computes; one that is in one call all the time may as well wait by spinning."""
+    monkeypatch.setattr(pulses, "PERIOD", 0.01)
+    monkeypatch.setattr(pulses, "_owner", 0)
+    recorder.begin(tmp_path, 1 << 20)
+    folder = Folder(tmp_path)
+    try:
+        pulses.begin()
+        computes, waits = (0, 0)
+        end = time.monotonic() + DEADLINE
+        while computes < 4 and time.monotonic() < end:
+            until = time.monotonic() + 0.3
+            any(time.monotonic() > until for _ in itertools.count())
+            threading.Event().wait(0.3)
+            folder.read()
+            (process,) = folder.processes.values()
+            computes, waits = ([p.doing for p in process.of(ev.Pulse)].count(name) for name in ("<genexpr>", "wait"))
+        assert computes >= 4
+        assert waits < computes, "once each time"
+    finally:
         recorder.stop()

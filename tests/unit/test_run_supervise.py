@@ -20,7 +20,7 @@ from ddpcheck.checks import judging, worlds
 from ddpcheck.checks.world import Process
 from ddpcheck.observe.recorder import Recorder
 from ddpcheck.report import document, terminal
-from ddpcheck.run import agent, command, options, orphans, supervise
+from ddpcheck.run import agent, command, computing, options, orphans, supervise
 
 JOINED = {"rank": 0, "world_size": 2, "token": "t", "backend": "gloo", "local_rank": 0, "site": 0}
 BEGAN = {"parent": 1, "host": "h", "node": 0, "argv": [], "folder": "/", "wall": 0.0}
@@ -229,6 +229,38 @@ def test_a_rank_whose_evidence_has_stopped_is_not_stuck(tmp_path):
     assert supervisor._stuck() == ""
     for writer in writers:
         writer.let_go()
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_rank_that_computes_is_waited_for(tmp_path, monkeypatch, joins):
+    """However long the other one waits: in a collective, or for the group to be made."""
+    monkeypatch.setattr(computing, "OFTEN", 0.0)
+    used = {os.getpid(): 0.0, 1: 0.0}
+    monkeypatch.setattr(computing, "_used", lambda pid, others: ((pid, 0.0), used.get(pid, 0.0)))
+    folder = supervise.Folder(tmp_path)
+    given = options.parse(["--standalone", "--nproc-per-node", "2", "--stall-timeout", "1", __file__])
+    long_ago = time.monotonic() - 100
+    for pid in used:
+        waits = pid == 1
+        writer = Recorder(tmp_path, 1 << 20)
+        began = {**BEGAN, "parent": 0, "host": socket.gethostname(), "argv": ["train.py"]}
+        writer.write(ev.Began(**{**writer.next(), "at": long_ago}, pid=pid, **began))
+        if joins:
+            writer.write(ev.Joined(**{**writer.next(), "at": long_ago}, **{**JOINED, "rank": int(waits)}))
+            pulse = {"site": 0, "doing": "f", "pending": 2 if waits else None, "since": long_ago}
+            writer.write(ev.Pulse(**{**writer.next(), "at": long_ago}, **pulse))
+        elif waits:
+            writer.write(ev.Joining(**{**writer.next(), "at": long_ago}, rank=1, world_size=2, site=0))
+        writer.let_go()
+    folder.read()
+    supervisor = supervise.Supervisor(given, folder)
+    supervisor._computing._period = 0.0
+    assert "waited" in supervisor._stuck()
+    used[os.getpid()] += 1000.0
+    assert supervisor._stuck() == ""
+    used[1] += 1000.0
+    time.sleep(0.01)
+    assert supervisor._stuck() == "", "it has just computed"
 
 
 # --- the agent is killed
