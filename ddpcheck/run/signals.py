@@ -14,11 +14,12 @@ import os
 import select
 import signal
 import time
+from collections.abc import Iterable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
 ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""What asks a program to end; torchrun ends its ranks on each of them."""
+"""What asks a program to end; torchrun ends its ranks on each of them, and on those that it is told of."""
 
 TOGETHER = 0.5
 """Seconds within which signals are one: launchers and terminals send them to several processes, one after the other."""
@@ -27,6 +28,14 @@ BY_ITSELF = 0.2
 """Seconds for the process that starts the ranks to tell that it has had the signal as well."""
 
 _PR_SET_PDEATHSIG = 1
+
+
+def listed(names: str | None) -> tuple[int, ...]:
+    """The signals of torchrun's --signals-to-handle, as far as it can take them; None where it has no such option."""
+    found = [getattr(signal, name.strip(), None) for name in (names or "").split(",")]
+    # Who starts processes gets SIGCHLD as well, and nobody has sent it.
+    never = (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD)
+    return tuple(one for one in found if isinstance(one, signal.Signals) and one not in never)
 
 
 class Asked(NamedTuple):
@@ -40,10 +49,12 @@ class Asked(NamedTuple):
 class Signals:
     """Takes these signals while a run goes on, and hands them on to its first process, unless that had them itself."""
 
-    def __init__(self, launched: bool = True) -> None:
+    def __init__(self, launched: bool = True, more: Iterable[int] = ()) -> None:
         # torchrun's agent takes all of them, whatever it was started with; a script by itself does not get what is
         # ignored, as SIGINT is in what a shell starts in the background, and SIGHUP under nohup.
-        self._asking = [n for n in ASKING if launched or signal.getsignal(n) is not signal.SIG_IGN]
+        self.asking = tuple(
+            n for n in dict.fromkeys((*ASKING, *more)) if launched or signal.getsignal(n) is not signal.SIG_IGN
+        )
         self._launched = launched
         self.first: Asked | None = None
         self.again = False
@@ -63,7 +74,7 @@ class Signals:
         self._heard, self._tell = os.pipe()
         os.set_blocking(self._heard, False)
         os.set_blocking(self._tell, False)
-        self._before = {number: signal.signal(number, self._take) for number in self._asking}
+        self._before = {number: signal.signal(number, self._take) for number in self.asking}
         return self
 
     def __exit__(
@@ -94,7 +105,7 @@ class Signals:
 
     def fork(self, blocked: bool = False) -> int:
         """Fork a child that takes signals as this process did before, or keeps them waiting; none is lost meanwhile."""
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {*ASKING, *self.asking})
         pid = -1
         try:
             pid = os.fork()
@@ -140,7 +151,7 @@ class Signals:
         with contextlib.suppress(BlockingIOError):
             told = os.read(self._heard, 64)
         for number in told:
-            if number not in self._asking:
+            if number not in self.asking:
                 continue
             self._had[number] = time.monotonic()
             self._due.pop(number, None)

@@ -26,7 +26,7 @@ from ddpcheck.run.mirror import Collector, Sender
 from ddpcheck.run.options import Options
 from ddpcheck.run.orphans import Ranks
 from ddpcheck.run.progress import Progress
-from ddpcheck.run.signals import ASKING, Asked, Signals
+from ddpcheck.run.signals import Asked, Signals, listed
 
 PERIOD = 0.25
 """Seconds between two looks at the evidence."""
@@ -86,7 +86,8 @@ class Supervisor:
             with self._harmless():
                 listener = Collector.bound(self.options.endpoint)
         stuck = ""
-        with Signals(self.options.launched) as signals:
+        names = getattr(self.options.torchrun, "signals_to_handle", None)  # no option of older versions
+        with Signals(self.options.launched, listed(names)) as signals:
             address = listener.address if listener is not None else None
             try:
                 pid = agent.start(self.options, self.folder.path, address, signals)
@@ -123,7 +124,7 @@ class Supervisor:
                 self._ranks.end()
             self._look()
         _reap(self._family if signals.again or stuck else self._ranks.beside(self._family))
-        asked = signals.first or (Asked(-code, time.monotonic()) if -code in ASKING else None)
+        asked = signals.first or (Asked(-code, time.monotonic()) if -code in signals.asking else None)
         if asked is not None and not stuck and not self.own.records:
             with self._harmless():
                 self._note(asked)

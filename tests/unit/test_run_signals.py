@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from ddpcheck.run.signals import Signals
+from ddpcheck.run.signals import ASKING, Signals, listed
 
 
 @pytest.fixture(autouse=True)
@@ -97,3 +97,26 @@ def test_no_process_beside_the_script(monkeypatch):
             signals.report_from_beside()
         signal.raise_signal(signal.SIGTERM)
         assert signals.first is not None
+
+
+@pytest.mark.parametrize(
+    ("names", "more"),
+    [
+        ("SIGTERM, SIGUSR1,SIGUSR2", {signal.SIGUSR1, signal.SIGUSR2}),
+        ("SIGTERM,SIGKILL,SIGCHLD,getsignal,SIGNONE,", set()),
+        (None, set()),
+    ],
+)
+def test_what_torchrun_is_told_to_hand_on(names, more):
+    """It is taken here as well, and those that no process can take are left to torchrun; older ones have no option."""
+    before = signal.getsignal(signal.SIGUSR1)
+    with Signals(True, listed(names)) as signals:
+        assert set(signals.asking) == {*ASKING, *more}
+        if more:
+            signal.raise_signal(signal.SIGUSR1)
+            assert signals.first is not None
+            assert signals.first.signal == signal.SIGUSR1
+            os.write(signals._tell, bytes([signal.SIGUSR1]))
+            signals.listen()
+            assert signals._settled, "the agent has told of it"
+    assert signal.getsignal(signal.SIGUSR1) is before

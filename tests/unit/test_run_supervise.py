@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -205,6 +206,27 @@ def test_no_process_for_the_program_is_said_in_a_sentence(running, monkeypatch, 
         "ddpcheck run: no process could be started for train.py: Resource temporarily unavailable\n"
     )
     assert not Path("verdict.json").exists()
+
+
+def test_a_signal_that_torchrun_hands_on_ends_nothing_here(running, monkeypatch):
+    """--signals-to-handle: it is the program's, and this process lives."""
+    if "--signals-to-handle" not in torch.distributed.run.get_args_parser().format_help():
+        pytest.skip("torchrun has no such option yet")
+    start = agent.start
+
+    def signalled(*given):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return start(*given)
+
+    monkeypatch.setattr(agent, "start", signalled)
+    monkeypatch.setattr("ddpcheck.run.signals.BY_ITSELF", 100.0)
+    before = signal.getsignal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, lambda *_: pytest.fail("it was not taken"))
+    try:
+        code, found = running("--standalone", "--signals-to-handle", "SIGTERM,SIGUSR1")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (code, found["internal"]) == (3, [])
 
 
 # --- hangs are judged by whole evidence
