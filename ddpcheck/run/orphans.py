@@ -41,15 +41,19 @@ class Ranks:
             psutil.wait_procs(ranks, timeout=PATIENCE)
         _signal([rank for rank in ranks if _runs(rank)], signal.SIGKILL)
 
-    def beside(self, family: Iterable[psutil.Process]) -> tuple[psutil.Process, ...]:
-        """Those that share a session with a rank, or with this process and so with the agent."""
-        sessions = {os.getsid(0), *self._seen}
-        found = []
-        for process in family:
-            with contextlib.suppress(OSError):
-                if os.getsid(process.pid) in sessions:
-                    found.append(process)
-        return tuple(found)
+
+def own_ranks(family: Iterable[psutil.Process], processes: Iterable[Process]) -> tuple[psutil.Process, ...]:
+    """The ranks that a script has started itself, as far as they are in its session: there is no agent to end them.
+
+    What else it has started, an upload of a checkpoint, goes on: it would without us.
+    """
+    pids = {process.pid for process in processes if process.last(ev.Joining) or process.last(ev.Joined)}
+    found = []
+    for process in family:
+        with contextlib.suppress(OSError):
+            if process.pid in pids and os.getsid(process.pid) == os.getsid(0):
+                found.append(process)
+    return tuple(found)
 
 
 def _process(pid: int) -> psutil.Process | None:

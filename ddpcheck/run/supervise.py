@@ -24,7 +24,7 @@ from ddpcheck.run.computing import Computing
 from ddpcheck.run.folder import Folder
 from ddpcheck.run.mirror import Collector, Sender
 from ddpcheck.run.options import Options
-from ddpcheck.run.orphans import Ranks
+from ddpcheck.run.orphans import Ranks, own_ranks
 from ddpcheck.run.progress import Progress
 from ddpcheck.run.signals import Asked, Signals, listed
 
@@ -123,7 +123,10 @@ class Supervisor:
             with self._harmless():
                 self._ranks.end()
             self._look()
-        _reap(self._family if signals.again or stuck else self._ranks.beside(self._family))
+        if signals.again or stuck:
+            _reap(self._family)
+        elif not self.options.launched:  # torchrun's agent has ended its ranks, and leaves what they had started
+            _reap(own_ranks(self._family, self.folder.processes.values()))
         asked = signals.first or (Asked(-code, time.monotonic()) if -code in signals.asking else None)
         if asked is not None and not stuck and not self.own.records:
             with self._harmless():

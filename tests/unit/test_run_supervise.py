@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch.distributed.run  # noqa: F401  # which the command imports: not while something is made to fail
+import torch.distributed.run  # which the command imports: not while something is made to fail
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import judging, worlds
@@ -325,22 +325,46 @@ def test_ranks_of_an_agent_that_was_killed_are_ended(tmp_path, monkeypatch, kind
     rank.stdout.close()
 
 
-@pytest.mark.parametrize("kind", ["plain", "daemon"])
-def test_what_is_left_of_a_run_that_was_asked_to_end(tmp_path, kind):
-    """What a rank has started is ended after it, unless it is in a session of its own: an upload of a checkpoint."""
-    rank = subprocess.Popen(
-        [sys.executable, "-c", RANK, kind], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    pids = [int(rank.stdout.readline()) for _ in range(2)]
-    child = psutil.Process(next(pid for pid in pids if pid != rank.pid))
-    ranks = orphans.Ranks()
-    family = (psutil.Process(rank.pid), child)
-    assert ranks.beside(family) == ()
-    process = Process("agent")
-    process.add([ev.Launched(n=1, at=0.0, pid=rank.pid, rank=0)])
-    ranks.see([process])
-    rank.kill()
-    rank.wait(timeout=10)
-    assert ranks.beside(family) == ((child,) if kind == "plain" else ())
-    child.kill()
-    rank.stdout.close()
+@pytest.mark.parametrize("kind", ["rank", "helper", "rank of its own session"])
+def test_what_is_left_of_a_script_that_was_asked_to_end(kind):
+    """The ranks that it has started are ended with it; an upload of a checkpoint goes on, as it would without us."""
+    apart = kind == "rank of its own session"
+    command = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=apart) as started:
+        process = Process("rank")
+        process.add([ev.Began(n=1, at=0.0, pid=started.pid, **BEGAN)])
+        if kind != "helper":
+            process.add([ev.Joined(n=2, at=0.0, **JOINED)])
+        found = psutil.Process(started.pid)
+        assert orphans.own_ranks([found], [process]) == ((found,) if kind == "rank" else ())
+        started.kill()
+
+
+def test_what_a_rank_has_started_outlives_an_interrupted_run(tmp_path, monkeypatch):
+    """The agent has ended the ranks; what it leaves is none of ours to end."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("")
+
+    def start(given, evidence, collector, signals):
+        pid = signals.fork()
+        if not pid:
+            if os.fork() == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                os.kill(os.getppid(), signal.SIGTERM)
+                time.sleep(2.0)
+                os._exit(os.close(os.open("uploaded", os.O_CREAT)) or 0)
+            signal.signal(signal.SIGTERM, lambda *_: signals_told(signals))
+            time.sleep(100.0)
+        return pid
+
+    def signals_told(signals):
+        os.write(signals._tell, bytes([signal.SIGTERM]))
+        time.sleep(1.0)
+        os._exit(1)
+
+    monkeypatch.setattr(agent, "start", start)
+    assert command.run(["--standalone", "--nproc-per-node", "2", "train.py"]) == 143
+    end = time.monotonic() + 20
+    while not Path("uploaded").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert Path("uploaded").exists()
