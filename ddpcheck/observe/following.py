@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,26 +38,55 @@ def _start() -> None:
 
 
 class _TorchFinder(importlib.abc.MetaPathFinder):
-    """Finds torch as the others do, to be told when its import is done."""
+    """Finds torch as the others do, to be told when its import is done.
+
+    It stays until torch has been imported: many a program asks whether there
+    is a torch, or where, before it imports it.
+    """
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != "torch":
+        if name != "torch" or self not in sys.meta_path:
             return None
-        if self in sys.meta_path:
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            find = getattr(finder, "find_spec", None)
+            spec: importlib.machinery.ModuleSpec | None = find(name, path, target) if find is not None else None
+            if spec is not None:
+                if spec.loader is not None:
+                    self._be_told_by(spec)
+                return spec
+        return None
+
+    def _be_told_by(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """Have the probes follow torch's own code; whoever only looks at the loader sees its own class."""
+        loader: Any = spec.loader
+        try:
+            execute = loader.exec_module
+            loader.exec_module = lambda module: self._execute(module, execute, loader)
+        except AttributeError:  # one that takes no attributes
+            spec.loader = _Loader(loader, self)
+
+    def _execute(self, module: ModuleType, execute: Callable[[ModuleType], None], loader: Any = None) -> None:
+        with contextlib.suppress(AttributeError):
+            del loader.exec_module
+        with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
-        return spec
+        try:
+            execute(module)
+        except BaseException:
+            if self not in sys.meta_path:
+                sys.meta_path.insert(0, self)  # the program may try it once more
+            raise
+        _start()
 
 
 class _Loader(importlib.abc.Loader):
     """torch's own loader, and then the probes."""
 
-    def __init__(self, own: Any) -> None:
+    def __init__(self, own: Any, finder: _TorchFinder) -> None:
         self._own = own
+        self._finder = finder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._own, name)
@@ -71,5 +99,4 @@ class _Loader(importlib.abc.Loader):
         if module.__spec__ is not None:
             module.__spec__.loader = self._own
         module.__loader__ = self._own
-        self._own.exec_module(module)
-        _start()
+        self._finder._execute(module, self._own.exec_module)

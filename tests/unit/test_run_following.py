@@ -25,11 +25,11 @@ def torchs(tmp_path):
     return tmp_path
 
 
-def interpreted(folder, *options, evidence, **env):
+def interpreted(folder, *options, evidence, script=SCRIPT, **env):
     """An interpreter that is watched from its start, with an argument that is not UTF-8."""
     paths = [str(Path(startup.__file__).parent), str(folder), str(ROOT)]
     given = {"PYTHONPATH": os.pathsep.join(paths), "DDPCHECK_EVIDENCE": str(evidence), "PATH": os.environ["PATH"]}
-    command = [sys.executable, *options, "-c", SCRIPT, b"caf\xe9"]
+    command = [sys.executable, *options, "-c", script, b"caf\xe9"]
     run = subprocess.run(command, cwd=folder, env={**given, **env}, capture_output=True, check=False)
     assert run.returncode == 0, run.stderr
     return run.stdout.decode(), run.stderr.decode()
@@ -79,3 +79,42 @@ def test_a_removed_working_folder_is_no_hindrance(torchs):
     run = subprocess.run(shell, env=env, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.startswith("ran fine")
+
+
+FOUND = """
+import importlib.util, sys
+from ddpcheck.observe import following
+following._start = lambda: print("watched", sys.modules["torch"].word)
+"""
+ASKED = [
+    "assert importlib.util.find_spec('torch').loader.get_filename('torch').endswith('torch.py')",
+    "assert [importlib.util.find_spec('torch') for _ in range(3)]",
+    "assert type(importlib.util.find_spec('torch').loader) is importlib.machinery.SourceFileLoader",
+    "import pkgutil; assert 'torch' in [found.name for found in pkgutil.iter_modules()]",
+    "import pkgutil; assert pkgutil.resolve_name('torch:word') == 'fine'",
+    "import importlib.metadata as metadata; list(metadata.distributions())",
+    "importlib.invalidate_caches(); importlib.util.find_spec('torch')",
+    "import os; os.environ['FAILS'] = '1'\ntry: import torch\nexcept ValueError: del os.environ['FAILS']",
+    "spec = importlib.util.find_spec('torch'); lazy = importlib.util.LazyLoader(spec.loader); spec.loader = lazy\n"
+    "sys.modules['torch'] = importlib.util.module_from_spec(spec); lazy.exec_module(sys.modules['torch'])",
+]
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_program_may_ask_for_torch_before_it_imports_it(torchs, asked):
+    """As transformers and accelerate do: it gets the answer it would get, and is watched once torch is there."""
+    (torchs / "torch.py").write_text("import os\nif 'FAILS' in os.environ: raise ValueError\nword = 'fine'\n")
+    out, err = interpreted(torchs, evidence=torchs, script=f"{FOUND}\n{asked}\n{SCRIPT}")
+    assert err == ""
+    assert out == "watched fine\nran fine ['caf\\udce9'] []\n"
+
+
+def test_a_part_of_torch_is_asked_for(torchs):
+    """This imports torch itself, and it is watched."""
+    (torchs / "torch.py").unlink()
+    (torchs / "torch").mkdir()
+    (torchs / "torch" / "__init__.py").write_text("word = 'fine'\n")
+    (torchs / "torch" / "distributed.py").write_text("")
+    asked = "assert importlib.util.find_spec('torch.distributed').name == 'torch.distributed'"
+    out, err = interpreted(torchs, evidence=torchs, script=f"{FOUND}\n{asked}\n{SCRIPT}")
+    assert (out, err) == ("watched fine\nran fine ['caf\\udce9'] []\n", "")
