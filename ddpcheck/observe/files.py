@@ -196,7 +196,7 @@ def _gone(writer: recorder.Recorder, how: str, path: Any, folder: int) -> None:
 
 def _entry(path: str) -> str:
     """The path of a name itself, where a link may stand: its folder resolved."""
-    folder, name = os.path.split(os.path.abspath(path))
+    folder, name = os.path.split(paths.absolute(path))
     return os.path.join(paths.resolved(folder), name)
 
 
@@ -216,7 +216,8 @@ def _globbed(writer: recorder.Recorder, pattern: Any, *_: Any) -> None:
 
 
 def _path_globbed(writer: recorder.Recorder, folder: Any, pattern: Any) -> None:
-    _asked_for_many(writer, "glob", os.path.join(os.fsdecode(folder), os.fsdecode(pattern)))
+    if isinstance(pattern, (str, os.PathLike)):
+        _asked_for_many(writer, "glob", os.path.join(os.fsdecode(folder), os.fsdecode(pattern)))
 
 
 def _asked_for_many(writer: recorder.Recorder, how: str, pattern: str) -> None:
@@ -224,7 +225,7 @@ def _asked_for_many(writer: recorder.Recorder, how: str, pattern: str) -> None:
         return
     site = paths.users_line()
     if site != NO_SITE and paths.is_query_due(pattern, site, True):
-        folder, name = os.path.split(os.path.abspath(pattern))
+        folder, name = os.path.split(paths.absolute(pattern))
         polled = polling.is_wait(sites.users_frame(), how.rpartition(".")[2])
         found = os.path.join(paths.resolved(folder), name)
         touching.record(writer, "query", how, found, site, existed=True, polled=polled)

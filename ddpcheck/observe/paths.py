@@ -103,7 +103,31 @@ def has_room() -> bool:
 
 def resolved(path: str) -> str:
     """The path from the root, through all links."""
-    return os.path.realpath(path)
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return _from_nowhere(path)
+
+
+def absolute(path: str) -> str:
+    """The path from the root."""
+    try:
+        return os.path.abspath(path)
+    except (OSError, ValueError):
+        return _from_nowhere(path)
+
+
+def _from_nowhere(path: str) -> str:
+    """A path that cannot be told from the root, for the working folder was removed: it is this process's own."""
+    return os.path.join(f"/proc/{os.getpid()}/cwd", path)
+
+
+def working_folder() -> str:
+    """The working folder; empty if it has been removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def identity(path: str) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing.process
+import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import psutil
@@ -47,7 +49,8 @@ def _note(kind: Literal["thread", "process"], name: str, pid: int | None) -> int
 
 def _around_thread(original: Any) -> Any:
     def start(self: Any) -> Any:
-        if recorder.current() is not None and not self.daemon:
+        # One whose constructor was not called has no daemon to ask for: it is refused below.
+        if recorder.current() is not None and getattr(self, "_initialized", False) and not self.daemon:
             self._ddpcheck_started_at = _note("thread", self.name, None)
         return original(self)
 
@@ -58,7 +61,7 @@ def _around_process(original: Any) -> Any:
     def start(self: Any) -> Any:
         result = original(self)
         if not self.daemon:
-            _note("process", self.name, self.pid)
+            _note("process", str(self.name), self.pid)
         return result
 
     return start
@@ -67,10 +70,17 @@ def _around_process(original: Any) -> Any:
 def _around_popen(original: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        command = args[0] if args else kwargs.get("args", "")
-        _note("process", command if isinstance(command, str) else " ".join(map(str, command)), self.pid)
+        _note("process", _line(args[0] if args else kwargs.get("args")), self.pid)
 
     return __init__
+
+
+def _line(command: Any) -> str:
+    """A command as one line: a text, a path, or some of these; empty for what Popen has used up by going through it."""
+    if isinstance(command, (str, bytes, os.PathLike)):
+        return os.fsdecode(command)
+    parts = command if isinstance(command, Sequence) else ()
+    return " ".join(os.fsdecode(one) if isinstance(one, (str, bytes, os.PathLike)) else str(one) for one in parts)
 
 
 # --- what is left

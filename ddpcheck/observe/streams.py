@@ -18,11 +18,12 @@ from torch.utils.data import get_worker_info
 
 from ddpcheck.clock import clock
 from ddpcheck.evidence import NO_SITE, Began, Stream
-from ddpcheck.observe import loading, recorder, seeding, sites
+from ddpcheck.observe import loading, paths, recorder, seeding, sites
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.passing import Tally, is_told
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.rows import head
+from ddpcheck.observe.watching import whole
 
 Kind = Literal["torch", "numpy", "python", "cuda"]
 
@@ -205,9 +206,9 @@ def _say_whose_worker(writer: recorder.Recorder) -> None:
             pid=os.getpid(),
             parent=os.getppid(),
             host=socket.gethostname(),
-            node=int(os.environ.get("GROUP_RANK", "0") or 0),
+            node=whole("GROUP_RANK") or 0,
             argv=list(sys.argv),
-            folder=os.getcwd(),
+            folder=paths.working_folder(),
             wall=clock.wall(),
             worker_of=os.getppid(),
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ddpcheck.clock import clock
 from ddpcheck.evidence import Began, Joined
-from ddpcheck.observe import missing, recorder, sites, uncounted
+from ddpcheck.observe import missing, paths, recorder, sites, uncounted
 from ddpcheck.observe.patching import defect
 
 PROBES = (
@@ -79,7 +79,7 @@ def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
             host=socket.gethostname(),
             node=whole("GROUP_RANK") or 0,
             argv=[str(one) for one in getattr(sys, "argv", ())],
-            folder=_working_folder(),
+            folder=paths.working_folder(),
             wall=clock.wall(),
             rank=whole("RANK"),
             worker_of=worker_of,
@@ -114,13 +114,6 @@ def whole(name: str) -> int | None:
     except ValueError:
         return None
     return value if 0 <= value < 1 << 31 else None
-
-
-def _working_folder() -> str:
-    try:
-        return os.getcwd()
-    except OSError:  # it has been removed
-        return ""
 
 
 def _forked() -> None:

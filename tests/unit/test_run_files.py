@@ -28,7 +28,8 @@ STARTS = """
 """
 
 SCRIPT = """
-    import concurrent.futures, fcntl, glob, io, json, os, pathlib, pickle, shutil, threading
+    import concurrent.futures, fcntl, glob, io, json, multiprocessing, os, pathlib, pickle
+    import shutil, subprocess, sys, threading
     from os.path import exists
 
     import numpy as np
@@ -103,7 +104,55 @@ SCRIPT = """
         for function in (os.path.exists, os.path.isfile, os.path.isdir, pathlib.Path.exists, torch.save, torch.load):
             assert pickle.loads(pickle.dumps(function)) is function
 
-    parts = (save_and_load, write_and_remove, ask, read_a_lot, in_threads, under_a_lock, load_state, send_to_workers)
+    def refused(function, *args, **kwargs):
+        try:
+            function(*args, **kwargs)
+        except (AssertionError, AttributeError, OSError, RuntimeError, TypeError, ValueError):
+            return
+        raise SystemExit(f"{function} was not refused")
+
+    def start_oddly():
+        true = shutil.which("true")
+        for command in (pathlib.Path(true), true, os.fsencode(true), [pathlib.Path(true), b"1"], iter([true])):
+            subprocess.run(command)
+        subprocess.run(args=("nothing", pathlib.Path("x")), executable=pathlib.Path(true))
+        subprocess.run("exit 0 # caf\\udce9", shell=True)
+        subprocess.run(b"exit 0", shell=True)
+        os.waitpid(os.posix_spawn(true, [true], {}), 0)
+        refused(subprocess.Popen, 5)
+        process = multiprocessing.get_context("fork").Process(name=5)
+        process.start()
+        process.join()
+        class Unmade(threading.Thread):
+            def __init__(self):
+                pass
+        refused(Unmade().start)
+
+    def ask_oddly():
+        assert not exists("a\\0b") and exists(b"work") and exists(0)
+        refused(lambda: list(pathlib.Path(".").glob(5)))
+        refused(open, "a\\0b")
+        refused(open, 1 << 20)
+        os.listdir(b"work")
+        before = os.getcwd()
+        gone = pathlib.Path("gone").absolute()
+        gone.mkdir()
+        os.chdir(gone)
+        gone.rmdir()
+        assert not exists("x") and not pathlib.Path("x").exists() and not glob.glob("*") and not glob.glob(b"*.pt")
+        for attempt in (os.remove, os.listdir, open, os.rmdir, shutil.rmtree, torch.load):
+            refused(attempt, "x/y.pt")
+        refused(open, "y.pt", "w")
+        refused(os.rename, "x", "y")
+        refused(torch.save, {}, "y.pt")
+        os.listdir()
+        subprocess.run("true")
+        os.chdir(before)
+
+    parts = (
+        save_and_load, write_and_remove, ask, read_a_lot, in_threads, under_a_lock, load_state, send_to_workers,
+        start_oddly, ask_oddly,
+    )
     for part in parts:
         part()
 """
@@ -126,8 +175,7 @@ def process(tmp_path_factory: pytest.TempPathFactory) -> Process:
     assert run.returncode == 0, run.stderr
     folder = Folder(evidence)
     folder.read()
-    (process,) = folder.processes.values()
-    return process
+    return next(one for one in folder.processes.values() if one.of(ev.File))  # there is one that was forked as well
 
 
 def of(process: Process, part: str) -> list[ev.File]:
