@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from types import FrameType
+from itertools import accumulate, chain, islice, repeat
+from operator import attrgetter, methodcaller
+from types import CodeType, FrameType
 
 import torch
 
@@ -27,6 +29,42 @@ def outside(frame: FrameType) -> FrameType:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
     return frame
+
+
+def is_own(code: CodeType) -> bool:
+    """Whether a function is ddpcheck's own."""
+    return code.co_filename.startswith(_OWN)
+
+
+DEEPEST = 10_000
+"""Frames of a thread that are looked at."""
+
+
+def lines_of(thread: int) -> list[tuple[CodeType, int, int]]:
+    """The functions that another thread is in, their lines and instructions, innermost first; no frame is held.
+
+    Who holds a frame keeps all its locals alive, and those of its callers: files would not be flushed when a function
+    returns, and what is destroyed last would be destroyed in the thread that looks. So this is one call, made up of
+    functions in C alone: the interpreter lets no other thread run in the midst of it, and each frame that was looked
+    at is still on its stack when it is let go.
+    """
+    found: list[tuple[CodeType, int, int]] = []
+    try:
+        found.extend(
+            map(
+                attrgetter("f_code", "f_lineno", "f_lasti"),
+                accumulate(
+                    chain(
+                        islice(map(methodcaller("get", thread), iter(sys._current_frames, None)), 1),
+                        repeat("f_back", DEEPEST),
+                    ),
+                    getattr,
+                ),
+            )
+        )
+    except AttributeError:  # the outermost frame has none around it
+        pass
+    return found
 
 
 def maker(owner: object) -> FrameType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from _thread import start_new_thread
 from collections.abc import Callable
@@ -54,6 +53,16 @@ def begin() -> None:
         start_new_thread(_look_again_and_again, ())
 
 
+def _here() -> tuple[int, str, int]:
+    """The line of the user's that the main thread is at, the function that it is in, and its instruction there.
+
+    Nothing of its stack is held by this thread, neither while it rests nor in the midst of a look.
+    """
+    lines = frames.lines_of(threading.main_thread().ident or 0)
+    doing = next((code.co_name for code, _, _ in lines if not frames.is_own(code)), "")
+    return sites.among(lines), doing, lines[0][2] if lines else -1
+
+
 def _look_again_and_again() -> None:
     told: tuple[int, str, int | None] | None = None
     told_at, instruction, moved = 0, -1, False
@@ -71,12 +80,9 @@ def _look_again_and_again() -> None:
         try:
             for task in _also:
                 task()
-            frame = sys._current_frames().get(threading.main_thread().ident or 0)
-            if frame is not None:
-                moved |= frame.f_lasti != instruction
-                instruction = frame.f_lasti
-                frame = frames.outside(frame)
-                site, doing = sites.here(frame), frame.f_code.co_name
+            site, doing, now_at = _here()
+            moved |= now_at != instruction
+            instruction = now_at
         except Exception as error:
             defect(error)
         here = (site, doing, number)

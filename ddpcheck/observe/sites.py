@@ -8,6 +8,7 @@ import os
 import site
 import sys
 import sysconfig
+from collections.abc import Iterable
 from types import CodeType, FrameType
 
 from ddpcheck.evidence import NO_SITE, Site
@@ -78,6 +79,17 @@ def here(frame: FrameType | None = None) -> int:
     if found is None:
         return NO_SITE
     return number(found.f_code.co_filename, found.f_lineno, found.f_code.co_name)
+
+
+def among(lines: Iterable[tuple[CodeType, int, int]]) -> int:
+    """The same, of functions, lines and instructions that were read off a stack, innermost first."""
+    last = None
+    for code, line, _ in lines:
+        if is_users(code):
+            return number(code.co_filename, line, code.co_name)
+        if not code.co_filename.startswith(("<", _OWN)):
+            last = code, line
+    return number(last[0].co_filename, last[1], last[0].co_name) if last is not None else NO_SITE
 
 
 def number(file: str, line: int, function: str) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 
 from ddpcheck import evidence as ev
-from ddpcheck.observe import pulses, recorder
+from ddpcheck.observe import frames, pulses, recorder
 from ddpcheck.run.folder import Folder
 
 DEADLINE = 20.0
@@ -64,3 +65,43 @@ def test_a_main_thread_that_moves_within_its_line_is_told_of(tmp_path, monkeypat
         assert waits < computes, "once each time"
     finally:
         recorder.stop()
+
+
+def test_nothing_of_the_programs_is_held_while_it_rests(tmp_path, monkeypatch) -> None:
+    """What a function leaves behind goes when it returns, and in the thread that ran it."""
+    died: list[bool] = []
+
+    class Resource:
+        def __del__(self) -> None:
+            died.append(threading.current_thread() is threading.main_thread())
+
+    def work() -> None:
+        resource = Resource()
+        threading.Event().wait(0.2)
+        assert resource
+
+    monkeypatch.setattr(pulses, "PERIOD", 0.05)
+    monkeypatch.setattr(pulses, "_owner", 0)
+    recorder.begin(tmp_path, 1 << 20)
+    try:
+        pulses.begin()
+        for times in range(1, 6):
+            work()
+            assert died == [True] * times
+    finally:
+        recorder.stop()
+
+
+def test_lines_of_a_stack() -> None:
+    """Innermost first; of a thread that is not there, none; and no reference to a frame is left."""
+
+    def inner() -> list[tuple[str, int]]:
+        return [(code.co_name, line) for code, line, _ in frames.lines_of(threading.get_ident())]
+
+    before = sys.getrefcount(sys._getframe())
+    found = inner()
+    assert [name for name, _ in found[1:3]] == ["inner", "test_lines_of_a_stack"]
+    assert found[2][1] == sys._getframe().f_lineno - 2
+    after = sys.getrefcount(sys._getframe())
+    assert after == before
+    assert frames.lines_of(0) == []
