@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from itertools import accumulate, chain, islice, repeat
@@ -49,7 +50,7 @@ def lines_of(thread: int) -> list[tuple[CodeType, int, int]]:
     at is still on its stack when it is let go.
     """
     found: list[tuple[CodeType, int, int]] = []
-    try:
+    with contextlib.suppress(AttributeError):  # the outermost frame has none around it
         found.extend(
             map(
                 attrgetter("f_code", "f_lineno", "f_lasti"),
@@ -62,8 +63,6 @@ def lines_of(thread: int) -> list[tuple[CodeType, int, int]]:
                 ),
             )
         )
-    except AttributeError:  # the outermost frame has none around it
-        pass
     return found
 
 

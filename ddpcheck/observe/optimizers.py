@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -33,9 +33,8 @@ class Watched:
         self.number = number
         self.site = site
         self.steps = 0
-        self.known: tuple[int, ...] = ()
-        """The parameters, by identity, as they were described last."""
-        self.parameters: list[torch.Tensor] = []
+        self._parameters: list[weakref.ref[torch.Tensor]] = []
+        """As they were described last. What an optimizer lets go of is gone: it may be most of the memory there is."""
         self.unseen: set[int] = set()
         """The places of those that are not compared between ranks."""
         self.wrappers: list[Wrapper] = []
@@ -53,31 +52,45 @@ class Watched:
         self.spent: Spent | None = None
         self.window = exchanging.Window()
 
+    def parameters(self) -> list[torch.Tensor]:
+        """Those of the last step, as far as they are there."""
+        return [p for ref in self._parameters if (p := ref()) is not None]
+
+    def changes(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """Take these up; whether they are others than before."""
+        before = self._parameters
+        if len(before) == len(parameters) and all(ref() is p for ref, p in zip(before, parameters, strict=True)):
+            return False
+        self._parameters = [weakref.ref(p) for p in parameters]
+        return True
+
+    def is_whole(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """Whether none of them has gone."""
+        return len(parameters) == len(self._parameters)
+
 
 _watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
 _made = 0
 _steps = 0
 
 
-class _Stepping(threading.local):
-    """The frame of the step that is under way in a thread: what an optimizer steps in turn is its own."""
-
-    frame: Any = None
-
-    def is_over(self) -> bool:
-        """Whether nothing is under way: a step that has raised is on the stack no more."""
-        frame = sys._getframe(1) if self.frame is not None else None
-        while frame is not None:
-            if frame is self.frame:
-                return False
-            frame = frame.f_back
-        self.frame = None
-        return True
-
-
-_stepping = _Stepping()
+_step: CodeType | None = None
+"""The function of torch's that stands around every step, and calls the hooks."""
 _HOOKED = 2
 """Frames between a hook of ours and the step that torch calls it from."""
+
+
+def _is_within_step(frame: FrameType | None) -> bool:
+    """Whether a step is under way around this frame: what an optimizer steps in turn is its own.
+
+    The stack itself is asked. A frame that is kept from the beginning of a step to its end would keep all that there
+    is in it alive where the step fails.
+    """
+    while frame is not None:
+        if frame.f_code is _step:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def watch() -> None:
@@ -95,7 +108,7 @@ def watch() -> None:
 
 def _around_init(original: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        if recorder.current() is not None and _stepping.is_over():
+        if recorder.current() is not None and not _is_within_step(sys._getframe(1)):
             _take_up(self, sites.here())
         original(self, *args, **kwargs)
 
@@ -128,7 +141,7 @@ def steps_of(optimizer: Any) -> int:
 
 def are_stepped(parameters: Iterable[torch.Tensor]) -> bool:
     """Whether some optimizer updates any of these."""
-    updated = {id(one) for it in _watched.values() for one in it.parameters}
+    updated = {id(one) for it in _watched.values() for one in it.parameters()}
     return any(id(parameter) in updated for parameter in parameters)
 
 
@@ -138,23 +151,24 @@ def steps_so_far() -> int:
 
 
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
+    global _step
     writer = recorder.current()
     if writer is None:
         return
-    if not _stepping.is_over():
+    step = sys._getframe(_HOOKED)
+    _step = step.f_code
+    if _is_within_step(step.f_back):
         return
-    _stepping.frame = sys._getframe(_HOOKED)
+    del step
     it = _take_up(optimizer, NO_SITE)
     it.entry = None
     began = clock.fine()
     site = sites.here()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    identities = tuple(map(id, parameters))
-    if identities != it.known:
-        it.parameters, it.known = parameters, identities
+    if it.changes(parameters):
         it.window.begin_again()
         with recorder.silence():
-            _describe(writer, optimizer, it, site)
+            _describe(writer, optimizer, it, parameters, site)
     if it.steps in ATTRIBUTES_AT:
         for wrapper in it.wrappers:
             note_attributes(writer, wrapper, site)
@@ -165,28 +179,30 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     if not closure and it.steps % stride == 0 and (it.pace.is_due(it.steps) or it.whole_pace.is_due(it.steps)):
         whole = it.whole_pace.is_due(it.steps)
         with recorder.silence():
-            gradients = quick.digests([p.grad for p in it.parameters], None if whole else it.steps, it.unseen)
-    it.spent = _spend(it, bool(gradients))
-    it.window.entered(it.parameters)
+            gradients = quick.digests([p.grad for p in parameters], None if whole else it.steps, it.unseen)
+    it.spent = _spend(it, parameters, bool(gradients))
+    it.window.entered(parameters)
     contents.look()
     it.entry = (gradients, whole, usage, clock.fine() - began, site)
 
 
-def _spend(it: Watched, look: bool) -> Spent | None:
+def _spend(it: Watched, parameters: list[torch.Tensor], look: bool) -> Spent | None:
     """Gradients of all wrappers are spent with this step: on what they were computed for, even if that is another."""
     reduced = [(wrapper.reduced, wrapper.parameters()) for wrapper in it.wrappers] if look else []
-    spent = it.spending.begins(it.parameters, reduced, look)
+    spent = it.spending.begins(parameters, reduced, look)
     Passes.stepping = True
     all_spent()
     return spent
 
 
-def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int) -> None:
+def _describe(
+    writer: recorder.Recorder, optimizer: Any, it: Watched, parameters: list[torch.Tensor], site: int
+) -> None:
     WRAPPERS.look_again()
     described = []
     it.unseen.clear()
     wrappers: dict[int, Wrapper] = {}
-    for place, parameter in enumerate(it.parameters):
+    for place, parameter in enumerate(parameters):
         owner = WRAPPERS.owner(parameter)
         name, in_module = names.name_of(parameter)
         ignored = late = False
@@ -224,7 +240,7 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
             site=it.site or site,
             parameters=described,
             sharded=type(optimizer).__name__ == "ZeroRedundancyOptimizer",
-            values=quick.digests(it.parameters, but=it.unseen),
+            values=quick.digests(parameters, but=it.unseen),
             inner=it.inner,
             apart=any(wrapper.steps_apart for wrapper in it.wrappers),
             number=it.steps,
@@ -239,9 +255,8 @@ def _describe(writer: recorder.Recorder, optimizer: Any, it: Watched, site: int)
 
 def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _steps
-    if _stepping.frame is not sys._getframe(_HOOKED):
+    if _is_within_step(sys._getframe(_HOOKED).f_back):
         return
-    _stepping.frame = None
     Passes.stepping = False
     writer = recorder.current()
     it = _watched.get(optimizer)
@@ -253,15 +268,16 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     number, it.steps, it.entry = it.steps, it.steps + 1, None
     if it.region != REGION.number:
         it.region, it.region_start = REGION.number, number
-    looked = bool(gradients)
+    held = it.parameters()
+    looked = bool(gradients) and it.is_whole(held)
     issued = collectives.issued()
     if looked:
         with recorder.silence():
-            parameters = quick.digests(it.parameters, None if whole else number, it.unseen)
-            state = _state_if_readable(optimizer, it) if whole else {}
+            parameters = quick.digests(held, None if whole else number, it.unseen)
+            state = _state_if_readable(optimizer, it, held) if whole else {}
     else:
         parameters, state = b"", {}
-    it.window.left(writer, it.number, number, it.parameters)
+    it.window.left(writer, it.number, number, held)
     exchanging.forget([one.window for one in _watched.values()])
     if looked or _telling(usage, it) or number % writer.stride("Step") == 0:
         writer.write(
@@ -274,8 +290,8 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
                 parameters=parameters,
                 whole=whole,
                 state=state,
-                rates=[_number(group.get("lr", 0.0), it, looked) for group in optimizer.param_groups],
-                scale=_scale(it, looked),
+                rates=[_number(group.get("lr", 0.0), held, looked) for group in optimizer.param_groups],
+                scale=_scale(it, held, looked),
                 usage=usage,
                 backwards=BACKWARDS.count,
                 backward_site=BACKWARDS.site,
@@ -306,23 +322,23 @@ def _telling(usage: list[Usage], it: Watched) -> bool:
     return any(u.armed != 1 or u.reached != 1 for u in usage) and is_due(it.steps)
 
 
-def _state_if_readable(optimizer: Any, it: Watched) -> dict[str, bytes]:
+def _state_if_readable(optimizer: Any, it: Watched, parameters: list[torch.Tensor]) -> dict[str, bytes]:
     """What an optimizer keeps in it is its own affair: a failure here must not cost the record of the step."""
     try:
-        return _state(optimizer, it)
+        return _state(optimizer, it, parameters)
     except Exception as error:
         defect(error)
         return {}
 
 
-def _state(optimizer: Any, it: Watched) -> dict[str, bytes]:
+def _state(optimizer: Any, it: Watched, parameters: list[torch.Tensor]) -> dict[str, bytes]:
     """Digests of the state by its keys, for each parameter: of what has the parameter's size, or is one number.
 
     The rest, such as the factors of a matrix, may be shared out among the ranks as it pleases the optimizer.
     """
     tensors: dict[str, list[torch.Tensor | None]] = {}
     plain: dict[str, list[bytes]] = {}
-    for place, parameter in enumerate(it.parameters):
+    for place, parameter in enumerate(parameters):
         if place in it.unseen:
             continue
         kept = optimizer.state.get(parameter)
@@ -330,9 +346,9 @@ def _state(optimizer: Any, it: Watched) -> dict[str, bytes]:
         for key, value in kept.items() if isinstance(kept, Mapping) else ():
             if isinstance(value, torch.Tensor):
                 if value.numel() in (1, parameter.numel()):
-                    tensors.setdefault(str(key), [None] * len(it.parameters))[place] = value
+                    tensors.setdefault(str(key), [None] * len(parameters))[place] = value
             elif isinstance(value, (int, float)):
-                plain.setdefault(str(key), [ABSENT] * len(it.parameters))[place] = quick.number_digest(value)
+                plain.setdefault(str(key), [ABSENT] * len(parameters))[place] = quick.number_digest(value)
     found = {key: quick.digests(values) for key, values in tensors.items()}
     return {**found, **{key: b"".join(values) for key, values in plain.items()}}
 
@@ -352,19 +368,19 @@ def _around_scaler_step(original: Any) -> Any:
     return step
 
 
-def _scale(it: Watched, looked: bool) -> float | None:
+def _scale(it: Watched, parameters: list[torch.Tensor], looked: bool) -> float | None:
     scaler = it.scaler() if it.scaler is not None else None
     scale = getattr(scaler, "_scale", None)
-    return _number(scale, it, looked) if isinstance(scale, torch.Tensor) else None
+    return _number(scale, parameters, looked) if isinstance(scale, torch.Tensor) else None
 
 
-def _number(value: Any, it: Watched, looked: bool) -> float:
+def _number(value: Any, parameters: list[torch.Tensor], looked: bool) -> float:
     """A number, or a tensor of one: on a device it is read where digests of what is there have just been waited for.
 
     None is a rate that the optimizer finds for itself: there is none, as in a group that has no such key.
     """
     if not isinstance(value, torch.Tensor):
         return float(value) if isinstance(value, Real) else 0.0 if value is None else UNREAD
-    waited = value.device.type == "cpu" or (looked and any(p.device == value.device for p in it.parameters))
+    waited = value.device.type == "cpu" or (looked and any(p.device == value.device for p in parameters))
     plain = readable.strided(value) if waited else None
     return float(plain) if plain is not None and plain.numel() == 1 else UNREAD
