@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import pathlib
 import posixpath
@@ -24,7 +23,7 @@ from ddpcheck.observe import (
     starting,
     touching,
 )
-from ddpcheck.observe.patching import defect, named
+from ddpcheck.observe.patching import defect, looking_like, named
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
@@ -54,7 +53,7 @@ def _asked_by(owner: Any, name: str, how: str) -> None:
     if original is None:
         return
 
-    @functools.wraps(original)
+    @looking_like(original)
     def query(*args: Any, **kwargs: Any) -> Any:
         answer = original(*args, **kwargs)
         frame = sys._getframe(1)

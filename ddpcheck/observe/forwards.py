@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from typing import Any
 
@@ -18,7 +17,7 @@ from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.names import number_of
 from ddpcheck.observe.optimizers import are_stepped, steps_so_far
 from ddpcheck.observe.pace import is_due
-from ddpcheck.observe.patching import defect, named
+from ddpcheck.observe.patching import defect, looking_like, named
 from ddpcheck.observe.usage import WRAPPERS, Wrapper
 from ddpcheck.observe.wrappers import bare_wrapper, tensors
 
@@ -91,7 +90,7 @@ def watch() -> None:
     if original is None:
         return
 
-    @functools.wraps(original)
+    @looking_like(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Every module's call comes through here: what it does has to be little.
         if asleep() or _inside.module:

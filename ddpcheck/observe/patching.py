@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import inspect
 import sys
 import threading
 import traceback
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from ddpcheck import seams
@@ -35,7 +37,7 @@ def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[
         missing.note(seams.find(owner, name))
         return False
     bound = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
-    replacement = named(functools.wraps(bound)(_shielded(bound, make)), owner, name)
+    replacement = named(looking_like(bound)(_shielded(bound, make)), owner, name)
     if isinstance(owner, ModuleType):
         replace(owner, name, replacement)
     else:
@@ -89,6 +91,28 @@ def named(replacement: Callable[..., Any], owner: Any, name: str) -> Callable[..
     replacement.__module__ = owner.__name__ if isinstance(owner, ModuleType) else owner.__module__
     replacement.__qualname__ = name if isinstance(owner, ModuleType) else f"{owner.__qualname__}.{name}"
     return replacement
+
+
+def looking_like(original: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """As ``functools.wraps``; and the arguments are the original's for those, too, who do not ask what is wrapped.
+
+    Such as ``inspect.getfullargspec``, by which libraries learn what this torch can be given.
+    """
+
+    def make(replacement: Callable[..., Any]) -> Callable[..., Any]:
+        functools.update_wrapper(replacement, original)
+        if isinstance(original, FunctionType):
+            # They are only looked at: the replacement takes whatever it is given, and hands it on.
+            replacement.__defaults__ = original.__defaults__
+            replacement.__kwdefaults__ = original.__kwdefaults__
+            # Of a function that is wrapped itself, what it wraps is asked; of a private one, nobody asks.
+            private = original.__name__.startswith("_") and not original.__name__.startswith("__")
+            if not private and not hasattr(original, "__wrapped__"):
+                with contextlib.suppress(Exception):  # annotations that are names of nothing
+                    replacement.__signature__ = inspect.signature(original)  # type: ignore[attr-defined]
+        return replacement
+
+    return make
 
 
 class _Calls(threading.local):

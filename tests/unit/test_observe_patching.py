@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import signal
 import time
@@ -156,3 +157,31 @@ def test_a_defect_that_cannot_be_written_down(tmp_path: Path, monkeypatch: pytes
         defect(ValueError("of ours, and nowhere to write it"))
     finally:
         recorder.stop()
+
+
+def test_the_arguments_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By those who follow what is wrapped and by those who do not; and a call is what it was."""
+
+    class Takes:
+        def __init__(self, module: object, find_unused: bool = False, *, hook: object = None, **more: object) -> None:
+            self.given = (module, find_unused, hook, more)
+
+        def call(self, one: int, other: int = 2) -> tuple[int, int]:
+            return one, other
+
+    before = [(inspect.getfullargspec(f), inspect.signature(f), f.__defaults__, f.__kwdefaults__)
+              for f in (Takes.__init__, Takes.call)]  # fmt: skip
+    of_class = inspect.getfullargspec(Takes), inspect.signature(Takes)
+    for name in ("__init__", "call"):
+        around(Takes, name, lambda original: lambda *args, **kwargs: original(*args, **kwargs))
+        around(Takes, name, lambda original: lambda *args, **kwargs: original(*args, **kwargs))
+    after = [(inspect.getfullargspec(f), inspect.signature(f), f.__defaults__, f.__kwdefaults__)
+             for f in (Takes.__init__, Takes.call)]  # fmt: skip
+    assert after == before
+    assert (inspect.getfullargspec(Takes), inspect.signature(Takes)) == of_class
+    assert Takes(1).given == (1, False, None, {})
+    assert Takes(1, True, hook=3, x=4).given == (1, True, 3, {"x": 4})
+    assert inspect.getfullargspec(Takes(1).call).args == ["self", "one", "other"]
+    assert Takes(1).call(5) == (5, 2)
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        Takes(1).call()  # type: ignore[call-arg]
