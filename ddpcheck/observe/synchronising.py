@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,27 +25,19 @@ def watch() -> None:
 
 
 def _around_no_sync(original: Any) -> Any:
-    class NoSync:
-        """DDP's own block, counted."""
-
-        def __init__(self, ddp: Any) -> None:
-            self._wrapper = WRAPPERS.all.get(ddp)
-            self._own = original(ddp)
-
-        def __enter__(self) -> Any:
-            if self._wrapper is not None and recorder.current() is not None:
-                self._wrapper.counts["no_sync"] += 1
-                self._wrapper.no_sync_site = sites.here()
-                self._wrapper.depth += 1
-            return self._own.__enter__()
-
-        def __exit__(self, *error: Any) -> Any:
-            if self._wrapper is not None:
-                self._wrapper.depth = max(0, self._wrapper.depth - 1)
-            return self._own.__exit__(*error)
-
-    def no_sync(self: Any) -> Any:
-        return NoSync(self)
+    @contextmanager  # as torch's own is one: it may also be a decorator
+    def no_sync(self: Any) -> Iterator[None]:
+        wrapper = WRAPPERS.all.get(self) if recorder.current() is not None else None
+        if wrapper is not None:
+            wrapper.counts["no_sync"] += 1
+            wrapper.no_sync_site = sites.here()
+            wrapper.depth += 1
+        try:
+            with original(self):
+                yield
+        finally:
+            if wrapper is not None:
+                wrapper.depth = max(0, wrapper.depth - 1)
 
     return no_sync
 
