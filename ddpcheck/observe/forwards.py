@@ -19,7 +19,7 @@ from ddpcheck.observe.optimizers import are_stepped, steps_so_far
 from ddpcheck.observe.pace import is_due
 from ddpcheck.observe.patching import defect, looking_like, named
 from ddpcheck.observe.usage import WRAPPERS, Wrapper
-from ddpcheck.observe.wrappers import bare_wrapper, tensors
+from ddpcheck.observe.wrappers import tensors, wrapper_of
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
@@ -84,16 +84,28 @@ _seen: dict[int, _Line] = {}
 """By line."""
 
 
+_CHOICE = ("_compiled_call_impl", "_call_impl")
+"""What torch's own ``__call__`` reads where all that it does is to call one of these. A module inside of another is
+called without it, so that a module that calls itself comes as deep as it does without us, with a frame of ours in the
+place of torch's."""
+
+
 def watch() -> None:
     """See every outermost call of a module from now on."""
     original = vars(torch.nn.Module).get("__call__")
     if original is None:
         return
 
+    only_chooses = getattr(getattr(original, "__code__", None), "co_names", ()) == _CHOICE
+
     @looking_like(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Every module's call comes through here: what it does has to be little.
-        if asleep() or _inside.module:
+        if asleep():
+            return original(self, *args, **kwargs)
+        if _inside.module:
+            if only_chooses and self._compiled_call_impl is None:
+                return self._call_impl(*args, **kwargs)
             return original(self, *args, **kwargs)
         _inside.module = True
         try:
@@ -113,7 +125,7 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.is_grad_enabled():
             if isinstance(module, DistributedDataParallel):
                 return
-            wrapper = bare_wrapper(module)
+            wrapper = wrapper_of(module)
             if wrapper is not None and module.training:
                 wrapper.bare_site = sites.here()
         elif dist.is_initialized():

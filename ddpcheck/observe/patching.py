@@ -45,6 +45,27 @@ def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[
     return True
 
 
+def beforehand(owner: type, name: str, look: Callable[..., None]) -> None:
+    """Have ``look`` called before each call of a method, with the same arguments.
+
+    For one that calls itself down a tree: it takes one frame of each level, and the program's recursion has a limit.
+    """
+    original = vars(owner).get(name)
+    if original is None:
+        missing.note(seams.find(owner, name))
+        return
+
+    def replacement(*args: Any, **kwargs: Any) -> Any:
+        if not asleep():
+            try:
+                look(*args, **kwargs)
+            except Exception as error:
+                defect(error)
+        return original(*args, **kwargs)
+
+    setattr(owner, name, named(looking_like(original)(replacement), owner, name))
+
+
 def replace(owner: ModuleType, name: str, replacement: Callable[..., Any]) -> None:
     """Put something else in the place of a module's function, also where other modules of torch have it."""
     original = getattr(owner, name)

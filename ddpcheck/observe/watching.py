@@ -23,6 +23,7 @@ PROBES = (
     "stores",
     "names",
     "wrappers",
+    "handling",
     "synchronising",
     "optimizers",
     "forwards",

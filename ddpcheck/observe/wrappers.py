@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import weakref
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
@@ -11,10 +10,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel import distributed as ddp_module
 
-from ddpcheck import seams
-from ddpcheck.evidence import NO_SITE, Attributes, Moved, Replaced, Synced, Tensors, Wrapped
+from ddpcheck.evidence import NO_SITE, Attributes, Synced, Tensors, Wrapped
 from ddpcheck.observe import collectives, exchanging, inputs, loading, names, quick, readable, recorder, sites, streams
-from ddpcheck.observe.asleep import asleep
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.operands import Arguments, places
@@ -43,15 +40,16 @@ def watch() -> None:
     around(DistributedDataParallel, "_post_forward", _around_post_forward)
     around(DistributedDataParallel, "register_comm_hook", _around_comm_hook)
     around(torch.autograd, "backward", _around_backward)
-    around(torch.nn.Module, "_apply", _around_apply)
-    if not seams.BY_NAME["torch.nn.Module._modules"].is_missing:
-        DistributedDataParallel.module = property(_module)
-    names.at_registration(_registered)
 
 
-def bare_wrapper(module: Any) -> Wrapper | None:
-    """The wrapper around a module that is called directly; None for any other module."""
+def wrapper_of(module: Any) -> Wrapper | None:
+    """The wrapper that a module is, or that is directly around it; None for any other module."""
     return _roots.get(module) if _roots else None
+
+
+def is_wrapped(module: Any) -> bool:
+    """Whether it is inside of some wrapper."""
+    return module in _wrapped_parts
 
 
 def inside_forward() -> bool:
@@ -354,40 +352,3 @@ class Backwards:
 
 
 BACKWARDS = Backwards()
-
-
-# --- what else matters to a wrapper
-
-
-def _module(self: Any) -> Any:
-    """``ddp.module``; who takes it in training may be about to go round the wrapper."""
-    modules = self.__dict__.get("_modules")
-    if modules is None or "module" not in modules:
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute 'module'")
-    if asleep():  # the compiler traces none of what follows
-        return modules["module"]
-    frame = sys._getframe(1)
-    if torch.is_grad_enabled() and sites.is_users(frame.f_code):
-        wrapper = WRAPPERS.all.get(self)
-        if wrapper is not None:
-            wrapper.bare_site = sites.here(frame)
-    return modules["module"]
-
-
-def _around_apply(original: Any) -> Any:
-    def _apply(self: Any, *args: Any, **kwargs: Any) -> Any:
-        wrapper = _roots.get(self) if _roots else None
-        writer = recorder.current()
-        if wrapper is not None and writer is not None:
-            name = sys._getframe(1).f_code.co_name
-            writer.write(Moved(**writer.next(), wrapper=wrapper.number, site=sites.here(), function=name))
-        return original(self, *args, **kwargs)
-
-    return _apply
-
-
-def _registered(module: Any, name: str, parameter: Any) -> None:
-    if parameter is not None and module in _wrapped_parts:
-        writer = recorder.current()
-        if writer is not None:
-            writer.write(Replaced(**writer.next(), name=f"{type(module).__name__}.{name}", site=sites.here()))

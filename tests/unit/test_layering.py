@@ -141,7 +141,7 @@ LAYERS = [
     [f"ddpcheck.observe.{name}" for name in ("files", "reduction", "streams")],
     ["ddpcheck.observe.collectives"],
     ["ddpcheck.observe.schedulers", "ddpcheck.observe.synchronising", "ddpcheck.observe.wrappers"],
-    ["ddpcheck.observe.optimizers"],
+    ["ddpcheck.observe.handling", "ddpcheck.observe.optimizers"],
     ["ddpcheck.observe.forwards"],
     ["ddpcheck.observe.section"],
     ["ddpcheck.observe.holders"],
