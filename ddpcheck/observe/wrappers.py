@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -246,23 +247,24 @@ def _armed(ddp: Any, wrapper: Wrapper, output: Any) -> None:
     counts["armed"] += 1
     wrapper.armed_now = True
     tensors_in = getattr(ddp_module, "_find_tensors", lambda _: ())
-    found = [t for t in tensors_in(output) if isinstance(t, torch.Tensor) and t.grad_fn is not None][:4]
+    outputs = [t for t in tensors_in(output) if isinstance(t, torch.Tensor)]
+    found = [(node, t.output_nr) for t in outputs if (node := t.grad_fn) is not None][:4]
     if not found:  # an object of the user's own: nothing to see
         counts["reached"] += 1
         return
     told = [False]
     seen = weakref.ref(wrapper)
 
-    def reached(_: Any) -> None:
+    def reached(place: int, gradients: tuple[Any, ...]) -> None:
         it = seen()
-        if it is not None and not told[0]:
+        if it is not None and not told[0] and gradients[place] is not None:
             told[0] = True
             it.counts["reached"] += 1
             it.armed_now = False
 
-    hook = shielded(reached)
-    for tensor in found:
-        tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+    # Not at the tensor itself: there the program finds it, and to save the tensor would be to be warned of it.
+    for node, place in found:
+        node.register_prehook(shielded(partial(reached, place)))
 
 
 def note_buffers(writer: recorder.Recorder, wrapper: Wrapper, moment: Any) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpcheck.observe import membership, operands, wrappers
+from ddpcheck.observe import membership, operands, usage, wrappers
 
 
 class Group:
@@ -48,3 +49,23 @@ def test_the_group_that_a_wrapper_is_given(
     places = operands.places(DistributedDataParallel.__init__)
     before: list[Any] = [None] * places["process_group"]
     assert wrappers._group_of(places, (*before, *args), given) == expected
+
+
+def test_a_backward_through_an_output_is_seen() -> None:
+    """Once, wherever in the output it comes through; and the tensor itself bears no mark of it."""
+
+    class Ddp:
+        require_backward_grad_sync = True
+
+    ddp = Ddp()
+    wrapper = usage.Wrapper(0, ddp)
+    weight = torch.ones(3, requires_grad=True)
+    output = list((weight * 2).split([1, 2]))
+    wrappers._armed(ddp, wrapper, output[:1])
+    assert (wrapper.counts["armed"], wrapper.counts["reached"], wrapper.armed_now) == (1, 0, True)
+    output[1].sum().backward(retain_graph=True)  # beside it
+    assert wrapper.counts["reached"] == 0
+    for _ in range(2):
+        output[0].sum().backward(retain_graph=True)
+        assert (wrapper.counts["reached"], wrapper.armed_now) == (1, False)
+    assert output[0]._backward_hooks is None
