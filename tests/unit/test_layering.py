@@ -132,7 +132,8 @@ LAYERS = [
     ],
     ["ddpcheck.observe.uncounted"],
     [f"ddpcheck.observe.{name}" for name in ("patching", "sites", "usage")],
-    ["ddpcheck.observe.passing", "ddpcheck.observe.paths", "ddpcheck.observe.watching"],
+    ["ddpcheck.observe.passing", "ddpcheck.observe.paths"],
+    ["ddpcheck.observe.watching"],
     [f"ddpcheck.observe.{name}" for name in ("background", "following", "loads", "names", "pulses", "starting")],
     [f"ddpcheck.observe.{name}" for name in ("endings", "ledger", "placing", "seeding", "stores", "touching")],
     ["ddpcheck.observe.contents", "ddpcheck.observe.inputs"],
@@ -147,6 +148,7 @@ LAYERS = [
     ["ddpcheck.observe.holders"],
     ["ddpcheck.observe.holdings"],
     # A script in torchrun's hands.
+    ["ddpcheck.run.computing"],
     [f"ddpcheck.run.{name}" for name in ("folder", "links", "options", "progress", "signals")],
     ["ddpcheck.run.agent", "ddpcheck.run.mirror", "ddpcheck.run.orphans"],
     ["ddpcheck.run.supervise"],
