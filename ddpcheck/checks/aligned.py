@@ -64,6 +64,19 @@ class Aligned(NamedTuple):
             if all(s.parameters for s in steps) and len({(s.whole, len(s.parameters)) for s in steps}) == 1:
                 yield number, steps
 
+    def blind_before(self, number: int) -> str:
+        """Of which steps right before one nobody knows what happened in them, as a clause; empty where all were seen.
+
+        They were not compared, or only by a part of every tensor.
+        """
+        begun = min((step.number for step in self.steps[0].values()), default=number)
+        full = [n for n, step in self.compared() if n < number and all(s.whole for s in step)]
+        last = max(full, default=begun - 1)
+        if last == number - 1:
+            return ""
+        since = f"since step {last}" if full else "until then"
+        return f"not every step was looked at in full {since}, so that they may have parted in any of these"
+
     def by_wrapper(self, places: Iterable[int] | None = None) -> dict[int | None, set[int]]:
         """Its parameters (those at these places), wrapper by wrapper: each may have a fault of its own."""
         parameters = self.described[0].parameters

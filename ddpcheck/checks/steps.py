@@ -298,7 +298,10 @@ def _parameter_finding(optimizer: Aligned, steps: Compared, broken: Sequence[Bro
     number, step, places = broken[0]
     names = [optimizer.described[0].parameters[p].name for p in places]
     odd = aligned.odd_ranks([s.parameters for s in step], places, [r.rank for r in optimizer.ranks])
-    cause = _parted_by(optimizer, steps, broken[0])
+    unseen = optimizer.blind_before(number)
+    cause = _parted_by(optimizer, steps, broken[0], bool(unseen))
+    shown = f"{len(names)} of {count(wanted, 'parameter')} to differ after step {number}: {listing(names)}"
+    shown += f"; {unseen}" if not cause else ""
     links = (f"rates of optimizer {optimizer.number}",) if cause == RATES else wrapper_links(optimizer, places)
     return Finding(
         check="parameter-sync",
@@ -307,9 +310,11 @@ def _parameter_finding(optimizer: Aligned, steps: Compared, broken: Sequence[Bro
         subject=names[0],
         step=number,
         expected="all ranks to hold the same parameters after the optimizer's step",
-        found=f"{len(names)} of {count(wanted, 'parameter')} to differ after step {number}: {listing(names)}",
+        found=shown,
         cause=cause,
-        advice="Find what changes parameters on one rank alone: to reduce gradients never repairs parameters.",
+        advice="Find what changes parameters on one rank alone: to reduce gradients never repairs parameters."
+        if cause
+        else "Find what one rank alone does in these steps, to parameters or to gradients after backward().",
         where=_odd_site(optimizer.ranks, odd, step),
         count=len(broken),
         links=(*links, f"optimizer {optimizer.number}") if cause in (GRADIENTS, STATES) or not links else links,
@@ -327,16 +332,16 @@ def states(step: Sequence[ev.Step]) -> dict[str, list[bytes]]:
     return {key: [s.state[key] for s in step] for key in keys}
 
 
-def _parted_by(optimizer: Aligned, steps: Compared, broken: Broken) -> str:
-    """What has made parameters differ."""
+def _parted_by(optimizer: Aligned, steps: Compared, broken: Broken, unseen: bool) -> str:
+    """What has made parameters differ; empty where that may have happened in steps that nobody has looked at."""
     number, step, places = broken
     until = [(n, s) for n, s in steps if n <= number]
     if _broken(until, places, lambda s: s.gradients):
         return GRADIENTS
     if len({tuple(s.rates) for s in step}) > 1:
         return RATES
-    if any(set(aligned.differing(each)).intersection(places) for each in states(step).values()):
+    if not unseen and any(set(aligned.differing(each)).intersection(places) for each in states(step).values()):
         return STATES
     if set(aligned.differing([d.values for d in optimizer.described])).intersection(places):
         return "they differed before the first step"
-    return "they were changed on one rank alone, outside of the optimizer"
+    return "" if unseen else "they were changed on one rank alone, outside of the optimizer"

@@ -122,3 +122,62 @@ def test_ranks_that_step_apart_on_purpose():
     assert [check for check, _, _ in found(*ranks)] == []
     ranks = [[wrapped(3), optimizer(0, 4), stepped(9, letters, letters)] for letters in ("gh", "ij")]
     assert [check for check, _, _ in found(*ranks)] == ["gradient-sync", "parameter-sync"]
+
+
+def messages(*ranks):
+    """Each finding's check, what was found, and its cause."""
+    judged = [j for judge in (steps.judge, optimizing.judge) for j in judge(world(*ranks))]
+    return [(f.check, f.found, f.cause) for j in judged for f in j.findings]
+
+
+APART = "2 of 2 parameters to differ after step 3: w0, w1"
+BLIND = "; not every step was looked at in full {}, so that they may have parted in any of these"
+ALONE = "they were changed on one rank alone, outside of the optimizer"
+
+
+def unlooked(number):
+    return step(9, number=number, place=number)
+
+
+def in_part(number):
+    return stepped(9, "gh", "cd", number, whole=False)
+
+
+def whole(number):
+    return stepped(9, "gh", "cd", number)
+
+
+@pytest.mark.parametrize(
+    ("before", "shown", "cause"),
+    [
+        ([whole(0), whole(1), whole(2)], APART, ALONE),
+        ([whole(0), whole(1), unlooked(2)], APART + BLIND.format("since step 1"), ""),
+        ([whole(0), whole(1)], APART + BLIND.format("since step 1"), ""),
+        ([whole(0), unlooked(1), in_part(2)], APART + BLIND.format("since step 0"), ""),
+        ([unlooked(0), in_part(2)], APART + BLIND.format("until then"), ""),
+    ],
+)
+def test_parameters_that_parted_in_steps_that_were_not_looked_at(before, shown, cause):
+    """No cause rests on what nobody has seen."""
+    ranks = [[wrapped(3), optimizer(0, 4), *before, stepped(9, "gh", letters, 3)] for letters in ("ef", "xy")]
+    assert messages(*ranks) == [("parameter-sync", shown, cause)]
+
+
+def test_state_that_parted_in_steps_that_were_not_looked_at():
+    """Moments differ where gradients did, in a step before; a rate that differs is a cause in itself."""
+
+    def rank(letters, *between, **more):
+        last = stepped(9, "gh", letters, 3, state={"exp_avg": digests(letters)}, **more)
+        return [wrapped(3), optimizer(0, 4), whole(0), *between, last]
+
+    between = [unlooked(1), unlooked(2)]
+    blind = BLIND.format("since step 0")
+    assert messages(rank("ef", *between), rank("xy", *between)) == [
+        ("parameter-sync", APART + blind, ""), ("optimizer-sync", "exp_avg to differ" + blind, ""),
+    ]  # fmt: skip
+    seen = [whole(1), whole(2)]
+    assert [cause for _, _, cause in messages(rank("ef", *seen), rank("xy", *seen))] == [
+        steps.STATES, "it was loaded or reset on some ranks alone",
+    ]  # fmt: skip
+    rates = messages(rank("ef", *between, rates=[0.1]), rank("xy", *between, rates=[0.2]))
+    assert rates[0] == ("parameter-sync", APART, steps.RATES)
