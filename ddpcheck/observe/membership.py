@@ -18,8 +18,11 @@ from ddpcheck.observe.following import COLLECTOR
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.watching import whole
 
-_TOKEN_WAIT = datetime.timedelta(seconds=20)
-"""For rank 0's token, which it writes as soon as the group stands."""
+_ADDRESS_WAIT = datetime.timedelta(seconds=3)
+"""For the address that rank 0 writes as soon as the group stands, with several nodes: the program waits as well."""
+
+_ALONE = "fake"
+"""The backend in which one process plays a rank of a world that is not there."""
 
 _joins = 0
 _keys: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -100,7 +103,7 @@ def _joined(writer: recorder.Recorder, site: int, kwargs: dict[str, Any]) -> Non
 def _meet_collector(writer: recorder.Recorder) -> None:
     """Learn from rank 0 where all evidence is to come together, if there are several nodes."""
     mine = os.environ.get(COLLECTOR)
-    if mine is None:
+    if mine is None or dist.get_backend() == _ALONE:
         return
     key = f"ddpcheck/collector/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_joins}"
     try:
@@ -108,7 +111,7 @@ def _meet_collector(writer: recorder.Recorder) -> None:
         if dist.get_rank() == 0:
             store.set(key, mine)
             return
-        store.wait([key], _TOKEN_WAIT)
+        store.wait([key], _ADDRESS_WAIT)
         address = str(store.get(key).decode())
     except Exception:  # as above: this node is judged by itself then
         return
@@ -117,16 +120,16 @@ def _meet_collector(writer: recorder.Recorder) -> None:
 
 
 def _token() -> str:
-    """One word for all ranks of this group, by way of the store that they have met at: no collective is added."""
+    """One word for all ranks of this group, by way of the store that they have met at: no collective is added.
+
+    Whoever comes first writes it, so that nobody waits.
+    """
+    own = uuid.uuid4().hex
+    if dist.get_backend() == _ALONE:
+        return own
     key = f"ddpcheck/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_joins}"
     try:
-        store = c10d._get_default_store()
-        if dist.get_rank() == 0:
-            token = uuid.uuid4().hex
-            store.set(key, token)
-            return token
-        store.wait([key], _TOKEN_WAIT)
-        return str(store.get(key).decode())
+        return str(c10d._get_default_store().compare_set(key, "", own).decode())
     except Exception:  # a backend without a store; a rank 0 that died at once
         return f"unknown-{dist.get_world_size()}"
 
