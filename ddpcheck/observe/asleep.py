@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from ddpcheck.evidence import Overlooked
-from ddpcheck.observe import recorder
+from ddpcheck.observe import interrupts, recorder
 
 _OUT_OF_MEMORY: tuple[type[BaseException], ...] = (
     MemoryError,
@@ -32,7 +32,8 @@ def _is_capturing() -> bool:
     try:
         if not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
             return False
-    except Exception:  # after a failure on the device, every question to it fails
+    except Exception as error:  # after a failure on the device, every question to it fails
+        interrupts.let_through(error)
         return True
     overlooked("capture")
     return True

@@ -12,7 +12,18 @@ from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.join import Join
 
 from ddpcheck.evidence import PAIRWISE
-from ddpcheck.observe import calling, contents, endings, exchanging, ledger, operands, pulses, recorder, reduction
+from ddpcheck.observe import (
+    calling,
+    contents,
+    endings,
+    exchanging,
+    interrupts,
+    ledger,
+    operands,
+    pulses,
+    recorder,
+    reduction,
+)
 from ddpcheck.observe.calling import call, issued, remember, set_joined, unwatched, wait
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.operands import Arguments, Described
@@ -60,7 +71,8 @@ def _around(
         waits = not given.get("async_op") and op not in ("isend", "irecv")
         try:
             detail, peer = describe(op, given)
-        except Exception:  # arguments that torch will refuse in its own words
+        except Exception as error:  # arguments that torch will refuse in its own words
+            interrupts.let_through(error)
             detail, peer = "", None
         with call(op, group, detail, peer, waits) as this:
             if this.made is not None:
@@ -117,7 +129,8 @@ def _around_functional(original: Callable[..., Any], op: str) -> Callable[..., A
         try:
             group = _functional_group(given.get("group"))
             detail, peer = operands.of_functional(op, given)
-        except Exception:
+        except Exception as error:
+            interrupts.let_through(error)
             group = "?"
         if group == "?":
             return original(*args, **kwargs)

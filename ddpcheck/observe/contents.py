@@ -11,7 +11,7 @@ import stat
 import xxhash
 
 from ddpcheck.evidence import NO_SITE
-from ddpcheck.observe import endings, paths, touching
+from ddpcheck.observe import endings, interrupts, paths, touching
 
 MOST = 8192
 """Bytes of a file that Python writes at once, when it is closed: a larger one may be seen in the midst of it."""
@@ -65,12 +65,14 @@ def _read(path: str) -> bytes | None:
         if not found.st_size or _in_use(found):
             return None
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError:
+    except OSError as error:
+        interrupts.let_through(error)
         return b""
     try:
         held = os.read(descriptor, MOST + 1)
         return held if len(held) <= MOST else b""
-    except OSError:
+    except OSError as error:
+        interrupts.let_through(error)
         return b""
     finally:
         os.close(descriptor)
@@ -82,6 +84,7 @@ def _in_use(file: os.stat_result) -> bool:
         try:
             if os.path.samestat(os.fstat(int(name)), file):
                 return True
-        except OSError:  # it was the listing's own
+        except OSError as error:  # it was the listing's own
+            interrupts.let_through(error)
             continue
     return False

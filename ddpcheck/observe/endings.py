@@ -18,7 +18,7 @@ import torch.multiprocessing  # noqa: F401  # it imports the module that spawns
 from torch.distributed import distributed_c10d as c10d
 
 from ddpcheck.evidence import NO_SITE, ChildEnded, Ended, Raised
-from ddpcheck.observe import recorder, sites, starting
+from ddpcheck.observe import interrupts, recorder, sites, starting
 from ddpcheck.observe.patching import around, shielded
 from ddpcheck.ranks.reaction import is_reaction
 
@@ -86,7 +86,8 @@ def _note_raised(error: BaseException) -> None:
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # it is the program's own method that fails
+    except Exception as error:  # it is the program's own method that fails
+        interrupts.let_through(error)
         return "<exception str() failed>"
 
 

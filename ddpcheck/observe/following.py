@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.abc
 import importlib.machinery
 import os
@@ -11,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from ddpcheck.observe import interrupts
 
 FOLDER, LIMIT = "DDPCHECK_EVIDENCE", "DDPCHECK_EVIDENCE_LIMIT"
 """The environment in which a process learns that it is watched: the folder for its evidence, and the most of it."""
@@ -31,10 +32,12 @@ def begin() -> None:
 
 def _start() -> None:
     """Watch from now on, or not at all: whatever comes in between, the program has imported torch."""
-    with contextlib.suppress(Exception):
+    try:
         from ddpcheck.observe import watching
 
         watching.start(Path(os.environ[FOLDER]), int(os.environ.get(LIMIT, DEFAULT_LIMIT)))
+    except Exception as error:
+        interrupts.let_through(error)
 
 
 class _TorchFinder(importlib.abc.MetaPathFinder):

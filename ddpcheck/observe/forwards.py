@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
-from ddpcheck.observe import recorder, sites
+from ddpcheck.observe import interrupts, recorder, sites
 from ddpcheck.observe.asleep import asleep
 from ddpcheck.observe.inputs import heads
 from ddpcheck.observe.missing import attribute
@@ -165,7 +165,8 @@ def _look_at(writer: recorder.Recorder, known: _Evaluations, module: Any, inputs
     try:
         with recorder.silence():
             known.inputs.add(heads(inputs))
-    except Exception:  # a tensor without memory; a container that fails
+    except Exception as error:  # a tensor without memory; a container that fails
+        interrupts.let_through(error)
         known.inputs = None
         return
     if len(known.inputs) >= MANY:

@@ -8,7 +8,7 @@ import torch
 import xxhash
 
 from ddpcheck.evidence import EVERY_INPUT, Inputs
-from ddpcheck.observe import recorder, sites
+from ddpcheck.observe import interrupts, recorder, sites
 from ddpcheck.observe.passing import Tally, is_told
 from ddpcheck.observe.rows import head
 from ddpcheck.observe.shapes import shapes, tensors
@@ -40,7 +40,8 @@ def note_inputs(wrapper: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     try:
         found = heads(given, elsewhere=number < 4)
         sizes = shapes(given)
-    except Exception:  # a tensor without memory; a container that fails
+    except Exception as error:  # a tensor without memory; a container that fails
+        interrupts.let_through(error)
         return
     if not sizes:
         return

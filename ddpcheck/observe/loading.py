@@ -11,7 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck.evidence import NO_SITE, Loader, Pass
-from ddpcheck.observe import recorder, seeding, sites
+from ddpcheck.observe import interrupts, recorder, seeding, sites
 from ddpcheck.observe.aware import RANKS, REPLICAS, place_among, whole_number
 from ddpcheck.observe.data import deciding_sampler
 from ddpcheck.observe.frames import maker
@@ -111,7 +111,8 @@ def _register(writer: recorder.Recorder, loader: DataLoader[Any], site: int) -> 
         number, _loaders = _loaders, _loaders + 1
         known = _Known(loader, number, _dataset_number(loader.dataset))
         writer.write(_facts(writer, loader, known, site))
-    except Exception:  # a dataset or sampler whose attributes cannot be read
+    except Exception as error:  # a dataset or sampler whose attributes cannot be read
+        interrupts.let_through(error)
         return None
     if id(loader) not in _known:
         weakref.finalize(loader, _known.pop, id(loader), None).atexit = False
@@ -171,7 +172,8 @@ def _dataset_number(dataset: Any) -> int:
 def _size(dataset: Any) -> int | None:
     try:
         return len(dataset)
-    except Exception:  # it has no length, or none yet
+    except Exception as error:  # it has no length, or none yet
+        interrupts.let_through(error)
         return None
 
 

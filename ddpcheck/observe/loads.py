@@ -10,7 +10,7 @@ import torch
 from torch.optim import lr_scheduler
 
 from ddpcheck.evidence import StateLoaded
-from ddpcheck.observe import quick, readable, recorder, sites
+from ddpcheck.observe import interrupts, quick, readable, recorder, sites
 from ddpcheck.observe.frames import caller
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.results import is_thrown_away
@@ -54,7 +54,8 @@ def _around(
                 _own.inside = False
             try:
                 described = describe(self, result, args, kwargs)
-            except Exception:  # a class of the user's own may do anything when it is looked at
+            except Exception as error:  # a class of the user's own may do anything when it is looked at
+                interrupts.let_through(error)
                 described = _nothing(self, result, args, kwargs)
             writer.write(StateLoaded(**writer.next(), owner=owner, kind=type(self).__name__, site=site, **described))
             return result

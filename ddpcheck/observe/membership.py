@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from ddpcheck.evidence import NO_SITE, Joined, Joining, JudgedBy, Left
-from ddpcheck.observe import endings, pulses, recorder, sites
+from ddpcheck.observe import endings, interrupts, pulses, recorder, sites
 from ddpcheck.observe.following import COLLECTOR
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.watching import whole
@@ -113,7 +113,8 @@ def _meet_collector(writer: recorder.Recorder) -> None:
             return
         store.wait([key], _ADDRESS_WAIT)
         address = str(store.get(key).decode())
-    except Exception:  # as above: this node is judged by itself then
+    except Exception as error:  # as above: this node is judged by itself then
+        interrupts.let_through(error)
         return
     if address != mine:
         writer.write(JudgedBy(**writer.next(), address=address))
@@ -130,7 +131,8 @@ def _token() -> str:
     key = f"ddpcheck/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{_joins}"
     try:
         return str(c10d._get_default_store().compare_set(key, "", own).decode())
-    except Exception:  # a backend without a store; a rank 0 that died at once
+    except Exception as error:  # a backend without a store; a rank 0 that died at once
+        interrupts.let_through(error)
         return f"unknown-{dist.get_world_size()}"
 
 

@@ -12,7 +12,7 @@ import xxhash
 
 from ddpcheck.clock import clock
 from ddpcheck.evidence import ABSENT, Batch, PassEnded
-from ddpcheck.observe import recorder
+from ddpcheck.observe import interrupts, recorder
 from ddpcheck.observe.rows import fingerprints, length
 from ddpcheck.observe.shapes import shapes
 
@@ -164,7 +164,8 @@ class Passing:
         began = clock.fine()
         try:
             rows = fingerprints(batch, samples or None, hashed)
-        except Exception:  # a batch of a kind of its own, whose parts cannot be read like this
+        except Exception as error:  # a batch of a kind of its own, whose parts cannot be read like this
+            interrupts.let_through(error)
             rows = None
         _budget.charge(began, clock.fine())
         if rows is None:
@@ -202,14 +203,16 @@ def _samples(batch: Any) -> int:
     """How many samples a batch has; 0 where that cannot be seen."""
     try:
         return length(batch) or 0
-    except Exception:  # a batch of a kind of its own
+    except Exception as error:  # a batch of a kind of its own
+        interrupts.let_through(error)
         return 0
 
 
 def _shapes(batch: Any) -> list[list[int]]:
     try:
         return shapes(batch)
-    except Exception:  # a batch of a kind of its own
+    except Exception as error:  # a batch of a kind of its own
+        interrupts.let_through(error)
         return []
 
 
@@ -220,8 +223,8 @@ def _indices(index: Any) -> array.array[int] | None:
             return array.array("q", [index])
         if isinstance(index, (list, tuple)) or hasattr(index, "tolist"):
             return array.array("q", index if isinstance(index, (list, tuple)) else index.tolist())
-    except (TypeError, ValueError, OverflowError):
-        pass
+    except (TypeError, ValueError, OverflowError) as error:
+        interrupts.let_through(error)
     return None
 
 

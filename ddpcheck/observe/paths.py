@@ -8,7 +8,7 @@ import threading
 from types import CodeType, FrameType
 
 from ddpcheck.evidence import NO_SITE
-from ddpcheck.observe import recorder, sites
+from ddpcheck.observe import interrupts, recorder, sites
 
 MOST = 20_000
 """File records of one process."""
@@ -134,7 +134,8 @@ def identity(path: str) -> str:
     """Device and inode; empty for what is not there."""
     try:
         found = os.stat(path)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        interrupts.let_through(error)
         return ""
     return f"{found.st_dev}:{found.st_ino}"
 

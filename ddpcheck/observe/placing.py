@@ -8,7 +8,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Placed
-from ddpcheck.observe import paths, readable, recorder
+from ddpcheck.observe import interrupts, paths, readable, recorder
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.usage import WRAPPERS
 
@@ -35,7 +35,8 @@ def _around_init(original: Any) -> Any:
                 for device in sorted({str(p.device) for p in parameters.values() if p.device.type == "cuda"})
             }
             memory = _memory({n: p for n, p in parameters.items() if readable.is_shared(p)})
-        except Exception:  # a class of the user's own may do anything when it is looked at
+        except Exception as error:  # a class of the user's own may do anything when it is looked at
+            interrupts.let_through(error)
             return
         if hardware or memory:
             writer.write(Placed(**writer.next(), wrapper=wrapper.number, hardware=hardware, memory=memory))

@@ -9,7 +9,7 @@ import torch
 import xxhash
 
 from ddpcheck.evidence import ABSENT, UNSEEN
-from ddpcheck.observe import device_digest, readable, recorder
+from ddpcheck.observe import device_digest, interrupts, readable, recorder
 from ddpcheck.observe.asleep import is_out_of_memory, overlooked
 
 WINDOW = 16 * 1024
@@ -97,5 +97,6 @@ def kind(tensor: torch.Tensor) -> str:
     dtype = str(tensor.dtype).removeprefix("torch.")
     try:
         return f"{dtype}{list(tensor.shape)}"
-    except (RuntimeError, ValueError):  # a nested tensor has no one shape, and a lazy one has none yet
+    except (RuntimeError, ValueError) as error:  # a nested tensor has no one shape, and a lazy one has none yet
+        interrupts.let_through(error)
         return dtype

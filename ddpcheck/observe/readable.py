@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from ddpcheck.observe import interrupts
 from ddpcheck.observe.asleep import is_out_of_memory
 from ddpcheck.observe.missing import attribute
 
@@ -49,7 +50,8 @@ def _in_a_row(tensor: torch.Tensor) -> tuple[int, int] | None:
         if tensor.storage_offset() * tensor.element_size() + size > tensor.untyped_storage().nbytes():
             return None
         address = tensor.data_ptr()
-    except RuntimeError:  # a tensor of a transform has no storage that could be asked for
+    except RuntimeError as error:  # a tensor of a transform has no storage that could be asked for
+        interrupts.let_through(error)
         return None
     return (address, size) if address else None
 
@@ -61,7 +63,8 @@ def strided(tensor: torch.Tensor) -> torch.Tensor | None:
     """
     try:
         return _strided(tensor)
-    except Exception:  # a class of the user's own may do anything when it is looked at
+    except Exception as error:  # a class of the user's own may do anything when it is looked at
+        interrupts.let_through(error)
         return None
 
 
@@ -107,6 +110,7 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor | None:
     try:
         return strided(tensor.detach().to_dense())
     except (RuntimeError, TypeError) as error:  # a layout that has no such form
+        interrupts.let_through(error)
         if is_out_of_memory(error):
             raise
         return None
@@ -132,7 +136,8 @@ def storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
         if type(tensor) not in _PLAIN and not _is_torchs_own(tensor):
             return None
         return tensor.untyped_storage() if tensor.layout is torch.strided else None
-    except RuntimeError:  # a tensor of a transform has none
+    except RuntimeError as error:  # a tensor of a transform has none
+        interrupts.let_through(error)
         return None
 
 
@@ -159,7 +164,8 @@ def _unseen(tensor: torch.Tensor) -> str:
         if where not in LOOKED_AT:
             return f"tensor on {where}"
         return "" if tensor.layout is not torch.strided or strided(tensor) is not None else "tensor without memory"
-    except Exception:  # a class of the user's own may do anything when it is looked at
+    except Exception as error:  # a class of the user's own may do anything when it is looked at
+        interrupts.let_through(error)
         return type(tensor).__name__
 
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from ddpcheck.clock import clock
 from ddpcheck.evidence import FULL, GOING, HEADER, LIMITED, LOST, OVER, Defect, Looking, Record, frame
+from ddpcheck.observe import interrupts
 
 SHARES = {"Step": 0.35, "Batch": 0.25, "Call": 0.15}
 """The parts of the limit that the kinds of records may fill which come with every step; the rest is for all others."""
@@ -69,7 +70,8 @@ class Recorder:
         if self.open:
             try:
                 data = frame(record)
-            except Exception:  # a value that it cannot hold
+            except Exception as error:  # a value that it cannot hold
+                interrupts.let_through(error)
                 data = frame(Defect(n=record.n, at=record.at, text=traceback.format_exc()[-4000:]))
             kind = type(record).__name__
             share = kind if kind in SHARES else ""
@@ -95,8 +97,7 @@ class Recorder:
             elif _write(self._fd, data) < len(data):
                 self._stop(FULL)
         except OSError as error:
-            if error.errno is None:  # a signal handler of the program's has raised it
-                raise
+            interrupts.let_through(error)
             self._stop(FULL if error.errno in _NO_ROOM else LOST)
 
     def _is_there(self) -> bool:
@@ -106,8 +107,7 @@ class Recorder:
                 return fcntl.fcntl(self._fd, fcntl.F_GETSIG) == _MARK
             return _identity(self._fd) == self._file
         except OSError as error:
-            if error.errno is None:  # a signal handler of the program's has raised it
-                raise
+            interrupts.let_through(error)
             return False
 
     def _reopen(self) -> bool:
@@ -124,7 +124,7 @@ class Recorder:
         self._say(status)
 
     def _say(self, status: bytes) -> None:
-        with contextlib.suppress(OSError):
+        try:
             # Over a byte that is there already: this needs no room on the disk.
             fd = _opened(self.path, _WRITING & ~os.O_APPEND)
             try:
@@ -132,6 +132,8 @@ class Recorder:
                     _pwrite(fd, status, len(HEADER))
             finally:
                 _close(fd)
+        except OSError as error:
+            interrupts.let_through(error)
 
     def close(self) -> None:
         """No more records: the process has come to its end."""
@@ -185,7 +187,8 @@ def _mark(fd: int) -> bool:
     try:
         fcntl.fcntl(fd, fcntl.F_SETSIG, _MARK)  # the signal of asynchronous input: there is none without O_ASYNC
         return bool(fcntl.fcntl(fd, fcntl.F_GETSIG) == _MARK)
-    except (OSError, AttributeError):
+    except (OSError, AttributeError) as error:
+        interrupts.let_through(error)
         return False
 
 
@@ -208,7 +211,8 @@ def _opened(path: Path, flags: int) -> int:
         fd = _open(path, flags, 0o600)
         try:
             high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, soft if above else soft - soft // 8 if low else _HIGH)
-        except OSError:  # these are taken
+        except OSError as error:  # these are taken
+            interrupts.let_through(error)
             return fd
         _close(fd)
         return high

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ddpcheck.evidence import Call
-from ddpcheck.observe import calling, ledger, recorder, sites
+from ddpcheck.observe import calling, interrupts, ledger, recorder, sites
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.usage import WRAPPERS
 
@@ -47,7 +47,8 @@ def _finished(ddp: Any) -> bool:
         return True
     try:
         check()
-    except RuntimeError:  # its way to say no
+    except RuntimeError as error:  # its way to say no
+        interrupts.let_through(error)
         return False
     return True
 

@@ -10,7 +10,7 @@ import torch
 import torch.jit
 import torch.serialization
 
-from ddpcheck.observe import background, paths, touching
+from ddpcheck.observe import background, interrupts, paths, touching
 from ddpcheck.observe.patching import around
 
 __tracebackhide__ = True
@@ -136,7 +136,8 @@ def _path_of(file: Any) -> str | None:
             if not isinstance(file, str) or not os.path.isfile(file):
                 return None
         return paths.resolved(os.fsdecode(file))
-    except (OSError, TypeError, ValueError):
+    except (OSError, TypeError, ValueError) as error:
+        interrupts.let_through(error)
         return None
 
 
@@ -160,7 +161,8 @@ def _described(saved: Any) -> dict[str, Any]:
         optimizers: list[str] = []
         _look(saved, "", devices, optimizers, [_LOOKED_AT])
         return {"keys": keys[:50], "devices": sorted(devices), "optimizers": optimizers[:20]}
-    except Exception:  # a class of the user's own may do anything when it is looked at
+    except Exception as error:  # a class of the user's own may do anything when it is looked at
+        interrupts.let_through(error)
         return {}
 
 

@@ -16,7 +16,7 @@ import torch
 import xxhash
 
 from ddpcheck.evidence import NO_SITE
-from ddpcheck.observe import sites
+from ddpcheck.observe import interrupts, sites
 from ddpcheck.observe.frames import caller
 from ddpcheck.observe.patching import around
 from ddpcheck.observe.rows import head
@@ -96,5 +96,6 @@ def _word(seed: Any) -> str:
         if hasattr(seed, "tobytes"):
             return xxhash.xxh3_64_hexdigest(seed.tobytes())
         return xxhash.xxh3_64_hexdigest(repr(seed).encode())
-    except Exception:  # an object without a representation
+    except Exception as error:  # an object without a representation
+        interrupts.let_through(error)
         return ""

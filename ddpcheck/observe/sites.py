@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from types import CodeType, FrameType
 
 from ddpcheck.evidence import NO_SITE, Site
-from ddpcheck.observe import recorder
+from ddpcheck.observe import interrupts, recorder
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
@@ -119,6 +119,7 @@ def short(file: str) -> str:
     try:
         path = os.path.abspath(file)
         below = os.path.relpath(path)
-    except (OSError, ValueError):  # the working folder has been removed
+    except (OSError, ValueError) as error:  # the working folder has been removed
+        interrupts.let_through(error)
         return file
     return path if below.startswith(os.pardir) else below

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import psutil
 
 from ddpcheck.evidence import NO_SITE, Lingering, Started
-from ddpcheck.observe import paths, recorder
+from ddpcheck.observe import interrupts, paths, recorder
 from ddpcheck.observe.patching import around
 
 MOST = 500
@@ -121,6 +121,7 @@ def _children() -> list[str] | None:
             line = " ".join(child.cmdline())
             if not any(tool in line for tool in _TOOLS):
                 found.append(f"{child.pid}: {line[:120]}")
-    except (psutil.Error, OSError, RuntimeError):
+    except (psutil.Error, OSError, RuntimeError) as error:
+        interrupts.let_through(error)
         return None
     return found

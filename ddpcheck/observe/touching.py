@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch.utils.data
 
 from ddpcheck.evidence import File
-from ddpcheck.observe import background, paths, recorder
+from ddpcheck.observe import background, interrupts, paths, recorder
 
 _locks: dict[int, tuple[int, int]] = {}
 """Descriptors that a lock is held on, and their files."""
@@ -76,7 +76,8 @@ def _locked() -> bool:
     for descriptor, file in list(_locks.items()):
         try:
             found = os.fstat(descriptor)
-        except OSError:
+        except OSError as error:
+            interrupts.let_through(error)
             found = None
         if found is None or (found.st_dev, found.st_ino) != file:
             _locks.pop(descriptor, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import socket
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from ddpcheck.clock import clock
 from ddpcheck.evidence import Began, Joined
-from ddpcheck.observe import missing, paths, recorder, sites, uncounted
+from ddpcheck.observe import interrupts, missing, paths, recorder, sites, uncounted
 from ddpcheck.observe.patching import defect
 
 PROBES = (
@@ -121,5 +120,7 @@ def _forked() -> None:
     """A child that was forked has a file of its own, where one can be made."""
     writer = recorder.leave()
     if writer is not None:
-        with contextlib.suppress(Exception):
+        try:
             open_file(writer.folder, writer.limit, worker_of=os.getppid())
+        except Exception as error:
+            interrupts.let_through(error)

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.rnn import PackedSequence
 
 from ddpcheck.checks.whereabouts import BATCH, StateTensor, Whereabouts, is_gpu
+from ddpcheck.observe import interrupts
 from ddpcheck.wording import count
 
 Devices = Iterable[Any] | Callable[[int], Any] | None
@@ -117,7 +118,8 @@ def _indexed(device: torch.device) -> str:
 def _current() -> str:
     try:
         return f"cuda:{torch.cuda.current_device()}"
-    except Exception:  # no driver, no GPU, or a build without CUDA: each says so in its own class of error
+    except Exception as error:  # no driver, no GPU, or a build without CUDA: each says so in its own class of error
+        interrupts.let_through(error)
         return ""
 
 
@@ -127,7 +129,8 @@ def _hardware(device: str) -> str:
         uuid = str(getattr(torch.cuda.get_device_properties(torch.device(device)), "uuid", ""))
     except NotImplementedError:  # a simulated device, which is none of those in CUDA_VISIBLE_DEVICES
         return ""
-    except Exception:
+    except Exception as error:
+        interrupts.let_through(error)
         uuid = ""
     if uuid:
         return uuid
@@ -252,7 +255,8 @@ def _strangers(own: Sequence[str], named: set[int]) -> dict[str, list[str]]:
                 device = str(thing.device)
                 if is_gpu(device) and device not in own:
                     found[device].append(f"{str(thing.dtype).removeprefix('torch.')}{list(thing.shape)}")
-            except Exception:
+            except Exception as error:
+                interrupts.let_through(error)
                 continue
     return found
 
@@ -263,6 +267,7 @@ def _allocated() -> dict[str, int]:
         if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             return {}
         amounts = {f"cuda:{i}": int(torch.cuda.memory_allocated(i)) for i in range(torch.cuda.device_count())}
-    except Exception:  # simulated devices have no memory
+    except Exception as error:  # simulated devices have no memory
+        interrupts.let_through(error)
         return {}
     return {device: amount for device, amount in amounts.items() if amount}

@@ -12,7 +12,19 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parallel import distributed as ddp_module
 
 from ddpcheck.evidence import NO_SITE, Attributes, Synced, Tensors, Wrapped
-from ddpcheck.observe import collectives, exchanging, inputs, loading, names, quick, readable, recorder, sites, streams
+from ddpcheck.observe import (
+    collectives,
+    exchanging,
+    inputs,
+    interrupts,
+    loading,
+    names,
+    quick,
+    readable,
+    recorder,
+    sites,
+    streams,
+)
 from ddpcheck.observe.membership import group_key
 from ddpcheck.observe.missing import attribute
 from ddpcheck.observe.operands import Arguments, places
@@ -95,7 +107,8 @@ def _group_of(places: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, A
         return group_key(given.get("process_group"))
     try:
         return group_key(mesh.get_group(0)) if mesh.ndim == 1 else "?"
-    except Exception:  # a mesh of another kind, or one whose groups are not made yet
+    except Exception as error:  # a mesh of another kind, or one whose groups are not made yet
+        interrupts.let_through(error)
         return "?"
 
 

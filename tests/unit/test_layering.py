@@ -111,7 +111,8 @@ LAYERS = [
     ["ddpcheck.devices.simulation"],
     ["ddpcheck.devices"],
     # What a rank records for assertions, in facts that the judges define.
-    ["ddpcheck.observe.interrupts", "ddpcheck.observe.recorder"],
+    ["ddpcheck.observe.interrupts"],
+    ["ddpcheck.observe.recorder"],
     ["ddpcheck.observe.asleep", "ddpcheck.observe.missing"],
     ["ddpcheck.observe.readable", "ddpcheck.observe.sparse"],
     ["ddpcheck.observe.device_digest"],
