@@ -47,10 +47,17 @@ def _note(kind: Literal["thread", "process"], name: str, pid: int | None) -> int
     return site
 
 
+def _is_daemon(thread: Any) -> bool:
+    try:
+        return bool(thread.daemon)
+    except Exception as error:  # its constructor was not called, and it is refused in a moment
+        interrupts.let_through(error)
+        return True
+
+
 def _around_thread(original: Any) -> Any:
     def start(self: Any) -> Any:
-        # One whose constructor was not called has no daemon to ask for: it is refused below.
-        if recorder.current() is not None and getattr(self, "_initialized", False) and not self.daemon:
+        if recorder.current() is not None and not _is_daemon(self):
             self._ddpcheck_started_at = _note("thread", self.name, None)
         return original(self)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ddpcheck.observe import asleep, forwards, optimizers, patching, randomness, readable, recorder, wrappers
+from ddpcheck.observe import asleep, forwards, handling, optimizers, patching, randomness, readable, recorder
 from ddpcheck.run.folder import Folder
 
 
@@ -169,7 +169,7 @@ def test_the_module_of_a_wrapper_is_compiled_whole() -> None:
     """``ddp.module`` is watched, and does not break a graph either."""
 
     class Wrapper(torch.nn.Module):
-        module = property(wrappers._module)
+        module = handling._Module()
 
         def __init__(self) -> None:
             super().__init__()

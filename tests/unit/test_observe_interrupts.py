@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ddpcheck.evidence import Defect
-from ddpcheck.observe import contents, loading, paths, recorder, touching
+from ddpcheck.observe import contents, inputs, paths, recorder, touching
 from ddpcheck.observe.interrupts import raised_by_handler
 
 
@@ -117,8 +117,8 @@ def _locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder.begin(tmp_path, 1 << 20)
-    monkeypatch.setattr(loading, "_heads", lambda *given, **more: iter(Ticks()))
-    loading.note_inputs(0, (), {})
+    monkeypatch.setattr(inputs, "heads", lambda *given, **more: b"".join(Ticks()))
+    inputs.note_inputs(0, (), {})
 
 
 @pytest.mark.parametrize("handler", [late, timed_out])
