@@ -175,7 +175,7 @@ def _answered(rank: Rank, asker: int, call: ev.Call) -> bool:
             continue
         if (own.op in RECEIVES) == receives or own.peer not in (asker, None):
             continue
-        return own.number >= call.number or own.peer is None or call.peer is None
+        return not own.sure or own.number >= call.number or own.peer is None or call.peer is None
     return False
 
 
@@ -228,7 +228,7 @@ def stuck(world: World, waits: dict[int, Wait], gone: Iterable[int]) -> Stuck | 
 
 def certain(world: World) -> Stuck | None:
     """Ranks of a world that runs that wait for what can come no more; None while any of them may go on."""
-    waits = all_waits(world)
+    waits = {rank: wait for rank, wait in all_waits(world).items() if wait.call.sure}
     if not waits:
         return None
     found = stuck(world, waits, [rank.rank for rank in world if at_its_end(rank, live=True)])

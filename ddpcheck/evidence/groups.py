@@ -73,3 +73,5 @@ class Call(Record, frozen=True, kw_only=True):
     """Of a ``wait``: the ``n`` of the asynchronous call that it waits for."""
     thread: str = ""
     """The thread, where it was not the main one."""
+    sure: bool = True
+    """False for a message with a tag of which earlier ones may have been forgotten: its number may be too low."""

@@ -92,17 +92,19 @@ class call:
         group = self._group if isinstance(self._group, str) else group_key(self._group)
         joined = _joined and not self._always
         book = ledger.ledger(writer)
+        number, sure = book.number(self._op, group, self._peer, self._detail, joined)
         self.made = Call(
             **writer.next(),
             op=self._op,
             group=group,
-            number=book.number(self._op, group, self._peer, self._detail, joined),
+            number=number,
             detail=self._detail,
             site=sites.here(),
             peer=self._peer,
             waits=self._waits,
             joined=joined,
             thread=background.name(),
+            sure=sure,
         )
         global _reductions
         _begin(book, self.made)

@@ -62,7 +62,8 @@ def _around(
 
     def collective(*args: Any, **kwargs: Any) -> Any:
         if unwatched():
-            _note_in_hook(Arguments(places, args, kwargs))
+            if calling.is_of_reduction() and recorder.current() is not None:
+                _note_in_hook(Arguments(places, args, kwargs))
             return original(*args, **kwargs)
         given = Arguments(places, args, kwargs)
         group = given.get("group")
@@ -88,8 +89,7 @@ def _around(
 
 def _note_in_hook(given: Arguments) -> None:
     """A communication hook of the user's, by which DDP reduces, has called."""
-    if recorder.current() is not None and calling.is_of_reduction():
-        WRAPPERS.hooked_over.add(group_key(given.get("group")))
+    WRAPPERS.hooked_over.add(group_key(given.get("group")))
 
 
 def _not_a_member(group: Any) -> bool:

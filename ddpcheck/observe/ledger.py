@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
-from typing import Any
+from collections import Counter, defaultdict, deque
 
 from ddpcheck.clock import clock
 from ddpcheck.evidence import PAIRWISE, RECEIVES, Call
@@ -15,8 +14,34 @@ FILLING, NEARLY_FULL = 0.6, 0.9
 OFTEN = 1000
 """Calls of one line: those of an epoch's end, which order the ranks' files, stay below it for long."""
 TAIL = 512
+TAGS = 4096
+"""Tags of messages from one rank to another that are counted one by one: those used last."""
 AROUND_A_WAIT = 32
 """Calls up to one that waits which are written after all."""
+
+
+class _Messages:
+    """The messages from one rank to another, counted by their tags, as the other one counts them.
+
+    A program may give each message a tag of its own, so that old ones are
+    forgotten. From then on nobody knows of a new one whether it is new.
+    """
+
+    __slots__ = ("_counts", "_forgotten")
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, bool]] = {}
+        """By tag, the one used last at the end: the number of its last message, and whether that is certain."""
+        self._forgotten = False
+
+    def next(self, tag: str, further: bool) -> tuple[int, bool]:
+        """The number of a message, and whether that is certain."""
+        number, sure = self._counts.pop(tag, (0, not self._forgotten))
+        self._counts[tag] = found = number + further, sure
+        if len(self._counts) > TAGS:
+            del self._counts[next(iter(self._counts))]
+            self._forgotten = True
+        return found
 
 
 class Ledger:
@@ -29,19 +54,24 @@ class Ledger:
 
     def __init__(self, writer: recorder.Recorder) -> None:
         self.writer = writer
-        self._numbers: Counter[Any] = Counter()
+        self._numbers: Counter[str] = Counter()
+        self._messages: defaultdict[tuple[str, bool, int | None], _Messages] = defaultdict(_Messages)
         self._room = writer.limit * recorder.SHARES["Call"]
         self._used = 0
         self._lines: Counter[tuple[str, int]] = Counter()
         self._tail: deque[Call] = deque(maxlen=TAIL)
         self._waits: tuple[int, float] | None = None
 
-    def number(self, op: str, group: str, peer: int | None, detail: str, joined: bool) -> int:
-        """The number of a call that begins: on its group, or between its two ranks; none further within join()."""
-        key = (group, op in RECEIVES, peer, detail) if op in PAIRWISE else group
+    def number(self, op: str, group: str, peer: int | None, detail: str, joined: bool) -> tuple[int, bool]:
+        """The number of a call that begins: on its group, or between its two ranks; none further within join().
+
+        And whether it is certain that it is the number which its partner gives it.
+        """
+        if op in PAIRWISE:
+            return self._messages[group, op in RECEIVES, peer].next(detail, not joined)
         if not joined:
-            self._numbers[key] += 1
-        return self._numbers[key]
+            self._numbers[group] += 1
+        return self._numbers[group], True
 
     def last(self, group: str) -> int:
         """The number of the last call on a group."""
@@ -50,6 +80,7 @@ class Ledger:
     def forget_numbers(self) -> None:
         """Count from one again."""
         self._numbers.clear()
+        self._messages.clear()
 
     def write(self, call: Call) -> None:
         """Write a call down, or keep it in mind."""

@@ -182,6 +182,13 @@ def test_messages_wait_for_their_partner():
     assert stuck(waits("recv"), [left()], [left()]) == (0,)
 
 
+def test_messages_whose_number_may_be_too_low_make_nothing_certain():
+    """There were so many tags that this one may have been forgotten: on the one side, or on the other."""
+    assert stuck(waits("recv", peer=1, sure=False), [left()]) is None
+    again = call(1, 5, "isend", peer=0, waits=False, sure=False)
+    assert stuck(waits("recv", number=2, peer=1), [again, left()]) is None
+
+
 def test_waiting_for_an_asynchronous_call():
     """The call that is waited for counts."""
     own = [call(1, 5, "all_reduce", waits=False), call(1, 6, "wait", of=2), pulse(3, 6)]

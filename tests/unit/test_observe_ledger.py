@@ -1,0 +1,46 @@
+"""The numbers that calls are known by, in a bounded room."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck.observe import recorder
+from ddpcheck.observe.ledger import TAGS, Ledger
+
+
+@pytest.fixture
+def book(tmp_path):
+    writer = recorder.Recorder(tmp_path, 1 << 20)
+    yield Ledger(writer)
+    writer.close()
+
+
+def sent(book, tag, peer=1, op="send"):
+    return book.number(op, "world", peer, f"tag {tag}", False)
+
+
+def test_each_way_and_tag_is_counted_by_itself(book):
+    """As the partner counts it, which sees the same messages."""
+    assert [sent(book, 5), sent(book, 5), sent(book, 6), sent(book, 5, peer=2), sent(book, 5, op="recv")] == [
+        (1, True), (2, True), (1, True), (1, True), (1, True),
+    ]  # fmt: skip
+    assert [book.number("barrier", "world", None, "", joined) for joined in (False, True, False)] == [
+        (1, True), (1, True), (2, True),
+    ]  # fmt: skip
+
+
+def test_a_tag_for_each_message_takes_no_more_room(book):
+    """Those used last are known for certain; of what comes new nobody knows whether it is."""
+    for tag in range(TAGS):
+        assert sent(book, tag) == (1, True)
+    assert sent(book, 0) == (2, True)
+    for tag in range(TAGS, 3 * TAGS):
+        sent(book, tag)
+        assert sent(book, 0)[1], "it is used all the time"
+    assert sent(book, 0) == (2 + 2 * TAGS + 1, True)
+    assert sent(book, 1) == (1, False), "it was forgotten"
+    assert sent(book, 1) == (2, False)
+    assert sent(book, 1, peer=2) == (1, True)
+    assert len(book._messages["world", False, 1]._counts) == TAGS
+    book.forget_numbers()
+    assert sent(book, 1) == (1, True), "another group"
