@@ -71,9 +71,23 @@ def replace(owner: ModuleType, name: str, replacement: Callable[..., Any]) -> No
     original = getattr(owner, name)
     setattr(owner, name, replacement)
     _replaced[id(original)] = (original, replacement)
+    _as_builtin(original, replacement)
     for module in _torchs_modules():
         if getattr(module, "__dict__", {}).get(name) is original:
             setattr(module, name, replacement)
+
+
+def _as_builtin(original: Callable[..., Any], replacement: Callable[..., Any]) -> None:
+    """TorchScript knows the functions that it has operators of its own for by identity: the replacement is one, too."""
+    known = sys.modules.get("torch.jit._builtins")
+    table = getattr(known, "_builtin_table", None)
+    if table is not None:
+        if id(original) in table:
+            table[id(replacement)] = table[id(original)]
+        return
+    listed = getattr(known, "_builtin_ops", None)  # what the table will be made of
+    if isinstance(listed, list):
+        listed.extend([(replacement, operator) for one, operator in listed if one is original])
 
 
 _found: tuple[int, list[ModuleType]] = (0, [])

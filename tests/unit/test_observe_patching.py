@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from ddpcheck.observe import patching, recorder
 from ddpcheck.observe.patching import around, defect
@@ -185,3 +186,20 @@ def test_the_arguments_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None
     assert Takes(1).call(5) == (5, 2)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         Takes(1).call()  # type: ignore[call-arg]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_knows_what_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that has an operator of TorchScript's has it under another one in its place."""
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
+    around(torch.autograd, "backward", lambda original: lambda *args, **kwargs: original(*args, **kwargs))
+    scripted = torch.jit.script(goes_back)
+    x = torch.ones(3, requires_grad=True)
+    scripted(x)
+    assert x.grad is not None
+
+
+def goes_back(x: torch.Tensor) -> torch.Tensor:
+    y = (x * x).sum()
+    torch.autograd.backward([y])
+    return y
