@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -189,19 +189,20 @@ class Epoch:
         )
 
 
-def deciding_sampler(loader: Any) -> Any:
+def deciding_sampler(loader: Any, read: Callable[[Any, str, Any], Any] = getattr) -> Any:
     """The sampler that decides what this rank gets: the loader's, its batch sampler's, or that itself.
 
     What is no DataLoader decides for itself, or has a ``sampler`` that does.
     """
     if not isinstance(loader, DataLoader):
-        return getattr(loader, "sampler", loader)
+        return read(loader, "sampler", loader)
     batches = loader.batch_sampler
-    if batches is None or getattr(batches, "sampler", None) is loader.sampler:
+    if batches is None or read(batches, "sampler", None) is loader.sampler:
         return loader.sampler
-    if place_among(batches) is not None:
+    if place_among(batches, read) is not None:
         return batches
-    return getattr(batches, "sampler", None) or batches
+    found = read(batches, "sampler", None)
+    return batches if found is None else found  # whether it is true is a question of its length
 
 
 def _is_whole(place: Any) -> bool:

@@ -12,9 +12,10 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck.evidence import NO_SITE, Loader, Pass
 from ddpcheck.observe import interrupts, recorder, seeding, sites
-from ddpcheck.observe.aware import RANKS, REPLICAS, place_among, whole_number
+from ddpcheck.observe.aware import RANKS, REPLICAS, held, place_among, whole_number
 from ddpcheck.observe.data import deciding_sampler
 from ddpcheck.observe.frames import maker
+from ddpcheck.observe.lengths import length
 from ddpcheck.observe.passing import Passing, Tally, is_kept, is_told
 from ddpcheck.observe.patching import around
 
@@ -121,8 +122,8 @@ def _register(writer: recorder.Recorder, loader: DataLoader[Any], site: int) -> 
 
 
 def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, site: int) -> Loader:
-    sampler = deciding_sampler(loader)
-    place = place_among(sampler) if not known.stream else None
+    sampler = deciding_sampler(loader, held)
+    place = place_among(sampler, held) if not known.stream else None
     batches = loader.batch_sampler
     plain = type(batches) is BatchSampler and not known.stream
     attributes = getattr(loader.dataset, "__dict__", {})
@@ -131,22 +132,22 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
         loader=known.number,
         site=site,
         dataset=type(loader.dataset).__name__,
-        size=_size(loader.dataset) if not known.stream else None,
+        size=length(loader.dataset) if not known.stream else None,
         stream=known.stream,
         sampler=type(sampler).__name__ if not known.stream else "",
         distributed=place is not None,
         rank=place[0] if place is not None else None,
         replicas=place[1] if place is not None else None,
         shuffle=_shuffle(sampler),
-        seed=whole_number(getattr(sampler, "seed", None)),
-        sampler_drops=place is not None and bool(getattr(sampler, "drop_last", False)),
+        seed=whole_number(held(sampler, "seed", None)),
+        sampler_drops=place is not None and bool(held(sampler, "drop_last", False)),
         batch_size=batches.batch_size if plain and isinstance(batches, BatchSampler) else loader.batch_size,
-        drop_last=bool(loader.drop_last) or bool(getattr(batches, "drop_last", False)),
+        drop_last=bool(loader.drop_last) or bool(held(batches, "drop_last", False)),
         workers=loader.num_workers,
         dataset_id=known.dataset,
         sampler_site=_sampler_sites.get(id(sampler), NO_SITE),
-        repeats=getattr(sampler, "replacement", False) is True
-        or any((whole_number(getattr(sampler, name, None)) or 0) > 1 for name in _REPEATS),
+        repeats=held(sampler, "replacement", False) is True
+        or any((whole_number(held(sampler, name, None)) or 0) > 1 for name in _REPEATS),
         batch_sampler=type(batches).__name__ if batches is not None and type(batches) is not BatchSampler else "",
         dataset_rank=next((v for name in RANKS if (v := whole_number(attributes.get(name))) is not None), None),
         dataset_replicas=next((v for name in REPLICAS if (v := whole_number(attributes.get(name))) is not None), None),
@@ -169,18 +170,10 @@ def _dataset_number(dataset: Any) -> int:
     return _datasets
 
 
-def _size(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except Exception as error:  # it has no length, or none yet
-        interrupts.let_through(error)
-        return None
-
-
 def _shuffle(sampler: Any) -> bool | None:
     if isinstance(sampler, (RandomSampler, SequentialSampler)):
         return isinstance(sampler, RandomSampler)
-    shuffle = getattr(sampler, "shuffle", None)
+    shuffle = held(sampler, "shuffle", None)
     return shuffle if isinstance(shuffle, bool) else None
 
 
@@ -241,7 +234,7 @@ def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], si
                 loader=known.number,
                 number=number,
                 site=site,
-                epoch=whole_number(getattr(deciding_sampler(loader), "epoch", None)),
+                epoch=whole_number(held(deciding_sampler(loader, held), "epoch")),
                 base_seed=base_seed if isinstance(base_seed, int) else None,
                 grad=torch.is_grad_enabled(),
                 joined=_joined,

@@ -133,7 +133,7 @@ LAYERS = [
     ],
     ["ddpcheck.observe.uncounted"],
     [f"ddpcheck.observe.{name}" for name in ("patching", "sites", "usage")],
-    ["ddpcheck.observe.passing", "ddpcheck.observe.paths"],
+    ["ddpcheck.observe.lengths", "ddpcheck.observe.passing", "ddpcheck.observe.paths"],
     ["ddpcheck.observe.watching"],
     [f"ddpcheck.observe.{name}" for name in ("background", "following", "loads", "names", "pulses", "starting")],
     [f"ddpcheck.observe.{name}" for name in ("endings", "ledger", "placing", "seeding", "stores", "touching")],
