@@ -11,8 +11,11 @@ import os
 import sys
 import tempfile
 import tokenize
+import warnings
+import zipfile
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -271,22 +274,28 @@ def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def _see_script(script: str, module: bool) -> None:
+    """Refuse what no interpreter can run; what only it can tell, or what can be read only once, is left to it."""
     if module:
         _see_module(script)
         return
     path = Path(script)
-    if path.is_dir() and (path / "__main__.py").exists():
+    if script == "-" or (path.is_dir() and any((path / f"__main__.{kind}").exists() for kind in ("py", "pyc"))):
         return
     if not path.exists():
         raise WrongUsage(f"there is no script {script}")
     if path.is_dir():
         raise WrongUsage(f"{script} is a folder, not a script")
-    if path.suffix in (".zip", ".pyz", ".pyc"):
+    if path.suffix in (".zip", ".pyz", ".pyc") or not path.is_file():  # a pipe, say
         return
     try:
-        with tokenize.open(path) as opened:
-            text = opened.read()
-        ast.parse(text, str(path))
+        with path.open("rb") as opened:
+            if zipfile.is_zipfile(path) or opened.read(len(MAGIC_NUMBER)) == MAGIC_NUMBER:
+                return
+        with tokenize.open(path) as source:
+            text = source.read()
+        with warnings.catch_warnings():  # the script's own interpreter gives them
+            warnings.simplefilter("ignore")
+            ast.parse(text, str(path))
     except SyntaxError as error:
         raise WrongUsage(
             f"{script} is no Python that {sys.executable} can run: line {error.lineno}: {error.msg}"
