@@ -25,7 +25,7 @@ def digests(tensors: Iterable[torch.Tensor | None], turn: int | None = None, but
     listed = list(tensors)
     noted = recorder.look_begins()
     try:
-        with readable.unnoticed():
+        with torch._C.DisableTorchFunctionSubclass():  # what a class of the user's answers for its tensors is not asked
             return _digests(listed, turn, but)
     finally:
         recorder.look_is_over(noted)

@@ -8,8 +8,6 @@ it says that it lies would end the program, so every look at elements goes throu
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -18,11 +16,6 @@ from torch.nn.parameter import is_lazy
 from ddpcheck.observe import interrupts
 from ddpcheck.observe.asleep import is_out_of_memory
 from ddpcheck.observe.missing import attribute
-
-try:
-    from torch.utils._python_dispatch import _disable_current_modes
-except ImportError:  # another torch than we know: modes of the program's see what we look at
-    _disable_current_modes = nullcontext  # type: ignore[assignment]
 
 MOST_DENSE = 256 * 1024 * 1024
 """Bytes of the dense form up to which a sparse tensor is looked at: a gradient of an embedding may be far larger so."""
@@ -36,20 +29,6 @@ DTENSOR = "DTensor"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _BARE: Any = torch.Tensor.__torch_dispatch__
 """What a class has whose tensors torch itself operates on, and not the class."""
-
-
-_no_functions = getattr(torch._C, "DisableTorchFunction", torch._C.DisableTorchFunctionSubclass)
-_modes = getattr(torch._C, "_len_torch_dispatch_stack", int)
-
-
-@contextmanager
-def unnoticed() -> Iterator[None]:
-    """A look in which nobody takes a part: neither a class of the user's for its tensors, nor a mode that is on.
-
-    A mode counts or changes what the program asks of torch, and we are not the program.
-    """
-    with _no_functions(), _disable_current_modes() if _modes() else nullcontext():
-        yield
 
 
 def memory(tensor: torch.Tensor) -> tuple[int, int] | None:
@@ -90,7 +69,7 @@ def strided(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _strided(tensor: torch.Tensor) -> torch.Tensor | None:
-    with torch.no_grad(), unnoticed():
+    with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         if is_dtensor(tensor):
             # Without autograd this hands out what there is: nothing is gathered, and nothing waited for.
             tensor = tensor.to_local()  # type: ignore[attr-defined]
@@ -167,7 +146,7 @@ def unseen(tensor: torch.Tensor) -> str:
 
     A shard is another part on each rank, by right; and of what cannot be looked at nothing is known.
     """
-    with unnoticed():
+    with torch._C.DisableTorchFunctionSubclass():
         return _unseen(tensor)
 
 

@@ -11,8 +11,6 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddpcheck.checkpoints import marking
 from ddpcheck.evidence import ABSENT, UNSEEN, Looking, Optimizer, Parameter, Site, Step
@@ -335,31 +333,3 @@ def test_a_step_that_memory_does_not_suffice_to_look_at(stepped: Any, monkeypatc
     assert set(told) == {"memory"}
     assert asleep.is_out_of_memory(MemoryError())
     assert not asleep.is_out_of_memory(RuntimeError("shapes do not match"))
-
-
-class _Functions(TorchFunctionMode):
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        seen.append(function)
-        return function(*args, **(kwargs or {}))
-
-
-class _Dispatched(TorchDispatchMode):
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        seen.append(function)
-        return function(*args, **(kwargs or {}))
-
-
-seen: list[Any] = []
-
-
-@pytest.mark.parametrize("mode", [_Functions, _Dispatched])
-def test_a_mode_of_the_programs_sees_nothing_of_a_look(mode: Any) -> None:
-    """Neither of tensors that lie in a row, nor of those that are copied; and it is on afterwards as before."""
-    tensors = [torch.ones(4), torch.arange(6.0).view(2, 3).t(), torch.ones(2, 2).to_sparse()]
-    expected = quick.digests(tensors), [readable.unseen(one) for one in tensors]
-    seen.clear()
-    with mode():
-        assert (quick.digests(tensors), [readable.unseen(one) for one in tensors]) == expected
-        assert seen == []
-        torch.ones(1).add(1)
-        assert seen != []
