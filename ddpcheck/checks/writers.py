@@ -34,14 +34,17 @@ SINGLE, ATOMIC = "checkpoint-single-writer", "checkpoint-atomic-save"
 
 
 def single_writer(files: Files, saves: bool = False) -> tuple[Judged, set[str]]:
-    """The verdict, and the paths that several ranks write; ``saves`` where all files are a checkpoint's."""
+    """The verdict, and the paths that several ranks write; ``saves`` where all files are a checkpoint's.
+
+    A script may have its ranks write in turn; of a save that is to have one writer they are several all the same.
+    """
     order = Order(files.world)
     several: dict[str, list[Touch]] = {}
     looked_at = 0
     for path, touches in files.writes.items():
         writes = [t for t in touches if t.record.how not in CLAIMS and not t.record.locked and not is_lock(path)]
         looked_at += bool(writes)
-        if len({t.number for t in writes}) > 1 and not _take_turns(order, writes):
+        if len({t.number for t in writes}) > 1 and (saves or not _take_turns(order, writes)):
             several[path] = writes
     groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for path, writes in several.items():

@@ -288,7 +288,7 @@ def _see_script(script: str, module: bool) -> None:
     if path.suffix in (".zip", ".pyz", ".pyc") or not path.is_file():  # a pipe, say
         return
     try:
-        with path.open("rb") as opened:
+        with open(path, "rb") as opened:
             if zipfile.is_zipfile(path) or opened.read(len(MAGIC_NUMBER)) == MAGIC_NUMBER:
                 return
         with tokenize.open(path) as source:

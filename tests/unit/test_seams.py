@@ -107,6 +107,8 @@ OTHERS = {
     "_ddpcheck_opened",
     "_ddpcheck_started_at",
     "_orig_mod",
+    "_builtin_table",
+    "_builtin_ops",
 }
 """Private names that nothing is judged by, or that are reported as Python's own; and our own on objects of others."""
 
