@@ -21,8 +21,8 @@ EXPECTED = [
     ("s4_pitfalls", [], []),
     ("s4_pitfalls", ["--no-sampler"], ["shard-partition"]),
     ("s4_pitfalls", ["--all-save"], ["checkpoint-single-writer"]),
-    ("s4_pitfalls", ["--move-apart"], []),
-    ("s4_pitfalls", ["--wrap-first"], []),
+    pytest.param("s4_pitfalls", ["--move-apart"], [], marks=pytest.mark.long),
+    pytest.param("s4_pitfalls", ["--wrap-first"], [], marks=pytest.mark.long),
 ]
 
 
