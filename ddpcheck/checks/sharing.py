@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.cover import IN_PART, Epoch, in_part, is_beyond_padding, left_out, never_given, own_epoch
+from ddpcheck.checks.allotment import IN_PART, Epoch, in_part, is_beyond_padding, left_out, never_given, own_epoch
 from ddpcheck.checks.identity import Identity, by_index, identity_of
 from ddpcheck.checks.parts import sharers
 from ddpcheck.checks.passes import Line, Pass, Sample

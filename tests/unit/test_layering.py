@@ -90,7 +90,7 @@ LAYERS = [
         f"ddpcheck.checks.{name}"
         for name in ("calls", "checkpoints", "counts", "coverage", "endings", "gaps", "optimizing")
     ],
-    [f"ddpcheck.checks.{name}" for name in ("cover", "outside", "parts", "waiting")],
+    [f"ddpcheck.checks.{name}" for name in ("allotment", "outside", "parts", "waiting")],
     ["ddpcheck.checks.sharing"],
     ["ddpcheck.checks.loaders"],
     ["ddpcheck.checks.judging"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.cover import IN_PART
+from ddpcheck.checks.allotment import IN_PART
 from ddpcheck.checks.loaders import judge
 from tests.unit.loaded import OWN, PLAIN, STREAM, drawn, loader, through
 from tests.unit.written import ended, rank, world, wrapped
