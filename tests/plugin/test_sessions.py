@@ -33,7 +33,9 @@ def test_after(): pass
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_nothing_outlives_the_session(project: InnerProject, number: signal.Signals) -> None:
     """However pytest ends, its ranks, their children and the zygote end with it, and the private folders are gone."""
     project.write("test_it.py", BLOCKED)
@@ -47,7 +49,7 @@ def test_nothing_outlives_the_session(project: InnerProject, number: signal.Sign
     assert wait_until(lambda: project.leftover_folders() == [], 5), project.leftover_folders()
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_an_interrupt_does_not_wait_for_an_import(project: InnerProject, times: int) -> None:
     """A module whose import never returns keeps the zygote from answering; Ctrl-C ends the session all the same."""
     project.write(
