@@ -6,7 +6,7 @@ import pytest
 
 from ddpcheck.checks.checkpoints import judge
 from ddpcheck.checks.world import World
-from ddpcheck.model import CallSite
+from tests.unit.judged_files import BARRIER, ask, at, saved, verdict
 from tests.unit.written import (
     call,
     file,
@@ -25,28 +25,6 @@ from tests.unit.written import (
 )
 
 READ = "checkpoint-read-after-write"
-
-
-BARRIER = [call(1, 12)]
-
-
-def ask(check, *ranks, **more):
-    """The verdict of one check on a world of these ranks."""
-    return verdict(check, world(*ranks, **more))
-
-
-def verdict(check, over):
-    (found,) = [judged for judged in judge(over) if judged.check == check]
-    return found
-
-
-def at(line):
-    return CallSite(file="train.py", line=line, function="main")
-
-
-def saved(path="/job/last.pt", line=10):
-    """A save to a temporary name, put in its place."""
-    return [save(f"{path}.tmp", line), rename(f"{path}.tmp", path, line + 1)]
 
 
 def test_a_barrier_keeps_save_and_load_apart():
