@@ -29,6 +29,9 @@ from tests.checkpoints.savers import (
     step,
 )
 
+SAMPLE = {"renamed", "folder, then pointer", "in place", "pointer before folder"}
+"""The ways of saving that are tried without --long."""
+
 
 def rehearsed(
     save: Callable[[Path], object], path: Path, before: Path, wanted: int
@@ -120,7 +123,9 @@ def test_what_is_left_after_a_kill_is_what_was_written(ddp):
 
 
 @pytest.mark.ddp(world_size=2)
-@pytest.mark.parametrize("name", SAVERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.long) for name in SAVERS]
+)
 def test_ways_of_saving(ddp, name):
     """The correct ways hold; the others lose the checkpoint to some kill, and the finding names such a moment."""
     saver = SAVERS[name]

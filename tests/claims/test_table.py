@@ -142,7 +142,7 @@ def claims(project):
     return run
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n", "2"], marks=pytest.mark.long)], ids=["alone", "xdist"])
 def test_a_session_ends_with_the_table(claims, workers):
     """Every outcome, from files that pass, skip, fail and break; the same where workers run the tests."""
     assert claims("--continue-on-collection-errors", *workers) == [
@@ -163,9 +163,10 @@ def test_a_session_ends_with_the_table(claims, workers):
     ("arguments", "table"),
     [
         (["-k", "test_b"], ["1 S0 partly run claim 1", "1 of its 3 test functions", "4 S0 FAILED claim 4", "test_b"]),
-        (
+        pytest.param(
             ["-n", "1", "--deselect", "test_claim_02_refutes.py::test_a[b]"],
             ["2 S0 partly run claim 2", "1 test left out"],
+            marks=pytest.mark.long,
         ),
         (["test_claim_02_refutes.py::test_a[b]"], ["2 S0 partly run claim 2", "1 test left out"]),
     ],

@@ -305,6 +305,7 @@ def abort_at_exit(rank):
 """
 
 
+@pytest.mark.long
 def test_an_abort_while_the_interpreter_shuts_down_is_no_failure_of_the_script(tmp_path):
     """gloo aborts there at times, in correct programs: the script had ended, and the report says what came after."""
     path = script(

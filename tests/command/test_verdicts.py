@@ -134,6 +134,7 @@ def test_a_script_that_raises_has_failed(tmp_path, forks):
     assert finding["where"]["file"] == "train.py"
 
 
+@pytest.mark.long
 def test_a_script_that_raises_before_there_is_a_group_has_failed(tmp_path):
     """Exit 1, and the line, although no rank ever came to be."""
     ran = run(tmp_path, "--nproc-per-node", "2", script(tmp_path, "raise RuntimeError('too early')\n"))
@@ -218,7 +219,7 @@ if __name__ == "__main__":
     ("how", "fault"),
     [
         pytest.param("spawn", False, marks=pytest.mark.long),
-        ("spawn", True),
+        pytest.param("spawn", True, marks=pytest.mark.long),
         ("fork", False),
         pytest.param("fork", True, marks=pytest.mark.long),
     ],

@@ -33,6 +33,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> InnerProject:
     return made
 
 
+@pytest.mark.long
 def test_the_page_shows_what_happens(project: InnerProject) -> None:
     """The text of each failure is what the items say, and the fixed library holds."""
     ran = project.run("-k", "gradient-oracle:accumulation and 2ranks and not clipping")

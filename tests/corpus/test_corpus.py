@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 DOCUMENT = (HERE.parents[1] / "docs" / "corpus.md").read_text()
 
 
-OF_EACH = 2
+OF_EACH = 1
 """Programs for each check, and right ones, that run without --long; `nox -s corpus` runs all."""
 
 

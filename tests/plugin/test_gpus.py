@@ -218,6 +218,7 @@ def test_all(ddp): pass
 """
 
 
+@pytest.mark.long
 def test_sessions_and_workers_never_have_a_gpu_at_once(made_up: InnerProject) -> None:
     """Two workers of one session, and another session, with tests of every kind: each waits, says so, and is alone.
 

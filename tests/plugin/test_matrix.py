@@ -170,6 +170,7 @@ def test_after(ddp):
 """
 
 
+@pytest.mark.long
 def test_time_that_stands_still(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests that freeze time have their deadlines all the same, in pytest's process and in ranks."""
     project = beside(tmp_path_factory, "freezegun")

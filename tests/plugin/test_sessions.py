@@ -34,7 +34,7 @@ def test_after(): pass
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+    "number", [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGKILL, signal.SIGTERM))]
 )
 def test_nothing_outlives_the_session(project: InnerProject, number: signal.Signals) -> None:
     """However pytest ends, its ranks, their children and the zygote end with it, and the private folders are gone."""
@@ -209,7 +209,7 @@ def never():
 """
 
 
-@pytest.mark.parametrize("how", ["coverage run", "pytest-cov"])
+@pytest.mark.parametrize("how", [pytest.param("coverage run", marks=pytest.mark.long), "pytest-cov"])
 @pytest.mark.parametrize("fresh", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_coverage_counts_lines_that_run_only_in_ranks(project: InnerProject, how: str, fresh: bool) -> None:
     """The lines of forked ranks, and of ranks that are interpreters of their own, are measured."""

@@ -42,6 +42,7 @@ def logged(project: InnerProject, name: str) -> tuple[list[int], list[int]]:
     return [n for n in found if n > 0], [-n for n in found if n < 0]
 
 
+@pytest.mark.long
 def test_the_database(project: InnerProject) -> None:
     """The smallest failure of the last session is the first example of the next; workers and reports know the test."""
     project.write("test_it.py", REPLAYED)
