@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks import aligned
 from ddpcheck.checks.stops import AT_EXIT
 from ddpcheck.checks.world import Process, Rank, World
 from ddpcheck.wording import count, listing, ranks_text
@@ -121,11 +122,11 @@ def _sampled(world: World) -> Iterator[str]:
         return
     compared = [min(_compared(rank)[place] for rank in world) for place in (0, 1)]
     whole, looked = compared
-    if whole >= made:
+    if not looked or whole >= made:
         return
     rest = f", and {looked - whole:,} more by a part of every tensor" if looked > whole else ""
     yield (
-        f"Of {count(made, 'optimizer step')}, {whole:,} {'was' if whole == 1 else 'were'} compared in full{rest}, "
+        f"Of {count(made, 'optimizer step')}, {whole:,} {'was' if whole == 1 else 'were'} looked at in full{rest}, "
         "so that the training keeps its speed."
     )
 
@@ -160,8 +161,8 @@ def _overlooked(world: World) -> Iterator[str]:
 
 
 def _compared(rank: Rank) -> tuple[int, int]:
-    """Steps that were compared in full, and in full or in part."""
-    looked = [step for step in rank.of(ev.Step) if step.gradients or step.parameters]
+    """Steps that were looked at in full, and in full or in part."""
+    looked = [s for s in rank.of(ev.Step) if aligned.are_seen([s.gradients]) or aligned.are_seen([s.parameters])]
     return sum(step.whole for step in looked), len(looked)
 
 

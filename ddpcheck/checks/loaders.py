@@ -50,7 +50,7 @@ def judge(world: World) -> Iterable[Judged]:
         check="shard-partition",
         checked=shares,
         findings=tuple(sharing_found),
-        skipped_because="" if shares else nothing or unshared or "no two ranks trained with the batches of one loader",
+        skipped_because="" if shares else nothing or unshared or "no two ranks were seen to train with one loader",
     )
     yield Judged(
         check="epoch-reshuffle",
@@ -62,5 +62,5 @@ def judge(world: World) -> Iterable[Judged]:
         check="batch-count",
         checked=counted,
         findings=tuple(counts_found),
-        skipped_because="" if counted else nothing or uncounted or "no two ranks came to the end of one loader's pass",
+        skipped_because="" if counted else nothing or uncounted or "no two ranks were seen to end a pass of one loader",
     )

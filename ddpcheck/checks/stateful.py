@@ -34,6 +34,8 @@ def judge(world: World) -> Iterable[Judged]:
     for wrapper, records in evaluations(world):
         if all(_is_dry_run(rank, one) for rank, one in records):
             continue
+        if any(one.stepped for _, one in records):
+            continue  # trained by each rank for itself, or else told of at its steps
         # Those of a wrapped module are compared with what it held after its last step, by a judge of their own.
         seen = wrapper is None and aligned.are_seen([one.parameters.digests for _, one in records])
         evaluated += seen
@@ -169,8 +171,6 @@ def _evaluation(records: Evaluation, told: Mapping[str, set[str]]) -> Iterable[F
     """What differs of one model that several ranks evaluate; ``told`` are the buffers that wrappers were accused of."""
     first = records[0][1]
     ranks = [rank.rank for rank, _ in records]
-    if any(one.stepped for _, one in records):
-        return  # trained by each rank for itself, or else told of at its steps
     link = f"model {records[0][1].module}"
     apart = aligned.differing([one.parameters.digests for _, one in records])
     if apart and first.wrapper is None:

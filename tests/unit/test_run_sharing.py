@@ -96,7 +96,7 @@ def test_evaluation_on_the_whole_data_is_no_fault():
     """Only data that are trained with have to be shared out."""
     judged = shared(*[[loader(**PLAIN), *through(EVERY, trained=False, grad=False)]] * 2)
     assert (judged.checked, judged.findings) == (0, ())
-    assert judged.skipped_because == "no two ranks trained with the batches of one loader"
+    assert judged.skipped_because == "no two ranks were seen to train with one loader"
 
 
 def test_one_rank_alone_reads_for_all():

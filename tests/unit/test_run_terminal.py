@@ -90,7 +90,7 @@ not checked
       there was nothing to judge
 
 notes
-  - Of 36 optimizer steps, 12 were compared in full.
+  - Of 36 optimizer steps, 12 were looked at in full.
 
 What breaks it, and the fix: ddpcheck explain reducer-coverage, or
 checkpoint-atomic-save

@@ -79,12 +79,12 @@ def test_a_wrapper_of_which_nothing_was_looked_at() -> None:
     assert judged(*[[wrapped(3, parameters=unseen, buffers=plain)]] * 2)["initial-broadcast"][0] == 1
 
 
-def evaluated(parameters: str, buffers: str) -> list[Made]:
+def evaluated(parameters: str, buffers: str, **more: Any) -> list[Made]:
     held = {
         name: ev.Tensors(names=[f"{name}{n}" for n in range(len(letters))], digests=digests(letters))
         for name, letters in (("parameters", parameters), ("buffers", buffers))
     }
-    return [(ev.Evaluated, {"kind": "Net", "number": 0, "site": 5, **held})]
+    return [(ev.Evaluated, {"kind": "Net", "number": 0, "site": 5, **held, **more})]
 
 
 @pytest.mark.parametrize(("parameters", "buffers", "expected"), [
@@ -96,6 +96,13 @@ def test_an_evaluation_of_shards_counts_nowhere(parameters: str, buffers: str, e
     """What a model holds that is sharded says nothing of the ranks; its buffers do."""
     found = stateful.judge(world(*[evaluated(parameters, buffers)] * 2))
     assert {one.check: one.checked for one in found} == expected
+
+
+@pytest.mark.parametrize(("own", "expected"), [(True, 0), (False, 1)])
+def test_a_model_that_each_rank_trains_for_itself_counts_nowhere(own: bool, expected: int) -> None:
+    """Nothing is claimed of it, so that nothing is held."""
+    found = stateful.judge(world(*[evaluated(letter, "b", stepped=own) for letter in "pq"]))
+    assert {one.check: one.checked for one in found} == {"buffer-sync": expected, "parameter-sync": expected}
 
 
 @pytest.mark.parametrize(("one", "other", "findings"), [
@@ -112,6 +119,14 @@ def test_numbers_on_devices(one: Any, other: Any, findings: int) -> None:
         for scale, rates in (one, other)
     ]
     assert judged(*ranks)["optimizer-sync"][:2] == (1, findings)
+
+
+@pytest.mark.parametrize(("letters", "told"), [("?", False), ("g", True)])
+def test_steps_of_which_nothing_was_looked_at(letters: str, told: bool) -> None:
+    """They were not passed over for the sake of speed."""
+    rank = [stepped(letters, letters), stepped(letters, letters, 1, whole=False)]
+    assert any("1 was looked at in full" in note for note in gaps.gaps([world(rank, rank)])) == told
+    assert told or gaps.gaps([world(rank, rank)]) == ()
 
 
 def test_the_report_says_what_was_not_compared() -> None:

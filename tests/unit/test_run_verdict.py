@@ -65,7 +65,7 @@ def child(pid, code=None, number=None):
 
 
 def step(number, whole=True, looked=True):
-    digest = b"d" if looked else b""
+    digest = b"d" * ev.WIDTH if looked else b""
     return ev.Step, {
         "optimizer": 0, "number": number, "site": 1, "gradients": digest, "parameters": digest, "whole": whole,
         "state": {}, "rates": [], "scale": None, "usage": [], "backwards": 1, "backward_site": 1,
@@ -325,7 +325,7 @@ def test_what_was_passed_over_is_told():
         "there.",
         "The evidence of rank 1 ends in the middle of a record; all before it counts.",
         "Said before.",
-        "Of 10 optimizer steps, 1 was compared in full, and 1 more by a part of every tensor, so that the training "
+        "Of 10 optimizer steps, 1 was looked at in full, and 1 more by a part of every tensor, so that the training "
         "keeps its speed.",
     )
 

@@ -75,7 +75,7 @@ VIOLATED = Verdict(
     versions={"ddpcheck": "0.1.0", "torch": "2.13.0", "python": "3.11.9"},
     seconds=8.125,
     steps=36,
-    notes=("Of 36 optimizer steps, 12 were compared in full.",),
+    notes=("Of 36 optimizer steps, 12 were looked at in full.",),
     lines={"train.py:5": "loss = loss_of(model.module(x), y)", "train.py:6": "loss.backward()"},
 )
 
