@@ -129,36 +129,50 @@ def _wrapped(world: World, optimizer: Aligned) -> set[int]:
 def _by_hand(world: World, optimizer: Aligned, history: list[list[ev.Exchanged]]) -> set[int]:
     """The parameters whose gradients went through one call on all these ranks before the first step, and ever since.
 
-    That one rank has left it out later is a fault; that all have is what the program means to do.
+    That one rank has left it out later is a fault; that all have may be what the program means to do.
+    """
+    calls = first_calls(world, optimizer, history)
+    return {p for p, call in calls.items() if call.alike and any(_lasts(records, call) for records in history)}
+
+
+def first_calls(world: World, optimizer: Aligned, history: list[list[ev.Exchanged]]) -> dict[int, ev.Carried]:
+    """By place: the one call that a gradient went through on all these ranks before the first step.
+
+    It brings the same to all of them, or to one of them what is made of all.
     """
     begun = [
         records[0] if records and records[0].number == one.number else None
         for one, records in zip(optimizer.described, history, strict=True)
     ]
     if not all(begun):
-        return set()
-    first = [{c.place: c for c in record.carried if c.of == "gradient" and c.alike} for record in begun if record]
+        return {}
+    first = [
+        {c.place: c for c in record.carried if c.of == "gradient" and (c.alike or c.to_one)}
+        for record in begun
+        if record
+    ]
     numbers = {rank.rank for rank in optimizer.ranks}
-    found = set()
+    found = {}
     for place, carried in first[0].items():
         if any(one.get(place) != carried for one in first[1:]):
             continue
         if not numbers <= {rank.rank for rank in aligned.members(world, carried.group)}:
             continue
-        if not any(_lasts(records, carried) for records in history):
-            continue
         if carried.flat and not _ever_equal(optimizer, place):
             continue
-        found.add(place)
+        found[place] = carried
     return found
 
 
 def _lasts(records: list[ev.Exchanged], carried: ev.Carried) -> bool:
     """Whether a gradient goes over the same group at every step of a rank."""
-    like = (carried.place, "gradient", carried.inside, carried.group)
-    return not any(record.lost for record in records) and all(
-        any((c.place, c.of, c.inside, c.group) == like and c.alike for c in record.carried) for record in records
-    )
+    return not any(record.lost for record in records) and all(like(carried, record.carried) for record in records)
+
+
+def like(call: ev.Carried, carried: Sequence[ev.Carried]) -> bool:
+    """Whether a gradient goes the same way again, in whichever of the group's calls."""
+    way = (call.place, "gradient", call.inside, call.group, call.alike, call.to_one)
+    return any((c.place, c.of, c.inside, c.group, c.alike, c.to_one) == way for c in carried)
 
 
 def _ever_equal(optimizer: Aligned, place: int) -> bool:

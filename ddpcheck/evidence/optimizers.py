@@ -75,6 +75,8 @@ class Carried(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Every rank of the group has the same afterwards."""
     flat: bool = False
     """Told by the size of the call's tensor alone, which is that of all gradients side by side."""
+    to_one: bool = False
+    """One rank of the group alone has the sum afterwards."""
 
 
 class Exchanged(Record, frozen=True, kw_only=True):

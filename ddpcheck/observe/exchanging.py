@@ -38,7 +38,7 @@ _ALIKE = {
 class Operand:
     """A tensor that a collective went over."""
 
-    __slots__ = ("alike", "backwards", "floating", "group", "known", "number", "numel", "start", "storage")
+    __slots__ = ("alike", "backwards", "floating", "group", "known", "number", "numel", "start", "storage", "to_one")
 
     def __init__(self, tensor: torch.Tensor, storage: torch.UntypedStorage, call: Call, alike: bool) -> None:
         # A weak reference: the address of a storage is given to no other one as long as it is held.
@@ -47,6 +47,7 @@ class Operand:
         self.floating = tensor.dtype not in (torch.int64, torch.bool)
         self.group, self.number = call.group, call.number
         self.alike = alike
+        self.to_one = call.op == "reduce"
         self.backwards = BACKWARDS.ended
         self.known = False
         """It was a parameter or a gradient of some optimizer."""
@@ -185,6 +186,7 @@ class Window:
                 offset=one.offset,
                 alike=one.alike,
                 flat=one.flat,
+                to_one=one.to_one,
             )
             for one in found
         ]
@@ -212,6 +214,7 @@ class _Found(NamedTuple):
     offset: int
     alike: bool
     flat: bool = False
+    to_one: bool = False
 
 
 def _calls_on(group: str) -> int:
@@ -243,7 +246,8 @@ def _by_storage(parameters: Sequence[torch.Tensor], operands: Sequence[Operand],
                     operand.known = True
                     last = operand
             if last is not None:
-                yield _Found(place, of, last.group, last.number, start - last.start, last.alike)
+                offset = start - last.start
+                yield _Found(place, of, last.group, last.number, offset, last.alike, to_one=last.to_one)
 
 
 def _by_size(parameters: Sequence[torch.Tensor], operands: Sequence[Operand], inside: bool) -> Iterator[_Found]:

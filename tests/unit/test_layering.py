@@ -88,7 +88,7 @@ LAYERS = [
     ["ddpcheck.checks.crossed", "ddpcheck.checks.separate"],
     [
         f"ddpcheck.checks.{name}"
-        for name in ("calls", "checkpoints", "counts", "coverage", "endings", "gaps", "optimizing")
+        for name in ("calls", "checkpoints", "counts", "coverage", "endings", "gaps", "half_reduced", "optimizing")
     ],
     [f"ddpcheck.checks.{name}" for name in ("allotment", "outside", "parts", "waiting")],
     ["ddpcheck.checks.sharing"],
