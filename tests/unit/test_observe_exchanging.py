@@ -121,6 +121,13 @@ def test_what_else_went_between_ranks_is_counted(parameters):
     assert (exchanging._of_models, exchanging._others) == (1, 2)
 
 
+@pytest.mark.parametrize(("op", "to_one"), [("reduce", True), ("all_reduce", False), ("gather", False)])
+def test_a_sum_that_one_rank_gets(parameters, op, to_one):
+    over(parameters[0].grad, op=op)
+    (one,) = exchanging.Window()._carried(parameters, 0, False)
+    assert (one.to_one, one.alike) == (to_one, op == "all_reduce")
+
+
 def test_an_optimizer_that_begins_when_another_has_ended(parameters):
     """What was forgotten before its first step does not make its own exchange unknown."""
 
