@@ -42,7 +42,7 @@ def judge(files: Files, several: set[str]) -> tuple[Judged, set[str]]:
     """The verdict, and the paths that are read too soon; those that several ranks write are told of already."""
     order, asked_for = Order(files.world), Asked(files)
     written, taken = [], []
-    checked = 0
+    checked, unordered = 0, ""
     for path in sorted(files.everything):
         if is_lock(path):
             continue
@@ -52,18 +52,19 @@ def judge(files: Files, several: set[str]) -> tuple[Judged, set[str]]:
         removals = files.removed_from(path)
         if not _between_ranks(writes + removals, reads + asked):
             continue
+        if path in several:
+            unordered = "several ranks wrote what others read, see checkpoint-single-writer"
+            continue
         if checked == MOST:
             break
         checked += 1
-        if path in several:
-            continue
         races = _races(order, asked_for, writes, [*reads, *asked])
         races = [weighed for race in races if (weighed := _weighed(files, asked_for, race)) is not None]
         written += races
         if not races:
             taken += _races(order, asked_for, removals, reads)
     findings = [*_findings(written, _too_soon), *_findings(taken, _taken_away)]
-    because = "" if checked else "no rank read a file that another one had written or removed"
+    because = "" if checked else unordered or "no rank read a file that another one had written or removed"
     judged = Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=because)
     return judged, {race.read.path for race in written}
 
