@@ -83,11 +83,17 @@ def _is_at_work(process: Process, since: float) -> bool:
     pulse, joined = process.last(ev.Pulse), process.last(ev.Joined)
     if pulse is not None and pulse.pending is not None:
         later = next((r for r in _after(process, pulse) if not beside(r)), None)
-        if later is None:
+        if later is None and not _is_built(process, pulse.pending):
             return False
     if joined is None or joined.backend in _WAITS_ASLEEP:
         return True
     return pulse is not None and pulse.at > since
+
+
+def _is_built(process: Process, number: int) -> bool:
+    """Whether it is in a wrapper's constructor: the imports there may take long, and come before any collective."""
+    call = next((r for r in reversed(process.records) if isinstance(r, ev.Call) and r.n == number), None)
+    return call is not None and call.op == "ddp-construct"
 
 
 def _after(process: Process, pulse: ev.Pulse) -> Iterator[ev.Record]:

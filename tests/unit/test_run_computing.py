@@ -70,6 +70,14 @@ def test_a_rank_in_a_collective_does_not_compute(using):
     assert using(*ranks) == [0.0, 110.0, 0.0]
 
 
+@pytest.mark.parametrize(("op", "at"), [("ddp-construct", 110.0), ("broadcast", 0.0)])
+def test_a_rank_in_a_wrappers_constructor_may_compute(using, op, at):
+    """It imports much before it communicates, and takes a core for it; one that waits for its peers there does not."""
+    call = ev.Call(n=5, at=2.5, op=op, group="world", number=0, detail="", site=1)
+    assert using(process(7, call, pulse(3.0, 5))) == [at]
+    assert using(process(7, call, pulse(3.0, 5)), share=0.1) == [0.0]
+
+
 def test_a_rank_that_waits_for_a_device_spins(using):
     """Only one whose main thread is seen to move computes there."""
     ranks = process(7, pulse(3.0), backend="nccl"), process(8, pulse(105.0), backend="cpu:gloo,cuda:nccl")
