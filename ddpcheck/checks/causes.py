@@ -97,7 +97,7 @@ def _short(ranks: dict[int, Rank], fewer: dict[int, ev.PassEnded], most: list[in
     return Why(
         cause=(
             f"the loader{at} gave {ranks_text(fewer)} {batches} {'batch' if batches == '1' else 'batches'}, and "
-            f"{ranks_text(most)} more: who has fewer has left the loop, and the others have not"
+            f"{ranks_text(most)} more: who has fewer has no batch for this step, and the others have one"
         ),
         advice=FEWER_BATCHES,
         ranks=tuple(fewer),

@@ -175,10 +175,13 @@ def _telling(race: Race) -> tuple[bool, int, int, int]:
 
 
 def _makes_it(race: Race) -> bool:
-    """Whether both ranks have asked for the file at one line, and the one that has not found it has written it."""
+    """Whether both ranks have asked for the file at one line, and one that has not found it goes on to write it."""
     change, asked = race.change, race.read
-    return asked.record.op == "query" and any(
-        r.op == "query" and not r.existed and r.path == change.record.path and r.n < change.start
+    if asked.record.op != "query":
+        return False
+    met = max((call.n for call in change.rank.of(ev.Call) if call.n < change.start), default=0)
+    return any(
+        r.op == "query" and not r.existed and r.path == change.record.path and met < r.n < change.start
         for r in change.rank.of(ev.File)
         if change.rank.where(r.site) == asked.where
     )

@@ -106,6 +106,15 @@ def test_who_does_not_find_it_makes_it():
     assert finding.cause.startswith("each rank that does not find the file makes it")
 
 
+def test_who_did_not_find_it_has_met_the_others_before_it_is_made():
+    """It resumes from what is there, and saves a checkpoint there after some steps."""
+    maker = [query("/job/last.pt", 8, False), call(0, 9, "ddp-gradients"), save("/job/last.pt", 10)]
+    resumed = [query("/job/last.pt", 8, True), load("/job/last.pt", 12)]
+    findings = ask(READ, maker, resumed).findings
+    assert findings
+    assert not any("makes it" in finding.cause for finding in findings)
+
+
 def test_a_list_of_files_counts_for_who_loads_from_it():
     """The newest of a folder, looked for while it is being written."""
     listing = file("query", "glob", "/job/*.pt", 14, existed=True)
