@@ -68,8 +68,8 @@ def _to_one(optimizer: Aligned, history: History, calls: Mapping[int, ev.Carried
     places = {p for p, call in calls.items() if all(_goes_on(records, call) for records in history)}
     steps = [(n, s) for n, s in optimizer.compared() if places and aligned.are_seen([x.gradients for x in s], places)]
     broken = [(n, s, apart) for n, s in steps if (apart := _apart(s, places))]
-    if not broken:
-        return len(steps), []
+    if not broken or _is_loaded(optimizer):
+        return (0, []) if broken else (len(steps), [])
     cause = (
         "dist.reduce brings the sum to one rank alone, and every rank steps with what it has; nothing brings the "
         "parameters together afterwards"
@@ -80,6 +80,12 @@ def _to_one(optimizer: Aligned, history: History, calls: Mapping[int, ev.Carried
 
 def _goes_on(records: Sequence[ev.Exchanged], call: ev.Carried) -> bool:
     return not any(one.lost for one in records) and all(like(call, one.carried) for one in records)
+
+
+def _is_loaded(optimizer: Aligned) -> bool:
+    """Whether some rank has loaded a state between its steps: the ranks may come together by files."""
+    begun = [min(step.n for step in steps.values()) for steps in optimizer.steps]
+    return any(one.n > n for rank, n in zip(optimizer.ranks, begun, strict=True) for one in rank.of(ev.StateLoaded))
 
 
 # --- now and then
