@@ -44,6 +44,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> InnerProject:
     return made
 
 
+@pytest.mark.long
 def test_items_are_told_one_by_one(project: InnerProject) -> None:
     """Each with an id that says its check and world size; violated, not checked and expected are told apart."""
     ran = project.run("test_trainers.py")

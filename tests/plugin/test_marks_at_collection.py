@@ -78,6 +78,7 @@ def test_wrong_options(project: InnerProject, args: list[str], ini: str, words: 
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.long
 def test_gpu_tests_are_skipped_without_gpus_and_fail_where_gpus_are_required(project: InnerProject) -> None:
     """Too few GPUs skip with the reason; --ddp-require-gpus makes that a failure."""
     torch = pytest.importorskip("torch")

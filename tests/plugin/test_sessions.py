@@ -163,6 +163,7 @@ def test_reports_in_files(side_by_side: dict[str, InnerProject]) -> None:
     assert ["initial-broadcast", "4", "0", "0"] in [line.split() for line in stdout.splitlines()]
 
 
+@pytest.mark.long
 def test_selection_and_stopping(project: InnerProject) -> None:
     """-k, -x and --lf choose and stop as ever."""
     project.write("test_it.py", PASSING_AND_FAILING + "\n@pytest.mark.ddp\ndef test_late(ddp): pass\n")
