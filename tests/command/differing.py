@@ -87,7 +87,8 @@ def run(launcher: tuple[str, ...], around: Surrounding, base: Path) -> Ended:
             file.seek(0)
             written.append(file.read())
     if not around.in_order:
-        written[0] = b"".join(sorted(written[0].splitlines(keepends=True)))
+        # torchrun's ranks are unbuffered, and write a line piece by piece: those of two ranks may lie in each other.
+        written[0] = bytes(sorted(written[0]))
     codes = [int(found) for found in re.findall(rb"exitcode *: (-?\d+)", written[1])]
     document = json.loads(report.read_text()) if report.exists() else None
     if launcher is DDPCHECK and document is not None:
