@@ -15,7 +15,7 @@ from ddpcheck.checks import aligned
 from ddpcheck.checks.aligned import Aligned
 from ddpcheck.checks.grounds import first_calls, grounds, histories, like
 from ddpcheck.checks.world import Judged, World
-from ddpcheck.model import Finding
+from ddpcheck.model import Finding, Severity
 from ddpcheck.wording import count, listing
 
 CHECK = "gradient-sync"
@@ -143,7 +143,7 @@ def _finding(
     optimizer: Aligned,
     broken: Sequence[tuple[int, list[ev.Step], list[int]]],
     wanted: int,
-    severity: str,
+    severity: Severity,
     cause: str,
     advice: str,
 ) -> Finding:
@@ -153,7 +153,7 @@ def _finding(
     rank, record = next((r, s) for r, s in zip(optimizer.ranks, step, strict=True) if r.rank in odd)
     return Finding(
         check=CHECK,
-        severity="error" if severity == "error" else "warning",
+        severity=severity,
         ranks=odd,
         subject=names[0],
         step=number,
