@@ -132,7 +132,7 @@ def _by_hand(world: World, optimizer: Aligned, history: list[list[ev.Exchanged]]
     That one rank has left it out later is a fault; that all have may be what the program means to do.
     """
     calls = first_calls(world, optimizer, history)
-    return {p for p, call in calls.items() if call.alike and any(_lasts(records, call) for records in history)}
+    return {p for p, call in calls.items() if call.alike and any(lasts(records, call) for records in history)}
 
 
 def first_calls(world: World, optimizer: Aligned, history: list[list[ev.Exchanged]]) -> dict[int, ev.Carried]:
@@ -164,7 +164,7 @@ def first_calls(world: World, optimizer: Aligned, history: list[list[ev.Exchange
     return found
 
 
-def _lasts(records: list[ev.Exchanged], carried: ev.Carried) -> bool:
+def lasts(records: list[ev.Exchanged], carried: ev.Carried) -> bool:
     """Whether a gradient goes over the same group at every step of a rank."""
     return not any(record.lost for record in records) and all(like(carried, record.carried) for record in records)
 

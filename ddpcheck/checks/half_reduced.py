@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
 from ddpcheck.checks.aligned import Aligned
-from ddpcheck.checks.grounds import first_calls, grounds, histories, like
+from ddpcheck.checks.grounds import first_calls, grounds, histories, lasts, like
 from ddpcheck.checks.world import Judged, World
 from ddpcheck.model import Finding, Severity
 from ddpcheck.wording import count, listing
 
 CHECK = "gradient-sync"
-History = Sequence[Sequence[ev.Exchanged]]
+History = Sequence[list[ev.Exchanged]]
 
 
 def judge(world: World) -> Iterable[Judged]:
@@ -65,21 +65,19 @@ def _shared(optimizer: Aligned, history: History) -> set[int]:
 
 def _to_one(optimizer: Aligned, history: History, calls: Mapping[int, ev.Carried]) -> tuple[int, list[Finding]]:
     """Sums that go to one rank before every step, while all ranks step."""
-    places = {p for p, call in calls.items() if all(_goes_on(records, call) for records in history)}
+    places = {p for p, call in calls.items() if all(lasts(records, call) for records in history)}
     steps = [(n, s) for n, s in optimizer.compared() if places and aligned.are_seen([x.gradients for x in s], places)]
     broken = [(n, s, apart) for n, s in steps if (apart := _apart(s, places))]
-    if not broken or _is_loaded(optimizer):
-        return (0, []) if broken else (len(steps), [])
+    if not broken:
+        return sum(places.isdisjoint(aligned.differing([one.gradients for one in step])) for _, step in steps), []
+    if _is_loaded(optimizer):
+        return 0, []
     cause = (
         "dist.reduce brings the sum to one rank alone, and every rank steps with what it has; nothing brings the "
         "parameters together afterwards"
     )
     advice = "Reduce gradients with all_reduce; or let that rank alone step, and broadcast the parameters."
     return len(steps), [_finding(optimizer, broken, len(places), "error", cause, advice)]
-
-
-def _goes_on(records: Sequence[ev.Exchanged], call: ev.Carried) -> bool:
-    return not any(one.lost for one in records) and all(like(call, one.carried) for one in records)
 
 
 def _is_loaded(optimizer: Aligned) -> bool:

@@ -54,6 +54,12 @@ def test_such_sums_that_do_no_harm():
     assert judged(to_one("gh"), to_one("gh")) == (2, [])
 
 
+def test_such_sums_that_differ_and_change_nothing():
+    """No finding, and not held either: the gradients were not the same."""
+    ranks = [[optimizer(), exchanged(0, *TO_ONE), stepped(letters), transfers()] for letters in ("gh", "ij")]
+    assert judged(*ranks) == (0, [])
+
+
 def windows(*letters, left_out=1, resumed=True, others=0, between=()):
     """Steps with these gradients and parameters; before one of them nothing is reduced."""
     made = [optimizer(), exchanged(0, *BOTH)]
