@@ -14,6 +14,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks import aligned
 from ddpcheck.checks.aligned import Aligned
 from ddpcheck.checks.grounds import first_calls, grounds, histories, lasts, like
+from ddpcheck.checks.touched import LOADS
 from ddpcheck.checks.world import Judged, World
 from ddpcheck.model import Finding, Severity
 from ddpcheck.wording import count, listing
@@ -83,7 +84,11 @@ def _to_one(optimizer: Aligned, history: History, calls: Mapping[int, ev.Carried
 def _is_loaded(optimizer: Aligned) -> bool:
     """Whether some rank has loaded a state between its steps: the ranks may come together by files."""
     begun = [min(step.n for step in steps.values()) for steps in optimizer.steps]
-    return any(one.n > n for rank, n in zip(optimizer.ranks, begun, strict=True) for one in rank.of(ev.StateLoaded))
+    return any(
+        one.n > n
+        for rank, n in zip(optimizer.ranks, begun, strict=True)
+        for one in (*rank.of(ev.StateLoaded), *(file for file in rank.of(ev.File) if file.how in LOADS))
+    )
 
 
 # --- now and then

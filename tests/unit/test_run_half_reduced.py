@@ -7,7 +7,7 @@ import pytest
 
 from ddpcheck.checks import half_reduced
 from tests.unit.test_run_grounds import BOTH, carried, optimizer, stepped
-from tests.unit.written import exchanged, loaded, transfers, world
+from tests.unit.written import exchanged, load, loaded, transfers, world
 
 TO_ONE = [msgspec.structs.replace(one, alike=False, to_one=True) for one in BOTH]
 AVERAGE = carried(0, "parameter")
@@ -43,6 +43,7 @@ def test_what_is_no_such_sum(how):
     exchanged(1, *TO_ONE, AVERAGE, carried(1, "parameter")),  # rank 0's parameters are broadcast after its step
     exchanged(1, carried(0)),  # only the first step was of this kind
     exchanged(1, *TO_ONE, lost=True),
+    load("/job/net.pt", 7),
     loaded("Net", 7),  # what rank 0 has saved after its step, for all we know
 ])  # fmt: skip
 def test_what_becomes_of_such_a_sum_is_not_known(record):
