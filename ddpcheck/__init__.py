@@ -8,7 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ddpcheck.assertions import (
+    from ddpcheck.assertions.checkpoints import (
+        assert_atomic_save,
+        assert_checkpoint_resumable,
+        assert_load_complete,
+        assert_map_location,
+        assert_read_after_write,
+        assert_resume_equivalent,
+        assert_single_writer,
+    )
+    from ddpcheck.assertions.devices import assert_device_placement
+    from ddpcheck.assertions.model_and_data import (
         AtRisk,
         assert_batch_count,
         assert_epochs_reshuffled,
@@ -18,23 +28,13 @@ if TYPE_CHECKING:
         assert_replicas_identical,
         assert_shards_partition,
     )
-    from ddpcheck.checkpoints.assertions import (
-        assert_atomic_save,
-        assert_checkpoint_resumable,
-        assert_load_complete,
-        assert_map_location,
-        assert_read_after_write,
-        assert_resume_equivalent,
-        assert_single_writer,
-    )
+    from ddpcheck.conformance.check_trainer import NonConformance, check_trainer, parametrize_with_checks
     from ddpcheck.conformance.job import Job
-    from ddpcheck.conformance.public import NonConformance, check_trainer, parametrize_with_checks
+    from ddpcheck.conformance.not_supported import NotSupported
     from ddpcheck.conformance.results import Result, Results
-    from ddpcheck.conformance.support import NotSupported
-    from ddpcheck.devices import NotSimulated, simulated_devices
-    from ddpcheck.placement import assert_device_placement
-    from ddpcheck.properties.stateful import run_state_machine
-    from ddpcheck.ranks.current import OutsideRank, Violation
+    from ddpcheck.device_simulation import NotSimulated, simulated_devices
+    from ddpcheck.properties.state_machines import run_state_machine
+    from ddpcheck.ranks.current_rank import OutsideRank, Violation
 
 __all__ = [
     "AtRisk",
@@ -69,25 +69,25 @@ __all__ = [
 
 _HOMES = {
     "Job": "ddpcheck.conformance.job",
-    "NonConformance": "ddpcheck.conformance.public",
-    "NotSimulated": "ddpcheck.devices",
-    "NotSupported": "ddpcheck.conformance.support",
-    "OutsideRank": "ddpcheck.ranks.current",
+    "NonConformance": "ddpcheck.conformance.check_trainer",
+    "NotSimulated": "ddpcheck.device_simulation",
+    "NotSupported": "ddpcheck.conformance.not_supported",
+    "OutsideRank": "ddpcheck.ranks.current_rank",
     "Result": "ddpcheck.conformance.results",
     "Results": "ddpcheck.conformance.results",
-    "Violation": "ddpcheck.ranks.current",
-    "assert_atomic_save": "ddpcheck.checkpoints.assertions",
-    "assert_checkpoint_resumable": "ddpcheck.checkpoints.assertions",
-    "assert_device_placement": "ddpcheck.placement",
-    "assert_load_complete": "ddpcheck.checkpoints.assertions",
-    "assert_map_location": "ddpcheck.checkpoints.assertions",
-    "assert_read_after_write": "ddpcheck.checkpoints.assertions",
-    "assert_resume_equivalent": "ddpcheck.checkpoints.assertions",
-    "assert_single_writer": "ddpcheck.checkpoints.assertions",
-    "check_trainer": "ddpcheck.conformance.public",
-    "parametrize_with_checks": "ddpcheck.conformance.public",
-    "run_state_machine": "ddpcheck.properties.stateful",
-    "simulated_devices": "ddpcheck.devices",
+    "Violation": "ddpcheck.ranks.current_rank",
+    "assert_atomic_save": "ddpcheck.assertions.checkpoints",
+    "assert_checkpoint_resumable": "ddpcheck.assertions.checkpoints",
+    "assert_device_placement": "ddpcheck.assertions.devices",
+    "assert_load_complete": "ddpcheck.assertions.checkpoints",
+    "assert_map_location": "ddpcheck.assertions.checkpoints",
+    "assert_read_after_write": "ddpcheck.assertions.checkpoints",
+    "assert_resume_equivalent": "ddpcheck.assertions.checkpoints",
+    "assert_single_writer": "ddpcheck.assertions.checkpoints",
+    "check_trainer": "ddpcheck.conformance.check_trainer",
+    "parametrize_with_checks": "ddpcheck.conformance.check_trainer",
+    "run_state_machine": "ddpcheck.properties.state_machines",
+    "simulated_devices": "ddpcheck.device_simulation",
 }
 """Where a name comes from that is not one of the assertions' file."""
 
@@ -97,7 +97,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'ddpcheck' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES.get(name, "ddpcheck.assertions")), name)
+    return getattr(import_module(_HOMES.get(name, "ddpcheck.assertions.model_and_data")), name)
 
 
 def __dir__() -> list[str]:

@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(USAGE)
         return 0
     if command == "--version":
-        from ddpcheck.versions import installed
+        from ddpcheck.vocabulary.versions import installed
 
         print(f"ddpcheck {installed()['ddpcheck']}")
         return 0
@@ -57,16 +57,16 @@ def _long(command: str, arguments: list[str]) -> int:
 
 
 def _checks() -> int:
-    from ddpcheck.report.explained import show_checks
+    from ddpcheck.report.explain import show_checks
 
     show_checks(sys.stdout)
     return 0
 
 
 def _explain(arguments: list[str]) -> int:
-    from ddpcheck.catalogue import CHECKS
+    from ddpcheck.checks.catalogue import CHECKS
     from ddpcheck.explanations import unknown
-    from ddpcheck.report.explained import show_check, show_text
+    from ddpcheck.report.explain import show_check, show_text
 
     if len(arguments) != 1:
         print("ddpcheck explain: name one check, as in `ddpcheck explain gradient-sync`", file=sys.stderr)
@@ -75,7 +75,7 @@ def _explain(arguments: list[str]) -> int:
     if name in CHECKS:
         show_check(name, sys.stdout)
         return 0
-    from ddpcheck.conformance.described import check_of, described, nearest
+    from ddpcheck.conformance.item_descriptions import check_of, described, nearest
 
     check = check_of(name)
     if check is None:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from ddpcheck import marks
-from ddpcheck.gpus.mark import gpu_mark_of, has_ranks
-from ddpcheck.report.session import SessionReport
+from ddpcheck.gpus.gpu_mark import gpu_mark_of, has_ranks
+from ddpcheck.plugin import ddp_mark
+from ddpcheck.report.pytest_session import SessionReport
 
 if TYPE_CHECKING:
-    from ddpcheck.ranks.current import CurrentRank
-    from ddpcheck.session import Session
+    from ddpcheck.plugin.ddp_item_run import Session
+    from ddpcheck.ranks.current_rank import CurrentRank
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 def _session(config: pytest.Config) -> Session:
     """The distributed side of this pytest session, made when the first test needs it."""
     if _SESSION not in config.stash:
-        from ddpcheck.session import Session
+        from ddpcheck.plugin.ddp_item_run import Session
 
         config.stash[_SESSION] = Session(
             config,
@@ -112,17 +112,17 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
             _session(config).start()
 
 
-def read_mark(node: pytest.Item) -> marks.Mark | None:
+def read_mark(node: pytest.Item) -> ddp_mark.Mark | None:
     """The valid mark of a test, or None; raises BadMark."""
     found = [(mark.args, dict(mark.kwargs)) for mark in node.iter_markers("ddp")]
-    return marks.read(found) if found else None
+    return ddp_mark.read(found) if found else None
 
 
 def _refuse_coroutines(config: pytest.Config, function: Any) -> None:
     """Raise BadMark for a test that nothing in the ranks would wait for."""
     awaited = inspect.iscoroutinefunction(function) and any(map(config.pluginmanager.hasplugin, _AWAITING))
     if not awaited and (inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)):
-        raise marks.BadMark(
+        raise ddp_mark.BadMark(
             "@pytest.mark.ddp cannot run an async test without a plugin that does, such as pytest-asyncio: install "
             "one, or make it a plain function, and call asyncio.run in it."
         )
@@ -133,7 +133,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         mark = read_mark(metafunc.definition)
         if mark is not None:
             _refuse_coroutines(metafunc.config, metafunc.function)
-    except marks.BadMark as error:
+    except ddp_mark.BadMark as error:
         pytest.fail(f"{metafunc.definition.nodeid}: {error}", pytrace=False)
     if mark is not None and mark.listed:
         metafunc.fixturenames.append(WORLD_SIZE)
@@ -141,17 +141,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(WORLD_SIZE, mark.world_sizes, ids=ids, indirect=True)
 
 
-def _check_items_mark(item: pytest.Item) -> marks.Mark | None:
+def _check_items_mark(item: pytest.Item) -> ddp_mark.Mark | None:
     """The valid mark of an item; raises BadMark also where it names a list by which the item was not multiplied."""
     mark = read_mark(item)
     if mark is None or not mark.listed or _params(item).get(WORLD_SIZE) in mark.world_sizes:
         return mark
     if isinstance(getattr(item, "cls", None), type) and issubclass(item.cls, unittest.TestCase):  # type: ignore[attr-defined]
-        raise marks.BadMark(
+        raise ddp_mark.BadMark(
             "@pytest.mark.ddp(world_size=[…]) cannot multiply a method of unittest.TestCase: name one world "
             "size, or write a plain class."
         )
-    raise marks.BadMark(
+    raise ddp_mark.BadMark(
         "@pytest.mark.ddp(world_size=[…]) cannot multiply a test that has been collected already: name one world size "
         "where a hook adds the mark, or put the mark on the test, its class or its module."
     )
@@ -166,7 +166,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             mark = _check_items_mark(item)
             if item.get_closest_marker("gpu") is not None:
                 gpu_mark_of(item)
-        except marks.BadMark as error:
+        except ddp_mark.BadMark as error:
             raise pytest.UsageError(f"{item.nodeid}: {error}") from None
         if mark is not None and mark.device == "cuda" and item.get_closest_marker("gpu") is None:
             item.add_marker("gpu")
@@ -180,7 +180,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for item in session.items:
         try:  # once more: a conftest file's hook may have added a mark after ours had looked
             _check_items_mark(item)
-        except marks.BadMark as error:
+        except ddp_mark.BadMark as error:
             raise pytest.UsageError(f"{item.nodeid}: {error}") from None
     paths = dict.fromkeys(item.path for item in session.items if has_ranks(item))
     for path in paths:
@@ -196,10 +196,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             session_of_ranks.prepare(item.path)
     try:
         alone = [mark for item in session.items if not has_ranks(item) and (mark := gpu_mark_of(item)) is not None]
-    except marks.BadMark:  # it has been told, and the session ends
+    except ddp_mark.BadMark:  # it has been told, and the session ends
         return
     if alone:
-        from ddpcheck.gpus.plain import GpusOfThisProcess
+        from ddpcheck.gpus.tests_without_ranks import GpusOfThisProcess
 
         wanted = {mark.number or 1 for mark in alone}
         config.pluginmanager.register(GpusOfThisProcess(_session(config), wanted), "ddpcheck-gpus")
@@ -246,7 +246,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool | None:
     return True
 
 
-def _within_timeout(item: pytest.Item, mark: marks.Mark) -> marks.Mark:
+def _within_timeout(item: pytest.Item, mark: ddp_mark.Mark) -> ddp_mark.Mark:
     """The mark with pytest-timeout's seconds, where they are fewer; a mark's own outrank those for all tests."""
     seconds = item.stash.get(_TIMEOUT, None)
     if seconds is None or (mark.timeout is not None and item.get_closest_marker("timeout") is None):
@@ -272,7 +272,7 @@ def setting(config: pytest.Config, name: str, kind: Callable[[str], T]) -> T | N
 @pytest.fixture
 def ddp(request: pytest.FixtureRequest) -> CurrentRank:
     """The rank that runs this test: rank, world_size, device, backend, tmp_path and wrap()."""
-    from ddpcheck.ranks.current import OutsideRank, current
+    from ddpcheck.ranks.current_rank import OutsideRank, current
 
     try:
         return current("the fixture `ddp`")

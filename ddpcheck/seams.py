@@ -19,7 +19,7 @@ from functools import cache
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from ddpcheck.catalogue import CHECKS, ORACLES
+from ddpcheck.checks.catalogue import CHECKS, ORACLES
 
 
 class Seam(NamedTuple):

@@ -19,11 +19,11 @@ except ModuleNotFoundError as error:
         name="hypothesis",
     ) from None
 
-from ddpcheck.properties.collectives import Collective, collectives
-from ddpcheck.properties.loaders import LoaderSettings, SamplerSettings, loader_settings, sampler_settings
-from ddpcheck.properties.modules import DrawnModule, modules
-from ddpcheck.properties.sizes import dataset_sizes, unequal_sizes, world_sizes
-from ddpcheck.properties.tensors import dtypes, tensors, unequal_batches
+from ddpcheck.properties.collective_strategies import Collective, collectives
+from ddpcheck.properties.loader_strategies import LoaderSettings, SamplerSettings, loader_settings, sampler_settings
+from ddpcheck.properties.module_strategies import DrawnModule, modules
+from ddpcheck.properties.size_strategies import dataset_sizes, unequal_sizes, world_sizes
+from ddpcheck.properties.tensor_strategies import dtypes, tensors, unequal_batches
 
 __all__ = [
     "Collective",

@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 import torch.distributed
 
-from ddpcheck.observe import endings, recorder
+from ddpcheck.probes.processes import endings
+from ddpcheck.probes.recording import recorder
 
 
 def write_to(out: int, err: int) -> None:

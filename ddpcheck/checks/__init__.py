@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ddpcheck.checks import batches, epochs, kills, own_devices, recorded, replicas, resuming, shards
-from ddpcheck.model import Finding, Question
+from ddpcheck.checks import recorded, resuming
+from ddpcheck.checks.batch_count import assertion as batches
+from ddpcheck.checks.checkpoint_atomic_save import assertion as kills
+from ddpcheck.checks.device_placement import assertion as own_devices
+from ddpcheck.checks.epoch_reshuffle import assertion as epochs
+from ddpcheck.checks.shard_partition import assertion as shards
+from ddpcheck.judging import model_comparison
+from ddpcheck.vocabulary.model import Finding, Question
 
 JUDGES: dict[str, Callable[[str, Sequence[Any], Sequence[Sequence[Any]]], tuple[Finding, ...] | Question]] = {
-    "initial-broadcast": replicas.judge,
-    "gradient-sync": replicas.judge,
-    "parameter-sync": replicas.judge,
+    "initial-broadcast": model_comparison.judge,
+    "gradient-sync": model_comparison.judge,
+    "parameter-sync": model_comparison.judge,
     "shard-partition": shards.judge,
     "epoch-reshuffle": epochs.judge,
     "batch-count": batches.judge,

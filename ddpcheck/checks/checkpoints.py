@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ddpcheck.checks import races, resumes, writers
-from ddpcheck.checks.touched import Files
-from ddpcheck.checks.world import Judged, World
+from ddpcheck.checks import resumes, writers
+from ddpcheck.checks.checkpoint_read_after_write import run as races
+from ddpcheck.judging.file_history import Files
+from ddpcheck.judging.world import Judged, World
 
 
 def judge(world: World) -> Iterable[Judged]:

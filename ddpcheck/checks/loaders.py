@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import counts, orders, replaced, sharing
-from ddpcheck.checks.passes import data_groups, lines, passes_of
-from ddpcheck.checks.stops import stop
-from ddpcheck.checks.world import Judged, World
-from ddpcheck.model import Finding
+from ddpcheck.checks.batch_count import run as counts
+from ddpcheck.checks.epoch_reshuffle import run as orders
+from ddpcheck.checks.shard_partition import run as sharing
+from ddpcheck.checks.shard_partition import unintended_data
+from ddpcheck.judging.loader_passes import data_groups, lines, passes_of
+from ddpcheck.judging.world import Judged, World
+from ddpcheck.judging.world_ending import stop
+from ddpcheck.vocabulary.model import Finding
 
 
 def judge(world: World) -> Iterable[Judged]:
@@ -39,9 +42,9 @@ def judge(world: World) -> Iterable[Judged]:
             unshared = unshared or because
             sharing_found += findings
     told = {link for finding in sharing_found for link in finding.links}
-    sharing_found += [finding for finding in replaced.sampler_lost(every) if told.isdisjoint(finding.links)]
+    sharing_found += [finding for finding in unintended_data.sampler_lost(every) if told.isdisjoint(finding.links)]
     if not training:
-        n, findings = replaced.same_inputs(world, groups)
+        n, findings = unintended_data.same_inputs(world, groups)
         shares += n
         sharing_found += findings
     reshuffled, orders_found = orders.judge_lines(found)

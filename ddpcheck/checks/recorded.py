@@ -14,13 +14,16 @@ from typing import Any
 import msgspec
 
 from ddpcheck import evidence as ev
-from ddpcheck.catalogue import NOT_CHECKED
-from ddpcheck.checks import failures, races, resumes, unseen, writers
-from ddpcheck.checks.holding import Failure
-from ddpcheck.checks.touched import LOADS, Files
-from ddpcheck.checks.world import Process, Rank, Stretch, World
-from ddpcheck.model import Finding, Question, Struct
-from ddpcheck.wording import count, listing, ranks_text
+from ddpcheck.checks import resumes, writers
+from ddpcheck.checks.catalogue import NOT_CHECKED
+from ddpcheck.checks.checkpoint_read_after_write import run as races
+from ddpcheck.checks.checkpoint_single_writer import hidden_writers
+from ddpcheck.evidence.training_state import Failure
+from ddpcheck.judging import failed_user_functions
+from ddpcheck.judging.file_history import LOADS, Files
+from ddpcheck.judging.world import Process, Rank, Stretch, World
+from ddpcheck.vocabulary.model import Finding, Question, Struct
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
@@ -44,7 +47,7 @@ def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()
     said = [None if fact is None else msgspec.convert(fact, Recorded) for fact in facts]
     files = Files(world_of([one.evidence if one is not None else None for one in said]))
     single, several = writers.single_writer(files, saves=True)
-    raised = failures.judge([one.failure if one is not None else None for one in said])
+    raised = failed_user_functions.judge([one.failure if one is not None else None for one in said])
     if check == "checkpoint-read-after-write":
         found = races.judge(files, several)[0]
         if found.findings or raised:
@@ -58,9 +61,9 @@ def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()
         hidden: tuple[Finding, ...] | None = None
         if not single.findings and all(one.folder for one in known):
             if not rounds:
-                return Question(ask=unseen.ASK)
-            alone = [msgspec.convert(answer, unseen.Alone) for answer in rounds[0]]
-            hidden = unseen.judge(files, [one.folder for one in known], [one.there for one in known], alone)
+                return Question(ask=hidden_writers.ASK)
+            alone = [msgspec.convert(answer, hidden_writers.Alone) for answer in rounds[0]]
+            hidden = hidden_writers.judge(files, [one.folder for one in known], [one.there for one in known], alone)
         nothing = not single.checked and hidden is None
         return single.findings or hidden or ((_nothing_written(len(facts)),) if nothing else ())
     risky = [f for f in resumes.map_location(files).findings if f.severity == "warning"]

@@ -9,11 +9,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import aligned
-from ddpcheck.checks.touched import LOADS, SAVES, Files, Touch, done, shown
-from ddpcheck.checks.world import Judged, Rank, World
-from ddpcheck.model import CallSite, Finding
-from ddpcheck.wording import count, listing, ranks_text
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.file_history import LOADS, SAVES, Files, Touch, done, shown
+from ddpcheck.judging.world import Judged, Rank, World
+from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 LOCATION, COMPLETE = "checkpoint-map-location", "checkpoint-load-complete"
 MOST = 2_000
@@ -235,7 +235,7 @@ def _on_some_ranks(world: World) -> Iterator[Finding]:
 def _loaded_into(world: World) -> Iterator[tuple[int | None, dict[Rank, int | None]]]:
     """Each wrapper and its number on the ranks of its group; and what was in no wrapper yet, on all."""
     yield None, dict.fromkeys(world)
-    for replicas in aligned.wrappers(world):
+    for replicas in step_alignment.wrappers(world):
         yield replicas.number, {rank: replicas.of(rank) for rank in replicas.ranks}
 
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ddpcheck.catalogue import NOT_CHECKED
-from ddpcheck.checks import failures
-from ddpcheck.checks.holding import Failure, Holdings, Kind, Value
-from ddpcheck.model import Finding, Struct
-from ddpcheck.wording import count, listing, ranks_text
+from ddpcheck.checks.catalogue import NOT_CHECKED
+from ddpcheck.evidence.training_state import Failure, Holdings, Kind, Value
+from ddpcheck.judging import failed_user_functions
+from ddpcheck.vocabulary.model import Finding, Struct
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 LASTING = ("parameter", "buffer")
 """What a module's state_dict holds."""
@@ -77,10 +77,10 @@ def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()
     """The findings of one of these checks."""
     if check == "resume-equivalence":
         resumed = [None if fact is None else msgspec.convert(fact, Resumed) for fact in facts]
-        raised = failures.judge([one.failure if one is not None else None for one in resumed])
+        raised = failed_user_functions.judge([one.failure if one is not None else None for one in resumed])
         return raised or _resumed([one for one in resumed if one is not None])
     loaded = [None if fact is None else msgspec.convert(fact, Loaded) for fact in facts]
-    raised = failures.judge([one.failure if one is not None else None for one in loaded])
+    raised = failed_user_functions.judge([one.failure if one is not None else None for one in loaded])
     return raised or _complete([one for one in loaded if one is not None])
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import aligned
-from ddpcheck.checks.aligned import Aligned, Replicas
-from ddpcheck.checks.grounds import Grounds, grounds, why_none
-from ddpcheck.checks.world import Judged, Rank, World
-from ddpcheck.model import CallSite, Finding
-from ddpcheck.wording import count, listing, ranks_text
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.replicated_parameters import Grounds, grounds, why_none
+from ddpcheck.judging.step_alignment import Aligned, Replicas
+from ddpcheck.judging.world import Judged, Rank, World
+from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 
 def judge(world: World) -> Iterable[Judged]:
@@ -19,13 +19,13 @@ def judge(world: World) -> Iterable[Judged]:
     gradients, parameters = 0, 0
     gradient_findings: list[Finding] = []
     parameter_findings: list[Finding] = []
-    optimizers = aligned.optimizers(world)
+    optimizers = step_alignment.optimizers(world)
     for optimizer in optimizers:
         ground = grounds(world, optimizer)
         steps = list(optimizer.compared())
-        parameters += sum(aligned.are_seen([one.parameters for one in s], ground.parameters) for _, s in steps)
+        parameters += sum(step_alignment.are_seen([one.parameters for one in s], ground.parameters) for _, s in steps)
         gradients += sum(
-            all(one.gradients for one in s) and aligned.are_seen([one.gradients for one in s], ground.gradients)
+            all(one.gradients for one in s) and step_alignment.are_seen([one.gradients for one in s], ground.gradients)
             for _, s in steps
         )
         gradient_findings += _gradients(optimizer, steps, ground)
@@ -41,13 +41,13 @@ def judge(world: World) -> Iterable[Judged]:
 def _initial(world: World) -> Judged:
     checked = 0
     findings: list[Finding] = []
-    for replicas in aligned.wrappers(world):
+    for replicas in step_alignment.wrappers(world):
         checked += _is_seen(replicas)
         finding = _constructed(replicas)
         if finding is not None:
             findings.append(finding)
     told = {link for finding in findings for link in finding.links}
-    optimizers = aligned.optimizers(world)
+    optimizers = step_alignment.optimizers(world)
     for optimizer in optimizers:
         parameters = grounds(world, optimizer).parameters
         places = [p for p in parameters if optimizer.described[0].parameters[p].wrapper is not None]
@@ -56,14 +56,14 @@ def _initial(world: World) -> Judged:
         finding = _entered(optimizer, news) if optimizer.first else None
         if finding is not None:
             findings.append(finding)
-    unseen = aligned.why_unseen(optimizers)
+    unseen = step_alignment.why_unseen(optimizers)
     return Judged(check="initial-broadcast", checked=checked, findings=tuple(findings), skipped_because=unseen)
 
 
 def _is_seen(replicas: Replicas) -> bool:
     """Whether the ranks have looked at anything of a wrapper's module, where it has anything."""
     digests = [w.parameters.digests + w.buffers.digests for w in replicas.wrapped]
-    return not any(digests) or aligned.are_seen(digests)
+    return not any(digests) or step_alignment.are_seen(digests)
 
 
 def _constructed(replicas: Replicas) -> Finding | None:
@@ -73,10 +73,10 @@ def _constructed(replicas: Replicas) -> Finding | None:
     for part in ("parameters", "buffers"):
         digests = [getattr(w, part).digests for w in wrapped]
         left_out = {*wrapped[0].ignored, *(wrapped[0].local_buffers if part == "buffers" else ())}
-        places = [p for p in aligned.differing(digests) if getattr(wrapped[0], part).names[p] not in left_out]
+        places = [p for p in step_alignment.differing(digests) if getattr(wrapped[0], part).names[p] not in left_out]
         names += [getattr(wrapped[0], part).names[p] for p in places]
         if places:
-            odd.update(aligned.odd_ranks(digests, places, ranks))
+            odd.update(step_alignment.odd_ranks(digests, places, ranks))
     if not names:
         return None
     return Finding(
@@ -95,11 +95,11 @@ def _constructed(replicas: Replicas) -> Finding | None:
 def _entered(optimizer: Aligned, places: Sequence[int]) -> Finding | None:
     """Parameters that were changed on some ranks between the wrap and the first step."""
     digests = [d.values for d in optimizer.described]
-    apart = [p for p in aligned.differing(digests) if p in set(places)]
+    apart = [p for p in step_alignment.differing(digests) if p in set(places)]
     if not apart:
         return None
     names = [optimizer.described[0].parameters[p].name for p in apart]
-    odd = aligned.odd_ranks(digests, apart, [r.rank for r in optimizer.ranks])
+    odd = step_alignment.odd_ranks(digests, apart, [r.rank for r in optimizer.ranks])
     first = optimizer.described[0]
     inner = first.inner
     where = _first_step(optimizer)
@@ -143,7 +143,7 @@ Broken = tuple[int, list[ev.Step], list[int]]
 
 def _broken(steps: Compared, wanted: Collection[int], part: Callable[[ev.Step], bytes]) -> list[Broken]:
     """The steps at which something differs at these places."""
-    each = ((number, step, aligned.differing([part(s) for s in step])) for number, step in steps)
+    each = ((number, step, step_alignment.differing([part(s) for s in step])) for number, step in steps)
     return [(number, step, kept) for number, step, places in each if (kept := [p for p in places if p in wanted])]
 
 
@@ -160,13 +160,13 @@ def _gradient_finding(optimizer: Aligned, broken: Sequence[Broken], wanted: int)
     names = [parameters[p].name for p in places]
     digests = [s.gradients for s in step]
     ranks = optimizer.ranks
-    odd = aligned.odd_ranks(digests, places, [r.rank for r in ranks])
+    odd = step_alignment.odd_ranks(digests, places, [r.rank for r in ranks])
     absent = _absent(broken[0])
     moved = _moved(optimizer, broken[0])
     cause, advice = _why(optimizer, broken[0])
     shown = f"{len(names)} of {count(wanted, 'gradient')} to differ on entry to step {number}: {listing(names)}"
     if absent:
-        missing = [r.rank for r, d in zip(ranks, digests, strict=True) if aligned.at(d, absent[0]) == ev.ABSENT]
+        missing = [r.rank for r, d in zip(ranks, digests, strict=True) if step_alignment.at(d, absent[0]) == ev.ABSENT]
         shown += f"; {parameters[absent[0]].name} has no gradient at all on {ranks_text(missing)}"
     # What treats all gradients alike, such as a clip by their norm, carries a difference on to other wrappers' too.
     shared = () if _unreduced(optimizer, broken[0]) else (f"optimizer {optimizer.number}",)
@@ -192,7 +192,7 @@ def _gradient_finding(optimizer: Aligned, broken: Sequence[Broken], wanted: int)
 def _absent(broken: Broken) -> list[int]:
     """The places of gradients that some rank does not have."""
     _, step, places = broken
-    return [p for p in places if any(aligned.at(s.gradients, p) == ev.ABSENT for s in step)]
+    return [p for p in places if any(step_alignment.at(s.gradients, p) == ev.ABSENT for s in step)]
 
 
 def _usages(optimizer: Aligned, broken: Broken) -> list[list[ev.Usage]]:
@@ -297,7 +297,7 @@ def _parameters(optimizer: Aligned, steps: Compared, replicated: Sequence[int]) 
 def _parameter_finding(optimizer: Aligned, steps: Compared, broken: Sequence[Broken], wanted: int) -> Finding:
     number, step, places = broken[0]
     names = [optimizer.described[0].parameters[p].name for p in places]
-    odd = aligned.odd_ranks([s.parameters for s in step], places, [r.rank for r in optimizer.ranks])
+    odd = step_alignment.odd_ranks([s.parameters for s in step], places, [r.rank for r in optimizer.ranks])
     unseen = optimizer.blind_before(number)
     cause = _parted_by(optimizer, steps, broken[0], bool(unseen))
     shown = f"{len(names)} of {count(wanted, 'parameter')} to differ after step {number}: {listing(names)}"
@@ -340,8 +340,8 @@ def _parted_by(optimizer: Aligned, steps: Compared, broken: Broken, unseen: bool
         return GRADIENTS
     if len({tuple(s.rates) for s in step}) > 1:
         return RATES
-    if not unseen and any(set(aligned.differing(each)).intersection(places) for each in states(step).values()):
+    if not unseen and any(set(step_alignment.differing(each)).intersection(places) for each in states(step).values()):
         return STATES
-    if set(aligned.differing([d.values for d in optimizer.described])).intersection(places):
+    if set(step_alignment.differing([d.values for d in optimizer.described])).intersection(places):
         return "they differed before the first step"
     return "" if unseen else "they were changed on one rank alone, outside of the optimizer"

@@ -9,8 +9,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from ddpcheck.checks.order import Order
-from ddpcheck.checks.touched import (
+from ddpcheck.judging.file_history import (
     CLAIMS,
     LOADS,
     NEVER,
@@ -23,9 +22,10 @@ from ddpcheck.checks.touched import (
     shown,
     stopped_by,
 )
-from ddpcheck.checks.world import Judged, World
-from ddpcheck.model import CallSite, Finding
-from ddpcheck.wording import count, ranks_text
+from ddpcheck.judging.happens_before import Order
+from ddpcheck.judging.world import Judged, World
+from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.wording import count, ranks_text
 
 SINGLE, ATOMIC = "checkpoint-single-writer", "checkpoint-atomic-save"
 

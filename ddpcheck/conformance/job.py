@@ -11,15 +11,15 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from ddpcheck.conformance.losses import METRICS, Loss
-from ddpcheck.conformance.situations import START, LossKind, Precision, Situation, decay
+from ddpcheck.trainings.situations import START, LossKind, Precision, Situation, decay
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.data import Dataset, Sampler
 
-    from ddpcheck.conformance.nets import Net
-    from ddpcheck.conformance.samples import Samples
-    from ddpcheck.ranks.current import CurrentRank
+    from ddpcheck.conformance.datasets import Samples
+    from ddpcheck.conformance.models import Net
+    from ddpcheck.ranks.current_rank import CurrentRank
 
 SEED = 7
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ddpcheck.conformance.situations import LossKind
+from ddpcheck.trainings.situations import LossKind
 
 Notice = Callable[[Tensor, int], None]
 """Told of every loss that is computed, and of how many samples or tokens."""

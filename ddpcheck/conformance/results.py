@@ -9,10 +9,10 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
-from ddpcheck.model import Finding, Struct
 from ddpcheck.report.console import console_on, ruled
-from ddpcheck.report.findings import text_of
-from ddpcheck.wording import count, listing
+from ddpcheck.report.finding_text import text_of
+from ddpcheck.vocabulary.model import Finding, Struct
+from ddpcheck.vocabulary.wording import count, listing
 
 Status = Literal["held", "at-risk", "violated", "not-checked", "expected"]
 

@@ -8,16 +8,16 @@ import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from ddpcheck.checks.world import Judged
-from ddpcheck.clock import clock
-from ddpcheck.conformance.checklist import ANY, BY_CHECK, CHECKLIST, ORDINARY, Check
-from ddpcheck.conformance.expecting import Expected
+from ddpcheck.conformance.expected_failures import Expected
 from ddpcheck.conformance.results import Result, Status
-from ddpcheck.conformance.running import Runner, TooManyHangs
-from ddpcheck.conformance.situations import BY_NAME, LOSS_KINDS
-from ddpcheck.conformance.trained import Trained
-from ddpcheck.model import Finding
-from ddpcheck.wording import listing
+from ddpcheck.conformance.situation_runner import Runner, TooManyHangs
+from ddpcheck.conformance.suite_checks import ANY, BY_CHECK, CHECKLIST, ORDINARY, Check
+from ddpcheck.judging.world import Judged
+from ddpcheck.trainings.situations import BY_NAME, LOSS_KINDS
+from ddpcheck.trainings.trained_situation import Trained
+from ddpcheck.vocabulary.clock import clock
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import listing
 
 WORLD_SIZES = (1, 2, 3, 4)
 

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ddpcheck.doctor import machine, report, selftest, torch_build
+from ddpcheck.doctor import doctor_report, machine, self_test, torch_build
 from ddpcheck.doctor.facts import Examination
 from ddpcheck.report.console import console_on
-from ddpcheck.verdict import Exit
+from ddpcheck.verdict.verdict import Exit
 
 PATIENCE = 120.0
 """Seconds for all of it. A healthy machine needs five; a cold one may read torch from a slow disk."""
@@ -37,13 +37,13 @@ def doctor(arguments: Sequence[str]) -> int:
         print("ddpcheck doctor: interrupted", file=sys.stderr)
         return 128 + (came[0] if came else signal.SIGINT)
     try:
-        report.show(examination, sys.stdout, options.seams)
+        doctor_report.show(examination, sys.stdout, options.seams)
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):  # a reader that has seen enough; rich makes an exit with 1 of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if options.json is not None:
         try:
-            report.write(examination, options.json)
+            doctor_report.write(examination, options.json)
         except OSError as error:
             print(f"ddpcheck doctor: {options.json} could not be written: {error}", file=sys.stderr)
     return Exit.HELD if examination.stack.healthy else Exit.BROKEN
@@ -70,7 +70,7 @@ def examine(timeout: float = PATIENCE) -> Examination:
     deadline = time.monotonic() + timeout
     # Beside the self-test, which has its own torch to import.
     with torch_build.asked_aside() as answer, _progress() as tell:
-        stack = selftest.Session(selftest.BODIES, deadline, tell).run()
+        stack = self_test.Session(self_test.BODIES, deadline, tell).run()
         tell("asking torch and the GPUs", len(stack.tests))
         torch = answer(max(deadline, time.monotonic() + 1))
     return Examination(machine=machine.examine(), torch=torch, stack=stack)
@@ -82,7 +82,7 @@ def _progress() -> Iterator[Any]:
     console = console_on(sys.stderr)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(16), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("self-test: starting pytest", total=len(selftest.TESTS))
+        task = progress.add_task("self-test: starting pytest", total=len(self_test.TESTS))
         yield lambda at, ended: progress.update(task, description=f"self-test: {at}", completed=ended)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from ddpcheck.model import Struct
+from ddpcheck.vocabulary.model import Struct
 
 T = TypeVar("T")
 

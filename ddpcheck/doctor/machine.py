@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from ddpcheck.doctor.facts import Limit, Machine, asked
-from ddpcheck.ranks.group import LOOPBACK
+from ddpcheck.ranks.process_group import LOOPBACK
 
 PACKAGES = ("ddpcheck", "pytest", "pytest-xdist", "hypothesis", "coverage", "pytest-cov", "pytest-randomly", "numpy")
 """Those that tests of distributed training are run with."""

@@ -16,9 +16,9 @@ import msgspec
 
 from ddpcheck import seams
 from ddpcheck.doctor.advice import innermost
-from ddpcheck.doctor.children import ending, running
+from ddpcheck.doctor.child_processes import ending, running
 from ddpcheck.doctor.facts import BACKENDS, Gpu, Seam, Torch, Unknown, asked
-from ddpcheck.gpus.machine import nccl_version
+from ddpcheck.gpus.gpu_inventory import nccl_version
 from ddpcheck.ranks.stacks import FATAL
 
 _CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ddpcheck.doctor.torch_build import tell; tell()"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ddpcheck.clock import clock
+from ddpcheck.vocabulary.clock import clock
 
 NO_SITE = 0
 """The site of what no line of the user's code has called."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from importlib import resources
 
-from ddpcheck.catalogue import ASSERTIONS, CHECKS, ORACLES
+from ddpcheck.checks.catalogue import ASSERTIONS, CHECKS, ORACLES
 
 SECTIONS = ("Why it matters", "What breaks it", "The fix", "Severity", "What it does not see")
 """The headings of every text, in their order; what stands before the first adds to the sentence of the catalogue."""

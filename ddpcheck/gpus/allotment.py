@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddpcheck.gpus.mark import GpuMark
-from ddpcheck.model import Machine
-from ddpcheck.wording import count
+from ddpcheck.gpus.gpu_mark import GpuMark
+from ddpcheck.vocabulary.model import Machine
+from ddpcheck.vocabulary.wording import count
 
 SHARING_NCCL = (2, 30)
 """The first NCCL that lets several ranks use one GPU."""

@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from ddpcheck.model import Gpu
+from ddpcheck.vocabulary.model import Gpu
 
 FOLDER_VARIABLE = "DDPCHECK_LEASES"
 """Names the folder of the locks. Within a test that holds a lease it names another one, since whatever the test

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ddpcheck.model import Struct
+from ddpcheck.vocabulary.model import Struct
 
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 

@@ -22,14 +22,14 @@ from hypothesis.errors import UnsatisfiedAssumption
 from hypothesis.internal.intervalsets import IntervalSet
 from hypothesis.reporting import report
 
-from ddpcheck.model import CallSite, ExampleEnd, Origin, RunRecord
 from ddpcheck.properties.choices import ask_of, pack, packed, plain
-from ddpcheck.properties.explicit import explicit_examples
-from ddpcheck.properties.living import LivingRanks
-from ddpcheck.properties.origins import raise_again
-from ddpcheck.properties.seeding import put_back_once
-from ddpcheck.properties.verdict import ExampleVerdict, verdict_of_ends, verdict_of_run
-from ddpcheck.ranks import wire
+from ddpcheck.properties.example_verdict import ExampleVerdict, verdict_of_ends, verdict_of_run
+from ddpcheck.properties.explicit_examples import explicit_examples
+from ddpcheck.properties.failure_origins import raise_again
+from ddpcheck.properties.living_ranks import LivingRanks
+from ddpcheck.properties.random_streams import put_back_once
+from ddpcheck.ranks import messages
+from ddpcheck.vocabulary.model import CallSite, ExampleEnd, Origin, RunRecord
 
 DEFAULT_DEADLINE = datetime.timedelta(milliseconds=200)
 
@@ -100,7 +100,7 @@ class Engine:
         context = current_build_context()
         data = context.data
         explicit = None if data.draw_times else self._explicit(kwargs)
-        example = wire.Example(
+        example = messages.Example(
             choices=[] if explicit is not None else pack(data.choices),
             explicit=explicit,
             final=context.is_final,
@@ -120,7 +120,7 @@ class Engine:
             self.ranks.finish()  # one that has left early may owe the others something
         return self._concluded(data, ends, verdict, None)
 
-    def _ended(self, data: Any, example: wire.Example, record: RunRecord) -> Any:
+    def _ended(self, data: Any, example: messages.Example, record: RunRecord) -> Any:
         """The ranks have ended with the example."""
         if self._stopped is not None:
             raise self._stopped
@@ -158,7 +158,7 @@ class Engine:
                 raise rejected
         return None
 
-    def _answer(self, data: Any, asked: wire.Asked) -> wire.Given:
+    def _answer(self, data: Any, asked: messages.Asked) -> messages.Given:
         """Make the choice that all ranks have asked for; where there is none to be had, the example stops."""
         ask = ask_of(asked.ask)
         try:
@@ -167,8 +167,8 @@ class Engine:
             choice = getattr(data, f"draw_{ask.kind}")(**constraints, forced=plain(ask.forced))
         except BaseException as stopped:
             self._stopped = stopped
-            return wire.Given(stop=True)
-        return wire.Given(choice=packed(choice))
+            return messages.Given(stop=True)
+        return messages.Given(choice=packed(choice))
 
     def _explicit(self, kwargs: Mapping[str, Any]) -> int | None:
         """The number of the explicit example with these very values."""

@@ -9,9 +9,9 @@ import contextlib
 import struct
 from socket import SHUT_WR, socket  # by name, as below: a test may replace what others find there
 
-from ddpcheck.ranks import wire
+from ddpcheck.ranks import messages as wire
 from ddpcheck.ranks.descriptors import identity, out_of_reach
-from ddpcheck.ranks.encoding import encode
+from ddpcheck.ranks.plain_data import encode
 
 _LENGTH = struct.Struct("<I")
 _READ_SIZE = 1 << 16

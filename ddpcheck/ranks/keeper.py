@@ -17,9 +17,9 @@ import signal
 import socket
 from typing import Any, NoReturn
 
-from ddpcheck.ranks import wire
+from ddpcheck.ranks import messages
 from ddpcheck.ranks.channel import Channel, Closed
-from ddpcheck.ranks.processes import adopt_orphans, kill_descendants, tell_of_parents_end
+from ddpcheck.ranks.process_ties import adopt_orphans, kill_descendants, tell_of_parents_end
 
 
 def main(control: int, lifeline: int, lock: int, folder: str) -> None:
@@ -100,13 +100,13 @@ class Keeper:
 
     def _see_zygote(self, status: int) -> None:
         if os.WIFSTOPPED(status):
-            self._say(wire.Halted(signal=os.WSTOPSIG(status)))
+            self._say(messages.Halted(signal=os.WSTOPSIG(status)))
         elif os.WIFCONTINUED(status):
-            self._say(wire.Halted(signal=None))
+            self._say(messages.Halted(signal=None))
         else:
             self.status = status
 
-    def _say(self, message: wire.Message) -> None:
+    def _say(self, message: messages.Message) -> None:
         with contextlib.suppress(Closed):
             self.lifeline.send(message)
 

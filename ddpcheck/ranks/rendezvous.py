@@ -14,7 +14,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 
-from ddpcheck.clock import clock
+from ddpcheck.vocabulary.clock import clock
 
 FIRST_LOOK = 0.0001
 """Seconds for each rank of the world before the second look at a file that lacks a key: looks take a core's time,

@@ -10,8 +10,8 @@ import signal
 import time
 from pathlib import Path
 
-from ddpcheck.clock import clock
 from ddpcheck.ranks.descriptors import holds, out_of_reach
+from ddpcheck.vocabulary.clock import clock
 
 FATAL = "Fatal Python error: "
 """Begins what faulthandler writes for a process that crashes; the stacks of all threads follow, and all modules."""

@@ -21,17 +21,18 @@ from __future__ import annotations
 import contextlib
 import selectors
 
-from ddpcheck.clock import clock
-from ddpcheck.model import EndingKind, Leftover, Plan, RankEnding, RunRecord, WarningRecord
-from ddpcheck.ranks import stacks, wire
-from ddpcheck.ranks.captured import last_word
+from ddpcheck.ranks import messages as wire
+from ddpcheck.ranks import stacks
+from ddpcheck.ranks.assertion_exchange import Exchange, Judge
+from ddpcheck.ranks.captured_output import last_word
 from ddpcheck.ranks.channel import Channel, Closed
-from ddpcheck.ranks.examples import Examples
-from ddpcheck.ranks.exchange import Exchange, Judge
-from ddpcheck.ranks.processes import Family, describe
-from ddpcheck.ranks.stillness import Stillness, waits_in_torch
-from ddpcheck.ranks.watched import StartedRank, WatchedRank
-from ddpcheck.wording import signal_name
+from ddpcheck.ranks.process_ties import Family, describe
+from ddpcheck.ranks.property_examples import Examples
+from ddpcheck.ranks.rank_record import StartedRank, WatchedRank
+from ddpcheck.ranks.stuck_ranks import Stillness, waits_in_torch
+from ddpcheck.vocabulary.clock import clock
+from ddpcheck.vocabulary.model import EndingKind, Leftover, Plan, RankEnding, RunRecord, WarningRecord
+from ddpcheck.vocabulary.wording import signal_name
 
 GRACE = 0.25
 """Seconds that the others have to end by themselves once a rank that failed has gone: for the

@@ -22,20 +22,20 @@ import pytest
 from msgspec.structs import replace
 
 from ddpcheck.checks import judge
-from ddpcheck.clock import clock
+from ddpcheck.gpus.gpu_inventory import look
 from ddpcheck.gpus.leases import PATIENCE, PAUSE, Lease, folder
-from ddpcheck.gpus.machine import look
-from ddpcheck.model import Gpu, Plan, never_started
-from ddpcheck.ranks import folders, wire
+from ddpcheck.ranks import messages, private_folders
 from ddpcheck.ranks.channel import Channel, Closed
-from ddpcheck.ranks.host import CannotCollect, Host
-from ddpcheck.ranks.hugepages import Folding
-from ddpcheck.ranks.preload import ForkSafety, import_torch
-from ddpcheck.ranks.processes import Family, adopt_orphans, die_with_parent, kill_descendants, tied_to_parent
-from ddpcheck.ranks.rank import be_rank, save_coverage
-from ddpcheck.ranks.starting import CannotStart, fork_ranks, start_interpreters, why
+from ddpcheck.ranks.huge_pages import Folding
+from ddpcheck.ranks.process_ties import Family, adopt_orphans, die_with_parent, kill_descendants, tied_to_parent
+from ddpcheck.ranks.pytest_host import CannotCollect, Host
+from ddpcheck.ranks.rank_life import be_rank, save_coverage
+from ddpcheck.ranks.rank_record import StartedRank
+from ddpcheck.ranks.rank_starting import CannotStart, fork_ranks, start_interpreters, why
 from ddpcheck.ranks.supervisor import Interrupted, Supervision
-from ddpcheck.ranks.watched import StartedRank
+from ddpcheck.ranks.zygote_imports import ForkSafety, import_torch
+from ddpcheck.vocabulary.clock import clock
+from ddpcheck.vocabulary.model import Gpu, Plan, never_started
 
 
 class NoLease(Exception):
@@ -53,12 +53,12 @@ def _failing_as_no_lease() -> Iterator[None]:
 class Zygote:
     """Serves the pytest process at the other end of ``control``."""
 
-    def __init__(self, control: Channel, hello: wire.Hello, parent: int) -> None:
+    def __init__(self, control: Channel, hello: messages.Hello, parent: int) -> None:
         self.control, self.hello, self.parent = control, hello, parent
         self.safety = ForkSafety()
         self.folding = Folding()
         self.cannot_fork = ""
-        self.spoiled: wire.Spoiled | None = None
+        self.spoiled: messages.Spoiled | None = None
 
     def serve(self, host: Host) -> None:
         """Answer until told to stop; leave at once, with nothing left, when the pytest process is gone."""
@@ -68,7 +68,7 @@ class Zygote:
             self.safety.has_gpus = bool(machine.gpus)
             self.cannot_fork = self.safety.lost()
         self.safety.settle()
-        self.control.send(wire.Ready(cannot_fork=self.cannot_fork, machine=machine))
+        self.control.send(messages.Ready(cannot_fork=self.cannot_fork, machine=machine))
         try:
             while self._answer(host, self.control.receive()):
                 pass
@@ -77,50 +77,50 @@ class Zygote:
         assert host.session is not None
         self._finish(host.session)
 
-    def _answer(self, host: Host, message: wire.AnyMessage) -> bool:
+    def _answer(self, host: Host, message: messages.AnyMessage) -> bool:
         match message:
-            case wire.Collect(path=path):
+            case messages.Collect(path=path):
                 if not self.cannot_fork:
                     self._collect(host, path)
-            case wire.Run(plan=plan):
+            case messages.Run(plan=plan):
                 self._tell(self._run(host, plan))
                 self.folding.go_on()  # while the pytest process reports
-            case wire.Abort() | wire.Example() | wire.Given() | wire.Finish():
+            case messages.Abort() | messages.Example() | messages.Given() | messages.Finish():
                 pass  # nothing was running any more
-            case wire.Stop():
+            case messages.Stop():
                 return False
             case _:
                 raise AssertionError(f"the zygote was sent {message!r}")
         return True
 
-    def _tell(self, message: wire.Message) -> None:
+    def _tell(self, message: messages.Message) -> None:
         try:
             self.control.send(message)
         except Closed:
             raise
         except Exception:
-            self.control.send(wire.Broken(text=traceback.format_exc()))
+            self.control.send(messages.Broken(text=traceback.format_exc()))
 
     def _collect(self, host: Host, path: str) -> None:
         if host.has_collected(path) or self.spoiled is not None:
             return
-        folders.note_collecting(self.hello.runtime_dir, path)
+        private_folders.note_collecting(self.hello.runtime_dir, path)
         with tied_to_parent(self.parent):
             host.collect(path)
             reason = self.safety.lost()
         if reason:
-            self.spoiled = wire.Spoiled(path=path, reason=reason)
+            self.spoiled = messages.Spoiled(path=path, reason=reason)
         self.safety.settle()
 
-    def _run(self, host: Host, plan: Plan) -> wire.Message:
+    def _run(self, host: Host, plan: Plan) -> messages.Message:
         """Run a test on the GPUs that it needs, if any; waiting for them is no part of its time."""
         try:
             with self._lease(plan) as gpus:
                 return self._run_on(host, replace(plan, gpus=gpus))
         except Interrupted:
-            return wire.Ran(record=never_started(plan, "the session was interrupted"))
+            return messages.Ran(record=never_started(plan, "the session was interrupted"))
         except NoLease as error:
-            return wire.Ran(record=never_started(plan, f"its GPUs could not be leased: {error}"))
+            return messages.Ran(record=never_started(plan, f"its GPUs could not be leased: {error}"))
 
     @contextlib.contextmanager
     def _lease(self, plan: Plan) -> Iterator[tuple[Gpu, ...]]:
@@ -145,34 +145,34 @@ class Zygote:
                     raise Interrupted  # nobody speaks to us now but to end it
                 if not told and clock.now() > begun + PATIENCE:
                     told = True
-                    self.control.send(wire.Waiting(text=lease.told()))
+                    self.control.send(messages.Waiting(text=lease.told()))
             yield lease.gpus
         finally:
             lease.release()
 
-    def _run_on(self, host: Host, plan: Plan) -> wire.Message:
+    def _run_on(self, host: Host, plan: Plan) -> messages.Message:
         try:
             if not (plan.fresh or self.cannot_fork):
                 self._collect(host, plan.path)
         except Exception:
-            return wire.Broken(text=traceback.format_exc())
+            return messages.Broken(text=traceback.format_exc())
         family = Family()  # only now: what the import of a file has started is no test's leftover
         run_dir, started = "", []
         try:
             try:
-                run_dir = folders.within(self.hello.runtime_dir)
+                run_dir = private_folders.within(self.hello.runtime_dir)
                 started = self._start(host, plan, run_dir)
             except OSError as error:
                 raise CannotStart(f"its ranks could not be started: {why(error)}") from error
             if self.spoiled is not None and not started:
                 return self.spoiled
-            return wire.Ran(record=Supervision(plan, started, self.control, run_dir, judge, family).watch())
+            return messages.Ran(record=Supervision(plan, started, self.control, run_dir, judge, family).watch())
         except (CannotCollect, CannotStart) as error:
-            return wire.Ran(record=never_started(plan, str(error)))
+            return messages.Ran(record=never_started(plan, str(error)))
         except (Interrupted, Closed):
             raise
         except Exception:
-            told = wire.Broken(text=traceback.format_exc())
+            told = messages.Broken(text=traceback.format_exc())
             for one in started:
                 one.discard()
             return told
@@ -188,7 +188,7 @@ class Zygote:
             return []
         host.item(plan)  # for its error, said once instead of by every rank
         if plan.examples:
-            import ddpcheck.properties.following  # noqa: F401 - here, and not in every rank
+            import ddpcheck.properties.rank_side  # noqa: F401 - here, and not in every rank
         return fork_ranks(plan, self.control, self._enter(host, plan, run_dir))
 
     def _enter(self, host: Host, plan: Plan, run_dir: str):  # type: ignore[no-untyped-def]
@@ -224,7 +224,7 @@ def main(fd: int) -> None:
         hello = control.receive()
     except Closed:
         sys.exit(0)
-    assert isinstance(hello, wire.Hello)
+    assert isinstance(hello, messages.Hello)
     zygote = Zygote(control, hello, parent)
     Host(hello, zygote.serve).run()
     os._exit(1)  # the session did not even begin; pytest has written why

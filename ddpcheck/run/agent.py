@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ddpcheck.evidence import Began, ChildEnded, Launched
-from ddpcheck.observe import startup
-from ddpcheck.observe.following import COLLECTOR, FOLDER, LIMIT
-from ddpcheck.observe.recorder import Recorder
+from ddpcheck.probes import startup
+from ddpcheck.probes.follow_program import COLLECTOR, FOLDER, LIMIT
+from ddpcheck.probes.recording.recorder import Recorder
 from ddpcheck.run.options import Options
 from ddpcheck.run.signals import Signals
 

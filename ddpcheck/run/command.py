@@ -12,19 +12,19 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from ddpcheck.checks.interruption import interruption, until
-from ddpcheck.checks.judging import judge_world
-from ddpcheck.checks.ours import brought_down
-from ddpcheck.checks.world import Process
-from ddpcheck.checks.worlds import exits_told, worlds
 from ddpcheck.evidence import Defect, Launched
-from ddpcheck.report import document, junit, places, terminal
+from ddpcheck.judging.membership import exits_told, worlds
+from ddpcheck.judging.world import Process
+from ddpcheck.report import json_report, junit_report, report_files, terminal_report
 from ddpcheck.run import options as asked
-from ddpcheck.run.folder import Folder
+from ddpcheck.run.evidence_folder import Folder
 from ddpcheck.run.options import Options, WrongUsage
-from ddpcheck.run.supervise import NotStarted, Run, Supervisor
-from ddpcheck.verdict import Exit, RankResult, Verdict, conclude, results_of
-from ddpcheck.wording import signal_name
+from ddpcheck.run.supervisor import NotStarted, Run, Supervisor
+from ddpcheck.verdict.interruption import interruption, until
+from ddpcheck.verdict.judges import judge_world
+from ddpcheck.verdict.ranks_we_crashed import brought_down
+from ddpcheck.verdict.verdict import Exit, RankResult, Verdict, conclude, results_of
+from ddpcheck.vocabulary.wording import signal_name
 
 OTHER_NODES = 60.0
 """Seconds to wait for what other nodes have to say at the end."""
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
             supervisor.collector.tell(verdict)
     code = verdict.exit_code(options.strict)
     try:
-        terminal.show(verdict, sys.stderr, _write(options, verdict), options.strict)
+        terminal_report.show(verdict, sys.stderr, _write(options, verdict), options.strict)
     except OSError:  # nobody reads it any more
         return code
     except Exception:
@@ -146,11 +146,14 @@ def _started(processes: Sequence[Process], agent: int) -> list[RankResult]:
 
 def _write(options: Options, verdict: Verdict) -> list[Path]:
     written = []
-    for path, render in ((options.json, document.write), (options.junit, partial(junit.write, strict=options.strict))):
+    for path, render in (
+        (options.json, json_report.write),
+        (options.junit, partial(junit_report.write, strict=options.strict)),
+    ):
         if path is not None:
             try:
                 render(verdict, path)
                 written.append(path)
-            except (OSError, places.Unwritable) as error:
+            except (OSError, report_files.Unwritable) as error:
                 print(f"ddpcheck run: {path} could not be written: {error}", file=sys.stderr)
     return written

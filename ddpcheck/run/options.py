@@ -19,9 +19,9 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ddpcheck.catalogue import CHECKS, ORACLES
-from ddpcheck.model import Struct
-from ddpcheck.report.places import Unwritable, check_writable, reason
+from ddpcheck.checks.catalogue import CHECKS, ORACLES
+from ddpcheck.report.report_files import Unwritable, check_writable, reason
+from ddpcheck.vocabulary.model import Struct
 
 STALL_TIMEOUT = 300.0
 EVIDENCE_LIMIT = 256

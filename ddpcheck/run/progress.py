@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.waits import beside
-from ddpcheck.checks.world import Process
+from ddpcheck.judging.deadlock import beside
+from ddpcheck.judging.world import Process
 
 
 class Progress:

@@ -22,7 +22,7 @@ TURNS = 3
 _SUITE = """
 import json
 import ddpcheck
-from ddpcheck.conformance.running import Runner
+from ddpcheck.conformance.situation_runner import Runner
 from fixtures.trainers.plain import fit
 
 trained = []

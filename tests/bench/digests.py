@@ -18,7 +18,7 @@ def measure() -> list[Row]:
     """Both in turns; the fastest turn of each counts, since nothing but the machine slows one down."""
     import torch
 
-    from ddpcheck.observe.digest import digest, tensor_bytes
+    from ddpcheck.probes.digests.exact_digests import digest, tensor_bytes
 
     torch.set_num_threads(1)
     tensor = torch.rand(SIZE // 4)

@@ -10,17 +10,17 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 
-from ddpcheck.conformance import nets
+from ddpcheck.conformance import models
+from ddpcheck.conformance.datasets import Samples
 from ddpcheck.conformance.job import optimizer_of
 from ddpcheck.conformance.losses import Loss
-from ddpcheck.conformance.samples import Samples
-from ddpcheck.conformance.situations import BY_NAME
+from ddpcheck.trainings.situations import BY_NAME
 from fixtures.trainers.plain import Trainer
 
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
 situation = BY_NAME["plain"]
-model = nets.make(situation, seed=rank)
+model = models.make(situation, seed=rank)
 job = SimpleNamespace(
     model=model,
     dataset=Samples(situation, situation.size.at(world_size)),

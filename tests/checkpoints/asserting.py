@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 import ddpcheck
-from ddpcheck.model import Finding
+from ddpcheck.vocabulary.model import Finding
 
 
 def violated(assertion: Callable[..., None], *args: Any) -> Finding:

@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from ddpcheck.checkpoints import folders, kills
-from ddpcheck.checkpoints.alone import be_alone
-from ddpcheck.checkpoints.copies import in_copy
-from ddpcheck.observe import holdings
+from ddpcheck.checkpoint_trials import folder_snapshots, planted_kills
+from ddpcheck.checkpoint_trials.collectives_alone import be_alone
+from ddpcheck.checkpoint_trials.forked_copies import in_copy
+from ddpcheck.probes.training_state import held_values
 from tests.checkpoints.savers import NAME, SAVERS, Saver, Training, build, load, state_of, step
 
 SEEDS = 3
@@ -74,7 +74,7 @@ def tried(saver: Saver, wanted: int, folder: Path, seed: int, told: Any) -> Trie
 
     def judged() -> dict[str, str]:
         load(target, path)
-        return {n: f"{v.digest} {v.shown}" for n, v in holdings.values(target).items() if v.kind != "random"}
+        return {n: f"{v.digest} {v.shown}" for n, v in held_values.values(target).items() if v.kind != "random"}
 
     def true() -> dict[str, Any]:
         load(target, path)
@@ -83,21 +83,21 @@ def tried(saver: Saver, wanted: int, folder: Path, seed: int, told: Any) -> Trie
     def save() -> None:
         saver.save(training, path)
 
-    folders.restore(path.parent, before.parent)
+    folder_snapshots.restore(path.parent, before.parent)
     old = in_copy(judged).said
-    events, error = kills.events_of(save)
+    events, error = planted_kills.events_of(save)
     assert not error, error
-    unseen = kills.unseen(path.parent, before.parent, events)
+    unseen = planted_kills.unseen(path.parent, before.parent, events)
     new = in_copy(judged).said
     left: Counter[str] = Counter()
     wrong = []
-    moments = kills.moments(events, unseen, wanted)
+    moments = planted_kills.moments(events, unseen, wanted)
     for moment in moments:
-        ending = kills.plant(lambda to: saver.save(training, to), path, before.parent, moment)
-        assert kills.was_killed(ending), moment
+        ending = planted_kills.plant(lambda to: saver.save(training, to), path, before.parent, moment)
+        assert planted_kills.was_killed(ending), moment
         found, truth = in_copy(judged), in_copy(true)
         error = "" if found.said is not None else found.error or f"signal {found.signal}"
-        kill = kills.verdict(moment.words, found.said, error, old, new)
+        kill = planted_kills.verdict(moment.words, found.said, error, old, new)
         left[kill.left] += 1
         whole = "old" if truth.said == old_state else "new" if truth.said == new_state else "lost"
         if (kill.left if kill.left in ("old", "new") else "lost") != whole:

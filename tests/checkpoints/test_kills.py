@@ -13,9 +13,9 @@ import torch
 import torch.distributed as dist
 
 import ddpcheck
-from ddpcheck.checkpoints import folders, kills
-from ddpcheck.checkpoints.copies import in_copy
-from ddpcheck.checks.kills import Kill
+from ddpcheck.checkpoint_trials import folder_snapshots, planted_kills
+from ddpcheck.checkpoint_trials.forked_copies import in_copy
+from ddpcheck.checks.checkpoint_atomic_save.assertion import Kill
 from tests.checkpoints.savers import (
     NAME,
     SAVERS,
@@ -35,21 +35,21 @@ SAMPLE = {"renamed", "folder, then pointer", "in place", "pointer before folder"
 
 def rehearsed(
     save: Callable[[Path], object], path: Path, before: Path, wanted: int
-) -> dict[str, tuple[kills.Moment, Kill]]:
+) -> dict[str, tuple[planted_kills.Moment, Kill]]:
     """Every kill of one save over ``before``, and what is left of it."""
 
     def found() -> Any:
         return Path(path).read_bytes().hex()
 
-    folders.restore(path.parent, before)
+    folder_snapshots.restore(path.parent, before)
     old = in_copy(found).said
-    events, error = kills.events_of(lambda: save(path))
+    events, error = planted_kills.events_of(lambda: save(path))
     assert not error
-    unseen = kills.unseen(path.parent, before, events)
+    unseen = planted_kills.unseen(path.parent, before, events)
     new = in_copy(found).said
     result = {}
-    for moment in kills.moments(events, unseen, wanted):
-        assert kills.was_killed(kills.plant(save, path, before, moment)), moment
+    for moment in planted_kills.moments(events, unseen, wanted):
+        assert planted_kills.was_killed(planted_kills.plant(save, path, before, moment)), moment
         left = in_copy(found)
         kind = "raised" if left.said is None else "old" if left.said == old else "new" if left.said == new else "other"
         result[moment.words] = moment, Kill(moment=moment.words, left=kind)  # type: ignore[arg-type]
@@ -113,12 +113,12 @@ def test_what_is_left_after_a_kill_is_what_was_written(ddp):
             to.unlink()
 
     path.parent.mkdir()
-    events, error = kills.events_of(lambda: save(path))
+    events, error = planted_kills.events_of(lambda: save(path))
     assert (error, [event.doing for event in events]) == ("", ["opening checkpoint.pt", "removing checkpoint.pt"])
-    amid = [moment for moment in kills.moments(events, {}, 8) if moment.bytes is not None]
+    amid = [moment for moment in planted_kills.moments(events, {}, 8) if moment.bytes is not None]
     assert len(amid) == 5
     for moment in amid:
-        assert kills.was_killed(kills.plant(save, path, before, moment))
+        assert planted_kills.was_killed(planted_kills.plant(save, path, before, moment))
         assert path.stat().st_size == moment.bytes
 
 

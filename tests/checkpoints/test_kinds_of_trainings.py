@@ -16,7 +16,7 @@ from torch import nn
 from torch.distributed.checkpoint.stateful import Stateful
 
 import ddpcheck
-from ddpcheck.model import Finding
+from ddpcheck.vocabulary.model import Finding
 
 
 def net() -> nn.Module:

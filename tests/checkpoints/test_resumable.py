@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ddpcheck
-from ddpcheck.model import Finding
+from ddpcheck.vocabulary.model import Finding
 from tests.checkpoints import trainer as good
 from tests.checkpoints.trainer import Trainer, inner
 

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 import ddpcheck
-from ddpcheck.model import Finding
+from ddpcheck.vocabulary.model import Finding
 from tests.checkpoints.savers import (
     Training,
     build,

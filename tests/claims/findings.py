@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ddpcheck
-from ddpcheck.model import Finding
+from ddpcheck.vocabulary.model import Finding
 
 
 def only_finding(caught: pytest.ExceptionInfo[ddpcheck.Violation]) -> Finding:

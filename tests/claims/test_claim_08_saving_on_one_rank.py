@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ddpcheck
-from ddpcheck.observe.digest import digest
+from ddpcheck.probes.digests.exact_digests import digest
 from fixtures import s0_basic
 from tests.claims.findings import only_finding
 

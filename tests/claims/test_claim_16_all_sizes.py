@@ -19,9 +19,9 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from ddpcheck.checks.shards import judge
-from ddpcheck.model import Finding, Question
-from ddpcheck.observe.data import Epoch
+from ddpcheck.checks.shard_partition.assertion import judge
+from ddpcheck.probes.data.one_epoch import Epoch
+from ddpcheck.vocabulary.model import Finding, Question
 
 Sampler = DistributedSampler[int]
 

@@ -166,10 +166,10 @@ _NOT_THE_PROGRAMS = (
     rb"^[WEI]\d{4} [^\n]*\n",
     # What the fault handler shows, a thread and modules of ours among it.
     rb"^Extension modules: [^\n]*\n",
-    rb"^Thread 0x[0-9a-f]+ [^\n]*\n(  File \"[^\"]*/ddpcheck/observe/[^\n]*\n)+",
+    rb"^Thread 0x[0-9a-f]+ [^\n]*\n(  File \"[^\"]*/ddpcheck/probes/[^\n]*\n)+",
 )
 _FRAME = rb"(\[rank\d+\]: *)?"
-_OURS = rb"^" + _FRAME + rb"  File \"[^\"]*/ddpcheck/observe/[^\n]*\n(" + _FRAME + rb"    [^\n]*\n)*"
+_OURS = rb"^" + _FRAME + rb"  File \"[^\"]*/ddpcheck/probes/[^\n]*\n(" + _FRAME + rb"    [^\n]*\n)*"
 """A frame of a probe's in a traceback: it is there, since the probe is; the program's own are as they were."""
 
 

@@ -102,17 +102,17 @@ def forking() -> Iterator[Forks]:
 
 def serve() -> None:
     """Answer each request on standard input with a line of JSON."""
-    from ddpcheck.ranks.preload import import_torch
+    from ddpcheck.ranks.zygote_imports import import_torch
 
     import_torch()
-    from ddpcheck.observe.watching import PROBES
+    from ddpcheck.probes.all_probes import PROBES
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where this suite's is ignored
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     for name in ("ddpcheck.run.command", "torch.distributed.run", "tests.forking"):
         importlib.import_module(name)
     for name in PROBES:
-        importlib.import_module(f"ddpcheck.observe.{name}")
+        importlib.import_module(f"ddpcheck.probes.{name}")
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     answers.write("\n")
@@ -145,7 +145,7 @@ def _forked(body: Callable[[], int]) -> int:
 
 def _be_command(arguments: list[str], folder: str, environment: dict[str, str], out: str, err: str) -> int:
     from ddpcheck import cli
-    from ddpcheck.run import agent, supervise
+    from ddpcheck.run import agent, supervisor
     from tests.forking import write_to
 
     os.setsid()
@@ -156,7 +156,7 @@ def _be_command(arguments: list[str], folder: str, environment: dict[str, str], 
     os.environ.update(environment)
     agent._agent = _with_ranks_at_hand(agent._agent)
     agent._script = _run_script
-    supervise.PERIOD = float(environment.get(PERIOD, supervise.PERIOD))
+    supervisor.PERIOD = float(environment.get(PERIOD, supervisor.PERIOD))
     return cli.main(arguments)
 
 
@@ -168,11 +168,11 @@ def _run_script(options: Any) -> None:
 def _run_and_leave(script: str, arguments: list[str]) -> None:
     import torch
 
-    from ddpcheck.observe import following
+    from ddpcheck.probes import follow_program
     from tests.forking import run_and_leave
 
     torch.default_generator.seed()  # as in an interpreter of its own
-    following.begin()
+    follow_program.begin()
     run_and_leave(script, arguments)
 
 

@@ -20,7 +20,7 @@ TRACEBACK = b"""Traceback (most recent call last):
 RuntimeError: Parent directory /proc does not exist.
 """
 THROUGH_A_PROBE = TRACEBACK.replace(
-    b"RuntimeError", b'  File "/x/ddpcheck/observe/saving.py", line 3, in save\n    return original()\nRuntimeError'
+    b"RuntimeError", b'  File "/x/ddpcheck/probes/saving.py", line 3, in save\n    return original()\nRuntimeError'
 )
 PLAIN = Ended(0, b"out\0", b"", {b"file": (0o100600, b"x")}, [])
 

@@ -15,7 +15,7 @@ from textwrap import dedent
 import psutil
 import pytest
 
-from ddpcheck.doctor import command, machine, selftest, torch_build
+from ddpcheck.doctor import command, machine, self_test, torch_build
 from ddpcheck.doctor.facts import Examination, SelfTest, Stack, Unknown
 from tests.inner import interruptible
 
@@ -77,7 +77,7 @@ def session_of(tmp_path, body, seconds=120.0, told=None):
     bodies = tmp_path / "planted.py"
     bodies.write_text(dedent(body))
     steps = told if told is not None else []
-    return selftest.Session(bodies, time.monotonic() + seconds, lambda at, ended: steps.append((at, ended)))
+    return self_test.Session(bodies, time.monotonic() + seconds, lambda at, ended: steps.append((at, ended)))
 
 
 def test_planted_faults(tmp_path):
@@ -88,7 +88,7 @@ def test_planted_faults(tmp_path):
         """
         import os, signal
         import pytest
-        from ddpcheck.doctor import bodies
+        from ddpcheck.doctor import self_test_bodies as bodies
 
         @pytest.mark.ddp(world_size=2)
         def test_gloo_on_cpu(ddp):

@@ -37,7 +37,8 @@ def test_a_program_of_shards_is_unharmed(
 
 
 CAPTURED = """
-from ddpcheck.observe import quick, readable, streams
+from ddpcheck.probes.digests import fast_digests as quick, readable_memory as readable
+from ddpcheck.probes.randomness import random_draws as streams
 
 captured = [False]
 torch.cuda.is_initialized = lambda: captured[0]

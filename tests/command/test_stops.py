@@ -274,7 +274,7 @@ def test_leaving_by_os_exit_is_an_ending(tmp_path, forks):
 
 def test_an_environment_without_ddpcheck_is_left_alone(tmp_path):
     """An interpreter that cannot import ddpcheck starts as ever."""
-    from ddpcheck.observe import startup
+    from ddpcheck.probes import startup
 
     code = "import sys; print('ddpcheck' in sys.modules)"
     ran = subprocess.run(

@@ -10,8 +10,8 @@ import pytest
 from running import run, script
 
 from ddpcheck import cli
-from ddpcheck.catalogue import CHECKS
-from ddpcheck.conformance.checklist import BY_CHECK
+from ddpcheck.checks.catalogue import CHECKS
+from ddpcheck.conformance.suite_checks import BY_CHECK
 from ddpcheck.run.options import WrongUsage, parse
 
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from running import run, script
 
-from ddpcheck.catalogue import CHECKS
+from ddpcheck.checks.catalogue import CHECKS
 
 CORRECT = """
 model, optimizer = setup()

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ddpcheck.conformance.results import Result
-from ddpcheck.conformance.running import Runner, Subject
+from ddpcheck.conformance.situation_runner import Runner, Subject
 from ddpcheck.conformance.suite import Suite
-from ddpcheck.ranks.launcher import Launcher
+from ddpcheck.ranks.zygote_client import Launcher
 
 _FILE = """\
-from ddpcheck.conformance import finding
+from ddpcheck.conformance import adapter_lookup as finding
 import {module} as module
 
 def test_module(): ...

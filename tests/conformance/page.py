@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ddpcheck.catalogue import CHECKS
-from ddpcheck.conformance.checklist import CHECKLIST
-from ddpcheck.conformance.described import ADAPTER, about
+from ddpcheck.checks.catalogue import CHECKS
+from ddpcheck.conformance.item_descriptions import ADAPTER, about
+from ddpcheck.conformance.suite_checks import CHECKLIST
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 BEGIN, END = "<!-- checks -->\n", "<!-- /checks -->"

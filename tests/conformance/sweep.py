@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from ddpcheck.conformance.results import Results
-from ddpcheck.conformance.situations import LOSS_KINDS
 from ddpcheck.conformance.suite import WORLD_SIZES, Suite
+from ddpcheck.trainings.situations import LOSS_KINDS
 from fixtures.trainers.faulty.registry import FAULTS
 from fixtures.trainers.unusual import UNUSUAL
 from tests.conformance.workshop import Workshop

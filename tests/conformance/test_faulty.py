@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from ddpcheck.conformance.checklist import BY_CHECK
-from ddpcheck.conformance.judges import updates
+from ddpcheck.checks.gradient_oracle import conformance as updates
+from ddpcheck.conformance.suite_checks import BY_CHECK
 from fixtures.trainers.faulty.fault import Fault
 from fixtures.trainers.faulty.registry import FAULTS
 from fixtures.trainers.plain import Trainer

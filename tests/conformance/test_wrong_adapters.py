@@ -51,7 +51,7 @@ def test_stacks_show_the_adapter_alone(conductor: Conductor) -> None:
     assert "wrong.py" in text
     assert "in hangs" in text
     assert "ddpcheck/conformance" not in text
-    assert "ddpcheck/observe" not in text
+    assert "ddpcheck/probes" not in text
 
 
 def test_tracebacks_show_the_adapter_alone(conductor: Conductor) -> None:

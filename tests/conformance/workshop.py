@@ -8,21 +8,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddpcheck.conformance.checklist import ANY, BY_CHECK
-from ddpcheck.conformance.finding import attach
+from ddpcheck.conformance.adapter_lookup import attach
 from ddpcheck.conformance.results import Result
-from ddpcheck.conformance.running import Runner, Subject
-from ddpcheck.conformance.situations import LOSS_KINDS, Situation
+from ddpcheck.conformance.situation_runner import Runner, Subject
 from ddpcheck.conformance.suite import WORLD_SIZES, Suite
-from ddpcheck.conformance.trained import Trained
-from ddpcheck.model import Finding
-from ddpcheck.ranks.launcher import Launcher
+from ddpcheck.conformance.suite_checks import ANY, BY_CHECK
+from ddpcheck.ranks.zygote_client import Launcher
+from ddpcheck.trainings.situations import LOSS_KINDS, Situation
+from ddpcheck.trainings.trained_situation import Trained
+from ddpcheck.vocabulary.model import Finding
 from fixtures.trainers.faulty.registry import FAULTS
 from fixtures.trainers.plain import Trainer
 from fixtures.trainers.unusual import UNUSUAL
 
 _CARRIERS = """\
-from ddpcheck.observe import watching
+from ddpcheck.probes import all_probes as watching
 
 watching.patch()
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import random
 import sys
 
-from ddpcheck.checks.interruption import Interruption, until
-from ddpcheck.checks.judging import judge_world
-from ddpcheck.checks.world import Moment
-from ddpcheck.checks.worlds import worlds
+from ddpcheck.judging.membership import worlds
+from ddpcheck.judging.world import Moment
+from ddpcheck.verdict.interruption import Interruption, until
+from ddpcheck.verdict.judges import judge_world
 from tests.corpus import forked
 
 CUTS = 60

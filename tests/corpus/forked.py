@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddpcheck.ranks.preload import import_torch
+from ddpcheck.ranks.zygote_imports import import_torch
 
 import_torch()
 
@@ -25,14 +25,14 @@ import msgspec  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
 
-from ddpcheck.checks.judging import judge_world  # noqa: E402
-from ddpcheck.checks.waits import certain  # noqa: E402
-from ddpcheck.checks.world import Judged, Moment, Process, World  # noqa: E402
-from ddpcheck.checks.worlds import worlds  # noqa: E402
 from ddpcheck.evidence import Began, ChildEnded, Defect  # noqa: E402
-from ddpcheck.observe import watching  # noqa: E402
-from ddpcheck.run.folder import Folder  # noqa: E402
-from ddpcheck.verdict import RankResult, Verdict, conclude  # noqa: E402
+from ddpcheck.judging.deadlock import certain  # noqa: E402
+from ddpcheck.judging.membership import worlds  # noqa: E402
+from ddpcheck.judging.world import Judged, Moment, Process, World  # noqa: E402
+from ddpcheck.probes import all_probes  # noqa: E402
+from ddpcheck.run.evidence_folder import Folder  # noqa: E402
+from ddpcheck.verdict.judges import judge_world  # noqa: E402
+from ddpcheck.verdict.verdict import RankResult, Verdict, conclude  # noqa: E402
 from tests.forking import run_and_leave, write_to  # noqa: E402
 
 PATIENCE = 30.0
@@ -191,7 +191,7 @@ def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port
             "OMP_NUM_THREADS": 1,
         }
         os.environ.update({name: str(value) for name, value in {**given, **env}.items()})
-        watching.start(base / "evidence", limit)
+        all_probes.start(base / "evidence", limit)
         run_and_leave(str(script), args)
     finally:
         getattr(os._exit, "__wrapped__", os._exit)(1)
@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=2)
     parser.add_argument("--records", action="store_true", help="show the evidence itself")
     given, rest = parser.parse_known_args()
-    watching.patch()
+    all_probes.patch()
     ran = run(given.script.resolve(), *rest, ranks=given.n)
     print(ran.output)
     print(f"{ran.seconds:.2f} s, exits {ran.exits}, hung {ran.hung}, certain {ran.certain}")

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from programs import Program, read
 
-from ddpcheck.model import CallSite, Finding
+from ddpcheck.vocabulary.model import CallSite, Finding
 
 LIMIT = 120.0
 COMMAND = [sys.executable, "-m", "ddpcheck.cli", "run"]
@@ -51,7 +51,7 @@ def by_forks(program: Program) -> Row:
     """Run it in ranks that are forked from this process."""
     import forked
 
-    from ddpcheck.checks.grouping import grouped
+    from ddpcheck.verdict.grouping import grouped
 
     row = Row(name=program.name)
     correct = forked.run(program.path, ranks=program.nproc, env=program.env)

@@ -22,7 +22,7 @@ from programs import Program, programs  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rows import Row, fitting, site  # noqa: E402
 
-from ddpcheck.model import Finding  # noqa: E402
+from ddpcheck.vocabulary.model import Finding  # noqa: E402
 
 
 def cells(program: Program, row: Row) -> list[str]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ddpcheck
-from ddpcheck.devices.simulation import rehearse
+from ddpcheck.device_simulation.simulation import rehearse
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # torch renames collectives from time to time
 

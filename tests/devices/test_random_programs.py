@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from ddpcheck.devices import dispatching
+from ddpcheck.device_simulation import operator_dispatch
 from tests.devices.graphs import OPERATIONS, disagreement, draw, expected
 
 
@@ -66,13 +66,13 @@ def _disagrees(seed: int) -> bool:
 
 def test_lenient_rules_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A simulation that refuses nothing disagrees."""
-    monkeypatch.setattr(dispatching, "refusal", lambda *arguments: None)
+    monkeypatch.setattr(operator_dispatch, "refusal", lambda *arguments: None)
     assert _disagreements() > 10
 
 
 def test_strict_rules_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A simulation that takes no CPU scalar disagrees."""
-    monkeypatch.setattr(dispatching, "refusal", lambda *arguments: "no")
+    monkeypatch.setattr(operator_dispatch, "refusal", lambda *arguments: "no")
     assert _disagreements() > 1
 
 
@@ -87,7 +87,7 @@ def test_gradients_that_stay_are_found_out(monkeypatch: pytest.MonkeyPatch) -> N
 
         return moved
 
-    monkeypatch.setattr("ddpcheck.devices.calling.mover", mover)
+    monkeypatch.setattr("ddpcheck.device_simulation.torch_functions.mover", mover)
     assert _disagreements() > 3
 
 
@@ -104,6 +104,6 @@ def test_long_run_fails_on_a_disagreement(monkeypatch: pytest.MonkeyPatch, capsy
     """With a fault planted it names the seed."""
     from tests.devices import soak_placement
 
-    monkeypatch.setattr(dispatching, "refusal", lambda *arguments: None)
+    monkeypatch.setattr(operator_dispatch, "refusal", lambda *arguments: None)
     assert soak_placement.main(["--cases", "8"]) == 1
     assert "seed " in capsys.readouterr().out

@@ -11,9 +11,11 @@ import torch
 
 import ddpcheck
 from ddpcheck.evidence import UNREAD, UNSEEN, Step
-from ddpcheck.observe import optimizers, patching, quick, recorder
-from ddpcheck.observe.pace import Pace
-from ddpcheck.run.folder import Folder
+from ddpcheck.probes.digests import fast_digests
+from ddpcheck.probes.optimizers import steps as optimizers
+from ddpcheck.probes.recording import patching, recorder
+from ddpcheck.probes.recording.pace import Pace
+from ddpcheck.run.evidence_folder import Folder
 
 
 @pytest.fixture
@@ -92,12 +94,16 @@ def test_tensors_of_several_devices_and_kinds_are_digested_together() -> None:
         here, there = ones.to("cuda:0"), ones.to("cuda:1")
         freed = torch.ones(4, 3, device="cuda:0")
         freed.untyped_storage().resize_(0)
-        found = quick.digests([here, freed, ones, there])
-        assert quick.digests([here]) == quick.digests([there])
-        assert found == b"".join([quick.digests([here]), UNSEEN, quick.digests([ones]), quick.digests([there])])
+        found = fast_digests.digests([here, freed, ones, there])
+        assert fast_digests.digests([here]) == fast_digests.digests([there])
+        assert found == b"".join(
+            [fast_digests.digests([here]), UNSEEN, fast_digests.digests([ones]), fast_digests.digests([there])]
+        )
 
 
 def test_a_foreign_tensor_on_a_gpu() -> None:
     """It has no part in what is computed there."""
     ones = torch.ones(4, 3)
-    assert quick.digests([ones, Foreign(), ones]) == quick.digests([ones]) + UNSEEN + quick.digests([ones])
+    assert fast_digests.digests([ones, Foreign(), ones]) == fast_digests.digests(
+        [ones]
+    ) + UNSEEN + fast_digests.digests([ones])

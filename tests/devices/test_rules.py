@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.devices import operators as operators_module
-from ddpcheck.devices.operators import NoTable, Operator, operators, parsed
-from ddpcheck.devices.rules import Operand, refusal
+from ddpcheck.device_simulation import operator_rules as operators_module
+from ddpcheck.device_simulation.operator_rules import NoTable, Operator, operators, parsed
+from ddpcheck.device_simulation.placement_rules import Operand, refusal
 
 TABLE = """\
 - func: add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor

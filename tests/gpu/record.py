@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-m", "pytest", "-m", "gpu", "--ddp-require-gpus", "1
 ASK = """
 import json, platform, torch
 from ddpcheck.gpus.allotment import version_text
-from ddpcheck.gpus.machine import look, nccl_version
+from ddpcheck.gpus.gpu_inventory import look, nccl_version
 print(json.dumps({
     "gpus": [gpu.name for gpu in look().gpus],
     "nccl": version_text(nccl_version()) or "none",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ddpcheck.gpus.allotment import SHARING_NCCL, SHARING_VARIABLE, version_text
-from ddpcheck.gpus.machine import nccl_version
+from ddpcheck.gpus.gpu_inventory import nccl_version
 
 
 def backend_for(ranks: int, simulated: bool) -> str:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import ddpcheck
-from ddpcheck.observe import device_digest, digest, quick
+from ddpcheck.probes.digests import exact_digests, fast_digests, gpu_digests
 from tests.gpu.nets import net
 
 
@@ -38,16 +38,16 @@ def tensors() -> list[torch.Tensor]:
 
 
 def expected() -> list[bytes]:
-    return device_digest.digests(tensors())
+    return gpu_digests.digests(tensors())
 
 
 @pytest.mark.gpu
 def test_a_gpu_computes_the_same_digests() -> None:
     """Each tensor alone, and all of them at once."""
     on_gpu = [t.to("cuda") for t in tensors()]
-    assert device_digest.digests(on_gpu) == expected()
-    assert [digest.digest(t) for t in on_gpu] == [one.hex() for one in expected()]
-    assert quick.digests(on_gpu) == b"".join(one[:8] for one in expected())
+    assert gpu_digests.digests(on_gpu) == expected()
+    assert [exact_digests.digest(t) for t in on_gpu] == [one.hex() for one in expected()]
+    assert fast_digests.digests(on_gpu) == b"".join(one[:8] for one in expected())
 
 
 class Fetched(TorchDispatchMode):
@@ -73,8 +73,8 @@ def test_no_element_is_copied() -> None:
     """What travels to the host are two numbers for each of two portions; the counter sees a copy where there is one."""
     large = torch.randn(8_000_000, device="cuda")
     with Fetched() as looking:
-        digest.digest(large)
-        quick.digests([large], 3)
+        exact_digests.digest(large)
+        fast_digests.digests([large], 3)
     assert 0 < looking.elements <= 8
     with Fetched() as copying:
         large.cpu()
@@ -89,10 +89,10 @@ def test_little_memory_is_needed() -> None:
     large = torch.zeros(256 * 1024 * 1024, device="cuda")
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    first = digest.digest(large)
-    assert torch.cuda.max_memory_allocated() - before < 16 * device_digest.PORTION
+    first = exact_digests.digest(large)
+    assert torch.cuda.max_memory_allocated() - before < 16 * gpu_digests.PORTION
     large[-1] = 1.0
-    assert digest.digest(large) != first
+    assert exact_digests.digest(large) != first
 
 
 @pytest.mark.gpu(real="streams")
@@ -104,9 +104,9 @@ def test_a_digest_waits_for_what_the_current_stream_has_queued() -> None:
         for _ in range(50):
             x = (x @ x).clamp(max=2.0)
         x.fill_(3.0)
-        found = digest.digest(x)
+        found = exact_digests.digest(x)
         assert torch.cuda.current_stream() == stream
-    assert found == device_digest.digests([torch.full((4096, 4096), 3.0)])[0].hex()
+    assert found == gpu_digests.digests([torch.full((4096, 4096), 3.0)])[0].hex()
 
 
 @pytest.mark.ddp(world_size=2, backend="nccl", device="cuda", timeout=180)

@@ -17,7 +17,7 @@ import pytest
 
 from ddpcheck.gpus import leases
 from ddpcheck.gpus.leases import Lease
-from ddpcheck.model import Gpu
+from ddpcheck.vocabulary.model import Gpu
 from tests.inner import InnerProject, Ran
 
 MADE_UP = """
@@ -26,8 +26,8 @@ from pathlib import Path
 
 zygote = sys.modules.get("ddpcheck.ranks.zygote")
 if zygote is not None:
-    from ddpcheck.gpus import visible
-    from ddpcheck.model import Gpu, Machine
+    from ddpcheck.gpus import visible_devices as visible
+    from ddpcheck.vocabulary.model import Gpu, Machine
 
     def look():
         tokens = visible.tokens(os.environ.get(visible.VARIABLE, "0,1"), 99)
@@ -37,9 +37,9 @@ if zygote is not None:
     zygote.look = look
     zygote.PATIENCE = 0.2
 else:
-    import ddpcheck.gpus.plain
-    ddpcheck.gpus.plain.PATIENCE = 0.2
-fresh = sys.modules.get("ddpcheck.ranks.fresh")
+    import ddpcheck.gpus.tests_without_ranks
+    ddpcheck.gpus.tests_without_ranks.PATIENCE = 0.2
+fresh = sys.modules.get("ddpcheck.ranks.interpreter")
 if zygote is not None or fresh is not None:
     import torch
     torch.cuda.set_device = lambda index: None

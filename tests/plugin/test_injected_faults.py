@@ -72,7 +72,7 @@ def arming(owner, name, where, nodeid_of):
             armed = before
     setattr(owner, name, with_fault)
 
-from ddpcheck import session
+from ddpcheck.plugin import ddp_item_run as session
 from ddpcheck.ranks import channel
 
 counting(channel, "encode", "encode")
@@ -82,7 +82,7 @@ zygote = sys.modules.get("ddpcheck.ranks.zygote")
 if zygote is None:
     arming(session.Session, "_run", "session", lambda self, item, *rest: item.nodeid)
 else:
-    from ddpcheck.ranks import wire
+    from ddpcheck.ranks import messages as wire
     arming(zygote.Zygote, "_answer", "zygote",
            lambda self, host, message: message.plan.nodeid if isinstance(message, wire.Run) else "")
     arming(zygote, "be_rank", "rank", lambda host, plan, rank, *rest: plan.nodeid if rank == 0 else "")

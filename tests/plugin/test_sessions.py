@@ -177,7 +177,8 @@ NO_TORCH = """
 import sys
 import pytest
 code = pytest.main(["-q", "-p", "no:randomly", "-p", "no:cov", "test_plain.py"])
-loaded = [m for m in ("torch", "msgspec", "psutil", "ddpcheck.session", "ddpcheck.ranks") if m in sys.modules]
+ours = ("ddpcheck.plugin.ddp_item_run", "ddpcheck.ranks")
+loaded = [m for m in ("torch", "msgspec", "psutil", *ours) if m in sys.modules]
 print("loaded:", loaded, "plugin:", "ddpcheck.pytest_plugin" in sys.modules)
 sys.exit(code)
 """

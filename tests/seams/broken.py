@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ddpcheck import seams
-from ddpcheck.checks import ground
 from ddpcheck.evidence import Defect
-from ddpcheck.observe import watching
-from ddpcheck.run.folder import Folder
+from ddpcheck.probes import all_probes
+from ddpcheck.run.evidence_folder import Folder
+from ddpcheck.verdict import missing_evidence
 from tests.corpus import forked
 from tests.seams import renaming
 
@@ -48,12 +48,12 @@ def watched(seam: str) -> dict[str, Any]:
     """What is noted as missing, and what went wrong, when the probes are put in place."""
     _rename(seam)
     with tempfile.TemporaryDirectory(prefix="ddpcheck-seams-") as folder:
-        watching.start(Path(folder), 1 << 20)
+        all_probes.start(Path(folder), 1 << 20)
         found = Folder(Path(folder))
         found.read()
         processes = list(found.processes.values())
         return {
-            "missing": list(ground.missing(processes)),
+            "missing": list(missing_evidence.missing(processes)),
             "defects": [d.text for p in processes for d in p.of(Defect)],
         }
 
@@ -88,8 +88,8 @@ def prepare() -> None:
     """Import what probes are in and around, and put none in place."""
     import importlib
 
-    for name in watching.PROBES:
-        importlib.import_module(f"ddpcheck.observe.{name}")
+    for name in all_probes.PROBES:
+        importlib.import_module(f"ddpcheck.probes.{name}")
     seams.import_homes()
     renaming.functions()
 

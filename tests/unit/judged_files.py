@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck.checks.checkpoints import judge
-from ddpcheck.model import CallSite
+from ddpcheck.vocabulary.model import CallSite
 from tests.unit.written import call, rename, save, world
 
 BARRIER = [call(1, 12)]

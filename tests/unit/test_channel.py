@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from ddpcheck.ranks import descriptors, stacks, wire
+from ddpcheck.ranks import descriptors, messages, stacks
 from ddpcheck.ranks.channel import Channel, Closed, Taken
 
 
@@ -23,8 +23,8 @@ def ends():
 def test_what_is_sent_arrives(ends):
     """As the message that it was."""
     one, other = ends
-    one.send(wire.Collect(path="x"))
-    assert other.receive() == wire.Collect(path="x")
+    one.send(messages.Collect(path="x"))
+    assert other.receive() == messages.Collect(path="x")
     assert other.next() is None
 
 
@@ -34,8 +34,8 @@ def test_out_of_reach(ends):
     moved = one.moved_out_of_reach()
     assert moved.fileno() >= 256
     assert not os.get_inheritable(moved.fileno())
-    moved.send(wire.Stop())
-    assert other.receive() == wire.Stop()
+    moved.send(messages.Stop())
+    assert other.receive() == messages.Stop()
     moved.close()
     with pytest.raises(Closed):
         other.receive()
@@ -53,7 +53,7 @@ def test_a_descriptor_that_is_a_file_now_is_left_alone(ends, tmp_path, use):
         one.close()
     else:
         with pytest.raises(Taken, match=f"descriptor {number}, .* was closed by the test"):
-            one.send(wire.Stop()) if use == "send" else one.receive()
+            one.send(messages.Stop()) if use == "send" else one.receive()
         one.close()
     assert os.fstat(number).st_size == 0
     for left in {number, held}:
@@ -65,7 +65,7 @@ def test_a_descriptor_that_is_closed_is_told(ends):
     one, _ = ends
     os.close(one.fileno())
     with pytest.raises(Taken):
-        one.send(wire.Stop())
+        one.send(messages.Stop())
 
 
 def test_no_stack_is_asked_for_where_its_file_is_closed(tmp_path):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from ddpcheck.clock import clock
+from ddpcheck.vocabulary.clock import clock
 
 
 def test_no_mock_reaches_it() -> None:

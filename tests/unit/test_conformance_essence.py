@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.conformance.running import LONGEST, essence
+from ddpcheck.conformance.situation_runner import LONGEST, essence
 
 SHORT = """\
     def fit(job):

@@ -7,11 +7,11 @@ from fractions import Fraction
 import pytest
 import torch
 
-from ddpcheck.conformance import nets
+from ddpcheck.conformance import models
+from ddpcheck.conformance.datasets import CARRIED, Samples, batch_of
 from ddpcheck.conformance.job import optimizer_of
 from ddpcheck.conformance.losses import Loss
-from ddpcheck.conformance.samples import CARRIED, Samples, batch_of
-from ddpcheck.conformance.situations import BY_NAME, START
+from ddpcheck.trainings.situations import BY_NAME, START
 
 SITUATION = BY_NAME["exact"]
 
@@ -19,7 +19,7 @@ SITUATION = BY_NAME["exact"]
 def rounded_steps(world_size: int, seed: int) -> int:
     """Steps after which some parameter is not what fractions make of it."""
     samples = Samples(SITUATION, SITUATION.size.at(world_size))
-    net = nets.make(SITUATION, seed)
+    net = models.make(SITUATION, seed)
     optimizer = optimizer_of(SITUATION, net.parameters())
     weight = [[Fraction(v) for v in row] for row in net.map.weight.tolist()]
     bias = [Fraction(v) for v in net.map.bias.tolist()]

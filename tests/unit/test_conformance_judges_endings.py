@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from trained import hung, micro, only, raised, situation, step, trace, trained
 
-from ddpcheck.conformance import facts
-from ddpcheck.conformance.judges import adapter, endings
-from ddpcheck.conformance.situations import Size
-from ddpcheck.model import Leftover, RankEnding
+from ddpcheck.conformance import adapter_check
+from ddpcheck.conformance.judges import endings
+from ddpcheck.evidence import training_record
+from ddpcheck.trainings.situations import Size
+from ddpcheck.vocabulary.model import Leftover, RankEnding
 
 WHERE = situation("plain", size=Size(each=0, more=8), batch_size=2, epochs=2)
 """Two batches of each of two ranks in an epoch."""
@@ -22,7 +23,7 @@ RIGHT = trace(steps(0, 1, 2, 3))
 
 
 def adapted(*traces, **more):
-    return adapter.judge(trained(WHERE, *traces, **more))
+    return adapter_check.judge(trained(WHERE, *traces, **more))
 
 
 # --- adapter
@@ -38,7 +39,7 @@ def test_one_batch_less_in_an_epoch_is_not_its_affair():
 
 
 def only_evaluates():
-    return facts.Forward(training=False, samples=[0], draws=[0.0])
+    return training_record.Forward(training=False, samples=[0], draws=[0.0])
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def only_evaluates():
             "no optimizer step over its parameters on rank 1, and no backward from its loss",
         ),
         (trace(micro([0])), "no optimizer step over its parameters on rank 1"),
-        (trace(micro([0]), facts.ForeignStep()), "an optimizer was stepped that has other parameters"),
+        (trace(micro([0]), training_record.ForeignStep()), "an optimizer was stepped that has other parameters"),
         (trace(micro([0]), step(0.0, after=0.0)), "no step changed any parameter on rank 1"),
         (trace(steps(0, 1)), "it returned after 2 batches of 4 on rank 1"),
     ],
@@ -80,7 +81,7 @@ def test_a_training_that_fails_is_told_as_that():
 
 # --- rank-failure
 
-RAISED = trace(micro([0]), facts.Raised(), returns=None)
+RAISED = trace(micro([0]), training_record.Raised(), returns=None)
 LEFT = trace(micro([0]), returns=None)
 OWN_WORDS = raised(1, f"RuntimeError: {endings.PLANNED}")
 FELT = raised(0, "RuntimeError: Connection closed by peer")
@@ -99,7 +100,7 @@ def test_a_failure_that_comes_out_holds():
     ("traces", "ended", "said"),
     [
         (
-            (LEFT, trace(facts.Raised())),
+            (LEFT, trace(training_record.Raised())),
             [FELT, OWN_WORDS],
             "fit returned on rank 1, although job.loss had raised there",
         ),
@@ -113,7 +114,7 @@ def test_a_failure_that_is_swallowed_or_lost(traces, ended, said):
 
 
 def test_words_before_a_report_count():
-    from ddpcheck.model import Raised
+    from ddpcheck.vocabulary.model import Raised
 
     said = Raised(phase="call", at=1.0, text=endings.PLANNED, reaction=False)
     ended = RankEnding(rank=1, kind="stopped", at=1.0, raised=said)

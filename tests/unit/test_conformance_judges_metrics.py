@@ -8,17 +8,18 @@ import pytest
 import torch
 from trained import micro, only, situation, trace, trained
 
-from ddpcheck.conformance import facts
-from ddpcheck.conformance.judges import metrics, streams
+from ddpcheck.checks.metric_oracle import conformance as metrics
+from ddpcheck.checks.rng_independence import conformance as streams
 from ddpcheck.conformance.losses import METRICS
-from ddpcheck.conformance.mistaken import mistaken
+from ddpcheck.conformance.mistaken_metrics import mistaken
+from ddpcheck.evidence import training_record
 
 OTHERS = {"repeated": 2.0, "left out": 3.0, "own": 4.0, "mean": 5.0, "mean of padded": 6.0}
 
 
 def reports(*values, name="loss", expected=1.0, others=None):
     return [
-        facts.Reported(name=name, value=v, expected=expected, others=OTHERS if others is None else others)
+        training_record.Reported(name=name, value=v, expected=expected, others=OTHERS if others is None else others)
         for v in values
     ]
 

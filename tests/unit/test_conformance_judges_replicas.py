@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from trained import micro, only, situation, step, stepped, trace, trained
 
-from ddpcheck.conformance import facts
-from ddpcheck.conformance.judges import rates, replicas
+from ddpcheck.checks.optimizer_sync import conformance as rates
+from ddpcheck.conformance.judges import replicas
+from ddpcheck.evidence import training_record
 
 BATCHES = [0, 1], [2, 3]
 ONE = stepped(*BATCHES)
@@ -111,7 +112,7 @@ def test_moments_that_differ():
 
 def with_rates(*found, evaluations=()):
     """A step at each of these rates; what a plateau's scheduler was stepped with."""
-    stepped_with = [facts.Scheduled(value=value) for value in evaluations]
+    stepped_with = [training_record.Scheduled(value=value) for value in evaluations]
     return trace(*[fact for rate in found for fact in (micro([0]), step(rate=rate))], stepped_with)
 
 

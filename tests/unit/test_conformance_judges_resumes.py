@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from trained import compared, hung, killed, micro, only, raised, situation, step, trace, trained
 
-from ddpcheck.conformance import facts
-from ddpcheck.conformance.judges import resumes, saves
+from ddpcheck.checks.checkpoint_atomic_save import conformance as saves
+from ddpcheck.checks.resume_equivalence import conformance as resumes
+from ddpcheck.evidence import training_record
 
 WHERE = situation("long", epochs=2)
 NUMBERS = [[[0, 1], [2, 3], [4, 5], [6, 7]], [[10, 11], [12, 13], [14, 15], [16, 17]]]
@@ -179,9 +180,9 @@ def test_a_plateau_that_was_not_gone_on_with(evaluated, cause):
     """The evaluation after the step of the checkpoint is due when it is gone on with."""
 
     def with_evaluation(one, after):
-        steps = [place for place, fact in enumerate(one.facts) if isinstance(fact, facts.Step)]
+        steps = [place for place, fact in enumerate(one.facts) if isinstance(fact, training_record.Step)]
         place = steps[after - 1] + 1 if after else 1
-        return trace(*one.facts[1:place], facts.Scheduled(value=1.0), *one.facts[place:-1])
+        return trace(*one.facts[1:place], training_record.Scheduled(value=1.0), *one.facts[place:-1])
 
     whole = trained(
         WHERE, *(with_evaluation(one, 2) for one in WHOLE.traces), compared=[compared(number=n) for n in range(4)]
@@ -309,7 +310,7 @@ def test_buffers_that_were_not_saved():
 # --- checkpoint-atomic-save
 
 IN_SAVE = trained(
-    WHERE, trace(facts.Saving(), returns=None), trace(returns=None), ended=[killed(0), killed(1)]
+    WHERE, trace(training_record.Saving(), returns=None), trace(returns=None), ended=[killed(0), killed(1)]
 )  # fmt: skip
 
 
@@ -344,7 +345,7 @@ def test_a_save_that_loses_what_was_there(traces, said):
 
 def test_a_save_that_was_not_killed_is_no_verdict():
     assert "nothing was in job.checkpoint_folder" in saved(training(0), training(1), by=KILLED).skipped_because
-    whole = trained(WHERE, trace(facts.Saving()), trace(facts.Saving()))
+    whole = trained(WHERE, trace(training_record.Saving()), trace(training_record.Saving()))
     assert "before the kill" in saved(training(0), training(1), by=whole).skipped_because
 
 

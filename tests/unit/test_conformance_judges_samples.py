@@ -8,7 +8,7 @@ import pytest
 from trained import micro, only, situation, trace, trained
 
 from ddpcheck.conformance.judges import samples
-from ddpcheck.conformance.situations import Size, curriculum
+from ddpcheck.trainings.situations import Size, curriculum
 
 
 def small(number=8, **changed):

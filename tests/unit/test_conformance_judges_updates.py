@@ -7,8 +7,8 @@ import math
 import pytest
 from trained import ASKEW, RIGHT, compared, micro, only, situation, step, trace, trained
 
-from ddpcheck.conformance.compared import OTHER_DTYPE, Comparison, Likeness
-from ddpcheck.conformance.judges import updates
+from ddpcheck.checks.gradient_oracle import conformance as updates
+from ddpcheck.evidence.oracle_comparison import OTHER_DTYPE, Comparison, Likeness
 
 
 def times(ratio: float) -> Likeness:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck.conformance.results import Result, Results
-from ddpcheck.model import Finding
+from ddpcheck.vocabulary.model import Finding
 
 
 def finding(check: str, subject: str) -> Finding:

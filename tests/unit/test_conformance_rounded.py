@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ddpcheck.conformance.compared import ComparedStep, Comparison, Gap, Likeness
-from ddpcheck.conformance.judges import updates
-from ddpcheck.conformance.situations import BY_NAME
-from ddpcheck.conformance.trained import Trained
+from ddpcheck.checks.gradient_oracle import conformance as updates
+from ddpcheck.evidence.oracle_comparison import ComparedStep, Comparison, Gap, Likeness
+from ddpcheck.trainings.situations import BY_NAME
+from ddpcheck.trainings.trained_situation import Trained
 
 
 def cause_of(ratio: float, situation: str = "plain") -> str:

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from ddpcheck.doctor import machine, selftest, torch_build
+from ddpcheck.doctor import machine, self_test, torch_build
 from ddpcheck.doctor.advice import advice_for, gist
 from ddpcheck.doctor.facts import Limit, Unknown, asked
 
@@ -133,7 +133,7 @@ deep(90)
 def test_a_self_test_with_a_torch_that_does_not_come_up(tmp_path, monkeypatch, code, words, advice):
     """The process that ranks come from says why, the self-test fails with it, and nothing hangs."""
     broken(tmp_path, monkeypatch, code)
-    stack = selftest.Session(selftest.BODIES, time.monotonic() + 60, lambda at, ended: None).run()
+    stack = self_test.Session(self_test.BODIES, time.monotonic() + 60, lambda at, ended: None).run()
     assert not stack.healthy
     assert stack.tests[0].outcome == "failed"
     told = gist(stack.tests[0].text)

@@ -9,7 +9,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from ddpcheck.doctor import report
+from ddpcheck.doctor import doctor_report
 from ddpcheck.doctor.advice import MOST_LINES, PRINTED, gist
 from ddpcheck.doctor.facts import Examination, Gpu, Limit, Machine, Seam, SelfTest, Stack, Torch, Unknown
 
@@ -42,12 +42,12 @@ def examination(machine=MACHINE, torch=TORCH, tests=(GLOO, NCCL)):
 
 def rows(**parts):
     """The rows of all sections, by label."""
-    return {row.label: row for section in report.sections(examination(**parts)) for row in section.rows}
+    return {row.label: row for section in doctor_report.sections(examination(**parts)) for row in section.rows}
 
 
 def shown(**parts):
     stream = io.StringIO()
-    report.show(examination(**parts), stream)
+    doctor_report.show(examination(**parts), stream)
     return stream.getvalue()
 
 
@@ -122,7 +122,7 @@ def test_what_torch_does_not_tell(name, label):
 def test_no_torch_at_all_is_one_line():
     """Its six questions have one reason."""
     nothing = Torch(version=WHY, build=WHY, backends=WHY, nccl=WHY, gpus=WHY, driver=WHY)
-    _, torch = report.sections(examination(torch=nothing))
+    _, torch = doctor_report.sections(examination(torch=nothing))
     assert [row.label for row in torch.rows] == ["torch"]
 
 
@@ -148,15 +148,18 @@ def test_what_is_scarce(name, label, limit, words):
 def test_what_cannot_be_tested_is_no_failure(text, torch, shown_as):
     """The reason is shown, and the verdict is about the rest."""
     untestable = replace(NCCL, outcome="untestable", text=text)
-    assert report.outcome_of(untestable, torch) == f"not testable here: {shown_as}"
+    assert doctor_report.outcome_of(untestable, torch) == f"not testable here: {shown_as}"
     seen = examination(torch=torch, tests=(GLOO, untestable))
     assert seen.stack.healthy
-    assert report.verdict(seen) == "HEALTHY  gloo on the CPU works here; self-test in 4.2 s."
+    assert doctor_report.verdict(seen) == "HEALTHY  gloo on the CPU works here; self-test in 4.2 s."
 
 
 def test_everything_works():
     """All that was tested is named."""
-    assert report.verdict(examination()) == "HEALTHY  gloo on the CPU and nccl on GPUs work here; self-test in 4.2 s."
+    assert (
+        doctor_report.verdict(examination())
+        == "HEALTHY  gloo on the CPU and nccl on GPUs work here; self-test in 4.2 s."
+    )
 
 
 def test_a_failure():
@@ -165,7 +168,7 @@ def test_a_failure():
     failed = replace(NCCL, outcome="failed", text=text, advice="Reinstall torch.")
     seen = examination(tests=(GLOO, failed))
     assert not seen.stack.healthy
-    assert report.verdict(seen) == "UNHEALTHY  1 self-test of 2 failed in 4.2 s: nccl on GPUs."
+    assert doctor_report.verdict(seen) == "UNHEALTHY  1 self-test of 2 failed in 4.2 s: nccl on GPUs."
     told = shown(tests=(GLOO, failed))
     assert "FAIL  nccl on GPUs     rank 1 failed first (of 2 ranks)\n" in told
     assert "Failed: 0.weight differs" in told
@@ -221,7 +224,7 @@ def test_nothing_tested_is_not_healthy():
     """Where no self-test could be run, nothing is known to work."""
     seen = examination(tests=(replace(GLOO, outcome="untestable", text="no ranks"),))
     assert not seen.stack.healthy
-    assert report.verdict(seen).startswith("UNHEALTHY  no self-test could be run")
+    assert doctor_report.verdict(seen).startswith("UNHEALTHY  no self-test could be run")
 
 
 def test_lines_fit(monkeypatch):
@@ -233,13 +236,13 @@ def test_lines_fit(monkeypatch):
         assert "\x1b" not in told
         assert "".join(told.split()).count("x") >= 200
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    report.show(examination(), stream)
+    doctor_report.show(examination(), stream)
 
 
 def test_the_json(tmp_path):
     """The same facts; what is not known is an object that says why, and numbers are numbers."""
     file = tmp_path / "doctor.json"
-    report.write(examination(machine=replace(MACHINE, memory=WHY)), file)
+    doctor_report.write(examination(machine=replace(MACHINE, memory=WHY)), file)
     document = json.loads(file.read_text())
     assert document["schema"] == 1
     assert document["healthy"] is True
@@ -262,8 +265,8 @@ def test_seams_that_are_all_there_take_a_line():
     """And each has one where they are asked for."""
     torch = replace(TORCH, seams=(seam("one"), seam("other")))
     assert rows(torch=torch)["seams"].text == "2 of 2 places that probes rest on"
-    assert [s.title for s in report.sections(examination(torch=torch))] == ["machine", "torch"]
-    listed = report.sections(examination(torch=torch), seams=True)[-1]
+    assert [s.title for s in doctor_report.sections(examination(torch=torch))] == ["machine", "torch"]
+    listed = doctor_report.sections(examination(torch=torch), seams=True)[-1]
     assert (listed.title, [row.text for row in listed.rows]) == (
         "seams",
         ["torch.one: every step", "torch.other: every step"],
@@ -273,13 +276,13 @@ def test_seams_that_are_all_there_take_a_line():
 def test_a_seam_that_is_missing_is_told_with_what_is_not_checked():
     """In the terminal and as JSON; the stack is healthy all the same."""
     torch = replace(TORCH, seams=(seam("one"), seam("other", there=False)))
-    section = report.sections(examination(torch=torch))[-1]
+    section = doctor_report.sections(examination(torch=torch))[-1]
     assert [(row.text, row.kind) for row in section.rows[-2:]] == [
         ("1 of 2 places that probes rest on", "concern"),
         ("torch 2.15.0 has no torch.other; not checked: no-hang, a", "concern"),
     ]
     assert "has no torch.other" in " ".join(shown(torch=torch).split())
-    assert report.verdict(examination(torch=torch)).startswith("HEALTHY")
+    assert doctor_report.verdict(examination(torch=torch)).startswith("HEALTHY")
 
 
 def test_seams_that_are_not_known_have_a_reason():

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ddpcheck.clock import clock
-from ddpcheck.model import CallSite, Finding, Question
-from ddpcheck.ranks import wire
-from ddpcheck.ranks.exchange import STUCK_PATIENCE, Exchange
+from ddpcheck.ranks import messages
+from ddpcheck.ranks.assertion_exchange import STUCK_PATIENCE, Exchange
+from ddpcheck.vocabulary.clock import clock
+from ddpcheck.vocabulary.model import CallSite, Finding, Question
 
 
 def evidence(facts=None, check="parameter-sync", title="assert_parameters_identical", line=3):
     where = CallSite(file="test_x.py", line=line, function="test")
-    return wire.Evidence(check=check, title=title, where=where, facts=facts)
+    return messages.Evidence(check=check, title=title, where=where, facts=facts)
 
 
 def finding(found="something", severity="error", where=None):
@@ -71,7 +71,7 @@ def test_the_verdict_comes_with_the_last_rank():
     sent = exchange.step(gone=set())
     assert sorted(sent) == [0, 1, 2]
     assert len(set(map(id, sent.values()))) == 1
-    assert sent[0] == wire.Verdict(findings=(), number=1, at=sent[0].at)
+    assert sent[0] == messages.Verdict(findings=(), number=1, at=sent[0].at)
     assert judge.calls == [("parameter-sync", [0, 1, 2], [])]
 
 
@@ -79,7 +79,7 @@ def test_one_rank_has_its_verdict_at_once():
     """With a world size of 1 nobody is waited for."""
     exchange = Exchange(1, Judge())
     exchange.arrive(0, evidence())
-    assert isinstance(exchange.step(gone=set())[0], wire.Verdict)
+    assert isinstance(exchange.step(gone=set())[0], messages.Verdict)
 
 
 def test_a_verdict_is_given_once():
@@ -129,7 +129,7 @@ def test_several_assertions_in_a_row_are_numbered():
     for number in (1, 2, 3):
         for rank in (0, 1):
             exchange.arrive(rank, evidence([number, rank]))
-        assert exchange.step(gone=set())[0] == wire.Ask(question=Question(ask="question 0", about=0))
+        assert exchange.step(gone=set())[0] == messages.Ask(question=Question(ask="question 0", about=0))
         for rank in (0, 1):
             exchange.answer(rank, [number, rank, "answer"])
         assert exchange.step(gone=set())[0].number == number
@@ -147,13 +147,13 @@ def test_a_question_goes_to_all_and_waits_for_all_answers():
     exchange = Exchange(2, judge)
     exchange.arrive(0, evidence("a"))
     exchange.arrive(1, evidence("b"))
-    question = wire.Ask(question=Question(ask="question 0", about=0))
+    question = messages.Ask(question=Question(ask="question 0", about=0))
     assert exchange.step(gone=set()) == {0: question, 1: question}
     assert silent(exchange)
     exchange.answer(1, "B")
     assert silent(exchange)
     exchange.answer(0, None)
-    assert isinstance(exchange.step(gone=set())[1], wire.Verdict)
+    assert isinstance(exchange.step(gone=set())[1], messages.Verdict)
     assert judge.calls == [("parameter-sync", ["a", "b"], []), ("parameter-sync", ["a", "b"], [[None, "B"]])]
 
 
@@ -166,7 +166,7 @@ def test_rounds_add_up():
     exchange.answer(0, "first")
     assert exchange.step(gone=set())[0].question.ask == "question 1"
     exchange.answer(0, "second")
-    assert isinstance(exchange.step(gone=set())[0], wire.Verdict)
+    assert isinstance(exchange.step(gone=set())[0], messages.Verdict)
     assert judge.calls[-1][2] == [["first"], ["second"]]
 
 
@@ -288,7 +288,7 @@ class Rank:
             exchange.arrive(self.number, evidence(self.number, title=title))
 
     def take(self, message):
-        if isinstance(message, wire.Ask):
+        if isinstance(message, messages.Ask):
             self.asked = message.question
         else:
             self.verdicts.append((message.number, message.findings))
@@ -376,7 +376,7 @@ def test_a_call_that_raised_is_told_all_the_same():
 
 def stuck(facts="stuck"):
     where = CallSite(file="test_x.py", line=9, function="test")
-    return wire.Evidence(check="c", title="assert_c", where=where, facts=facts, stuck=True)
+    return messages.Evidence(check="c", title="assert_c", where=where, facts=facts, stuck=True)
 
 
 def test_a_rank_that_cannot_go_on_is_judged_without_the_others(monkeypatch):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ddpcheck.model import CallSite, Finding
-from ddpcheck.report.findings import text_of
+from ddpcheck.report.finding_text import text_of
+from ddpcheck.vocabulary.model import CallSite, Finding
 
 FINDING = Finding(
     check="gradient-sync",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck.gpus.allotment import Allotment, Refusal, allot
-from ddpcheck.gpus.mark import GpuMark, read
-from ddpcheck.marks import BadMark
-from ddpcheck.model import Gpu, Machine, Plan
+from ddpcheck.gpus.gpu_mark import GpuMark, read
+from ddpcheck.plugin.ddp_mark import BadMark
+from ddpcheck.vocabulary.model import Gpu, Machine, Plan
 
 OLD, NEW = (2, 29, 7), (2, 30, 0)
 

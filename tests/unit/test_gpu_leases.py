@@ -15,17 +15,18 @@ import sys
 
 import pytest
 
-from ddpcheck.gpus import leases, visible
+from ddpcheck.gpus import leases
+from ddpcheck.gpus import visible_devices as visible
 from ddpcheck.gpus.leases import Lease
-from ddpcheck.model import Gpu
+from ddpcheck.vocabulary.model import Gpu
 
 WORKER = '''
 """Leases, holds, checks that it is alone, and gives back; a line for each word that it is sent."""
 import os, sys, time, json
 from pathlib import Path
-from ddpcheck.gpus import leases, visible
+from ddpcheck.gpus import leases, visible_devices as visible
 from ddpcheck.gpus.leases import Lease
-from ddpcheck.model import Gpu
+from ddpcheck.vocabulary.model import Gpu
 
 gpus = [Gpu(token=t, key="GPU-" + t) for t in visible.tokens(os.environ["CUDA_VISIBLE_DEVICES"], 99)]
 

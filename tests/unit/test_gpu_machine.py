@@ -15,9 +15,9 @@ import psutil
 import pytest
 import torch
 
-from ddpcheck.gpus import machine, visible
-from ddpcheck.model import Gpu, Machine
-from ddpcheck.ranks import preload
+from ddpcheck.gpus import gpu_inventory, visible_devices
+from ddpcheck.ranks import zygote_imports
+from ddpcheck.vocabulary.model import Gpu, Machine
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
@@ -37,7 +37,7 @@ def crash():
 
 def test_a_child_says_plain_data():
     """What the question returns comes back, however long it is."""
-    assert machine.said_by_child(lambda: ["x" * 300_000, 1]) == ["x" * 300_000, 1]
+    assert gpu_inventory.said_by_child(lambda: ["x" * 300_000, 1]) == ["x" * 300_000, 1]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_child_that_says_nothing(question, clause):
     """An error, a crash and a hang are clauses, and nothing of the child is left."""
     before = psutil.Process().children()
     begun = time.monotonic()
-    assert machine.said_by_child(question, patience=0.3) == clause
+    assert gpu_inventory.said_by_child(question, patience=0.3) == clause
     assert time.monotonic() < begun + 20
     assert psutil.Process().children() == before
 
@@ -67,8 +67,8 @@ def unasked(monkeypatch):
 @pytest.mark.usefixtures("unasked")
 def test_a_question_in_an_interpreter():
     """Where a fork cannot use CUDA, an interpreter is asked the same, and knows the same."""
-    here = machine.said_by_child(machine._describe)
-    assert machine.said_by_interpreter() == here
+    here = gpu_inventory.said_by_child(gpu_inventory._describe)
+    assert gpu_inventory.said_by_interpreter() == here
 
 
 # --- what there is
@@ -77,12 +77,14 @@ def test_a_question_in_an_interpreter():
 def found(monkeypatch, said, build="12.4", value=None):
     monkeypatch.setattr(torch.version, "cuda", build)
     monkeypatch.setattr(torch.version, "hip", None, raising=False)
-    monkeypatch.setattr(machine, "said_by_child", lambda question: said)
-    monkeypatch.setattr(machine, "said_by_interpreter", lambda: {"gpus": [["GPU-a", "T4"]], "nccl": [], "trouble": ""})
-    monkeypatch.delenv(visible.VARIABLE, raising=False)
+    monkeypatch.setattr(gpu_inventory, "said_by_child", lambda question: said)
+    monkeypatch.setattr(
+        gpu_inventory, "said_by_interpreter", lambda: {"gpus": [["GPU-a", "T4"]], "nccl": [], "trouble": ""}
+    )
+    monkeypatch.delenv(visible_devices.VARIABLE, raising=False)
     if value is not None:
-        monkeypatch.setenv(visible.VARIABLE, value)
-    return machine.look()
+        monkeypatch.setenv(visible_devices.VARIABLE, value)
+    return gpu_inventory.look()
 
 
 def test_gpus_are_named_for_the_caller_and_for_everybody(monkeypatch):
@@ -112,13 +114,13 @@ def test_why_there_is_none(monkeypatch):
 
 def test_a_process_that_has_asked_cuda_asks_through_an_interpreter(monkeypatch):
     """Its forks could not use CUDA."""
-    assert found(monkeypatch, machine._POISONED).gpus == (Gpu(token="0", key="GPU-a", name="T4"),)
+    assert found(monkeypatch, gpu_inventory._POISONED).gpus == (Gpu(token="0", key="GPU-a", name="T4"),)
 
 
 def test_here_it_does_not_raise():
     """On whatever machine this is, the question has an answer."""
-    there = machine.look()
-    assert len(there.gpus) == (machine.said_by_child(torch.cuda.device_count) if CUDA_BUILD else 0)
+    there = gpu_inventory.look()
+    assert len(there.gpus) == (gpu_inventory.said_by_child(torch.cuda.device_count) if CUDA_BUILD else 0)
     assert bool(there.gpus) or there.trouble or CUDA_BUILD
 
 
@@ -127,7 +129,7 @@ def test_here_it_does_not_raise():
 
 def test_torch_tells_the_uuid():
     """As the driver's tools write it."""
-    assert machine._name_of_hardware(0, SimpleNamespace(uuid="8932f937")) == "GPU-8932f937"
+    assert gpu_inventory._name_of_hardware(0, SimpleNamespace(uuid="8932f937")) == "GPU-8932f937"
 
 
 class Driver:
@@ -150,15 +152,15 @@ class Driver:
 def test_where_torch_does_not_tell_it_the_driver_does(monkeypatch):
     """An older torch knows no UUID; without the driver's library there is none."""
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
-    assert machine._name_of_hardware(1, SimpleNamespace()) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert gpu_inventory._name_of_hardware(1, SimpleNamespace()) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver(code=100))
-    assert machine._name_of_hardware(1, SimpleNamespace()) == ""
+    assert gpu_inventory._name_of_hardware(1, SimpleNamespace()) == ""
 
     def missing(name):
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    assert machine._name_of_hardware(1, SimpleNamespace()) == ""
+    assert gpu_inventory._name_of_hardware(1, SimpleNamespace()) == ""
 
 
 # --- NCCL
@@ -170,7 +172,7 @@ def test_where_torch_does_not_tell_it_the_driver_does(monkeypatch):
 )
 def test_the_version_of_nccl_is_decoded(number, version):
     """Both of NCCL's ways of writing a version as one number."""
-    assert machine.decoded(number) == version
+    assert gpu_inventory.decoded(number) == version
 
 
 PRELOADED = """
@@ -186,7 +188,7 @@ def test_a_preloaded_nccl_is_the_one_that_counts(tmp_path):
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("there is no C compiler here")
-    code = "import json; from ddpcheck.gpus import machine; print(json.dumps(machine.nccl_version()))"
+    code = "import json; from ddpcheck.gpus import gpu_inventory as machine; print(json.dumps(machine.nccl_version()))"
     run = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"LD_PRELOAD": str(library)}, capture_output=True, check=True
     )
@@ -196,7 +198,7 @@ def test_a_preloaded_nccl_is_the_one_that_counts(tmp_path):
 @pytest.mark.skipif(not CUDA_BUILD, reason="this build of torch has no NCCL")
 def test_the_version_of_torchs_own_nccl():
     """Without another one, the library that torch brings is asked."""
-    assert machine.said_by_child(machine.nccl_version)[:2] == list(torch.cuda.nccl.version()[:2])
+    assert gpu_inventory.said_by_child(gpu_inventory.nccl_version)[:2] == list(torch.cuda.nccl.version()[:2])
 
 
 # --- a clean process to fork from
@@ -205,15 +207,15 @@ def test_the_version_of_torchs_own_nccl():
 def test_a_zygote_counts_devices_without_cuda(monkeypatch):
     """Its environment says so; in a rank the user's own setting is back, and without one there is none."""
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
-    inside = preload.without_cuda({"A": "b"})
+    inside = zygote_imports.without_cuda({"A": "b"})
     assert inside[name] == "1"
-    assert preload.without_cuda({name: "0"}) == {name: "0"}
+    assert zygote_imports.without_cuda({name: "0"}) == {name: "0"}
     for environment in (inside, {name: "0"}):
         for key in {*inside, name}:
             monkeypatch.delenv(key, raising=False)
         for key, value in environment.items():
             monkeypatch.setenv(key, value)
-        preload.restore_cuda_check()
+        zygote_imports.restore_cuda_check()
         assert os.environ.get(name) == ("0" if environment is not inside else None)
 
 
@@ -221,7 +223,7 @@ def test_a_zygote_counts_devices_without_cuda(monkeypatch):
 @pytest.mark.parametrize("gpus", [True, False])
 def test_a_process_that_has_counted_devices_is_not_forked_from(monkeypatch, gpus):
     """Its forks cannot use CUDA; where there is no GPU, that is no matter."""
-    safety = preload.ForkSafety()
+    safety = zygote_imports.ForkSafety()
     safety.has_gpus = gpus
     assert safety.lost() == ""
     monkeypatch.setattr(torch._C, "_cuda_isInBadFork", lambda: True, raising=False)

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddpcheck.ranks import hugepages
-from ddpcheck.ranks.hugepages import HUGE_PAGE, Folding, private_regions
+from ddpcheck.ranks import huge_pages
+from ddpcheck.ranks.huge_pages import HUGE_PAGE, Folding, private_regions
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's own list of memory")
 
@@ -31,7 +31,7 @@ def test_regions_are_whole_and_mine():
 def in_memory(address, size):
     """How many of these pages are there, and how many there are."""
     there = (ctypes.c_ubyte * (size // mmap.PAGESIZE))()
-    assert hugepages._libc.mincore(address, size, there) == 0
+    assert huge_pages._libc.mincore(address, size, there) == 0
     return sum(there), len(there)
 
 
@@ -92,7 +92,7 @@ def test_memory_in_use_is_folded(large):
     """Where the kernel can, what is in use lies in large pages afterwards."""
     memory, first = large
     memory.write(b"x" * len(memory))
-    if hugepages._libc.madvise(first, HUGE_PAGE, hugepages._MADV_COLLAPSE) != 0:
+    if huge_pages._libc.madvise(first, HUGE_PAGE, huge_pages._MADV_COLLAPSE) != 0:
         pytest.skip("this kernel folds no pages (Linux 6.1 and newer do)")
     fold_all()
     assert huge_bytes(first) >= 7 * HUGE_PAGE
@@ -112,9 +112,9 @@ def test_it_ends():
 def test_no_more_is_done_than_was_asked_for(monkeypatch):
     """Each call folds so many pages at most, however many regions it has to pass over."""
     folded = []
-    monkeypatch.setattr(hugepages, "private_regions", lambda: range(100))
-    monkeypatch.setattr(hugepages, "_is_in_use", lambda address: address % 10 == 0)
-    monkeypatch.setattr(hugepages, "_libc", SimpleNamespace(madvise=lambda address, *_: folded.append(address)))
+    monkeypatch.setattr(huge_pages, "private_regions", lambda: range(100))
+    monkeypatch.setattr(huge_pages, "_is_in_use", lambda address: address % 10 == 0)
+    monkeypatch.setattr(huge_pages, "_libc", SimpleNamespace(madvise=lambda address, *_: folded.append(address)))
     folding = Folding()
     assert folding.go_on(pages=4)
     assert folded == [0, 10, 20, 30]
@@ -125,6 +125,6 @@ def test_no_more_is_done_than_was_asked_for(monkeypatch):
 
 def test_where_it_cannot_be_done_nothing_is(monkeypatch):
     """On another system, not a single region is looked for."""
-    monkeypatch.setattr(hugepages, "_libc", None)
-    monkeypatch.setattr(hugepages, "private_regions", lambda: pytest.fail("looked for regions"))
+    monkeypatch.setattr(huge_pages, "_libc", None)
+    monkeypatch.setattr(huge_pages, "private_regions", lambda: pytest.fail("looked for regions"))
     assert not Folding().go_on()

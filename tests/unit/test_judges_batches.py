@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpcheck.checks import judge
-from ddpcheck.checks.batches import BatchFacts, implied
-from ddpcheck.model import Finding
+from ddpcheck.checks.batch_count.assertion import BatchFacts, implied
+from ddpcheck.vocabulary.model import Finding
 
 THE_NUMBERS = "Loader and sampler do not fit together: look for a missing or a second DistributedSampler."
 THE_RANKS = (

@@ -7,11 +7,11 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import judge
-from ddpcheck.checks.holding import Failure, Value
-from ddpcheck.checks.kills import Kill, Killed
+from ddpcheck.checks.checkpoint_atomic_save.assertion import Kill, Killed
 from ddpcheck.checks.recorded import Recorded
 from ddpcheck.checks.resuming import ADVICE, Loaded, Resumed
-from ddpcheck.model import Finding
+from ddpcheck.evidence.training_state import Failure, Value
+from ddpcheck.vocabulary.model import Finding
 
 
 def judged(check: str, *facts: msgspec.Struct | None) -> tuple[Finding, ...]:

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from ddpcheck.checks import judge
-from ddpcheck.checks.epochs import EpochFacts, Pass
-from ddpcheck.model import Finding
+from ddpcheck.checks.epoch_reshuffle.assertion import EpochFacts, Pass
+from ddpcheck.vocabulary.model import Finding
 
 
 def passes(*epochs_and_orders, length=100):

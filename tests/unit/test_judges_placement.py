@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ddpcheck.checks import judge
-from ddpcheck.checks.whereabouts import StateTensor, Whereabouts
+from ddpcheck.evidence.placement import StateTensor, Whereabouts
 
 
 def gpu(*indices):

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from ddpcheck.checks import judge
-from ddpcheck.checks.replicas import EXAMINED, ModelFacts, TensorFacts, WorstDifference
-from ddpcheck.model import Finding, Question
+from ddpcheck.judging.model_comparison import EXAMINED, ModelFacts, TensorFacts, WorstDifference
+from ddpcheck.vocabulary.model import Finding, Question
 
 CHECKS = ("initial-broadcast", "gradient-sync", "parameter-sync")
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ddpcheck.checks import judge
-from ddpcheck.checks.shards import SamplerFacts, ShardFacts
-from ddpcheck.model import Finding, Question
+from ddpcheck.checks.shard_partition.assertion import SamplerFacts, ShardFacts
+from ddpcheck.vocabulary.model import Finding, Question
 
 EXPECTED = "each sample of the dataset in the epoch of one rank"
 SAMPLER = "Give the DataLoader sampler=DistributedSampler(dataset), and leave its own shuffle off."

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpcheck import marks
+from ddpcheck.plugin import ddp_mark
 from ddpcheck.pytest_plugin import pytest_pycollect_makemodule
 
 # Not in one piece: the plugin looks for that text, to start its runtime while pytest collects.
@@ -18,11 +18,11 @@ MARK = "@pytest.mark." + "ddp"
 
 def read(*closest_first):
     """Read marks given by their keywords alone."""
-    return marks.read([((), keywords) for keywords in closest_first])
+    return ddp_mark.read([((), keywords) for keywords in closest_first])
 
 
 def complaint(*closest_first):
-    with pytest.raises(marks.BadMark) as caught:
+    with pytest.raises(ddp_mark.BadMark) as caught:
         read(*closest_first)
     return str(caught.value)
 
@@ -32,19 +32,19 @@ def complaint(*closest_first):
 
 def test_a_bare_mark_has_the_documented_defaults():
     """A mark without keywords means two gloo ranks on the CPU, with the session's timeout."""
-    assert read({}) == marks.Mark(world_sizes=(2,), listed=False, backend="gloo", device="cpu", timeout=None)
+    assert read({}) == ddp_mark.Mark(world_sizes=(2,), listed=False, backend="gloo", device="cpu", timeout=None)
 
 
 def test_every_keyword_is_read():
     """Each keyword of a mark arrives in the value."""
     mark = read({"world_size": 4, "backend": "nccl", "device": "cuda", "timeout": 7.5})
-    assert mark == marks.Mark(world_sizes=(4,), listed=False, backend="nccl", device="cuda", timeout=7.5)
+    assert mark == ddp_mark.Mark(world_sizes=(4,), listed=False, backend="nccl", device="cuda", timeout=7.5)
 
 
 @pytest.mark.parametrize("sizes", [[2, 4], (2, 4)])
 def test_world_sizes_may_be_listed(sizes):
     """A list or a tuple of world sizes keeps its order, and asks for one item each."""
-    assert read({"world_size": sizes}) == marks.Mark(world_sizes=tuple(sizes), listed=True)
+    assert read({"world_size": sizes}) == ddp_mark.Mark(world_sizes=tuple(sizes), listed=True)
 
 
 def test_a_list_of_one_is_still_a_list():
@@ -62,7 +62,7 @@ def test_a_timeout_in_whole_seconds_is_a_float():
 def test_the_closest_mark_wins_keyword_by_keyword():
     """A keyword counts where it stands closest to the test; the others come from farther marks."""
     method, class_, module = {"timeout": 1.0}, {"world_size": 3, "timeout": 2.0}, {"world_size": 4, "device": "cuda"}
-    assert read(method, class_, module) == marks.Mark(world_sizes=(3,), device="cuda", timeout=1.0)
+    assert read(method, class_, module) == ddp_mark.Mark(world_sizes=(3,), device="cuda", timeout=1.0)
 
 
 def test_a_close_none_leaves_the_timeout_to_the_option():
@@ -151,8 +151,8 @@ def test_nccl_needs_gpus():
 )
 def test_positional_arguments_are_refused_with_their_keywords(args, fix):
     """A mark with positional arguments is told the keywords that they would have."""
-    with pytest.raises(marks.BadMark) as caught:
-        marks.read([(args, {})])
+    with pytest.raises(ddp_mark.BadMark) as caught:
+        ddp_mark.read([(args, {})])
     shown = ", ".join(map(repr, args))
     assert str(caught.value) == f"{MARK}({shown}) takes keywords only: {fix}"
 
@@ -169,20 +169,20 @@ values = st.sampled_from([2, [2, 4], "gloo", "nccl", "cpu", "cuda"]) | scalars |
 
 
 @settings(deadline=None, database=None, max_examples=60)
-@given(st.dictionaries(st.sampled_from([*marks.KEYWORDS, "word_size"]), values))
+@given(st.dictionaries(st.sampled_from([*ddp_mark.KEYWORDS, "word_size"]), values))
 def test_every_mark_is_read_or_refused(keywords):
     """Whatever a mark says, it is a valid value or a BadMark that shows the mark, and no other error."""
     try:
         mark = read(keywords)
-    except marks.BadMark as error:
+    except ddp_mark.BadMark as error:
         assert str(error).startswith(f"{MARK}(")  # noqa: PT017
         return
     assert "word_size" not in keywords
     assert mark.world_sizes
     assert all(type(size) is int and size >= 1 for size in mark.world_sizes)
     assert len(set(mark.world_sizes)) == len(mark.world_sizes)
-    assert mark.backend in marks.BACKENDS
-    assert mark.device in marks.DEVICES
+    assert mark.backend in ddp_mark.BACKENDS
+    assert mark.device in ddp_mark.DEVICES
     assert mark.timeout is None or 0 < mark.timeout < math.inf
 
 

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from ddpcheck.observe import asleep, forwards, handling, optimizers, patching, randomness, readable, recorder
-from ddpcheck.run.folder import Folder
+from ddpcheck.probes.ddp import conversions, module_calls
+from ddpcheck.probes.digests import readable_memory
+from ddpcheck.probes.optimizers import steps
+from ddpcheck.probes.randomness import random_states
+from ddpcheck.probes.recording import patching, recorder, unwatchable_moments
+from ddpcheck.run.evidence_folder import Folder
 
 
 @pytest.fixture
@@ -18,7 +22,7 @@ def capturing(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     captured = [True]
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: captured[0])
-    monkeypatch.setattr(asleep, "_noted", set())
+    monkeypatch.setattr(unwatchable_moments, "_noted", set())
     return captured
 
 
@@ -80,7 +84,7 @@ def test_a_stream_is_not_asked_before_cuda_is_in_use(monkeypatch: pytest.MonkeyP
     """The question would initialise CUDA, after which no process may be forked."""
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: pytest.fail("it was asked"))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    assert not asleep.asleep()
+    assert not unwatchable_moments.asleep()
 
 
 class Net(torch.nn.Module):
@@ -111,22 +115,22 @@ def test_nothing_is_looked_at_during_a_capture(
 
     capturing[0] = captured
     for name, answer in (("memory", None), ("strided", None), ("unseen", ""), ("is_shared", False)):
-        monkeypatch.setattr(readable, name, looking("a tensor", answer))
+        monkeypatch.setattr(readable_memory, name, looking("a tensor", answer))
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_rng_state", looking("a generator", torch.zeros(1)))
-    monkeypatch.setattr(randomness, "digest", lambda state: "")
-    forwards.watch()
+    monkeypatch.setattr(random_states, "digest", lambda state: "")
+    module_calls.watch()
     net = Net()
     optimizer = Replaying(net.parameters(), {})
-    optimizer.register_step_pre_hook(patching.shielded(optimizers._before))
-    optimizer.register_step_post_hook(patching.shielded(optimizers._after))
+    optimizer.register_step_pre_hook(patching.shielded(steps._before))
+    optimizer.register_step_post_hook(patching.shielded(steps._after))
 
     with torch.no_grad():
         assert net() == "its own"
     called = set(looked)
     optimizer.step()
-    randomness.digests()
+    random_states.digests()
     kinds = {type(one).__name__ for one in recorded()}
     if captured:
         assert (looked, kinds) == (set(), {"Overlooked"})
@@ -169,7 +173,7 @@ def test_the_module_of_a_wrapper_is_compiled_whole() -> None:
     """``ddp.module`` is watched, and does not break a graph either."""
 
     class Wrapper(torch.nn.Module):
-        module = handling._Module()
+        module = conversions._Module()
 
         def __init__(self) -> None:
             super().__init__()

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ddpcheck.observe import contents, touching
+from ddpcheck.probes.files import file_records, small_files
 
 LOCKS_TOO = """
 import fcntl, sys
@@ -24,11 +24,11 @@ except OSError:
 def seen(monkeypatch):
     """The files whose content was written down; nothing waits before and after."""
     records = []
-    monkeypatch.setattr(touching, "writer", object)
-    monkeypatch.setattr(touching, "record", lambda to, op, how, path, *more, **fields: records.append(path))
-    contents.forget()
+    monkeypatch.setattr(file_records, "writer", object)
+    monkeypatch.setattr(file_records, "record", lambda to, op, how, path, *more, **fields: records.append(path))
+    small_files.forget()
     yield records
-    contents.forget()
+    small_files.forget()
 
 
 def test_a_lock_is_kept(tmp_path, seen):
@@ -38,11 +38,11 @@ def test_a_lock_is_kept(tmp_path, seen):
         file.write("123")
         file.flush()
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        contents.opened(path)
-        contents.look()
+        small_files.opened(path)
+        small_files.look()
         assert subprocess.run([sys.executable, "-S", "-c", LOCKS_TOO, path], check=False).returncode == 3
         assert seen == []
-    contents.look()
+    small_files.look()
     assert seen == [path]
 
 
@@ -51,22 +51,22 @@ def test_a_fifo_gets_no_reader(tmp_path, seen, monkeypatch):
     path = str(tmp_path / "fifo")
     os.mkfifo(path)
     monkeypatch.setattr(os, "open", lambda *given: pytest.fail(f"it was opened: {given}"))
-    contents.opened(path)
-    contents.look()
-    assert (seen, contents._opened) == ([], {})
+    small_files.opened(path)
+    small_files.look()
+    assert (seen, small_files._opened) == ([], {})
 
 
 def test_nobody_looks_for_ever(tmp_path, seen):
     """An empty file may yet be written, for a while; one that was removed will not be."""
     empty, removed = tmp_path / "empty", tmp_path / "removed"
     empty.touch()
-    contents.opened(str(empty))
-    contents.opened(str(removed))
-    contents.look()
-    assert list(contents._opened) == [str(empty)]
+    small_files.opened(str(empty))
+    small_files.opened(str(removed))
+    small_files.look()
+    assert list(small_files._opened) == [str(empty)]
     for _ in range(20):
-        contents.look()
-    assert contents._opened == {}
+        small_files.look()
+    assert small_files._opened == {}
     empty.write_text("late")
-    contents.look()
+    small_files.look()
     assert seen == []

@@ -21,10 +21,10 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck.checks import judge
-from ddpcheck.model import Question
-from ddpcheck.observe import ordering
-from ddpcheck.observe.data import Epoch
-from ddpcheck.observe.fingerprint import fingerprint
+from ddpcheck.probes.data import sampler_order
+from ddpcheck.probes.data.one_epoch import Epoch
+from ddpcheck.probes.digests.sample_fingerprints import fingerprint
+from ddpcheck.vocabulary.model import Question
 
 
 def rows(count):
@@ -521,13 +521,13 @@ def test_states_are_put_back_after_an_error():
 def test_a_look_is_no_epoch(monkeypatch):
     """What an assertion reads of a sampler is not on record as a pass of the training."""
     monkeypatch.setattr(DistributedSampler, "__iter__", DistributedSampler.__iter__)
-    monkeypatch.setattr(ordering, "_watching", False)
-    ordering.watch()
+    monkeypatch.setattr(sampler_order, "_watching", False)
+    sampler_order.watch()
     (loader, _) = loaders(rows(6), 2)
     list(loader)
     epoch = Epoch(loader)
     epoch.batches()
     epoch.occurrences(epoch.shards().prints)
-    assert len(ordering.epochs(loader.sampler).passes) == 1
+    assert len(sampler_order.epochs(loader.sampler).passes) == 1
     list(loader)
-    assert len(ordering.epochs(loader.sampler).passes) == 2
+    assert len(sampler_order.epochs(loader.sampler).passes) == 2

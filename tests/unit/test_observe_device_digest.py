@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpcheck.evidence import ABSENT
-from ddpcheck.observe import device_digest, digest, quick
-from ddpcheck.observe.device_digest import digests
+from ddpcheck.probes.digests import exact_digests, fast_digests, gpu_digests
+from ddpcheck.probes.digests.gpu_digests import digests
 
 
 def one(tensor):
@@ -34,7 +34,7 @@ def test_company_and_portions_do_not_count(sizes, portion, seed):
     tensors = [torch.randint(0, 256, (n,), dtype=torch.uint8) for n in sizes]
     alone = [one(t) for t in tensors]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device_digest, "PORTION", portion)
+        patch.setattr(gpu_digests, "PORTION", portion)
         assert digests(tensors) == alone
 
 
@@ -91,29 +91,32 @@ def on_gpu(tensor):
 @pytest.fixture
 def _plain_inside(monkeypatch):
     """The operations themselves see plain tensors; only who calls them sees a GPU."""
-    original = device_digest._bytes
-    monkeypatch.setattr(device_digest, "_bytes", lambda t: original(t.as_subclass(torch.Tensor)))
+    original = gpu_digests._bytes
+    monkeypatch.setattr(gpu_digests, "_bytes", lambda t: original(t.as_subclass(torch.Tensor)))
 
 
 @pytest.mark.usefixtures("_plain_inside")
 def test_tensors_on_gpus_are_digested_there():
     """Both kinds of digests take this way for CUDA tensors, and copy none of their elements."""
     tensor = torch.arange(10.0)
-    assert digest.digest(on_gpu(tensor)) == one(tensor).hex()
-    assert digest.digest_each([tensor, on_gpu(tensor)]) == [digest.digest(tensor), one(tensor).hex()]
-    assert digest.digest(on_gpu(tensor)) != digest.digest(tensor)
+    assert exact_digests.digest(on_gpu(tensor)) == one(tensor).hex()
+    assert exact_digests.digest_each([tensor, on_gpu(tensor)]) == [exact_digests.digest(tensor), one(tensor).hex()]
+    assert exact_digests.digest(on_gpu(tensor)) != exact_digests.digest(tensor)
     mixed = [None, on_gpu(tensor), tensor, on_gpu(tensor + 1)]
-    found = quick.digests(mixed)
+    found = fast_digests.digests(mixed)
     assert [found[at : at + 8] for at in range(0, 32, 8)] == [
-        ABSENT, one(tensor)[:8], quick.digests([tensor]), one(tensor + 1)[:8],
+        ABSENT, one(tensor)[:8], fast_digests.digests([tensor]), one(tensor + 1)[:8],
     ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("_plain_inside")
 def test_windows_of_tensors_on_gpus():
     """A turn looks at as much of a large tensor on a GPU as of one on the CPU."""
-    large = torch.zeros(quick.WINDOW, dtype=torch.float32)
+    large = torch.zeros(fast_digests.WINDOW, dtype=torch.float32)
     changed = large.clone()
-    changed[quick.WINDOW // 4] = 1.0  # the first element of the second window
-    same = [quick.digests([on_gpu(large)], turn) == quick.digests([on_gpu(changed)], turn) for turn in range(4)]
+    changed[fast_digests.WINDOW // 4] = 1.0  # the first element of the second window
+    same = [
+        fast_digests.digests([on_gpu(large)], turn) == fast_digests.digests([on_gpu(changed)], turn)
+        for turn in range(4)
+    ]
     assert same == [True, False, True, True]

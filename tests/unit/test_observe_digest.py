@@ -15,8 +15,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ddpcheck.observe import device_digest
-from ddpcheck.observe.digest import digest, digest_of_parts, tensor_bytes
+from ddpcheck.probes.digests import gpu_digests
+from ddpcheck.probes.digests.exact_digests import digest, digest_of_parts, tensor_bytes
 
 fast = settings(deadline=None, max_examples=60)
 
@@ -27,7 +27,7 @@ DTYPES = [
 
 
 def as_on_gpu(tensor):
-    return device_digest.digests([tensor])[0]
+    return gpu_digests.digests([tensor])[0]
 
 
 both = pytest.mark.parametrize("one", [digest, as_on_gpu], ids=["CPU", "GPU"])

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from ddpcheck.evidence import Call
-from ddpcheck.observe import exchanging
-from ddpcheck.observe.operands import Arguments
+from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.optimizers import program_reductions
 
 
 @pytest.fixture(autouse=True)
 def _from_the_start():
-    exchanging.tell()  # nothing is recorded here: it drops what is remembered
-    exchanging._log.clear()
-    exchanging._others = exchanging._of_models = 0
+    program_reductions.tell()  # nothing is recorded here: it drops what is remembered
+    program_reductions._log.clear()
+    program_reductions._others = program_reductions._of_models = 0
 
 
 @pytest.fixture
@@ -28,11 +28,11 @@ def parameters():
 def over(tensor, op="all_reduce", number=1, name="tensor"):
     """A collective goes over a tensor."""
     call = Call(n=1, at=0.0, op=op, group="world", number=number, detail="", site=0)
-    exchanging.note(op, Arguments({name: 0}, (tensor,), {}), call)
+    program_reductions.note(op, Arguments({name: 0}, (tensor,), {}), call)
 
 
 def carried(parameters, inside=False):
-    window = exchanging.Window()
+    window = program_reductions.Window()
     return [(one.place, one.of, one.alike, one.flat) for one in window._carried(parameters, 0, inside)]
 
 
@@ -46,9 +46,11 @@ def test_a_gradient_itself_or_a_view_of_it(parameters):
 def test_what_no_parameter_fits_into_is_not_looked_for(parameters, monkeypatch):
     """A loss at every step costs no look at the storage of each parameter; a gradient of its size is found in it."""
     looked = []
-    storage = exchanging.readable.storage
+    storage = program_reductions.readable_memory.storage
     over(torch.zeros(()))
-    monkeypatch.setattr(exchanging.readable, "storage", lambda tensor: (looked.append(tensor), storage(tensor))[1])
+    monkeypatch.setattr(
+        program_reductions.readable_memory, "storage", lambda tensor: (looked.append(tensor), storage(tensor))[1]
+    )
     assert (carried(parameters), looked) == ([], [])
     scale = torch.nn.Parameter(torch.ones(1))
     scale.grad = torch.ones(1)
@@ -100,7 +102,7 @@ def test_gradients_side_by_side(parameters, sizes, expected):
 def test_parameters_side_by_side(parameters, monkeypatch):
     """What went between the step and the next backward() is of the parameters."""
     over(torch.zeros(18))
-    monkeypatch.setattr(exchanging.BACKWARDS, "ended", exchanging.BACKWARDS.ended + 1)
+    monkeypatch.setattr(program_reductions.BACKWARDS, "ended", program_reductions.BACKWARDS.ended + 1)
     assert sorted(carried(parameters)) == [(0, "parameter", True, True), (1, "parameter", True, True)]
 
 
@@ -111,20 +113,20 @@ def test_what_else_went_between_ranks_is_counted(parameters):
     over({"loss": 1.0, "words": ["a"]}, op="all_gather_object", name="obj")
     over(parameters[0].grad)
     carried(parameters)
-    while exchanging._log:
-        exchanging._drop()
-    assert (exchanging._of_models, exchanging._others) == (1, 0)
+    while program_reductions._log:
+        program_reductions._drop()
+    assert (program_reductions._of_models, program_reductions._others) == (1, 0)
     over(torch.zeros(8))
     over({"state": {"weight": torch.zeros(2)}}, op="all_gather_object", name="obj")
-    while exchanging._log:
-        exchanging._drop()
-    assert (exchanging._of_models, exchanging._others) == (1, 2)
+    while program_reductions._log:
+        program_reductions._drop()
+    assert (program_reductions._of_models, program_reductions._others) == (1, 2)
 
 
 @pytest.mark.parametrize(("op", "to_one"), [("reduce", True), ("all_reduce", False), ("gather", False)])
 def test_a_sum_that_one_rank_gets(parameters, op, to_one):
     over(parameters[0].grad, op=op)
-    (one,) = exchanging.Window()._carried(parameters, 0, False)
+    (one,) = program_reductions.Window()._carried(parameters, 0, False)
     assert (one.to_one, one.alike) == (to_one, op == "all_reduce")
 
 
@@ -139,8 +141,8 @@ def test_an_optimizer_that_begins_when_another_has_ended(parameters):
             self.record = record
 
     over(torch.zeros(9))
-    exchanging._drop()
-    window, written = exchanging.Window(), Written()
+    program_reductions._drop()
+    window, written = program_reductions.Window(), Written()
     over(parameters[0].grad)
     window.entered(parameters)
     window.left(written, 1, 0, parameters)

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpcheck.observe.fingerprint import fingerprint, samples_of_batch
+from ddpcheck.probes.digests.sample_fingerprints import fingerprint, samples_of_batch
 
 
 @dataclasses.dataclass

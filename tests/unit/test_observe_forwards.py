@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 
 from ddpcheck import evidence as ev
-from ddpcheck.observe import forwards, recorder
-from ddpcheck.run.folder import Folder
+from ddpcheck.probes.ddp import module_calls
+from ddpcheck.probes.recording import recorder
+from ddpcheck.run.evidence_folder import Folder
 
 
 @pytest.fixture
@@ -16,10 +17,10 @@ def evaluate(tmp_path, monkeypatch):
     """Evaluate models as a program in a group would, after so many steps; what was put down."""
     monkeypatch.setattr(torch.nn.Module, "__call__", torch.nn.Module.__call__)
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(forwards, "_seen", {})
+    monkeypatch.setattr(module_calls, "_seen", {})
     steps = [0]
-    monkeypatch.setattr(forwards, "steps_so_far", lambda: steps[0])
-    forwards.watch()
+    monkeypatch.setattr(module_calls, "steps_so_far", lambda: steps[0])
+    module_calls.watch()
     recorder.begin(tmp_path, 1 << 22)
 
     def evaluated(models, after, x=0.0):
@@ -89,7 +90,7 @@ def test_an_evaluation_through_a_wrapper(evaluate, monkeypatch):
         def forward(self, x):
             return self.module(x)
 
-    monkeypatch.setattr(forwards, "DistributedDataParallel", Wrapper)
+    monkeypatch.setattr(module_calls, "DistributedDataParallel", Wrapper)
     evaluated, put_down = evaluate
     evaluated([Wrapper(torch.nn.BatchNorm1d(2))], 0)
     (one,) = put_down()

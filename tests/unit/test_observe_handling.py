@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ddpcheck.observe import patching
-from ddpcheck.observe.handling import _Module
+from ddpcheck.probes.ddp.conversions import _Module
+from ddpcheck.probes.recording import patching
 
 
 class Base:
@@ -68,7 +68,7 @@ def test_what_is_looked_at_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
 DEEP = """
 import sys, torch
 if "watched" in sys.argv:
-    from ddpcheck.observe import watching
+    from ddpcheck.probes import all_probes as watching
     watching.patch(["forwards"])
 
 class Tree(torch.nn.Module):

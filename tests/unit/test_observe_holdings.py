@@ -13,8 +13,9 @@ from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from ddpcheck.observe import holdings, randomness
-from ddpcheck.observe.holders import modules
+from ddpcheck.probes.randomness import random_states
+from ddpcheck.probes.training_state import held_values
+from ddpcheck.probes.training_state.state_holders import modules
 
 
 class Parts(NamedTuple):
@@ -46,12 +47,12 @@ def trained() -> Parts:
 
 
 def names(training: Any) -> set[str]:
-    return {name for name in holdings.values(training) if not name.startswith("random state of ")}
+    return {name for name in held_values.values(training) if not name.startswith("random state of ")}
 
 
 def test_modules_and_optimizers_by_the_names_of_their_parameters():
     """Parameters, buffers, and an optimizer's state under the name of the parameter that it belongs to."""
-    found = holdings.values(trained())
+    found = held_values.values(trained())
     assert found["model.0.weight"].kind == "parameter"
     assert found["model.1.running_mean"].kind == "buffer"
     assert found["optimizer.state of 0.weight.exp_avg"].kind == "optimizer"
@@ -87,7 +88,7 @@ def test_samplers_loaders_streams_and_schedules():
         "own": random.Random(3),
         "draws": numpy.random.default_rng(2),
     }
-    before = holdings.values(training)
+    before = held_values.values(training)
     assert before["loader.sampler.epoch"].shown == "0"
     assert before["scaler.scale"].shown == "65536.0"
     assert "scheduler.last_epoch" in before
@@ -95,7 +96,7 @@ def test_samplers_loaders_streams_and_schedules():
     torch.rand(1, generator=generator)
     training["own"].random()
     training["draws"].random()
-    after = holdings.values(training)
+    after = held_values.values(training)
     changed = {name for name in before if not before[name].equals(after[name])}
     assert changed == {"loader.sampler.epoch", "shuffled.generator", "own", "draws"}
 
@@ -105,38 +106,40 @@ def test_one_bit_is_another_value(dtype):
     """A tensor is compared to the bit, whatever its kind."""
     one = torch.zeros(3).to(dtype)
     other = one.clone()
-    assert holdings.tensor("tensor", one).equals(holdings.tensor("tensor", other))
+    assert held_values.tensor("tensor", one).equals(held_values.tensor("tensor", other))
     other[1] = 1
-    assert not holdings.tensor("tensor", one).equals(holdings.tensor("tensor", other))
-    assert not holdings.tensor("tensor", one).equals(holdings.tensor("tensor", one.reshape(3, 1)))
+    assert not held_values.tensor("tensor", one).equals(held_values.tensor("tensor", other))
+    assert not held_values.tensor("tensor", one).equals(held_values.tensor("tensor", one.reshape(3, 1)))
 
 
 def test_zeros_of_either_sign_are_apart():
     """-0.0 and 0.0 are equal numbers and other bits."""
-    assert not holdings.tensor("tensor", torch.tensor([0.0])).equals(holdings.tensor("tensor", torch.tensor([-0.0])))
+    assert not held_values.tensor("tensor", torch.tensor([0.0])).equals(
+        held_values.tensor("tensor", torch.tensor([-0.0]))
+    )
 
 
 def test_nothing_is_drawn_by_looking():
     """Looking at a training moves none of its random streams."""
-    before = randomness.digests()
-    holdings.values({"loader": DataLoader(TensorDataset(torch.zeros(4, 1)), shuffle=True)})
-    assert randomness.digests() == before
+    before = random_states.digests()
+    held_values.values({"loader": DataLoader(TensorDataset(torch.zeros(4, 1)), shuffle=True)})
+    assert random_states.digests() == before
 
 
 def test_random_states_are_put_back():
     """Within the block the streams are others; afterwards they are as before."""
-    before = randomness.digests()
-    with randomness.put_back():
-        randomness.scramble(11)
-        inside = randomness.digests()
+    before = random_states.digests()
+    with random_states.put_back():
+        random_states.scramble(11)
+        inside = random_states.digests()
         torch.rand(3)
         random.random()
         numpy.random.rand()
-    assert randomness.digests() == before
+    assert random_states.digests() == before
     assert all(inside[name] != before[name] for name in ("torch", "random", "numpy"))
-    with randomness.put_back():
-        randomness.scramble(11)
-        assert randomness.digests() == inside
+    with random_states.put_back():
+        random_states.scramble(11)
+        assert random_states.digests() == inside
 
 
 class WithStateDict:
@@ -156,7 +159,7 @@ class Warmup(torch.optim.lr_scheduler.LambdaLR):
 def test_state_dicts_of_the_users_own_classes():
     """A trainer's parts are looked at one by one, whatever its state_dict() has; a scheduler is what its own says."""
     optimizer = trained().optimizer
-    found = holdings.values({"trainer": WithStateDict(), "schedule": Warmup(optimizer, lambda step: 1.0)})
+    found = held_values.values({"trainer": WithStateDict(), "schedule": Warmup(optimizer, lambda step: 1.0)})
     assert found["trainer.model.weight"].kind == "parameter"
     assert found["trainer.steps"].kind == "counter"
     assert found["schedule.last_epoch"].kind == "state"
@@ -169,7 +172,7 @@ def test_optimizer_over_modules_with_equal_names():
     for model in models.values():
         model(torch.ones(1, 1)).sum().backward()
     optimizer.step()
-    found = holdings.values({**models, "optimizer": optimizer})
+    found = held_values.values({**models, "optimizer": optimizer})
     assert {"optimizer.state of a.weight.exp_avg", "optimizer.state of b.weight.exp_avg"} <= set(found)
 
 
@@ -186,7 +189,7 @@ class Extra(nn.Module):
 
 def test_what_modules_keep_beside_tensors():
     """Numbers and texts in a module, and its extra state; arrays of numpy beside it."""
-    found = holdings.values({"model": Extra(), "array": numpy.arange(3), "one": numpy.int64(4), "phase": "warm"})
+    found = held_values.values({"model": Extra(), "array": numpy.arange(3), "one": numpy.int64(4), "phase": "warm"})
     assert found["model.turns"].shown == "3"
     assert found["model.extra state.phase"].shown == "'late'"
     assert found["phase"].kind == found["array"].kind == found["one"].kind == "counter"

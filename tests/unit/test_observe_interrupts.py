@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from ddpcheck.evidence import Defect
-from ddpcheck.observe import contents, inputs, paths, recorder, touching
-from ddpcheck.observe.interrupts import raised_by_handler
+from ddpcheck.probes.ddp import forward_inputs
+from ddpcheck.probes.files import file_records, paths, small_files
+from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording.signal_exceptions import raised_by_handler
 
 
 class Late(Exception):
@@ -105,20 +107,20 @@ def _asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents.os, "stat", lambda path: signal.raise_signal(signal.SIGALRM))
-    contents._read("file")
+    monkeypatch.setattr(small_files.os, "stat", lambda path: signal.raise_signal(signal.SIGALRM))
+    small_files._read("file")
 
 
 def _locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(touching, "_locks", {0: (0, 0)})
-    monkeypatch.setattr(touching.os, "fstat", lambda descriptor: signal.raise_signal(signal.SIGALRM))
-    touching._locked()
+    monkeypatch.setattr(file_records, "_locks", {0: (0, 0)})
+    monkeypatch.setattr(file_records.os, "fstat", lambda descriptor: signal.raise_signal(signal.SIGALRM))
+    file_records._locked()
 
 
 def _measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder.begin(tmp_path, 1 << 20)
-    monkeypatch.setattr(inputs, "heads", lambda *given, **more: b"".join(Ticks()))
-    inputs.note_inputs(0, (), {})
+    monkeypatch.setattr(forward_inputs, "heads", lambda *given, **more: b"".join(Ticks()))
+    forward_inputs.note_inputs(0, (), {})
 
 
 @pytest.mark.parametrize("handler", [late, timed_out])

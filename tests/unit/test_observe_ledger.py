@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.observe import recorder
-from ddpcheck.observe.ledger import TAGS, Ledger
+from ddpcheck.probes.collectives.call_log import TAGS, Ledger
+from ddpcheck.probes.recording import recorder
 
 
 @pytest.fixture

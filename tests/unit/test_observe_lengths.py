@@ -12,10 +12,11 @@ from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, S
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck import evidence as ev
-from ddpcheck.observe import aware, loading, recorder
-from ddpcheck.observe.data import deciding_sampler
-from ddpcheck.observe.lengths import length
-from ddpcheck.run.folder import Folder
+from ddpcheck.probes.data import dataloaders, rank_attributes
+from ddpcheck.probes.data.dataset_length import length
+from ddpcheck.probes.data.one_epoch import deciding_sampler
+from ddpcheck.probes.recording import recorder
+from ddpcheck.run.evidence_folder import Folder
 
 SIZE = 7
 asked: list[str] = []
@@ -146,11 +147,11 @@ def test_what_is_read_of_a_sampler(tmp_path: Path) -> None:
         batches = type("Batches", (BatchSampler,), {})(sampler, 2, False)
         for loader in (DataLoader(of(printed), sampler=sampler), DataLoader(of(printed), batch_sampler=batches)):
             asked.clear()
-            assert loading._register(writer, loader, 0) is not None
-            assert deciding_sampler(loader, aware.held) is sampler
+            assert dataloaders._register(writer, loader, 0) is not None
+            assert deciding_sampler(loader, rank_attributes.held) is sampler
             assert asked == []
         plain = DistributedSampler(FIVE, num_replicas=2, rank=1, seed=9)
-        loading._register(writer, DataLoader(FIVE, sampler=plain), 0)
+        dataloaders._register(writer, DataLoader(FIVE, sampler=plain), 0)
     finally:
         recorder.stop()
     folder = Folder(tmp_path)

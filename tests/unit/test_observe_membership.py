@@ -8,7 +8,7 @@ import pytest
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ddpcheck.observe import membership
+from ddpcheck.probes.collectives import process_groups
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def token(monkeypatch):
         monkeypatch.setattr(c10d, "_get_default_store", lambda: store)
         for name, value in (("get_rank", rank), ("get_world_size", 8), ("get_backend", backend)):
             monkeypatch.setattr(dist, name, lambda value=value: value)
-        return membership._token()
+        return process_groups._token()
 
     return of
 

@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from ddpcheck import evidence as ev
-from ddpcheck.observe import optimizers, patching, recorder
-from ddpcheck.run.folder import Folder
+from ddpcheck.probes.optimizers import steps
+from ddpcheck.probes.recording import patching, recorder
+from ddpcheck.run.evidence_folder import Folder
 
 
 class Keeping(torch.optim.Optimizer):
@@ -39,8 +40,8 @@ def recorded(tmp_path: Path) -> Iterator[Any]:
     recorder.begin(tmp_path, 1 << 20)
 
     def records(optimizer: torch.optim.Optimizer) -> list[Any]:
-        optimizer.register_step_pre_hook(patching.shielded(optimizers._before))
-        optimizer.register_step_post_hook(patching.shielded(optimizers._after))
+        optimizer.register_step_pre_hook(patching.shielded(steps._before))
+        optimizer.register_step_post_hook(patching.shielded(steps._after))
         optimizer.step()
         folder = Folder(tmp_path)
         folder.read()
@@ -128,8 +129,8 @@ def test_an_optimizer_that_steps_another(recorded: Any) -> None:
             self.inner.step(closure)
 
     inner = Keeping([torch.nn.Parameter(torch.ones(3))], None)
-    inner.register_step_pre_hook(patching.shielded(optimizers._before))
-    inner.register_step_post_hook(patching.shielded(optimizers._after))
+    inner.register_step_pre_hook(patching.shielded(steps._before))
+    inner.register_step_post_hook(patching.shielded(steps._after))
     records = recorded(Ahead(inner))
     assert len([one for one in records if isinstance(one, ev.Step)]) == 1
     assert [one.kind for one in records if isinstance(one, ev.Optimizer)] == ["Ahead"]

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 
-from ddpcheck.observe import patching, recorder
-from ddpcheck.observe.patching import around, defect
+from ddpcheck.probes.recording import patching, recorder
+from ddpcheck.probes.recording.patching import around, defect
 
 
 @pytest.mark.parametrize("error", [StopIteration, ValueError, None])

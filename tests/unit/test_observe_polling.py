@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from ddpcheck.observe import polling
+from ddpcheck.probes.files import file_polling
 
 WAITS = [
     "while not os.path.exists(p): time.sleep(1)  # LOOK",
@@ -101,12 +101,12 @@ def test_what_waits(text, expected):
     if "await" in text:
         text = "async def f():\n" + textwrap.indent(text, "    ")
         line += 1
-    assert polling.place_of(ast.parse(text), line, "exists") == expected
+    assert file_polling.place_of(ast.parse(text), line, "exists") == expected
 
 
 def exists(answers):
     """The function that is looked with: whether the line that calls it waits."""
-    answers.append(polling.is_wait(sys._getframe(1), "exists"))
+    answers.append(file_polling.is_wait(sys._getframe(1), "exists"))
     return True
 
 
@@ -137,5 +137,5 @@ def test_a_source_that_cannot_be_read(tmp_path):
         file.write_text(text)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert polling._place(str(file), 1, "exists") == place
-    assert polling._place("<string>", 1, "exists") == "neither"
+            assert file_polling._place(str(file), 1, "exists") == place
+    assert file_polling._place("<string>", 1, "exists") == "neither"

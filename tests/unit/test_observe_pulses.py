@@ -8,8 +8,9 @@ import threading
 import time
 
 from ddpcheck import evidence as ev
-from ddpcheck.observe import frames, pulses, recorder
-from ddpcheck.run.folder import Folder
+from ddpcheck.probes.processes import main_thread
+from ddpcheck.probes.recording import call_frames, recorder
+from ddpcheck.run.evidence_folder import Folder
 
 DEADLINE = 20.0
 
@@ -17,8 +18,8 @@ DEADLINE = 20.0
 def test_it_is_none_of_the_programs_threads(tmp_path, monkeypatch) -> None:
     """Whoever counts, profiles or traces threads sees none of ours; and it rests, whatever becomes of time.sleep."""
     seen, rested = [], threading.Event()
-    monkeypatch.setattr(pulses, "PERIOD", 0.01)
-    monkeypatch.setattr(pulses, "_owner", 0)
+    monkeypatch.setattr(main_thread, "PERIOD", 0.01)
+    monkeypatch.setattr(main_thread, "_owner", 0)
     threads = threading.enumerate()
     recorder.begin(tmp_path, 1 << 20)
     threading.setprofile(lambda frame, *_: seen.append(frame.f_code.co_name))
@@ -27,7 +28,7 @@ def test_it_is_none_of_the_programs_threads(tmp_path, monkeypatch) -> None:
         with monkeypatch.context() as program:
             program.setattr(time, "sleep", lambda seconds: seen.append("sleep"))
             program.setattr(time, "monotonic", None)
-            pulses.begin()
+            main_thread.begin()
             folder = Folder(tmp_path)
             for _ in range(int(DEADLINE / 0.05)):
                 folder.read()
@@ -46,12 +47,12 @@ def test_it_is_none_of_the_programs_threads(tmp_path, monkeypatch) -> None:
 
 def test_a_main_thread_that_moves_within_its_line_is_told_of(tmp_path, monkeypatch) -> None:
     """It computes; one that is in one call all the time may as well wait by spinning."""
-    monkeypatch.setattr(pulses, "PERIOD", 0.01)
-    monkeypatch.setattr(pulses, "_owner", 0)
+    monkeypatch.setattr(main_thread, "PERIOD", 0.01)
+    monkeypatch.setattr(main_thread, "_owner", 0)
     recorder.begin(tmp_path, 1 << 20)
     folder = Folder(tmp_path)
     try:
-        pulses.begin()
+        main_thread.begin()
         computes, waits = (0, 0)
         end = time.monotonic() + DEADLINE
         while computes < 4 and time.monotonic() < end:
@@ -80,11 +81,11 @@ def test_nothing_of_the_programs_is_held_while_it_rests(tmp_path, monkeypatch) -
         threading.Event().wait(0.2)
         assert resource
 
-    monkeypatch.setattr(pulses, "PERIOD", 0.05)
-    monkeypatch.setattr(pulses, "_owner", 0)
+    monkeypatch.setattr(main_thread, "PERIOD", 0.05)
+    monkeypatch.setattr(main_thread, "_owner", 0)
     recorder.begin(tmp_path, 1 << 20)
     try:
-        pulses.begin()
+        main_thread.begin()
         for times in range(1, 6):
             work()
             assert died == [True] * times
@@ -96,7 +97,7 @@ def test_lines_of_a_stack() -> None:
     """Innermost first; of a thread that is not there, none; and no reference to a frame is left."""
 
     def inner() -> list[tuple[str, int]]:
-        return [(code.co_name, line) for code, line, _ in frames.lines_of(threading.get_ident())]
+        return [(code.co_name, line) for code, line, _ in call_frames.lines_of(threading.get_ident())]
 
     before = sys.getrefcount(sys._getframe())
     found = inner()
@@ -104,4 +105,4 @@ def test_lines_of_a_stack() -> None:
     assert found[2][1] == sys._getframe().f_lineno - 2
     after = sys.getrefcount(sys._getframe())
     assert after == before
-    assert frames.lines_of(0) == []
+    assert call_frames.lines_of(0) == []

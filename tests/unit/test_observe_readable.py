@@ -12,12 +12,16 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 
-from ddpcheck.checkpoints import marking
+from ddpcheck.checkpoint_trials import unloaded_state
 from ddpcheck.evidence import ABSENT, UNSEEN, Looking, Optimizer, Parameter, Site, Step
-from ddpcheck.observe import holdings, optimizers, patching, quick, readable, recorder, rows, state
-from ddpcheck.observe.digest import Unreadable, digest, tensor_bytes
-from ddpcheck.observe.fingerprint import fingerprint
-from ddpcheck.run.folder import Folder
+from ddpcheck.probes.ddp import model_state
+from ddpcheck.probes.digests import batch_fingerprints, fast_digests, readable_memory
+from ddpcheck.probes.digests.exact_digests import Unreadable, digest, tensor_bytes
+from ddpcheck.probes.digests.sample_fingerprints import fingerprint
+from ddpcheck.probes.optimizers import steps as optimizers
+from ddpcheck.probes.recording import patching, recorder
+from ddpcheck.probes.training_state import held_values
+from ddpcheck.run.evidence_folder import Folder
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of kinds of tensors that torch calls prototypes
 
@@ -120,20 +124,20 @@ NOT_SEEN = {
 def test_elements_are_looked_at(make: Callable[[], torch.Tensor]) -> None:
     """However they lie in memory, they have the digest of the same elements in a plain tensor."""
     tensor = make()
-    assert quick.digests([tensor]) == quick.digests([ONES])
+    assert fast_digests.digests([tensor]) == fast_digests.digests([ONES])
     assert digest(tensor) == digest(ONES)
-    assert readable.unseen(tensor) == ""
+    assert readable_memory.unseen(tensor) == ""
 
 
 @pytest.mark.parametrize("make", NOT_SEEN.values(), ids=NOT_SEEN)
 def test_what_has_no_memory_is_not_read(make: Callable[[], torch.Tensor]) -> None:
     """Beside others, of which it hinders none."""
     tensor = make()
-    found = quick.digests([ONES, tensor, None, ONES], 3)
-    assert found == quick.digests([ONES]) + UNSEEN + ABSENT + quick.digests([ONES])
+    found = fast_digests.digests([ONES, tensor, None, ONES], 3)
+    assert found == fast_digests.digests([ONES]) + UNSEEN + ABSENT + fast_digests.digests([ONES])
     if tensor.layout is torch.strided:
-        assert readable.unseen(tensor)
-    assert not readable.is_shared(tensor)
+        assert readable_memory.unseen(tensor)
+    assert not readable_memory.is_shared(tensor)
 
 
 @pytest.mark.parametrize("name", sorted(set(NOT_SEEN) - {"on another device"}))
@@ -145,15 +149,15 @@ def test_nobody_else_reads_it_either(name: str) -> None:
     with pytest.raises(Unreadable):
         fingerprint([tensor])
     with pytest.raises(ValueError, match="a tensor without memory"):
-        rows.head(tensor, 100)
-    assert readable.local(tensor) is None
+        batch_fingerprints.head(tensor, 100)
+    assert readable_memory.local(tensor) is None
 
 
 def test_nothing_is_asked_of_a_class_of_the_users() -> None:
     """Its functions may print, count or raise: a step that is looked at calls none of them."""
     tensor = ONES.clone().as_subclass(Secretive)
-    assert quick.digests([tensor]) == quick.digests([ONES])
-    assert readable.unseen(tensor) == ""
+    assert fast_digests.digests([tensor]) == fast_digests.digests([ONES])
+    assert readable_memory.unseen(tensor) == ""
 
 
 OTHER_KINDS = {
@@ -173,11 +177,11 @@ if hasattr(torch, "quantize_per_tensor"):  # torch is about to drop them
 def test_other_kinds_are_read_by_their_bytes(make: Callable[[], torch.Tensor]) -> None:
     """One after the other and side by side they have the same digest, which is none of those that say nothing."""
     tensor = make()
-    one = quick.digests([tensor])
-    assert quick.digests([tensor, tensor]) == one * 2
+    one = fast_digests.digests([tensor])
+    assert fast_digests.digests([tensor, tensor]) == one * 2
     assert one not in (UNSEEN, ABSENT)
-    assert readable.unseen(tensor) == ""
-    assert quick.kind(tensor)
+    assert readable_memory.unseen(tensor) == ""
+    assert fast_digests.kind(tensor)
     assert len(tensor_bytes(tensor)) == tensor.numel() * tensor.element_size()
 
 
@@ -204,11 +208,11 @@ def sharded(mesh: Any) -> Any:
 def test_a_dtensor_is_the_part_of_this_rank(mesh: Any) -> None:
     """What is local is read where ranks are not compared, and nothing where they are."""
     tensor = torch.nn.Parameter(sharded(mesh))
-    assert readable.unseen(tensor) == "DTensor"
-    assert quick.digests([tensor]) == UNSEEN
+    assert readable_memory.unseen(tensor) == "DTensor"
+    assert fast_digests.digests([tensor]) == UNSEEN
     assert digest(tensor) == digest(ONES)
-    assert not readable.is_shared(tensor)
-    assert holdings.tensor("parameter", tensor) == holdings.tensor("parameter", ONES)
+    assert not readable_memory.is_shared(tensor)
+    assert held_values.tensor("parameter", tensor) == held_values.tensor("parameter", ONES)
     assert tensor.grad_fn is None
 
 
@@ -216,7 +220,7 @@ def test_nothing_waits_for_a_dtensor_that_is_under_way(mesh: Any) -> None:
     """Its local part may be the result of a collective, for which nobody has waited yet."""
     tensor = sharded(mesh)
     tensor._local_tensor = Foreign(ONES)
-    assert readable.local(tensor) is None
+    assert readable_memory.local(tensor) is None
     with pytest.raises(Unreadable):
         tensor_bytes(tensor)
 
@@ -224,12 +228,12 @@ def test_nothing_waits_for_a_dtensor_that_is_under_way(mesh: Any) -> None:
 def test_models_of_shards_are_not_compared(mesh: Any) -> None:
     """An assertion that cannot compare says so; it accuses nobody."""
     model = torch.nn.Linear(3, 4)
-    assert state.facts(model, state.parameters(model)).tensors
+    assert model_state.facts(model, model_state.parameters(model)).tensors
     model.weight = torch.nn.Parameter(sharded(mesh))
     with pytest.raises(ValueError, match=r"weight \(DTensor\): ddpcheck does not compare shards"):
-        state.facts(model, state.parameters(model))
+        model_state.facts(model, model_state.parameters(model))
     with pytest.raises(ValueError, match="does not compare shards"):
-        state.facts(model, state.gradients(model))
+        model_state.facts(model, model_state.gradients(model))
 
 
 def test_what_fsdp_leaves_is_a_shard() -> None:
@@ -237,9 +241,9 @@ def test_what_fsdp_leaves_is_a_shard() -> None:
     from torch.distributed.fsdp import _common_utils
 
     parameter = torch.nn.Parameter(ONES.clone())
-    assert readable.unseen(parameter) == ""
+    assert readable_memory.unseen(parameter) == ""
     _common_utils._set_fsdp_flattened(parameter)
-    assert readable.unseen(parameter) == "FullyShardedDataParallel"
+    assert readable_memory.unseen(parameter) == "FullyShardedDataParallel"
 
 
 # --- a load into what cannot be looked at
@@ -256,11 +260,11 @@ class Held(torch.nn.Module):
 def test_what_cannot_be_marked_is_passed_over(make: Callable[[], torch.Tensor]) -> None:
     """It is named, and nothing is said of whether a load has reached it."""
     training = {"model": Held(make())}
-    assert marking.mark(training, 1) == ["model.odd"]
-    before = marking.held(training)
-    marking.mark(training, 0)
-    assert marking.left(before, marking.held(training)) == {"model.even": (2, 2)}
-    assert marking.places(training)["model.even"]
+    assert unloaded_state.mark(training, 1) == ["model.odd"]
+    before = unloaded_state.held(training)
+    unloaded_state.mark(training, 0)
+    assert unloaded_state.left(before, unloaded_state.held(training)) == {"model.even": (2, 2)}
+    assert unloaded_state.places(training)["model.even"]
 
 
 # --- steps under recording
@@ -295,8 +299,8 @@ def test_a_step_of_dtensors(stepped: Any, mesh: Any) -> None:
     described, steps = stepped([one, other], foreach=False, momentum=0.9)
     assert [p.unseen for p in described] == ["DTensor", ""]
     assert [s.number for s in steps] == [0, 1]
-    assert steps[0].gradients == UNSEEN + quick.digests([ONES])
-    assert steps[0].parameters == UNSEEN + quick.digests([ONES / 2])
+    assert steps[0].gradients == UNSEEN + fast_digests.digests([ONES])
+    assert steps[0].parameters == UNSEEN + fast_digests.digests([ONES / 2])
     assert list(steps[0].state) == ["momentum_buffer"]
     assert torch.equal(one.to_local(), other)
 
@@ -315,21 +319,23 @@ def test_a_step_with_a_sparse_gradient(stepped: Any) -> None:
     parameter = torch.nn.Parameter(ONES.clone())
     parameter.grad = ONES.to_sparse()
     _, steps = stepped([parameter], times=1)
-    assert steps[0].gradients == quick.digests([ONES])
+    assert steps[0].gradients == fast_digests.digests([ONES])
 
 
 def test_a_step_that_memory_does_not_suffice_to_look_at(stepped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step is made and counted; what was not looked at is said to be so, and is no defect of ours."""
-    from ddpcheck.observe import asleep
+    from ddpcheck.probes.recording import unwatchable_moments
 
     told: list[str] = []
-    monkeypatch.setattr(quick, "overlooked", told.append)
-    monkeypatch.setattr(readable, "local", lambda tensor: (_ for _ in ()).throw(torch.cuda.OutOfMemoryError("CUDA")))
+    monkeypatch.setattr(fast_digests, "overlooked", told.append)
+    monkeypatch.setattr(
+        readable_memory, "local", lambda tensor: (_ for _ in ()).throw(torch.cuda.OutOfMemoryError("CUDA"))
+    )
     parameter = torch.nn.Parameter(ONES.clone())
     parameter.grad = torch.ones(3, 4).t()  # of which a look takes a copy
     _, steps = stepped([parameter])
     assert [s.gradients for s in steps] == [UNSEEN] * 2
-    assert [s.parameters for s in steps] == [quick.digests([ONES / 2]), quick.digests([ONES * 0])]
+    assert [s.parameters for s in steps] == [fast_digests.digests([ONES / 2]), fast_digests.digests([ONES * 0])]
     assert set(told) == {"memory"}
-    assert asleep.is_out_of_memory(MemoryError())
-    assert not asleep.is_out_of_memory(RuntimeError("shapes do not match"))
+    assert unwatchable_moments.is_out_of_memory(MemoryError())
+    assert not unwatchable_moments.is_out_of_memory(RuntimeError("shapes do not match"))

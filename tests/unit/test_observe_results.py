@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ddpcheck.observe.results import is_thrown_away
+from ddpcheck.probes.recording.result_use import is_thrown_away
 
 told = []
 

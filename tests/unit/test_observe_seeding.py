@@ -8,7 +8,8 @@ import sys
 PROGRAM = """
 import random, sys
 from pathlib import Path
-from ddpcheck.observe import recorder, watching
+from ddpcheck.probes.recording import recorder
+from ddpcheck.probes import all_probes as watching
 watching.start(Path(sys.argv[1]), 1 << 20)
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ random.seed(3)
 list(DataLoader(Drawn(), batch_size=2))
 recorder.stop()
 from ddpcheck import evidence as ev
-from ddpcheck.run.folder import Folder
+from ddpcheck.run.evidence_folder import Folder
 folder = Folder(Path(sys.argv[1]))
 folder.read()
 (process,) = folder.processes.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.observe import sites
+from ddpcheck.probes.recording import user_lines
 
 
 @pytest.mark.parametrize(("file", "users"), [
@@ -14,9 +14,9 @@ from ddpcheck.observe import sites
     ("/opt/shared/lib/python3.11/site-packages/torch/utils/data/dataloader.py", False),
     ("/usr/lib/python3/dist-packages/numpy/random/mtrand.py", False),
     (pytest.__file__, False),
-    (sites.__file__, False),
+    (user_lines.__file__, False),
     ("<frozen importlib._bootstrap>", False),
 ])  # fmt: skip
 def test_whose_code_it_is(file, users):
     """A finding names the user's line, and not the library's that it has called."""
-    assert sites.is_users_file(file) is users
+    assert user_lines.is_users_file(file) is users

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ddpcheck.observe.spending import Reduced, are_gone, is_multiple, sample
+from ddpcheck.probes.optimizers.gradient_reuse import Reduced, are_gone, is_multiple, sample
 
 GRADIENT = torch.randn(7, 9, generator=torch.Generator().manual_seed(0))
 

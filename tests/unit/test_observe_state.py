@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from ddpcheck.observe import state
-from ddpcheck.observe.digest import digest, tensor_bytes
+from ddpcheck.probes.ddp import model_state
+from ddpcheck.probes.digests.exact_digests import digest, tensor_bytes
 
 nan, inf = math.nan, math.inf
 
@@ -16,7 +16,7 @@ nan, inf = math.nan, math.inf
 def differ(mine, reference, atol=0.0, rtol=0.0):
     reference = torch.as_tensor(reference)
     mine = torch.as_tensor(mine)
-    return state.worst_difference(mine, bytes(tensor_bytes(reference)), {"atol": atol, "rtol": rtol})
+    return model_state.worst_difference(mine, bytes(tensor_bytes(reference)), {"atol": atol, "rtol": rtol})
 
 
 # --- the worst difference
@@ -159,8 +159,8 @@ def net():
 
 def test_parameters_and_buffers_are_named_as_the_model_names_them():
     """Buffers are told apart from parameters by their name."""
-    assert [name for name, _ in state.parameters(net())] == ["0.weight", "0.bias", "1.weight", "1.bias"]
-    assert [name for name, _ in state.buffers(net())] == [
+    assert [name for name, _ in model_state.parameters(net())] == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    assert [name for name, _ in model_state.buffers(net())] == [
         "1.running_mean (buffer)",
         "1.running_var (buffer)",
         "1.num_batches_tracked (buffer)",
@@ -172,7 +172,7 @@ def test_gradients_are_those_of_trainable_parameters():
     model = net()
     model[0].bias.requires_grad_(False)
     model[0](torch.ones(1, 2)).sum().backward()
-    found = dict(state.gradients(model))
+    found = dict(model_state.gradients(model))
     assert list(found) == ["0.weight", "1.weight", "1.bias"]
     assert found["0.weight"] is model[0].weight.grad
     assert found["1.weight"] is None
@@ -181,7 +181,9 @@ def test_gradients_are_those_of_trainable_parameters():
 def test_a_tensor_is_described_by_digest_type_and_shape():
     """The facts of a model hold names, numbers and text; no tensor."""
     model = net()
-    facts = state.facts(model, [*state.parameters(model), *state.buffers(model), ("none", None)], rtol=0.5, atol=0.25)
+    facts = model_state.facts(
+        model, [*model_state.parameters(model), *model_state.buffers(model), ("none", None)], rtol=0.5, atol=0.25
+    )
     weight = facts.tensors["0.weight"]
     assert (weight.digest, weight.dtype, weight.shape) == (digest(model[0].weight), "float32", (2, 2))
     assert (weight.present, weight.reduced, weight.shared, weight.nonfinite) == (True, True, False, False)
@@ -194,20 +196,20 @@ def test_a_tensor_is_described_by_digest_type_and_shape():
 def test_what_is_not_finite_is_noted():
     """A NaN or an infinity among a tensor's elements is a fact of it; integers have neither."""
     tensors = {"a": [1.0, nan], "b": [inf, 1.0], "c": [1.0, 2.0], "d": [1, 2]}
-    facts = state.facts(net(), [(name, torch.tensor(values)) for name, values in tensors.items()]).tensors
+    facts = model_state.facts(net(), [(name, torch.tensor(values)) for name, values in tensors.items()]).tensors
     assert [facts[name].nonfinite for name in "abcd"] == [True, True, False, False]
 
 
 def test_shared_memory_is_noted():
     """A tensor that other processes may write to says so."""
-    facts = state.facts(net(), [("a", torch.ones(2).share_memory_()), ("b", torch.ones(2))]).tensors
+    facts = model_state.facts(net(), [("a", torch.ones(2).share_memory_()), ("b", torch.ones(2))]).tensors
     assert (facts["a"].shared, facts["b"].shared) == (True, False)
 
 
 def test_a_model_without_memory_cannot_be_compared():
     """A model on the meta device is refused with what to do."""
     with pytest.raises(ValueError, match="materialise the model"):
-        state.facts(net(), [("w", torch.empty(2, device="meta"))])
+        model_state.facts(net(), [("w", torch.empty(2, device="meta"))])
 
 
 # --- answers
@@ -219,7 +221,7 @@ def test_ranks_compare_with_what_the_reference_wrote(tmp_path):
         [("w", torch.tensor([1.0, 2.0])), ("skipped", torch.ones(1)), ("b", torch.tensor(3))],
         [("w", torch.tensor([1.0, 4.0])), ("skipped", torch.zeros(1)), ("b", torch.tensor(3))],
     ]
-    ranks = [state.answers(own, tmp_path, rank) for rank, own in enumerate(tensors)]
+    ranks = [model_state.answers(own, tmp_path, rank) for rank, own in enumerate(tensors)]
     about = {"names": ["w", "b"], "reference": 1, "atol": 0.0, "rtol": 0.0}
     for rank in (ranks[1], ranks[0]):
         assert rank["write"](about) is None
@@ -234,15 +236,15 @@ def test_ranks_compare_with_what_the_reference_wrote(tmp_path):
 
 
 def described(tensor):
-    (fact,) = state._described([("w", tensor, True)]).values()
+    (fact,) = model_state._described([("w", tensor, True)]).values()
     return fact
 
 
 def compared(mine, reference, tmp_path):
     """What a rank says of its tensor beside rank 0's."""
     about = {"names": ["w"], "reference": 0, "atol": 0.0, "rtol": 0.0}
-    state.answers([("w", reference)], tmp_path, 0)["write"](about)
-    return state.answers([("w", mine)], tmp_path, 1)["compare"](about)["w"]
+    model_state.answers([("w", reference)], tmp_path, 0)["write"](about)
+    return model_state.answers([("w", mine)], tmp_path, 1)["compare"](about)["w"]
 
 
 def of_embedding(*rows):

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from ddpcheck.observe import recorder, synchronising
-from ddpcheck.observe.usage import WRAPPERS, Wrapper
+from ddpcheck.probes.ddp import no_sync
+from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
+from ddpcheck.probes.recording import recorder
 
 
 class Model:
@@ -30,7 +31,7 @@ class Model:
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(Model, "no_sync", synchronising._around_no_sync(Model.own), raising=False)
+    monkeypatch.setattr(Model, "no_sync", no_sync._around_no_sync(Model.own), raising=False)
     return Model()
 
 

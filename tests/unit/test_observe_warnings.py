@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddpcheck.observe import patching, uncounted, watching
+from ddpcheck.probes import all_probes
+from ddpcheck.probes.recording import patching, warning_lines
 
 
 def in_a_fork(body):
@@ -92,7 +93,7 @@ def test_warnings_name_the_lines_that_they_name_without_probes(tmp_path):
     """Which frames a warning counts is its own affair: those of probes are not among them."""
 
     def watched():
-        watching.start(tmp_path, 1 << 20)
+        all_probes.start(tmp_path, 1 << 20)
         return shown(str(tmp_path / "b"))
 
     alone = in_a_fork(lambda: shown(str(tmp_path / "a")))
@@ -108,7 +109,7 @@ def test_a_traceback_shows_the_lines_of_probes_as_ever(tmp_path):
             raise ValueError("the program's own")
 
     def body():
-        uncounted.rename()
+        warning_lines.rename()
         patching.around(Owner, "fail", lambda original: lambda self: original(self))
         try:
             Owner().fail()
@@ -127,14 +128,14 @@ def test_nothing_but_probes_is_renamed():
     """Other modules' code keeps its file's name, and a second time changes nothing."""
 
     def body():
-        uncounted.rename()
+        warning_lines.rename()
         once = patching.around.__code__
-        uncounted.rename()
-        names = [warnings.warn_explicit, watching.start, in_a_fork, torch.save]
+        warning_lines.rename()
+        names = [warnings.warn_explicit, all_probes.start, in_a_fork, torch.save]
         return [once == patching.around.__code__, *(getattr(n, "__code__", once).co_filename for n in names)]
 
     same, _, *files = in_a_fork(body)
     assert same
     assert "importlib_bootstrap" in files[0]
-    assert os.path.samefile(files[0], watching.__file__)
+    assert os.path.samefile(files[0], all_probes.__file__)
     assert not any("importlib_bootstrap" in file for file in files[1:])

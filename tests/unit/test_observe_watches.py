@@ -14,7 +14,8 @@ from torch.optim import optimizer
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from ddpcheck.observe import ordering, stepping
+from ddpcheck.probes.data import sampler_order
+from ddpcheck.probes.optimizers import stepped_parameters
 
 # --- steps
 
@@ -25,8 +26,8 @@ def steps(monkeypatch):
     handles = []
     register = optimizer.register_optimizer_step_post_hook
     monkeypatch.setattr(optimizer, "register_optimizer_step_post_hook", lambda hook: handles.append(register(hook)))
-    monkeypatch.setattr(stepping, "_watching", False)
-    monkeypatch.setattr(stepping, "_ids", set())
+    monkeypatch.setattr(stepped_parameters, "_watching", False)
+    monkeypatch.setattr(stepped_parameters, "_ids", set())
     yield handles
     for handle in handles:
         handle.remove()
@@ -43,59 +44,59 @@ def trained(model, optimizer=None):
 
 def test_a_model_is_stepped_by_its_optimizer(steps):
     """Only a model whose parameters an optimizer has stepped has been stepped."""
-    stepping.watch()
+    stepped_parameters.watch()
     model, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
-    assert not stepping.has_stepped(model.parameters())
+    assert not stepped_parameters.has_stepped(model.parameters())
     trained(model)
-    assert stepping.has_stepped(model.parameters())
-    assert not stepping.has_stepped(other.parameters())
+    assert stepped_parameters.has_stepped(model.parameters())
+    assert not stepped_parameters.has_stepped(other.parameters())
 
 
 def test_one_stepped_parameter_is_enough(steps):
     """A model of which an optimizer has some parameters only has been stepped, too."""
-    stepping.watch()
+    stepped_parameters.watch()
     model = torch.nn.Linear(2, 1)
     trained(model, torch.optim.SGD([model.bias], lr=0.1))
-    assert stepping.has_stepped(model.parameters())
-    assert not stepping.has_stepped([model.weight])
+    assert stepped_parameters.has_stepped(model.parameters())
+    assert not stepped_parameters.has_stepped([model.weight])
 
 
 def test_an_optimizer_that_was_there_before_is_watched(steps):
     """An optimizer made before the watch began is recorded all the same."""
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.Adam(model.parameters())
-    stepping.watch()
+    stepped_parameters.watch()
     trained(model, optimizer)
-    assert stepping.has_stepped(model.parameters())
+    assert stepped_parameters.has_stepped(model.parameters())
 
 
 def test_a_step_before_the_watch_is_unknown(steps):
     """What happened before the watch is not on record."""
     model = trained(torch.nn.Linear(2, 1))
-    stepping.watch()
-    assert not stepping.has_stepped(model.parameters())
+    stepped_parameters.watch()
+    assert not stepped_parameters.has_stepped(model.parameters())
 
 
 def test_watching_twice_is_watching_once(steps):
     """A second watch adds no hook."""
-    stepping.watch()
-    stepping.watch()
+    stepped_parameters.watch()
+    stepped_parameters.watch()
     assert len(steps) == 1
 
 
 def test_a_copy_has_not_been_stepped(steps):
     """Steps are of parameters, not of values or names."""
-    stepping.watch()
+    stepped_parameters.watch()
     model = trained(torch.nn.Linear(2, 1))
-    assert not stepping.has_stepped(copy.deepcopy(model).parameters())
+    assert not stepped_parameters.has_stepped(copy.deepcopy(model).parameters())
 
 
 def test_parameters_that_are_gone_are_forgotten(steps):
     """A new parameter in the memory of an old one is not taken for it."""
-    stepping.watch()
+    stepped_parameters.watch()
     trained(torch.nn.Linear(2, 1))
     gc.collect()
-    assert stepping._ids == set()
+    assert stepped_parameters._ids == set()
 
 
 # --- passes
@@ -105,8 +106,8 @@ def test_parameters_that_are_gone_are_forgotten(steps):
 def passes(monkeypatch):
     """Passes are recorded during a test, and the sampler's class is as before after it."""
     monkeypatch.setattr(DistributedSampler, "__iter__", DistributedSampler.__iter__)
-    monkeypatch.setattr(ordering, "_watching", False)
-    ordering.watch()
+    monkeypatch.setattr(sampler_order, "_watching", False)
+    sampler_order.watch()
 
 
 def sampler(size=10, rank=0, **more):
@@ -114,7 +115,7 @@ def sampler(size=10, rank=0, **more):
 
 
 def recorded(sampler):
-    return [(one.epoch, one.length) for one in ordering.epochs(sampler).passes]
+    return [(one.epoch, one.length) for one in sampler_order.epochs(sampler).passes]
 
 
 @pytest.mark.usefixtures("passes")
@@ -124,7 +125,7 @@ def test_every_pass_is_recorded_with_its_epoch():
     list(one)
     one.set_epoch(3)
     list(one)
-    facts = ordering.epochs(one)
+    facts = sampler_order.epochs(one)
     assert (facts.kind, facts.shuffle) == ("DistributedSampler", True)
     assert recorded(one) == [(0, 6), (3, 6)]
 
@@ -137,7 +138,7 @@ def test_orders_are_equal_exactly_where_they_are():
     for epoch in (0, 1, 0):
         one.set_epoch(epoch)
         drawn.append(list(one))
-    a, b, c = (found.order for found in ordering.epochs(one).passes)
+    a, b, c = (found.order for found in sampler_order.epochs(one).passes)
     assert drawn[0] == drawn[2] != drawn[1]
     assert a == c != b
 
@@ -182,13 +183,13 @@ def test_what_is_not_recorded_leaves_no_trace():
     """Looks within not_recording, also nested and after an error, are no passes; later ones are."""
 
     def fail(one):
-        with ordering.not_recording():
+        with sampler_order.not_recording():
             list(one)
             raise ZeroDivisionError
 
     one = sampler()
-    with ordering.not_recording():
-        with ordering.not_recording():
+    with sampler_order.not_recording():
+        with sampler_order.not_recording():
             list(one)
         list(one)
     with pytest.raises(ZeroDivisionError):
@@ -201,7 +202,7 @@ def test_what_is_not_recorded_leaves_no_trace():
 @pytest.mark.usefixtures("passes")
 def test_watching_again_records_no_pass_twice():
     """A second watch changes nothing."""
-    ordering.watch()
+    sampler_order.watch()
     one = sampler()
     list(one)
     assert len(recorded(one)) == 1
@@ -248,9 +249,9 @@ def test_a_sampler_with_an_order_of_its_own_is_left_alone():
     one = Steady(range(10))
     assert type(iter(one)) is type(iter(range(10)))
     assert list(one) == list(range(10))
-    facts = ordering.epochs(one)
+    facts = sampler_order.epochs(one)
     assert (facts.passes, facts.followed) == ([], False)
-    assert ordering.epochs(sampler()).followed
+    assert sampler_order.epochs(sampler()).followed
 
 
 @pytest.mark.usefixtures("passes")
@@ -266,16 +267,16 @@ def test_a_sampler_without_a_hash_is_followed():
     one, other = Equal(range(10), 2, 0), Equal(range(10), 2, 0)
     list(one)
     assert (recorded(one), recorded(other)) == ([(0, 5)], [])
-    before = len(ordering._passes)
+    before = len(sampler_order._passes)
     del one
-    assert len(ordering._passes) == before - 1
+    assert len(sampler_order._passes) == before - 1
 
 
 def test_another_sampler_has_no_passes():
     """A sampler that is no DistributedSampler has no passes on record, and is told by its name."""
-    facts = ordering.epochs(SequentialSampler(range(3)))
+    facts = sampler_order.epochs(SequentialSampler(range(3)))
     assert (facts.kind, facts.shuffle, facts.passes) == ("SequentialSampler", False, [])
-    assert not ordering.epochs(sampler(shuffle=False)).shuffle
+    assert not sampler_order.epochs(sampler(shuffle=False)).shuffle
 
 
 # --- arming forwards
@@ -286,7 +287,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpcheck.observe import arming, state
+from ddpcheck.probes.ddp import armed_forwards as arming, model_state as state
 
 dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], 1), rank=0, world_size=1)
 net = torch.nn.Linear(2, 1)

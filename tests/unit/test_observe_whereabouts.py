@@ -10,13 +10,13 @@ import torch
 from torch import nn
 
 import ddpcheck
-from ddpcheck.observe import whereabouts
+from ddpcheck.probes import tensor_devices
 
 CPU = torch.device("cpu")
 
 
 def facts(module, **more):
-    return whereabouts.facts(module, given=CPU, local_rank=0, **({"batch": {}} | more))
+    return tensor_devices.facts(module, given=CPU, local_rank=0, **({"batch": {}} | more))
 
 
 @pytest.fixture

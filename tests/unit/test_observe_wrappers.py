@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpcheck.observe import membership, operands, usage, wrappers
+from ddpcheck.probes.collectives import call_arguments, process_groups
+from ddpcheck.probes.ddp import wrapper_usage, wrappers
 
 
 class Group:
@@ -45,8 +46,8 @@ def test_the_group_that_a_wrapper_is_given(
     monkeypatch: pytest.MonkeyPatch, args: tuple[Any, ...], given: dict[str, Any], expected: str
 ) -> None:
     """By name, by place, or by a mesh; a group that is not known is not taken for the default one."""
-    monkeypatch.setitem(membership._keys, GROUP, "0,1#1")
-    places = operands.places(DistributedDataParallel.__init__)
+    monkeypatch.setitem(process_groups._keys, GROUP, "0,1#1")
+    places = call_arguments.places(DistributedDataParallel.__init__)
     before: list[Any] = [None] * places["process_group"]
     assert wrappers._group_of(places, (*before, *args), given) == expected
 
@@ -58,7 +59,7 @@ def test_a_backward_through_an_output_is_seen() -> None:
         require_backward_grad_sync = True
 
     ddp = Ddp()
-    wrapper = usage.Wrapper(0, ddp)
+    wrapper = wrapper_usage.Wrapper(0, ddp)
     weight = torch.ones(3, requires_grad=True)
     output = list((weight * 2).split([1, 2]))
     wrappers._armed(ddp, wrapper, output[:1])

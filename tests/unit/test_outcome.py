@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ddpcheck.model import PhaseReport, Plan, Raised, RankEnding, RunRecord, never_started
-from ddpcheck.outcome import Note, crash_message, decide, skip_reason, xfailed
+from ddpcheck.outcomes.test_outcome import Note, crash_message, decide, skip_reason, xfailed
+from ddpcheck.vocabulary.model import PhaseReport, Plan, Raised, RankEnding, RunRecord, never_started
 
 PHASES = ("setup", "call", "teardown")
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from ddpcheck.portable import options_for_ranks, workerinput_for_ranks
+from ddpcheck.ranks.session_settings import options_for_ranks, workerinput_for_ranks
 
 
 def options(**said):

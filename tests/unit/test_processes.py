@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from ddpcheck.ranks.processes import Family
+from ddpcheck.ranks.process_ties import Family
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_one_that_was_started_on_the_way_out_is_found(monkeypatch, started):
 
 HIDDEN = """
 import json, psutil, signal, subprocess, sys
-from ddpcheck.ranks import hugepages, processes
+from ddpcheck.ranks import huge_pages as hugepages, process_ties as processes
 psutil.PROCFS_PATH = sys.argv[1]
 left = [subprocess.Popen(["sleep", "600"], start_new_session=own) for own in (True, False)]
 family = processes.Family(frozenset())
@@ -73,7 +73,7 @@ def test_where_proc_is_hidden(tmp_path):
 
 FAMILY = """
 import os, subprocess, sys, time
-from ddpcheck.ranks import processes
+from ddpcheck.ranks import process_ties as processes
 processes.adopt_orphans()
 if os.fork() == 0:
     subprocess.Popen(["sleep", "600"], env={}, start_new_session=True)

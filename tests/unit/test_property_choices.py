@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.internal.intervalsets import IntervalSet
 
 from ddpcheck.properties.choices import ask_bytes, ask_of, pack, packed, plain, unpack
-from ddpcheck.ranks import wire
+from ddpcheck.ranks import messages
 from tests.unit.test_wire import round_trip
 
 quick = settings(deadline=None, database=None, max_examples=50)
@@ -30,7 +30,7 @@ def same(one, other):
 @given(choices=st.lists(any_choice))
 def test_choices_come_out_as_they_went_in(choices):
     """Integers of any size, every NaN and lone surrogates included."""
-    message = round_trip(wire.Example(choices=pack(choices)))
+    message = round_trip(messages.Example(choices=pack(choices)))
     assert all(map(same, choices, unpack(message.choices)))
     assert len(message.choices) == len(choices)
 
@@ -40,7 +40,7 @@ def test_choices_come_out_as_they_went_in(choices):
     [2**64, -(2**63) - 1, 2**500, -0.0, math.inf, struct.unpack("d", b"\1\0\0\0\0\0\xf8\xff")[0], "\ud800", "", b""],
 )
 def test_the_edges(choice):
-    assert same(choice, plain(round_trip(wire.Given(choice=packed(choice))).choice))
+    assert same(choice, plain(round_trip(messages.Given(choice=packed(choice))).choice))
 
 
 def test_what_is_no_choice_is_refused():

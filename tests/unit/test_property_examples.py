@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.model import CallSite, CheckRun, ExampleEnd
-from ddpcheck.ranks import wire
-from ddpcheck.ranks.examples import Examples
+from ddpcheck.ranks import messages
+from ddpcheck.ranks.property_examples import Examples
+from ddpcheck.vocabulary.model import CallSite, CheckRun, ExampleEnd
 
 SITE = CallSite(file="/project/test_x.py", line=5, function="test_x")
-EXAMPLE = wire.Example(choices=[1])
+EXAMPLE = messages.Example(choices=[1])
 
 
 class Rank:
@@ -28,16 +28,16 @@ def examples():
     made = Examples([Rank(0), Rank(1)])
     for r in made.ranks:
         made.follow(r)
-    assert made.to_engine(()) == wire.AllFollowing()
+    assert made.to_engine(()) == messages.AllFollowing()
     return made
 
 
 def ends(examples, rank, status="passed"):
-    examples.end(examples.ranks[rank], wire.ExampleEnded(end=ExampleEnd(status=status, at=1.0)))
+    examples.end(examples.ranks[rank], messages.ExampleEnded(end=ExampleEnd(status=status, at=1.0)))
 
 
 def asks(examples, rank, what=b"a number"):
-    examples.ask(examples.ranks[rank], wire.Asked(ask=what, where=SITE))
+    examples.ask(examples.ranks[rank], messages.Asked(ask=what, where=SITE))
 
 
 def sent(examples, failed=False):
@@ -75,22 +75,22 @@ def test_a_failure_is_not_told_as_an_end(examples):
     ends(examples, 0, "failed")
     ends(examples, 1)
     assert examples.to_engine(()) is None
-    assert sent(examples, failed=True) == {0: wire.Finish(), 1: wire.Finish()}
+    assert sent(examples, failed=True) == {0: messages.Finish(), 1: messages.Finish()}
     assert sent(examples, failed=True) == {}
 
 
 def test_a_failure_for_the_reader_goes_its_own_way(examples):
     """The rank that has failed in the final example raises; the others are let go."""
-    examples.begin(wire.Example(choices=[], final=True))
+    examples.begin(messages.Example(choices=[], final=True))
     ends(examples, 0, "failed")
     ends(examples, 1)
-    assert sent(examples, failed=True) == {1: wire.Finish()}
+    assert sent(examples, failed=True) == {1: messages.Finish()}
 
 
 def test_the_end_of_all_examples(examples):
     examples.finish()
     assert not examples.at_rest
-    assert sent(examples) == {0: wire.Finish(), 1: wire.Finish()}
+    assert sent(examples) == {0: messages.Finish(), 1: messages.Finish()}
 
 
 def test_a_draw_is_passed_on_when_all_have_asked_for_it(examples):
@@ -99,14 +99,14 @@ def test_a_draw_is_passed_on_when_all_have_asked_for_it(examples):
     assert examples.to_engine(()) is None
     asks(examples, 1)
     assert sent(examples) == {}
-    assert examples.to_engine(()) == wire.Asked(ask=b"a number", where=SITE)
+    assert examples.to_engine(()) == messages.Asked(ask=b"a number", where=SITE)
     assert examples.to_engine(()) is None
     assert sent(examples) == {}
-    given = wire.Given(choice=3)
+    given = messages.Given(choice=3)
     assert {r.rank: message for r, message in examples.give(given)} == {0: given, 1: given}
     asks(examples, 0)
     asks(examples, 1)
-    assert isinstance(examples.to_engine(()), wire.Asked)
+    assert isinstance(examples.to_engine(()), messages.Asked)
 
 
 def test_draws_that_differ(examples):
@@ -134,4 +134,4 @@ def test_a_draw_while_another_rank_fails(examples):
     examples.begin(EXAMPLE)
     asks(examples, 0)
     ends(examples, 1, "failed")
-    assert sent(examples, failed=True) == {0: wire.Given(stop=True), 1: wire.Finish()}
+    assert sent(examples, failed=True) == {0: messages.Given(stop=True), 1: messages.Finish()}

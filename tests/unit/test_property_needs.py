@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from ddpcheck.properties.engine import _fitting, _noted, _runner
-from ddpcheck.properties.needed import trouble
-from ddpcheck.properties.stateful import run_state_machine
+from ddpcheck.properties.requirements import trouble
+from ddpcheck.properties.state_machines import run_state_machine
 
 
 class Machine(RuleBasedStateMachine):

@@ -8,8 +8,8 @@ import sys
 import pytest
 from hypothesis.internal.escalation import InterestingOrigin
 
-from ddpcheck.model import CallSite, Origin
-from ddpcheck.properties.origins import RankFailure, line_in, origin_of, raise_again
+from ddpcheck.properties.failure_origins import RankFailure, line_in, origin_of, raise_again
+from ddpcheck.vocabulary.model import CallSite, Origin
 
 
 class OddError(Exception):
@@ -106,7 +106,7 @@ def test_any_line(line):
 
 def test_the_line_of_an_assertion_is_the_test_s():
     """An assertion of this package raises at one line, whatever it is about."""
-    from ddpcheck.ranks.current import current
+    from ddpcheck.ranks.current_rank import current
 
     def one():
         current("it")

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from ddpcheck.model import CallSite, ExampleEnd, Origin, PhaseReport, RankEnding
-from ddpcheck.properties.verdict import verdict_of_ends, verdict_of_run
+from ddpcheck.properties.example_verdict import verdict_of_ends, verdict_of_run
+from ddpcheck.vocabulary.model import CallSite, ExampleEnd, Origin, PhaseReport, RankEnding
 from tests.unit.test_outcome import record
 
 TEST = CallSite(file="/project/test_x.py", line=5, function="test_x")

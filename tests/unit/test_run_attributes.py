@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.stateful import judge
+from ddpcheck.checks.buffer_sync.run import judge
 from tests.unit.written import ended, world, wrapped
 
 

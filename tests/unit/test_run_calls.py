@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.calls import judge
-from ddpcheck.checks.sequences import partings
-from ddpcheck.checks.waiting import judge as judge_waiting
-from ddpcheck.checks.world import World
+from ddpcheck.checks.collective_order.run import judge
+from ddpcheck.checks.no_hang.run import judge as judge_waiting
+from ddpcheck.judging.call_divergence import partings
+from ddpcheck.judging.world import World
 from tests.unit.written import call, ended, raised, rank, step, world, wrapped
 
 CLOSED = "[…]gloo/transport/tcp/pair.cc: Connection closed by peer"

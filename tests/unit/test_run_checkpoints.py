@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck.checks.checkpoints import judge
-from ddpcheck.checks.touched import is_lock
-from ddpcheck.checks.world import World
+from ddpcheck.judging.file_history import is_lock
+from ddpcheck.judging.world import World
 from tests.unit.judged_files import BARRIER, ask, at, saved, verdict
 from tests.unit.written import (
     call,

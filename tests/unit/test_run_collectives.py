@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ddpcheck.clock import clock
 from ddpcheck.evidence import Call, frame
-from ddpcheck.observe import calling, ledger, pulses, recorder
-from ddpcheck.run.folder import Folder
+from ddpcheck.probes.collectives import call_log, one_call
+from ddpcheck.probes.processes import main_thread
+from ddpcheck.probes.recording import recorder
+from ddpcheck.run.evidence_folder import Folder
+from ddpcheck.vocabulary.clock import clock
 
 ROOT = Path(__file__).parents[2]
 SITE = 7
@@ -72,7 +74,7 @@ import json, sys
 from pathlib import Path
 import msgspec
 from ddpcheck.evidence import Call, Defect, Site
-from ddpcheck.observe import watching
+from ddpcheck.probes import all_probes as watching
 from tests.corpus.forked import run
 watching.patch()
 ran = run(Path(sys.argv[1]))
@@ -225,25 +227,25 @@ def evidence(tmp_path):
 
     yield read
     recorder._recorder = before
-    calling.set_joined(False)
+    one_call.set_joined(False)
 
 
 def test_a_call_inside_of_a_call_is_none(evidence):
     """What a call calls itself is part of it, in its own thread."""
-    with calling.call("ddp-gradients", "world", "wrapper 0") as outer:
-        assert pulses._pending[0] == outer.made.n
-        with calling.call("all_reduce", "world"):
-            assert calling.current() is outer.made
-    assert pulses._pending is None
-    assert calling.current() is None
+    with one_call.call("ddp-gradients", "world", "wrapper 0") as outer:
+        assert main_thread._pending[0] == outer.made.n
+        with one_call.call("all_reduce", "world"):
+            assert one_call.current() is outer.made
+    assert main_thread._pending is None
+    assert one_call.current() is None
     assert [c.op for c in evidence()] == ["ddp-gradients"]
 
 
 def test_a_call_that_raises_is_over(evidence):
     """The next one is a call of its own again."""
-    with pytest.raises(ValueError, match="no"), calling.call("barrier"):
+    with pytest.raises(ValueError, match="no"), one_call.call("barrier"):
         raise ValueError("no")
-    with calling.call("barrier"):
+    with one_call.call("barrier"):
         pass
     assert [c.number for c in evidence()] == [1, 2]
 
@@ -252,36 +254,36 @@ def test_a_call_of_another_thread_says_so(evidence):
     """The pulses tell of the main thread alone; a call there is no part of one here."""
 
     def elsewhere():
-        with calling.call("broadcast"):
-            assert pulses._pending[0] == outer.made.n
+        with one_call.call("broadcast"):
+            assert main_thread._pending[0] == outer.made.n
 
-    with calling.call("barrier") as outer:
+    with one_call.call("barrier") as outer:
         thread = threading.Thread(target=elsewhere, name="saver")
         thread.start()
         thread.join()
-        assert pulses._pending[0] == outer.made.n
+        assert main_thread._pending[0] == outer.made.n
     assert [(c.op, c.thread) for c in evidence()] == [("barrier", ""), ("broadcast", "saver")]
 
 
 def test_calls_of_the_users_own_are_counted(evidence):
     """DDP's and those within join() are not among them."""
-    before = calling.issued()
+    before = one_call.issued()
     for op in ("barrier", "ddp-buffers", "all_reduce"):
-        with calling.call(op):
+        with one_call.call(op):
             pass
-    calling.set_joined(True)
-    with calling.call("all_reduce"):
+    one_call.set_joined(True)
+    with one_call.call("all_reduce"):
         pass
-    assert calling.issued() - before == 2
+    assert one_call.issued() - before == 2
     assert [c.joined for c in evidence()] == [False, False, False, True]
 
 
 def test_nothing_is_written_in_silence(evidence):
     """Where a probe is at work, its calls are its own affair; leaving join() is told all the same."""
     with recorder.silence():
-        with calling.call("barrier"):
+        with one_call.call("barrier"):
             pass
-        with calling.call("join", always=True):
+        with one_call.call("join", always=True):
             pass
     assert [c.op for c in evidence()] == ["join"]
 
@@ -308,7 +310,7 @@ def made(n, op="ddp-gradients", site=SITE, waits=True):
 def filled(calls=5000, limit=1 << 20):
     """A ledger after that many calls of one line, and a rare one now and then."""
     writer = Written(limit)
-    book = ledger.Ledger(writer)
+    book = call_log.Ledger(writer)
     for n in range(1, calls + 1):
         book.write(made(n) if n % 500 else made(n, "barrier", site=8))
         book.went_on()
@@ -330,7 +332,7 @@ def test_the_last_calls_are_told_at_the_end():
     before = len(writer.calls)
     book.tell()
     assert [c.n for c in writer.calls[before:]][-1] == 4999
-    assert 300 < len(writer.calls) - before <= ledger.TAIL
+    assert 300 < len(writer.calls) - before <= call_log.TAIL
     book.tell()
     assert writer.calls[-1].n == 4999
 
@@ -347,7 +349,7 @@ def test_a_call_in_which_a_rank_waits_is_told(monkeypatch):
     book.look()
     told = [c.n for c in writer.calls[before:]]
     assert told[-1] == 5001
-    assert len(told) == ledger.AROUND_A_WAIT
+    assert len(told) == call_log.AROUND_A_WAIT
     book.went_on()
     book.look()
     assert len(writer.calls) == before + len(told)
@@ -358,7 +360,7 @@ def test_the_room_is_never_left():
     book, writer = filled(20_000, limit=1 << 18)
     for n in range(20_001, 21_000):
         book.write(made(n, "barrier", site=n))
-        book.tell(ledger.AROUND_A_WAIT)
+        book.tell(call_log.AROUND_A_WAIT)
     room = (1 << 18) * recorder.SHARES["Call"]
     assert sum(len(frame(c)) for c in writer.calls) <= room
 
@@ -366,6 +368,6 @@ def test_the_room_is_never_left():
 def test_a_process_that_was_forked_counts_anew(tmp_path):
     """Each recorder has a ledger of its own."""
     one, other = Written(1 << 20), Written(1 << 20)
-    assert ledger.ledger(one).number("barrier", "world", None, "", False)[0] == 1
-    assert ledger.ledger(one).number("barrier", "world", None, "", False)[0] == 2
-    assert ledger.ledger(other).number("barrier", "world", None, "", False)[0] == 1
+    assert call_log.ledger(one).number("barrier", "world", None, "", False)[0] == 1
+    assert call_log.ledger(one).number("barrier", "world", None, "", False)[0] == 2
+    assert call_log.ledger(other).number("barrier", "world", None, "", False)[0] == 1

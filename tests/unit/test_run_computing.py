@@ -11,9 +11,9 @@ import time
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.world import Process
-from ddpcheck.run import computing
-from ddpcheck.run.computing import Computing
+from ddpcheck.judging.world import Process
+from ddpcheck.run import computing_processes
+from ddpcheck.run.computing_processes import Computing
 
 HOST = socket.gethostname()
 BUSY = "while True: len(str(1))"
@@ -39,10 +39,10 @@ def pulse(at, pending=None):
 @pytest.fixture
 def using(monkeypatch):
     """Half a core is used by every process that is looked at, from look to look: when that was told of each."""
-    monkeypatch.setattr(computing, "OFTEN", 0.0)
+    monkeypatch.setattr(computing_processes, "OFTEN", 0.0)
 
     def look(*processes, share=0.5, told=None):
-        monkeypatch.setattr(computing, "_used", lambda pid, others: ((pid, 0.0), share * clock[0]))
+        monkeypatch.setattr(computing_processes, "_used", lambda pid, others: ((pid, 0.0), share * clock[0]))
         looks = Computing(0.0, told)
         for clock[0] in (100.0, 110.0):
             looks.look(processes, clock[0])
@@ -96,7 +96,7 @@ def test_what_others_have_told(using):
 @pytest.mark.parametrize(("code", "busy"), [(BUSY, True), (FOR_A_CHILD, True), (ASLEEP, False)])
 def test_processes_as_they_are(monkeypatch, code, busy):
     """One that loops, one that waits for a program that does, and one that sleeps most of the time."""
-    monkeypatch.setattr(computing, "OFTEN", 0.0)
+    monkeypatch.setattr(computing_processes, "OFTEN", 0.0)
     code = f"print(flush=True)\n{code}"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as started:
         try:
@@ -120,11 +120,11 @@ def test_a_rank_that_another_has_started_is_not_counted_as_its_own():
         try:
             child = int(started.stdout.readline())
             (_, before), (_, child_before) = (
-                computing._used(pid, {started.pid, child}) for pid in (started.pid, child)
+                computing_processes._used(pid, {started.pid, child}) for pid in (started.pid, child)
             )
-            while computing._used(child, {child})[1] < child_before + 0.3:
+            while computing_processes._used(child, {child})[1] < child_before + 0.3:
                 time.sleep(0.05)
-            assert computing._used(started.pid, {started.pid, child})[1] < before + 0.2
-            assert computing._used(started.pid, {started.pid})[1] >= before + 0.3
+            assert computing_processes._used(started.pid, {started.pid, child})[1] < before + 0.2
+            assert computing_processes._used(started.pid, {started.pid})[1] >= before + 0.3
         finally:
             os.killpg(started.pid, 9)

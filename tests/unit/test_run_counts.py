@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.counts import AGREED
+from ddpcheck.checks.batch_count.run import AGREED
 from ddpcheck.checks.loaders import judge
 from tests.unit.loaded import OWN, PLAIN, STREAM, loader, through
 from tests.unit.written import call, ended, world, wrapped

@@ -52,11 +52,11 @@ DRIVER = """
 import json, sys
 from pathlib import Path
 from ddpcheck import evidence as ev
-from ddpcheck.checks.judging import judge_world
-from ddpcheck.checks.world import Process
-from ddpcheck.checks.worlds import worlds
-from ddpcheck.observe import watching
-from ddpcheck.verdict import conclude
+from ddpcheck.verdict.judges import judge_world
+from ddpcheck.judging.world import Process
+from ddpcheck.judging.membership import worlds
+from ddpcheck.probes import all_probes as watching
+from ddpcheck.verdict.verdict import conclude
 from tests.corpus.forked import run
 
 watching.patch()

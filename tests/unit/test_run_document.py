@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 from msgspec.structs import replace
 
-from ddpcheck.catalogue import CHECKS
-from ddpcheck.report import document, junit, places
-from ddpcheck.report.places import Unwritable, check_writable
+from ddpcheck.checks.catalogue import CHECKS
+from ddpcheck.report import json_report, junit_report, report_files
+from ddpcheck.report.report_files import Unwritable, check_writable
 from tests.unit.verdicts import AT_RISK, ERROR, HELD, HUNG, NOTHING, VIOLATED, WARNING, results
 
 # --- JSON
@@ -22,7 +22,7 @@ from tests.unit.verdicts import AT_RISK, ERROR, HELD, HUNG, NOTHING, VIOLATED, W
 def test_the_json_is_the_one_of_the_contract(tmp_path):
     """Every field that other programs rely on is there, with its name and its type."""
     path = tmp_path / "report.json"
-    document.write(VIOLATED, path)
+    json_report.write(VIOLATED, path)
     told = json.loads(path.read_text())
     assert (told["schema"], told["verdict"], told["world_size"]) == (2, "violated", 2)
     assert list(told["checks"]) == list(CHECKS)
@@ -57,7 +57,7 @@ def test_the_json_is_the_one_of_the_contract(tmp_path):
 @pytest.mark.parametrize("verdict", [HELD, HUNG, NOTHING])
 def test_every_verdict_has_its_json(verdict):
     """Ranks that stand still, and a run without findings, are plain data too."""
-    told = json.loads(json.dumps(document.document(verdict)))
+    told = json.loads(json.dumps(json_report.document(verdict)))
     assert told["verdict"] == verdict.verdict
     assert len(told["findings"]) == len(verdict.findings)
     if verdict is HUNG:
@@ -68,9 +68,9 @@ def test_every_verdict_has_its_json(verdict):
 def test_names_that_are_no_text_can_be_written(tmp_path):
     """A path that is not UTF-8 on disk ends up in the files in some form, and breaks neither."""
     odd = replace(AT_RISK, findings=(replace(WARNING, subject="last\udce9\x00.pt"),))
-    document.write(odd, tmp_path / "report.json")
+    json_report.write(odd, tmp_path / "report.json")
     assert "last" in json.loads((tmp_path / "report.json").read_text())["findings"][0]["subject"]
-    junit.write(odd, tmp_path / "report.xml", strict=True)
+    junit_report.write(odd, tmp_path / "report.xml", strict=True)
     failure = ElementTree.parse(tmp_path / "report.xml").find(".//failure")
     assert r"last\xdce9\x00.pt" in failure.get("message")
 
@@ -80,7 +80,7 @@ def test_names_that_are_no_text_can_be_written(tmp_path):
 
 def cases(verdict, **more):
     """By name: what a test of the list ended as, and what stands with it."""
-    root = ElementTree.fromstring(junit.junit(verdict, **more))
+    root = ElementTree.fromstring(junit_report.junit(verdict, **more))
     found = {}
     for case in root.iter("testcase"):
         endings = [child for child in case if child.tag in ("failure", "error", "skipped")]
@@ -113,7 +113,7 @@ def test_a_check_is_a_test():
 def test_a_warning_fails_only_if_the_command_does():
     """What leaves the exit code at 0 leaves the list of tests green."""
     assert cases(AT_RISK)["checkpoint-atomic-save"] == ("passed", "")
-    assert "torch.save onto a path that held one" in junit.junit(AT_RISK)
+    assert "torch.save onto a path that held one" in junit_report.junit(AT_RISK)
     assert cases(AT_RISK, strict=True)["checkpoint-atomic-save"][0] == "failure"
     follows = replace(AT_RISK, findings=(replace(WARNING, also=("rng-independence",)),))
     follows = replace(follows, checks=results(rng_independence=("at-risk", 1)))
@@ -146,7 +146,7 @@ def test_a_report_comes_whole(tmp_path):
     path.write_text("the one before")
     path.chmod(0o640)
     before = path.stat().st_ino
-    places.write(path, "the new one")
+    report_files.write(path, "the new one")
     assert path.read_text() == "the new one"
     assert path.stat().st_ino != before
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
@@ -163,7 +163,7 @@ def test_a_report_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeyp
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(Unwritable, match=r"cannot write .*report\.json: no space left on device"):
-        places.write(path, "the new one")
+        report_files.write(path, "the new one")
     assert path.read_text() == "the one before"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -173,7 +173,7 @@ def test_a_link_stays_one(tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "last.json").symlink_to("runs/1.json")
     check_writable(tmp_path / "last.json")
-    places.write(tmp_path / "last.json", "new")
+    report_files.write(tmp_path / "last.json", "new")
     assert (tmp_path / "last.json").is_symlink()
     assert (tmp_path / "runs" / "1.json").read_text() == "new"
 
@@ -188,7 +188,7 @@ def test_a_link_of_somebody_elses_is_not_followed(tmp_path, monkeypatch):
     else:
         monkeypatch.setattr(os, "geteuid", lambda: link.lstat().st_uid + 1)
     check_writable(link)
-    places.write(link, "report")
+    report_files.write(link, "report")
     assert (tmp_path / "mine").read_text() == "precious"
     assert not link.is_symlink()
     assert link.read_text() == "report"
@@ -197,17 +197,17 @@ def test_a_link_of_somebody_elses_is_not_followed(tmp_path, monkeypatch):
 def test_no_name_beside_a_report_can_be_foreseen(tmp_path, monkeypatch):
     """What stands under a draft's name, a link say, is neither followed nor replaced."""
     (tmp_path / "mine").write_text("precious")
-    monkeypatch.setattr(places.secrets, "token_hex", lambda size: "0" * size)
+    monkeypatch.setattr(report_files.secrets, "token_hex", lambda size: "0" * size)
     (tmp_path / ".ddpcheck-00000000").symlink_to("mine")
     with pytest.raises(Unwritable, match="file exists"):
-        places.write(tmp_path / "verdict.json", "report")
+        report_files.write(tmp_path / "verdict.json", "report")
     assert (tmp_path / "mine").read_text() == "precious"
     monkeypatch.undo()
     drafts = set()
     rename = os.replace
     monkeypatch.setattr(os, "replace", lambda draft, target: (drafts.add(draft), rename(draft, target)))
     for _ in range(3):
-        places.write(tmp_path / "verdict.json", "report")
+        report_files.write(tmp_path / "verdict.json", "report")
     assert len(drafts) == 3
 
 
@@ -215,7 +215,7 @@ def test_permissions_are_those_of_a_new_file(tmp_path):
     """By the umask, as for any file that a program makes."""
     before = os.umask(0o027)
     try:
-        places.write(tmp_path / "verdict.json", "report")
+        report_files.write(tmp_path / "verdict.json", "report")
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "verdict.json").stat().st_mode) == 0o640
@@ -226,7 +226,7 @@ def test_a_pipe_takes_a_report(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    places.write(pipe, "report")
+    report_files.write(pipe, "report")
     assert os.read(reading, 100) == b"report"
     os.close(reading)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
@@ -235,7 +235,7 @@ def test_a_pipe_takes_a_report(tmp_path):
 def test_a_device_takes_a_report():
     """A device is written to, and not replaced."""
     check_writable(Path("/dev/null"))
-    places.write(Path("/dev/null"), "text")
+    report_files.write(Path("/dev/null"), "text")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import known
-from ddpcheck.checks.endings import judge
-from ddpcheck.checks.world import World
+from ddpcheck.checks.rank_failure.run import judge
+from ddpcheck.judging import known_errors
+from ddpcheck.judging.world import World
 from tests.unit.written import call, ended, raised, rank, step, world
 
 CLOSED = "[…]gloo/transport/tcp/pair.cc: Connection closed by peer"
@@ -231,6 +231,6 @@ def test_a_long_message_is_cut():
 def test_unknown_messages_are_not_explained():
     """Nothing is guessed."""
     made = ev.Raised(n=1, at=0.0, kind="ValueError", message="no", text="", site=0, lost_peer=False)
-    assert known.explain(made) is None
-    assert not known.is_timeout(made)
-    assert not known.is_timeout(None)
+    assert known_errors.explain(made) is None
+    assert not known_errors.is_timeout(made)
+    assert not known_errors.is_timeout(None)

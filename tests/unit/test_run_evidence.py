@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.gaps import unseen
-from ddpcheck.run.folder import Folder
+from ddpcheck.run.evidence_folder import Folder
+from ddpcheck.verdict.reader_notes import unseen
 
 RECORDS = [
     ev.Began(n=0, at=0.0, pid=7, parent=1, host="h", node=0, argv=["a"], folder="/", wall=0.0, rank=1),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddpcheck import explanations
-from ddpcheck.catalogue import CHECKS
+from ddpcheck.checks.catalogue import CHECKS
 from ddpcheck.explanations import SECTIONS, UnknownCheck, as_document, nearest, text_of_check, unknown
 
 DOCUMENT = Path(explanations.__file__).parents[2] / "docs" / "checks.md"

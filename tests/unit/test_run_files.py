@@ -12,14 +12,16 @@ from pathlib import Path
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.world import Process
-from ddpcheck.run.folder import Folder
+from ddpcheck.judging.world import Process
+from ddpcheck.run.evidence_folder import Folder
 
 STARTS = """
     import runpy, sys
     from pathlib import Path
     import torch
-    from ddpcheck.observe import files, recorder, watching
+    from ddpcheck.probes.files import file_operations as files
+    from ddpcheck.probes.recording import recorder
+    from ddpcheck.probes import all_probes as watching
 
     watching.open_file(Path(sys.argv[1]), 1 << 28)
     files.watch()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpcheck.observe import startup
+from ddpcheck.probes import startup
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -83,7 +83,7 @@ def test_a_removed_working_folder_is_no_hindrance(torchs):
 
 FOUND = """
 import importlib.util, sys
-from ddpcheck.observe import following
+from ddpcheck.probes import follow_program as following
 following._start = lambda: print("watched", sys.modules["torch"].word)
 """
 ASKED = [

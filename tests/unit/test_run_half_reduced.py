@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ddpcheck.checks import half_reduced
+from ddpcheck.checks.gradient_sync import program_reductions
 from tests.unit.test_run_grounds import BOTH, carried, optimizer, stepped
 from tests.unit.written import exchanged, load, loaded, transfers, world
 
@@ -15,7 +15,7 @@ AVERAGE = carried(0, "parameter")
 
 def judged(*ranks):
     """How often it looked; each finding's severity, subject and step."""
-    (one,) = half_reduced.judge(world(*ranks))
+    (one,) = program_reductions.judge(world(*ranks))
     return one.checked, [(f.severity, f.subject, f.step) for f in one.findings]
 
 

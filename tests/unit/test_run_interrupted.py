@@ -7,11 +7,11 @@ import signal
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.interruption import AT_THE_END, interruption, until
-from ddpcheck.checks.judging import judge_world
-from ddpcheck.checks.world import Process
-from ddpcheck.checks.worlds import worlds
-from ddpcheck.verdict import conclude
+from ddpcheck.judging.membership import worlds
+from ddpcheck.judging.world import Process
+from ddpcheck.verdict.interruption import AT_THE_END, interruption, until
+from ddpcheck.verdict.judges import judge_world
+from ddpcheck.verdict.verdict import conclude
 
 ASKED_AT = 100.0
 WALL = 5000.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.left_behind import judge
+from ddpcheck.checks.parameter_sync.evaluated_weights import judge
 from tests.unit.test_run_steps import digests, optimizer, stepped
 from tests.unit.written import call, loaded, step, world, wrapped
 

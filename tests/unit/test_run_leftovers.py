@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.leftovers import judge
-from ddpcheck.model import CallSite
+from ddpcheck.checks.process_hygiene.run import judge
+from ddpcheck.vocabulary.model import CallSite
 from tests.unit.written import ended, raised, world, wrapped
 
 
@@ -135,7 +135,7 @@ def test_shared_memory_of_its_own():
 
 MEMORY = """
     import os, torch
-    from ddpcheck.observe.placing import _memory
+    from ddpcheck.probes.ddp.parameter_placement import _memory
 
     net = torch.nn.Linear(4, 4).share_memory()
     other = torch.nn.Linear(4, 4).share_memory()

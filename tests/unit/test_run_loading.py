@@ -27,9 +27,12 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.world import Process
-from ddpcheck.observe import inputs, loading, passing, recorder, streams
-from ddpcheck.run.folder import Folder
+from ddpcheck.judging.world import Process
+from ddpcheck.probes.data import dataloaders, loader_pass
+from ddpcheck.probes.ddp import forward_inputs
+from ddpcheck.probes.randomness import random_draws
+from ddpcheck.probes.recording import recorder
+from ddpcheck.run.evidence_folder import Folder
 
 PATCHED = [
     (DataLoader, "__init__"), (DistributedSampler, "__init__"), (dataloader._BaseDataLoaderIter, "__init__"),
@@ -49,13 +52,13 @@ def watched(tmp_path, monkeypatch):
     for owner, name in PATCHED:
         monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setattr(os, "register_at_fork", lambda **_: None)
-    monkeypatch.setattr(passing, "GRACE", 60.0)
+    monkeypatch.setattr(loader_pass, "GRACE", 60.0)
     for name, value in (("_known", {}), ("_loaders", 0), ("_lines", {}), ("_joined", False)):
-        monkeypatch.setattr(loading, name, value)
-    monkeypatch.setattr(streams, "_forwards", {})
-    monkeypatch.setattr(inputs, "_forwards", {})
-    loading.watch()
-    streams.watch()
+        monkeypatch.setattr(dataloaders, name, value)
+    monkeypatch.setattr(random_draws, "_forwards", {})
+    monkeypatch.setattr(forward_inputs, "_forwards", {})
+    dataloaders.watch()
+    random_draws.watch()
     recorder.begin(tmp_path, 1 << 20)
 
     def put_down(kind):
@@ -165,7 +168,7 @@ def test_a_pass_is_put_down_batch_by_batch(watched):
     for epoch in range(2):
         sampler.set_epoch(epoch)
         for _ in loader:
-            loading.note_backward()
+            dataloaders.note_backward()
     begun, batches, over = watched(ev.Pass), watched(ev.Batch), watched(ev.PassEnded)
     assert [(one.number, one.epoch, one.grad) for one in begun] == [(0, 0, True), (1, 1, True)]
     assert [one.samples for one in batches] == [4, 2, 4, 2]
@@ -183,7 +186,7 @@ def test_a_pass_is_put_down_batch_by_batch(watched):
 def test_a_pass_that_is_broken_off(watched):
     """It is over when the script lets go of it; what was trained since its last batch counts."""
     for batch in DataLoader(DATA, batch_size=2):
-        loading.note_backward()
+        dataloaders.note_backward()
         if int(batch[1][0]) >= 2:
             break
     gc.collect()
@@ -196,7 +199,7 @@ def test_a_batch_that_is_only_looked_at(watched):
     peek = iter(DataLoader(DATA, batch_size=2))
     next(peek)
     for _ in DataLoader(DATA, batch_size=6):
-        loading.note_backward()
+        dataloaders.note_backward()
     del peek
     gc.collect()
     assert [(one.loader, one.backwards) for one in watched(ev.PassEnded)] == [(1, 2), (0, 0)]
@@ -205,7 +208,7 @@ def test_a_batch_that_is_only_looked_at(watched):
 def test_two_loaders_side_by_side(watched):
     """Each has its own passes."""
     for _ in zip(DataLoader(DATA, batch_size=4), DataLoader(DATA, batch_size=4), strict=True):
-        loading.note_backward()
+        dataloaders.note_backward()
     assert [(one.loader, one.backwards) for one in watched(ev.PassEnded)] == [(0, 3), (1, 3)]
 
 
@@ -280,13 +283,13 @@ def test_little_room_keeps_the_same_samples(watched, tmp_path):
 
 def test_fingerprints_that_cost_too_much_are_thinned(watched, monkeypatch):
     """The same samples on all ranks; the others are told by index alone."""
-    monkeypatch.setattr(passing, "GRACE", 0.0)
-    monkeypatch.setattr(passing, "SHARE", 0.0)
-    monkeypatch.setattr(passing, "_budget", passing._Budget())
+    monkeypatch.setattr(loader_pass, "GRACE", 0.0)
+    monkeypatch.setattr(loader_pass, "SHARE", 0.0)
+    monkeypatch.setattr(loader_pass, "_budget", loader_pass._Budget())
     list(DataLoader(DATA, batch_size=4))
     second = watched(ev.Batch)[1]
     assert indices(second) == [4, 5, 6, 7]
-    assert second.prints == b"" or passing.ABSENT in second.prints
+    assert second.prints == b"" or loader_pass.ABSENT in second.prints
 
 
 def test_large_batches_are_looked_at_in_part(watched):
@@ -296,7 +299,7 @@ def test_large_batches_are_looked_at_in_part(watched):
     (batch,) = watched(ev.Batch)
     prints = [batch.prints[start : start + 8] for start in range(0, 1600, 8)]
     assert indices(batch) == list(range(200))
-    assert [place for place, one in enumerate(prints) if one != passing.ABSENT] == list(range(0, 200, 4))
+    assert [place for place, one in enumerate(prints) if one != loader_pass.ABSENT] == list(range(0, 200, 4))
 
 
 def test_a_loader_without_a_recorder_is_left_alone(watched, tmp_path):
@@ -307,10 +310,10 @@ def test_a_loader_without_a_recorder_is_left_alone(watched, tmp_path):
 
 def test_inputs_are_put_down(watched):
     """What goes into a model: the same for equal tensors."""
-    inputs.note_inputs(0, (torch.ones(2, 2),), {"mask": [torch.zeros(2)]})
-    inputs.note_inputs(0, (torch.ones(2, 2),), {"mask": [torch.zeros(2)]})
-    inputs.note_inputs(0, (torch.zeros(2, 2),), {"mask": [torch.ones(2)]})
-    inputs.note_inputs(0, ("text",), {})
+    forward_inputs.note_inputs(0, (torch.ones(2, 2),), {"mask": [torch.zeros(2)]})
+    forward_inputs.note_inputs(0, (torch.ones(2, 2),), {"mask": [torch.zeros(2)]})
+    forward_inputs.note_inputs(0, (torch.zeros(2, 2),), {"mask": [torch.ones(2)]})
+    forward_inputs.note_inputs(0, ("text",), {})
     first, second, third = watched(ev.Inputs)
     assert first.digest == second.digest != third.digest
     assert [one.number for one in (first, second, third)] == [0, 1, 2]
@@ -319,11 +322,11 @@ def test_inputs_are_put_down(watched):
 def test_inputs_are_put_down_with_the_batch_before(watched):
     """How large both are tells whether a model gets all of a batch."""
     for features, _ in DataLoader(DATA, batch_size=4):
-        inputs.note_inputs(0, (features[::2],), {})
+        forward_inputs.note_inputs(0, (features[::2],), {})
     first, *_, last = watched(ev.Inputs)
     assert (first.shapes, first.given, first.samples) == ([[2, 3]], [[4, 3], [4]], 4)
     assert [(one.loader, one.pass_, one.batch) for one in (first, last)] == [(0, 0, 0), (0, 0, 2)]
-    inputs.note_inputs(0, (torch.ones(2),), {})
+    forward_inputs.note_inputs(0, (torch.ones(2),), {})
     assert watched(ev.Inputs)[-1].loader is None
 
 
@@ -348,10 +351,10 @@ def test_a_forward_that_draws(watched):
     """Its state before, whether it was drawn from, and the line that seeded it."""
     torch.manual_seed(9)
     for noise in (True, False):
-        streams.forward_begins(0)
+        random_draws.forward_begins(0)
         if noise:
             torch.rand(2)
-        streams.forward_ends(0)
+        random_draws.forward_ends(0)
     (stream,) = watched(ev.Stream)
     assert (stream.kind, stream.where, stream.number, stream.wrapper, stream.seed) == ("torch", "forward", 0, 0, "9")
     text = next(site.text for site in watched(ev.Site) if site.id == stream.seeded)
@@ -363,9 +366,9 @@ def test_forwards_are_looked_at_again_after_a_seeding(watched):
     for number in range(40):
         if number == 20:
             torch.set_rng_state(torch.get_rng_state())
-        streams.forward_begins(0)
+        random_draws.forward_begins(0)
         torch.rand(1)
-        streams.forward_ends(0)
+        random_draws.forward_ends(0)
     assert [one.number for one in watched(ev.Stream)] == [*range(9), 16, 20, 21, 32]
 
 
@@ -374,9 +377,9 @@ def test_states_that_torch_puts_back_are_no_seeding(watched):
     torch.manual_seed(4)
     with torch.random.fork_rng():
         torch.rand(1)
-    streams.forward_begins(0)
+    random_draws.forward_begins(0)
     torch.rand(1)
-    streams.forward_ends(0)
+    random_draws.forward_ends(0)
     assert watched(ev.Stream)[0].seed == "4"
 
 
@@ -392,7 +395,7 @@ WORKERS = """
 import os, sys
 from pathlib import Path
 import torch
-from ddpcheck.observe import watching
+from ddpcheck.probes import all_probes as watching
 watching.start(Path(sys.argv[1]), 1 << 20)
 import numpy
 from torch.utils.data import DataLoader, Dataset

@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from ddpcheck.evidence import GOING, HEADER, OVER
-from ddpcheck.run import links, mirror
-from ddpcheck.run.links import Link
-from ddpcheck.run.mirror import Collector, Done, Hello, Piece, Sender
+from ddpcheck.run import many_nodes, node_link
+from ddpcheck.run.many_nodes import Collector, Done, Hello, Piece, Sender
+from ddpcheck.run.node_link import Link
 from tests.unit.verdicts import HELD
 
 encode = msgspec.msgpack.Encoder().encode
@@ -21,10 +21,10 @@ encode = msgspec.msgpack.Encoder().encode
 
 @pytest.fixture(autouse=True)
 def in_haste(monkeypatch):
-    for module in (links, mirror):
+    for module in (node_link, many_nodes):
         monkeypatch.setattr(module, "DEADLINE", 0.5)
-    monkeypatch.setattr(mirror, "PERIOD", 0.01)
-    monkeypatch.setattr(mirror, "AGAIN", 0.05)
+    monkeypatch.setattr(many_nodes, "PERIOD", 0.01)
+    monkeypatch.setattr(many_nodes, "AGAIN", 0.05)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def stranger(collector):
 
 def node(collector, format=HEADER):
     """A connection of a node, made by hand."""
-    link = Link(stranger(collector), mirror.LONGEST)
+    link = Link(stranger(collector), many_nodes.LONGEST)
     link.trust(collector.address.rpartition(":")[2], b"node", b"judge")
     link.send(encode(Hello("b", format)))
     return link
@@ -111,7 +111,7 @@ def test_strangers_hold_up_nobody(collector, tmp_path, said):
 
 def test_strangers_are_few(tmp_path, monkeypatch):
     """More of them than a run may have to do with are turned away; a node tries again."""
-    monkeypatch.setattr(mirror, "STRANGERS", 2)
+    monkeypatch.setattr(many_nodes, "STRANGERS", 2)
     (tmp_path / "judge").mkdir()
     collector = Collector(tmp_path / "judge", Collector.bound("localhost"))
     with contextlib.ExitStack() as stack:
@@ -184,8 +184,8 @@ def test_names_that_leave_the_folder_are_passed_over(collector, tmp_path):
 def test_another_version_says_so_at_both_ends(collector, tmp_path, monkeypatch):
     """In one sentence, which names what to do."""
     folder = evidence(tmp_path)
-    older = mirror._encode
-    monkeypatch.setattr(mirror, "_encode", lambda m: older(replace(m, format=b"0") if isinstance(m, Hello) else m))
+    older = many_nodes._encode
+    monkeypatch.setattr(many_nodes, "_encode", lambda m: older(replace(m, format=b"0") if isinstance(m, Hello) else m))
     sender = Sender(collector.address, folder)
     assert sender.finish(10) is None
     assert sender.note == "The node of rank 0 runs another version of ddpcheck; install the same one on all nodes."
@@ -210,19 +210,19 @@ def test_a_judge_that_cannot_be_reached_is_not_waited_for(tmp_path):
 @pytest.mark.parametrize("endpoint", ["localhost:29500", "127.0.0.1:0", "localhost", ""])
 def test_agents_of_one_machine_meet_on_it(endpoint):
     """Nobody else can reach them."""
-    assert links.interface(endpoint) == "127.0.0.1"
+    assert node_link.interface(endpoint) == "127.0.0.1"
 
 
 def test_a_name_that_is_a_machines_own_is_no_reason_to_listen_there(monkeypatch):
     """Where /etc/hosts has a loopback address for it, the address is the one towards the network."""
-    monkeypatch.setattr(links, "_towards", lambda host: {"trainer0": "127.0.1.1", "192.0.2.1": "10.0.0.7"}[host])
-    assert links.interface("trainer0:29500") == "10.0.0.7"
+    monkeypatch.setattr(node_link, "_towards", lambda host: {"trainer0": "127.0.1.1", "192.0.2.1": "10.0.0.7"}[host])
+    assert node_link.interface("trainer0:29500") == "10.0.0.7"
 
 
 @pytest.mark.parametrize(("endpoint", "host"), [("[::1]:29500", "::1"), ("a:1,b:2", "a"), ("10.0.0.1", "10.0.0.1")])
 def test_an_endpoint_has_a_host(monkeypatch, endpoint, host):
     """With a port or without, and of several the first."""
     asked = []
-    monkeypatch.setattr(links, "_towards", lambda host: asked.append(host) or "10.0.0.7")
-    assert links.interface(endpoint) == "10.0.0.7"
+    monkeypatch.setattr(node_link, "_towards", lambda host: asked.append(host) or "10.0.0.7")
+    assert node_link.interface(endpoint) == "10.0.0.7"
     assert asked == [host]

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.order import Order, members
+from ddpcheck.judging.happens_before import Order, members
 from tests.unit.written import call, save, world
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import aligned, coverage, optimizing, steps
+from ddpcheck.checks import steps
+from ddpcheck.checks.optimizer_sync import run as optimizing
+from ddpcheck.checks.reducer_coverage import run as coverage
+from ddpcheck.judging import step_alignment
 from tests.unit.written import exchanged, step, transfers, world, wrapped
 
 
 def digests(letters):
     """One tensor for each letter."""
-    return b"".join(letter.encode() * aligned.WIDTH for letter in letters)
+    return b"".join(letter.encode() * step_alignment.WIDTH for letter in letters)
 
 
 def optimizer(number, line, names="ab", wrapper=0, values="ab", **more):

@@ -6,7 +6,7 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.loaders import judge
-from ddpcheck.checks.sharing import PARTS
+from ddpcheck.checks.shard_partition.run import PARTS
 from tests.unit.loaded import PLAIN, digest, drawn, loader, through
 from tests.unit.written import ended, world, wrapped
 

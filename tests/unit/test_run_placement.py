@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.placement import judge
-from ddpcheck.checks.world import World
-from ddpcheck.model import CallSite
+from ddpcheck.checks.device_placement.run import judge
+from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.model import CallSite
 from tests.unit.written import raised, rank, world, wrapped
 
 

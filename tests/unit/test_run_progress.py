@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.world import Process
+from ddpcheck.judging.world import Process
 from ddpcheck.run.progress import Progress
 from tests.unit.written import FILE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck.checks.checkpoints import judge
-from ddpcheck.checks.world import World
+from ddpcheck.judging.world import World
 from tests.unit.judged_files import BARRIER, ask, at, saved, verdict
 from tests.unit.written import (
     call,

@@ -14,8 +14,9 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import framing
-from ddpcheck.observe import recorder, sites, watching
-from ddpcheck.run.folder import Folder
+from ddpcheck.probes import all_probes
+from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.run.evidence_folder import Folder
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_where_few_descriptors_are_allowed_all_are_the_programs(tmp_path):
     code = """
 import os, resource, sys
 from pathlib import Path
-from ddpcheck.observe import recorder
+from ddpcheck.probes.recording import recorder
 
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
@@ -137,7 +138,7 @@ def test_a_process_that_is_forked_leaves_its_parents_file_alone(tmp_path, monkey
     writer = watching_begins(tmp_path)
     pid = os.fork()
     if not pid:
-        watching._forked()
+        all_probes._forked()
         ours = recorder.always()
         say(ours, "child")
         os._exit(int(os.path.exists(f"/proc/self/fd/{writer._fd}") and ours._fd != writer._fd))
@@ -148,7 +149,7 @@ def test_a_process_that_is_forked_leaves_its_parents_file_alone(tmp_path, monkey
 
 
 def watching_begins(folder):
-    watching.open_file(folder, 1 << 20)
+    all_probes.open_file(folder, 1 << 20)
     return recorder.always()
 
 
@@ -165,7 +166,7 @@ def test_any_environment_is_taken(tmp_path, monkeypatch, name, value):
     found.read()
     (process,) = found.processes.values()
     assert process.began.argv == ["caf\\udce9", "b'bytes'"]
-    assert (process.began.node, process.began.rank) in ((0, None), (0, watching.whole("RANK")))
+    assert (process.began.node, process.began.rank) in ((0, None), (0, all_probes.whole("RANK")))
 
 
 def test_a_removed_working_folder_is_no_hindrance(tmp_path, monkeypatch):
@@ -176,7 +177,7 @@ def test_a_removed_working_folder_is_no_hindrance(tmp_path, monkeypatch):
     monkeypatch.chdir(gone)
     gone.rmdir()
     watching_begins(tmp_path)
-    assert sites.number("train.py", 3, "main") == 1
+    assert user_lines.number("train.py", 3, "main") == 1
     recorder.stop()
     monkeypatch.undo()
 

@@ -6,8 +6,8 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoints import judge
-from ddpcheck.checks.world import World
-from ddpcheck.model import CallSite
+from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.model import CallSite
 from tests.unit.written import call, load, loaded, query, raised, rank, save, step, world, wrapped
 
 LOCATION, COMPLETE = "checkpoint-map-location", "checkpoint-load-complete"

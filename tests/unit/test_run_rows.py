@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ddpcheck.observe.rows import HEAD, fingerprints, head
+from ddpcheck.probes.digests.batch_fingerprints import HEAD, fingerprints, head
 
 
 def prints(batch, **more):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.allotment import IN_PART
 from ddpcheck.checks.loaders import judge
+from ddpcheck.checks.shard_partition.left_out_samples import IN_PART
 from tests.unit.loaded import OWN, PLAIN, STREAM, drawn, loader, through
 from tests.unit.written import ended, rank, world, wrapped
 

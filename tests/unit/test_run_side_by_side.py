@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.judging import judge_world
-from ddpcheck.model import CallSite, Finding
-from ddpcheck.verdict import conclude
+from ddpcheck.verdict.judges import judge_world
+from ddpcheck.verdict.verdict import conclude
+from ddpcheck.vocabulary.model import CallSite, Finding
 from tests.unit.loaded import loader, through
 from tests.unit.written import ended, save, step, world, wrapped
 
@@ -266,7 +266,7 @@ def finding(subject, cause, **more):
 
 def test_findings_of_one_line_are_one_where_their_cause_is():
     """In a loop over models, each may have a fault of its own."""
-    from ddpcheck.checks.grouping import grouped
+    from ddpcheck.verdict.grouping import grouped
 
     (one,) = grouped([finding("a", "clipped", links=("wrapper 0",)), finding("b", "clipped", ranks=(0,))])
     assert (one.count, one.ranks, one.found) == (2, (0, 1), "a to differ; and the same of b")

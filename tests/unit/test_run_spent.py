@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import coverage
+from ddpcheck.checks.reducer_coverage import run as coverage
 from tests.unit.written import step, world, wrapped
 
 

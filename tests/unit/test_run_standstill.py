@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.standstill import standstill
-from ddpcheck.checks.world import Process, Rank, Stretch, World
-from ddpcheck.model import CallSite
+from ddpcheck.judging.standstill import standstill
+from ddpcheck.judging.world import Process, Rank, Stretch, World
+from ddpcheck.vocabulary.model import CallSite
 
 
 def site(line):

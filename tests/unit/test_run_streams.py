@@ -7,8 +7,8 @@ import math
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.streams import judge
-from ddpcheck.checks.world import Process
+from ddpcheck.checks.rng_independence.run import judge
+from ddpcheck.judging.world import Process
 from tests.unit.loaded import STREAM, drawn, loader, through
 from tests.unit.written import ended, rank, world, wrapped
 

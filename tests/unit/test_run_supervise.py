@@ -17,11 +17,13 @@ import pytest
 import torch.distributed.run  # which the command imports: not while something is made to fail
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import judging, worlds
-from ddpcheck.checks.world import Process
-from ddpcheck.observe.recorder import Recorder
-from ddpcheck.report import document, terminal
-from ddpcheck.run import agent, command, computing, options, orphans, supervise
+from ddpcheck.judging import membership
+from ddpcheck.judging.world import Process
+from ddpcheck.probes.recording.recorder import Recorder
+from ddpcheck.report import json_report, terminal_report
+from ddpcheck.run import agent, command, computing_processes, options, orphaned_ranks
+from ddpcheck.run import supervisor as supervise
+from ddpcheck.verdict import judges
 
 JOINED = {"rank": 0, "world_size": 2, "token": "t", "backend": "gloo", "local_rank": 0, "site": 0}
 BEGAN = {"parent": 1, "host": "h", "node": 0, "argv": [], "folder": "/", "wall": 0.0}
@@ -90,8 +92,8 @@ def raising(*_, **__):
         (supervise.Supervisor, "_mirror"),
         (supervise, "certain"),
         (supervise, "worlds"),
-        (orphans.Ranks, "see"),
-        (judging, "JUDGES"),
+        (orphaned_ranks.Ranks, "see"),
+        (judges, "JUDGES"),
     ],
     ids=lambda part: getattr(part, "__name__", str(part)),
 )
@@ -106,7 +108,7 @@ def test_what_fails_in_here_is_ours(running, monkeypatch, owner, name):
 
 def test_a_report_that_cannot_be_shown_is_ours(running, monkeypatch):
     """The command says so, and the file has been written."""
-    monkeypatch.setattr(terminal, "_headline", raising)
+    monkeypatch.setattr(terminal_report, "_headline", raising)
     with pytest.raises(RuntimeError, match="ours"):  # the command line's own handler makes exit 4 of it
         running()
     assert Path("verdict.json").exists()
@@ -114,7 +116,7 @@ def test_a_report_that_cannot_be_shown_is_ours(running, monkeypatch):
 
 def test_nobody_reads_the_report(running, monkeypatch):
     """A closed pipe is no defect."""
-    monkeypatch.setattr(terminal, "show", lambda *_: (_ for _ in ()).throw(BrokenPipeError()))
+    monkeypatch.setattr(terminal_report, "show", lambda *_: (_ for _ in ()).throw(BrokenPipeError()))
     assert running()[0] == 3
 
 
@@ -136,8 +138,8 @@ CALLS = [
     (Path, "open", OSError(errno.EMFILE, "no descriptors")),
     (ev.Reader, "feed", MemoryError()),
     (psutil.Process, "__init__", RuntimeError("/proc is hidden")),
-    (worlds, "exits_told", RuntimeError("ours")),
-    (document, "document", OSError(errno.ENOSPC, "full")),
+    (membership, "exits_told", RuntimeError("ours")),
+    (json_report, "document", OSError(errno.ENOSPC, "full")),
 ]
 
 
@@ -256,9 +258,9 @@ def test_a_rank_whose_evidence_has_stopped_is_not_stuck(tmp_path):
 @pytest.mark.parametrize("joins", [False, True])
 def test_a_rank_that_computes_is_waited_for(tmp_path, monkeypatch, joins):
     """However long the other one waits: in a collective, or for the group to be made."""
-    monkeypatch.setattr(computing, "OFTEN", 0.0)
+    monkeypatch.setattr(computing_processes, "OFTEN", 0.0)
     used = {os.getpid(): 0.0, 1: 0.0}
-    monkeypatch.setattr(computing, "_used", lambda pid, others: ((pid, 0.0), used.get(pid, 0.0)))
+    monkeypatch.setattr(computing_processes, "_used", lambda pid, others: ((pid, 0.0), used.get(pid, 0.0)))
     folder = supervise.Folder(tmp_path)
     given = options.parse(["--standalone", "--nproc-per-node", "2", "--stall-timeout", "1", __file__])
     long_ago = time.monotonic() - 100
@@ -300,7 +302,7 @@ time.sleep(1000)
 @pytest.mark.parametrize("kind", ["plain", "deaf", "daemon"])
 def test_ranks_of_an_agent_that_was_killed_are_ended(tmp_path, monkeypatch, kind):
     """They and their process groups; what a rank has put into a session of its own is left alone."""
-    monkeypatch.setattr(orphans, "PATIENCE", 0.3)
+    monkeypatch.setattr(orphaned_ranks, "PATIENCE", 0.3)
     rank = subprocess.Popen(
         [sys.executable, "-c", RANK, kind], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -312,7 +314,7 @@ def test_ranks_of_an_agent_that_was_killed_are_ended(tmp_path, monkeypatch, kind
     writer.close()
     folder = supervise.Folder(tmp_path)
     folder.read()
-    ranks = orphans.Ranks()
+    ranks = orphaned_ranks.Ranks()
     ranks.see(folder.processes.values())
     ranks.end()
     rank.wait(timeout=10)
@@ -336,7 +338,7 @@ def test_what_is_left_of_a_script_that_was_asked_to_end(kind):
         if kind != "helper":
             process.add([ev.Joined(n=2, at=0.0, **JOINED)])
         found = psutil.Process(started.pid)
-        assert orphans.own_ranks([found], [process]) == ((found,) if kind == "rank" else ())
+        assert orphaned_ranks.own_ranks([found], [process]) == ((found,) if kind == "rank" else ())
         started.kill()
 
 

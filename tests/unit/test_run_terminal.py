@@ -8,9 +8,9 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from ddpcheck.model import CallSite
-from ddpcheck.report import excerpts, explained, terminal
+from ddpcheck.report import explain, source_lines, terminal_report
 from ddpcheck.report.console import plain
+from ddpcheck.vocabulary.model import CallSite
 from tests.unit.verdicts import AT_RISK, ERROR, HELD, HUNG, NOTHING, SCRIPT, VIOLATED, WARNING, site
 
 
@@ -26,7 +26,7 @@ def shown(verdict, encoding="utf-8", **more):
     """The report as a stream of this encoding, one that raises for what it lacks, receives it."""
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="")
-    terminal.show(verdict, stream, **more)
+    terminal_report.show(verdict, stream, **more)
     stream.flush()
     return raw.getvalue().decode(encoding)
 
@@ -256,7 +256,7 @@ def test_colour_is_for_terminals(monkeypatch):
 
     def on_terminal():
         stream = Terminal()
-        terminal.show(VIOLATED, stream)
+        terminal_report.show(VIOLATED, stream)
         return stream.getvalue()
 
     assert "\x1b" not in shown(VIOLATED)
@@ -284,14 +284,14 @@ def test_plain_keeps_what_can_be_shown():
 
 def test_an_excerpt_is_what_ran(script):
     """A file that has changed since is not quoted; the line is, as it was recorded."""
-    sources = excerpts.Sources(script, {"train.py:5": "loss = something_else(x)"})
+    sources = source_lines.Sources(script, {"train.py:5": "loss = something_else(x)"})
     assert sources.excerpt(site()) == [(5, "loss = something_else(x)", True)]
     assert sources.line(site()) == "loss = something_else(x)"
 
 
 def test_an_excerpt_needs_no_record(script):
     """Without a recorded line the file is quoted, without blank lines at its ends."""
-    sources = excerpts.Sources(script, {})
+    sources = source_lines.Sources(script, {})
     assert [line.number for line in sources.excerpt(site())] == [3, 4, 5, 6]
     assert [line.number for line in sources.excerpt(site(8))] == [6, 7, 8]
     assert sources.excerpt(site(8))[0].text == "loss.backward()"
@@ -302,7 +302,7 @@ def test_an_excerpt_needs_no_record(script):
 def test_a_file_that_cannot_be_read_has_no_excerpt(tmp_path, file):
     """What lies on another host, or is no file, is passed over."""
     (tmp_path / "folder").mkdir()
-    sources = excerpts.Sources(str(tmp_path), {})
+    sources = source_lines.Sources(str(tmp_path), {})
     assert sources.excerpt(CallSite(file=file, line=3, function="f")) == []
     assert sources.line(CallSite(file=file, line=3, function="f")) == ""
 
@@ -310,7 +310,7 @@ def test_a_file_that_cannot_be_read_has_no_excerpt(tmp_path, file):
 @pytest.mark.parametrize("line", [0, -1, 2, 99])
 def test_a_line_that_is_not_there_has_no_excerpt(script, line):
     """Line numbers out of the file, and blank lines, are passed over."""
-    assert excerpts.Sources(script, {}).excerpt(site(line)) == []
+    assert source_lines.Sources(script, {}).excerpt(site(line)) == []
 
 
 # --- the texts of the checks
@@ -319,7 +319,7 @@ def test_a_line_that_is_not_there_has_no_excerpt(script, line):
 def test_a_check_is_explained_on_a_terminal():
     """Headings, lists and code of an explanation are laid out for the terminal's width."""
     stream = io.StringIO()
-    explained.show_check("epoch-reshuffle", stream)
+    explain.show_check("epoch-reshuffle", stream)
     text = stream.getvalue()
     assert text.startswith(
         "epoch-reshuffle\n\nA shuffled sampler gives another order in another epoch.\n\n"
@@ -335,7 +335,7 @@ def test_a_check_is_explained_on_a_terminal():
 def test_the_list_of_checks_has_them_all():
     """Each id has its sentence; those that one run cannot show are marked."""
     stream = io.StringIO()
-    explained.show_checks(stream)
+    explain.show_checks(stream)
     words = " ".join(stream.getvalue().split())
     assert "gradient-sync on entry to every optimizer step all ranks hold the same gradients" in words
     assert words.count(" * ") == 3 + 1

@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import calls, endings, waiting, waits
-from ddpcheck.checks.order import Order
-from ddpcheck.checks.world import Moment, World
+from ddpcheck.checks.collective_order import run as calls
+from ddpcheck.checks.no_hang import run as waiting
+from ddpcheck.checks.rank_failure import run as endings
+from ddpcheck.judging import deadlock
+from ddpcheck.judging.happens_before import Order
+from ddpcheck.judging.world import Moment, World
 from tests.unit.written import call, ended, raised, rank, step, wrapped
 
 OPS = ["barrier", "all_reduce", "broadcast", "gather", "ddp-gradients", "ddp-buffers", "ddp-unfinished", "send", "recv",
@@ -66,5 +69,5 @@ def test_no_evidence_makes_a_judge_raise():
         assert checks == [
             (j.check, j.findings) for judge in (endings.judge, waiting.judge, calls.judge) for j in judge(again)
         ]
-        waits.certain(World(ranks, size, now=Moment(at=100.0)))
+        deadlock.certain(World(ranks, size, now=Moment(at=100.0)))
         Order(over).enforced(0, 3, 1, 4)

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import aligned, coverage, gaps, judging, optimizing, stateful, steps
+from ddpcheck.checks import steps
+from ddpcheck.checks.buffer_sync import run as stateful
+from ddpcheck.checks.optimizer_sync import run as optimizing
+from ddpcheck.checks.reducer_coverage import run as coverage
+from ddpcheck.judging import step_alignment
+from ddpcheck.verdict import judges, reader_notes
 from tests.unit.written import Made, step, world, wrapped
 
 
@@ -125,8 +130,8 @@ def test_numbers_on_devices(one: Any, other: Any, findings: int) -> None:
 def test_steps_of_which_nothing_was_looked_at(letters: str, told: bool) -> None:
     """They were not passed over for the sake of speed."""
     rank = [stepped(letters, letters), stepped(letters, letters, 1, whole=False)]
-    assert any("1 was looked at in full" in note for note in gaps.gaps([world(rank, rank)])) == told
-    assert told or gaps.gaps([world(rank, rank)]) == ()
+    assert any("1 was looked at in full" in note for note in reader_notes.gaps([world(rank, rank)])) == told
+    assert told or reader_notes.gaps([world(rank, rank)]) == ()
 
 
 def test_the_report_says_what_was_not_compared() -> None:
@@ -137,29 +142,29 @@ def test_the_report_says_what_was_not_compared() -> None:
         (ev.Overlooked, {"what": "capture"}),
     ]
     short: Made = (ev.Overlooked, {"what": "memory"})
-    assert gaps.gaps([world(rank, [*rank, short])]) == (
+    assert reader_notes.gaps([world(rank, [*rank, short])]) == (
         "2 parameters of DTensor (FSDP2, tensor parallelism) and 1 parameter of FSDP were not compared: ddpcheck does "
         "not look into sharded tensors, or ones without plain memory.",
         "A CUDA graph was captured on ranks 0 and 1: what its replays do, steps among it, is not seen.",
         "Memory did not suffice for every look at the tensors of rank 1: those are not compared.",
     )
-    assert gaps.gaps([world([optimizer("a")], [optimizer("a")])]) == ()
+    assert reader_notes.gaps([world([optimizer("a")], [optimizer("a")])]) == ()
 
 
 def test_places_that_nobody_saw() -> None:
     """They differ from nothing, and they are nothing that was seen."""
-    assert aligned.differing([digests("a?c"), digests("bbd")]) == [0, 2]
-    assert aligned.are_seen([digests("?b"), digests("?b")])
-    assert not aligned.are_seen([digests("?b"), digests("a?")])
-    assert not aligned.are_seen([digests("?b"), digests("?b")], [0])
-    assert not aligned.are_seen([b"", b""])
+    assert step_alignment.differing([digests("a?c"), digests("bbd")]) == [0, 2]
+    assert step_alignment.are_seen([digests("?b"), digests("?b")])
+    assert not step_alignment.are_seen([digests("?b"), digests("a?")])
+    assert not step_alignment.are_seen([digests("?b"), digests("?b")], [0])
+    assert not step_alignment.are_seen([b"", b""])
 
 
 def test_a_program_of_shards_is_judged_whole() -> None:
     """All judges hear of it, and none has a finding."""
     rank = [optimizer("??", "DTensor"), stepped("??", "??", collectives=3)]
     defects: list[str] = []
-    found = judging.judge_world(world(rank, rank), defects)
+    found = judges.judge_world(world(rank, rank), defects)
     assert not defects
     assert not any(one.findings for one in found.values())
     assert {check for check in CHECKS if found[check].checked} == set()

@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.catalogue import CHECKS, ORACLES
-from ddpcheck.checks.judging import judge_world
-from ddpcheck.checks.ours import brought_down
-from ddpcheck.checks.world import Judged, Process
-from ddpcheck.checks.worlds import worlds
-from ddpcheck.model import CallSite, Finding
-from ddpcheck.verdict import NOT_ASKED, Exit, RankResult, conclude
-from ddpcheck.versions import installed
+from ddpcheck.checks.catalogue import CHECKS, ORACLES
+from ddpcheck.judging.membership import worlds
+from ddpcheck.judging.world import Judged, Process
+from ddpcheck.verdict.judges import judge_world
+from ddpcheck.verdict.ranks_we_crashed import brought_down
+from ddpcheck.verdict.verdict import NOT_ASKED, Exit, RankResult, conclude
+from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.versions import installed
 
 HERE = CallSite(file="train.py", line=5, function="train")
 

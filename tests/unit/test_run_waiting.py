@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import endings
-from ddpcheck.checks.waiting import judge
-from ddpcheck.checks.waits import certain
-from ddpcheck.checks.world import Moment, Process, World
-from ddpcheck.checks.worlds import worlds
-from ddpcheck.model import CallSite
+from ddpcheck.checks.no_hang.run import judge
+from ddpcheck.checks.rank_failure import run as endings
+from ddpcheck.judging.deadlock import certain
+from ddpcheck.judging.membership import worlds
+from ddpcheck.judging.world import Moment, Process, World
+from ddpcheck.vocabulary.model import CallSite
 from tests.unit.written import call, ended, file, rank, step, world
 
 NOW = 100.0

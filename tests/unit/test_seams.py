@@ -14,15 +14,15 @@ from written import step, world, wrapped
 import ddpcheck
 from ddpcheck import evidence as ev
 from ddpcheck import seams
-from ddpcheck.catalogue import CHECKS
-from ddpcheck.checks import ground
-from ddpcheck.checks.judging import judge_world
-from ddpcheck.checks.world import Judged
-from ddpcheck.model import Finding
-from ddpcheck.verdict import conclude
+from ddpcheck.checks.catalogue import CHECKS
+from ddpcheck.judging.world import Judged
+from ddpcheck.verdict import missing_evidence
+from ddpcheck.verdict.judges import judge_world
+from ddpcheck.verdict.verdict import conclude
+from ddpcheck.vocabulary.model import Finding
 
 ROOT = Path(ddpcheck.__file__).parent
-SOURCES = [path for folder in ("observe", "checkpoints") for path in sorted((ROOT / folder).glob("*.py"))]
+SOURCES = [path for folder in ("probes", "checkpoint_trials") for path in sorted((ROOT / folder).rglob("*.py"))]
 LOST = ("initial-broadcast", "reducer-coverage", "no-hang", "rank-failure")
 
 
@@ -47,7 +47,9 @@ IN_AN_INTERPRETER = """
 import sys
 import torch
 from ddpcheck import seams
-from ddpcheck.observe import membership, missing, patching, watching
+from ddpcheck.probes.collectives import process_groups as membership
+from ddpcheck.probes.recording import missing_seams as missing, patching
+from ddpcheck.probes import all_probes as watching
 
 undeclared, around = [], patching.around
 
@@ -56,16 +58,16 @@ def noting(owner, name, make):
         undeclared.append((owner, name))
     return around(owner, name, make)
 
-for name in (*watching.PROBES, "section"):
-    __import__(f"ddpcheck.observe.{name}")
+for name in (*watching.PROBES, "files.recorded_section"):
+    __import__(f"ddpcheck.probes.{name}")
 for name, module in list(sys.modules.items()):
-    if name.startswith("ddpcheck.observe.") and getattr(module, "around", None) is around:
+    if name.startswith("ddpcheck.probes.") and getattr(module, "around", None) is around:
         module.around = noting
 patching.around = noting
 seams.import_homes()
 assert seams.missing() == [], seams.missing()
 watching.patch()
-sys.modules["ddpcheck.observe.section"]._watch_ddp()
+sys.modules["ddpcheck.probes.files.recorded_section"]._watch_ddp()
 assert undeclared == [], undeclared
 assert seams.missing() == [], seams.missing()
 assert missing._noted == {}, missing._noted
@@ -184,14 +186,14 @@ def test_nothing_is_held_that_rests_on_what_is_missing(seam):
     """On whichever rank: the checks are reported as not checked, why, and their findings go; the others stay."""
     ranks = world([wrapped(1)], [wrapped(1), *missing(seam.name)])
     said = {check: Judged(check=check, checked=3, findings=(finding(check),)) for check in CHECKS}
-    found = ground.only_grounded(said, ranks)
+    found = missing_evidence.only_grounded(said, ranks)
     for check in CHECKS:
         if check in seam.checks and check not in seams.STOPS:
             assert (found[check].checked, found[check].findings) == (0, ())
             assert found[check].skipped_because == f"torch 2.99.0 has no {seam.name}, on which this check rests"
         else:
             assert found[check] == said[check]
-    quiet = ground.only_grounded({c: Judged(check=c, checked=3) for c in CHECKS}, ranks)
+    quiet = missing_evidence.only_grounded({c: Judged(check=c, checked=3) for c in CHECKS}, ranks)
     assert {check for check, judged in quiet.items() if not judged.checked} == set(seam.checks)
 
 
@@ -233,5 +235,5 @@ def test_without_a_group_the_reason_is_told_as_well():
 
 def test_evidence_of_another_version_is_read():
     """A seam that this version does not know of says nothing."""
-    found = ground.lost(world([*missing("torch.nobody.knows")]).ranks[0].process for _ in range(1))
+    found = missing_evidence.lost(world([*missing("torch.nobody.knows")]).ranks[0].process for _ in range(1))
     assert found == {}

@@ -10,7 +10,7 @@ import tempfile
 
 import pytest
 
-from ddpcheck.ranks import folders
+from ddpcheck.ranks import private_folders
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def temp(tmp_path, monkeypatch):
 
 def abandoned():
     """A folder whose session was killed."""
-    code = "import os, signal; from ddpcheck.ranks.folders import Folder; print(Folder().path, flush=True); os.abort()"
+    code = "import os; from ddpcheck.ranks.private_folders import Folder; print(Folder().path, flush=True); os.abort()"
     run = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"TMPDIR": tempfile.gettempdir()},
@@ -37,15 +37,15 @@ def test_what_a_killed_session_left_is_removed(temp):
     """The next session finds its folder without a holder."""
     left = abandoned()
     assert os.path.isdir(left)
-    assert folders.remove_abandoned() == [left]
+    assert private_folders.remove_abandoned() == [left]
     assert list(temp.iterdir()) == []
 
 
 def test_a_folder_in_use_is_kept(temp):
     """Also by the session that made it."""
-    folder = folders.Folder()
+    folder = private_folders.Folder()
     assert os.stat(folder.path).st_mode & 0o777 == 0o700
-    assert folders.remove_abandoned() == []
+    assert private_folders.remove_abandoned() == []
     folder.remove()
     assert list(temp.iterdir()) == []
 
@@ -71,7 +71,7 @@ def test_what_is_not_a_sessions_folder_is_kept(temp, what):
         elif what == "another machine":
             (path / "owner").write_text(f"ddpcheck on not-{socket.gethostname()}\n")
     before = sorted(temp.rglob("*"))
-    assert folders.remove_abandoned() == []
+    assert private_folders.remove_abandoned() == []
     assert sorted(temp.rglob("*")) == before
 
 
@@ -79,14 +79,14 @@ def test_of_another_user(temp, monkeypatch):
     """What belongs to somebody else is not touched, nor made use of."""
     left = abandoned()
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    assert folders.remove_abandoned() == []
+    assert private_folders.remove_abandoned() == []
     with pytest.raises(PermissionError):
-        folders.within(left)
+        private_folders.within(left)
 
 
 def test_a_folder_is_made_again(temp):
     """A run finds a place also where somebody has removed the session's folder."""
-    inner = folders.within(str(temp / "gone"))
+    inner = private_folders.within(str(temp / "gone"))
     assert os.path.dirname(inner) == str(temp / "gone")
     assert os.stat(temp / "gone").st_mode & 0o777 == 0o700
 
@@ -99,5 +99,5 @@ def test_no_folder_is_left_where_it_could_not_be_made(temp, monkeypatch):
 
     monkeypatch.setattr(os, "write", refuse)
     with pytest.raises(OSError, match="No space left"):
-        folders.Folder()
+        private_folders.Folder()
     assert list(temp.iterdir()) == []

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from ddpcheck.report.session import SessionReport
+from ddpcheck.report.pytest_session import SessionReport
 
 
 def run(check: str, status: str, found: str = "") -> dict[str, Any]:

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddpcheck.model import Leftover
-from ddpcheck.session import DdpcheckWarning, Session, _called
+from ddpcheck.plugin.ddp_item_run import DdpcheckWarning, Session, _called
+from ddpcheck.vocabulary.model import Leftover
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from ddpcheck.ranks import stillness
-from ddpcheck.ranks.stillness import EVERY, LOOKS, Look, Stillness, look, waits_in_torch
+from ddpcheck.ranks import stuck_ranks
+from ddpcheck.ranks.stuck_ranks import EVERY, LOOKS, Look, Stillness, look, waits_in_torch
 from tests.inner import wait_until
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the deadline decides")
@@ -21,7 +21,7 @@ STILL = Look(main=1000, others=500, asleep=True)
 def suspected(monkeypatch, looks):
     """Whether these looks at the one rank, one after the other, make it suspect."""
     seen = iter(looks)
-    monkeypatch.setattr(stillness, "look", lambda pid: next(seen))
+    monkeypatch.setattr(stuck_ranks, "look", lambda pid: next(seen))
     watch = Stillness()
     watch.begin(0.0)
     return [watch.suspect(EVERY * number + 1e-9, {0: 1}) for number in range(1, len(looks) + 1)]
@@ -89,7 +89,7 @@ def _rests(pid):
     before = look(pid)
     time.sleep(0.2)
     after = look(pid)
-    return before is not None and after is not None and not stillness._moved(before, after)
+    return before is not None and after is not None and not stuck_ranks._moved(before, after)
 
 
 def _sleeps():

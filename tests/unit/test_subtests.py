@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.model import PhaseReport, RankEnding
-from ddpcheck.subtests import subtests_of
+from ddpcheck.outcomes.subtest_outcome import subtests_of
+from ddpcheck.vocabulary.model import PhaseReport, RankEnding
 from tests.unit.test_outcome import finished, note, record
 
 

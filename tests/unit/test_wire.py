@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpcheck.model import CallSite, Leftover, PhaseReport
-from ddpcheck.ranks import wire
+from ddpcheck.ranks import messages as wire
 from ddpcheck.ranks.channel import Channel, Closed
-from ddpcheck.ranks.encoding import encode
+from ddpcheck.ranks.plain_data import encode
+from ddpcheck.vocabulary.model import CallSite, Leftover, PhaseReport
 
 MESSAGES = typing.get_args(wire.AnyMessage)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpcheck.wording import count, listing, ranks_text, signal_name
+from ddpcheck.vocabulary.wording import count, listing, ranks_text, signal_name
 
 
 @pytest.mark.parametrize(

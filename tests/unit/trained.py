@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ddpcheck.conformance import facts
-from ddpcheck.conformance.compared import ComparedStep, Comparison, Gap, Likeness
-from ddpcheck.conformance.situations import BY_NAME, Situation
-from ddpcheck.conformance.traces import Trace
-from ddpcheck.conformance.trained import Trained
-from ddpcheck.model import Finding, Leftover, PhaseReport, Plan, RankEnding, RunRecord
-from ddpcheck.outcome import Outcome
+from ddpcheck.evidence import training_record
+from ddpcheck.evidence.oracle_comparison import ComparedStep, Comparison, Gap, Likeness
+from ddpcheck.outcomes.test_outcome import Outcome
+from ddpcheck.trainings.situations import BY_NAME, Situation
+from ddpcheck.trainings.steps_with_micro_batches import Trace
+from ddpcheck.trainings.trained_situation import Trained
+from ddpcheck.vocabulary.model import Finding, Leftover, PhaseReport, Plan, RankEnding, RunRecord
 
 NAMES = ["first.weight", "last.weight"]
 
@@ -35,10 +35,10 @@ def micro(
     statistics: str = "s",
     factor: float | None = 1.0,
     lost: bool = True,
-) -> list[facts.Fact]:
+) -> list[training_record.Fact]:
     """A micro-batch: its forward, its loss, and what came back to that."""
-    found: list[facts.Fact] = [
-        facts.Forward(
+    found: list[training_record.Fact] = [
+        training_record.Forward(
             training=True,
             samples=list(samples),
             draws=list(draws) or [0.0] * len(samples),
@@ -50,18 +50,18 @@ def micro(
         )
     ]
     if lost:
-        found.append(facts.Lost(value=1.0, number=len(samples)))
+        found.append(training_record.Lost(value=1.0, number=len(samples)))
     if factor is not None:
-        found.append(facts.Pulled(factor=factor))
+        found.append(training_record.Pulled(factor=factor))
     return found
 
 
 def step(
     before: float = 0.0, after: float | None = None, gradient: float | None = 1.0, rate: float = 0.1, moments: str = "m"
-) -> facts.Step:
+) -> training_record.Step:
     """An optimizer step of two parameters, both of which have this one value."""
     data = None if gradient is None else doubles(gradient)
-    return facts.Step(
+    return training_record.Step(
         rates=[rate],
         before=[doubles(before)] * 2,
         gradients=[data, data],
@@ -70,17 +70,17 @@ def step(
     )
 
 
-def trace(*recorded: facts.Fact | list[facts.Fact], returns: float | str | None = "last") -> Trace:
+def trace(*recorded: training_record.Fact | list[training_record.Fact], returns: float | str | None = "last") -> Trace:
     """What one rank has recorded, from the start to the return, where it came to that; with what its last step left."""
-    flat: list[Any] = [facts.Began(parameters=NAMES)]
+    flat: list[Any] = [training_record.Began(parameters=NAMES)]
     for one in recorded:
         flat += one if isinstance(one, list) else [one]
-    steps = [one for one in flat if isinstance(one, facts.Step)]
+    steps = [one for one in flat if isinstance(one, training_record.Step)]
     if returns == "last":
         left = list(steps[-1].after) if steps else [doubles(9.0)] * 2
-        flat.append(facts.Returned(parameters=left))
+        flat.append(training_record.Returned(parameters=left))
     elif returns is not None:
-        flat.append(facts.Returned(parameters=[doubles(float(returns))] * 2))
+        flat.append(training_record.Returned(parameters=[doubles(float(returns))] * 2))
     return Trace(flat)
 
 

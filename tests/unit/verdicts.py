@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ddpcheck.catalogue import CHECKS
-from ddpcheck.checks.standstill import Parted, Passed, Stand, Standstill
-from ddpcheck.model import CallSite, Finding
-from ddpcheck.verdict import CheckResult, RankResult, Verdict
+from ddpcheck.checks.catalogue import CHECKS
+from ddpcheck.judging.standstill import Parted, Passed, Stand, Standstill
+from ddpcheck.verdict.verdict import CheckResult, RankResult, Verdict
+from ddpcheck.vocabulary.model import CallSite, Finding
 
 SCRIPT = """import torch
 

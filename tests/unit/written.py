@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.world import Moment, Process, Rank, Stretch, World
+from ddpcheck.judging.world import Moment, Process, Rank, Stretch, World
 
 Made = tuple[type[ev.Record], dict[str, Any]]
 FILE = {"how": "", "target": "", "existed": False, "thread": ""}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ddpcheck.checks.world import Judged
-from ddpcheck.conformance import facts
-from ddpcheck.conformance.trained import Trained
-from ddpcheck.model import Finding
-from ddpcheck.outcome import crash_message
-from ddpcheck.wording import listing, ranks_text
+from ddpcheck.evidence import training_record
+from ddpcheck.judging.world import Judged
+from ddpcheck.outcomes.test_outcome import crash_message
+from ddpcheck.trainings.trained_situation import Trained
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import listing, ranks_text
 
 PLANNED = "the conformance suite lets the loss of this rank fail here"
 
@@ -18,7 +18,7 @@ def judge_failure(trained: Trained) -> Judged:
     """`rank-failure`: what one rank raises comes out of fit there, and no other rank returns as if all were well."""
     last = trained.world_size - 1
     trace, ending = trained.traces[last], trained.record.endings[last]
-    if not trace.of(facts.Raised):
+    if not trace.of(training_record.Raised):
         return Judged(check="rank-failure", checked=0, skipped_because="the loss was not called on the last rank")
     if trace.returned:
         return _violated(trained, [last], f"fit returned on rank {last}, although job.loss had raised there", _SWALLOWS)

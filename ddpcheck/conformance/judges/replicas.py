@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ddpcheck.checks.world import Judged
-from ddpcheck.conformance import facts
-from ddpcheck.conformance.trained import Trained
-from ddpcheck.model import Finding
-from ddpcheck.wording import count, listing, ranks_text
+from ddpcheck.evidence import training_record
+from ddpcheck.judging.world import Judged
+from ddpcheck.trainings.trained_situation import Trained
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 
 def judge_broadcast(trained: Trained) -> Judged:
@@ -54,7 +54,7 @@ def judge_parameters(trained: Trained) -> Judged:
         "all ranks to hold the same parameters after every step",
         "Begin with the same parameters and optimizer state, and step with the same gradients, on every rank.",
     )
-    ends = [trace.first(facts.Returned) for trace in trained.traces]
+    ends = [trace.first(training_record.Returned) for trace in trained.traces]
     if judged.findings or None in ends:
         return judged
     other = _others([tuple(end.parameters) for end in ends])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ddpcheck.checks.world import Judged
-from ddpcheck.conformance.trained import Trained
-from ddpcheck.model import Finding
-from ddpcheck.wording import count, listing
+from ddpcheck.judging.world import Judged
+from ddpcheck.trainings.trained_situation import Trained
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing
 
 MANY = 8
 """Samples that no shuffling leaves in their order but by a chance of one in forty thousand."""

@@ -1,0 +1,1 @@
+"""The invariants as assertions inside a ``ddp`` test."""

@@ -1,0 +1,150 @@
+"""Do the ranks of a script's run take equally many batches in each pass? batch-count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.batch_count.agreed_end import came_through, in_step, was_stopped
+from ddpcheck.checks.batch_count.assertion import implied
+from ddpcheck.judging.loader_passes import Line, Pass
+from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count
+
+CHECK = "batch-count"
+
+_LEFT = "A rank with fewer batches leaves the others in a collective that never completes"
+_MET = (
+    "All collectives were met in this run, but not by calls for the same batches: batches may be left out, or paired "
+    "with those of another pass"
+)
+
+
+AGREED = "ranks had unequal numbers of batches, and went on to meet the others for each one: they agree on the end"
+"""Why nothing was checked."""
+
+
+def judge_line(world: World, line: Line, ranks: Sequence[int]) -> tuple[int, list[Finding], str]:
+    """Judge the passes of one loop over a loader, for the ranks that have to keep step with each other.
+
+    How often it was checked, what was found, and why passes were not checked.
+    """
+    there = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
+    if len(there) < 2 or not _keeps_step(world, line, there):
+        return 0, [], ""
+    rounds = [
+        {rank: one for rank, one in passes.items() if rank in there and not one.begun.joined}
+        for _, passes in line.rounds()
+    ]
+    over = [passes for passes in rounds if sum(one.exhausted for one in passes.values()) > 1]
+    short = _ran_out(there)
+    uneven = [(number, passes) for number, passes in enumerate(rounds) if _uneven(passes)]
+    if not short or not uneven:
+        return len(over), [], ""
+    if in_step(world, [passes for _, passes in uneven]):
+        return sum(not _uneven(passes) for passes in over), [], AGREED
+    return max(len(over), 1), [_finding(world, line, *uneven[0], short, len(uneven))], ""
+
+
+def _keeps_step(world: World, line: Line, there: Mapping[int, Sequence[Pass]]) -> bool:
+    """Whether the ranks meet between its batches."""
+    if any(rank.of(ev.Call) for rank in world):
+        return any(one.collectives for passes in there.values() for one in passes)
+    return line.training
+
+
+def _uneven(passes: Mapping[int, Pass]) -> bool:
+    """Whether a rank had no more batches where another had."""
+    fewest = min((one.taken for one in passes.values() if one.exhausted), default=None)
+    return fewest is not None and any(one.taken > fewest for one in passes.values())
+
+
+def _ran_out(there: Mapping[int, Sequence[Pass]]) -> list[int]:
+    """The ranks that came to the end of their last pass with fewer batches in all than another rank.
+
+    A rank that begins its loader again whenever it is through may have
+    shorter passes than others, and still as many batches.
+    """
+    totals = {rank: sum(one.taken for one in passes) for rank, passes in there.items()}
+    most = max(totals.values())
+    return [rank for rank, passes in there.items() if passes[-1].exhausted and totals[rank] < most]
+
+
+def _finding(
+    world: World, line: Line, number: int, passes: Mapping[int, Pass], short: Sequence[int], times: int
+) -> Finding:
+    loaders = {rank: one.loader for rank, one in passes.items()}
+    counts = {rank: one.taken for rank, one in passes.items()}
+    expected = _implied(loaders)
+    usual = expected if expected is not None else Counter(counts.values()).most_common(1)[0][0]
+    odd = tuple(rank for rank, n in counts.items() if n != usual and passes[rank].exhausted)
+    fewest = tuple(rank for rank, n in counts.items() if n == min(counts.values()))
+    ranks = odd if odd and len(odd) < len(counts) and len(set(counts.values())) < len(counts) else fewest
+    shown = ", ".join(
+        f"{'' if passes[rank].exhausted else 'at least '}{n} on rank {rank}" for rank, n in counts.items()
+    )
+    # Who says that others wait for ever has to have seen it, or calls that nobody answers.
+    through = came_through(world)
+    wanted = "the same number of batches on every rank"
+    first = next((one for one in loaders.values() if one is not None), None)
+    if expected is not None and first is not None:
+        dropped = " with drop_last" if first.drop_last else ""
+        wanted = (
+            f"{count(expected, 'batch', 'batches')} on every rank ({count(first.size or 0, 'sample')} on "
+            f"{count(len(loaders), 'rank')}, batches of {first.batch_size}{dropped})"
+        )
+    places = [(rank, passes[rank].where) for rank in passes if rank != ranks[0]]
+    return Finding(
+        check=CHECK,
+        severity="warning" if through else "error",
+        ranks=ranks,
+        subject=f"the DataLoader over {first.dataset}" if first is not None else "the DataLoader",
+        expected=wanted,
+        found=f"{shown} in pass {number + 1}",
+        cause=_cause(loaders),
+        advice=f"{_MET if through else _LEFT}: let a DistributedSampler pad, or drop_last even the shards out, or "
+        "train within `with model.join():`.",
+        where=passes[ranks[0]].where,
+        count=times,
+        proof=tuple((rank, where) for rank, where in places[:1] if where is not None),
+        links=(*(() if _by_size(loaders) else (line.link,)), *(("stop",) if was_stopped(world) else ())),
+    )
+
+
+def _implied(loaders: Mapping[int, ev.Loader | None]) -> int | None:
+    """The number of batches that the sizes imply, where torch's own sampler and batches are at work."""
+    facts = {
+        (one.size, one.batch_size, one.drop_last, one.sampler_drops) if one is not None and one.distributed else None
+        for one in loaders.values()
+    }
+    found = facts.pop() if len(facts) == 1 else None
+    if found is None or found[0] is None or not found[1]:
+        return None
+    return implied(found[0], len(loaders), found[1], found[2], found[3])
+
+
+def _by_size(loaders: Mapping[int, ev.Loader | None]) -> bool:
+    """Whether the sizes of batches account for it: whoever shares the samples out wrongly does nothing to these."""
+    known = [one for one in loaders.values() if one is not None]
+    return any(len(set(values)) > 1 for values in ([o.batch_size for o in known], [o.drop_last for o in known]))
+
+
+def _cause(loaders: Mapping[int, ev.Loader | None]) -> str:
+    known = [one for one in loaders.values() if one is not None]
+    if not known or len(known) < len(loaders):
+        return ""
+    if known[0].stream:
+        return f"each rank's {known[0].dataset} ends when its own part of the data does"
+    for name, values in (
+        ("dataset sizes", [one.size for one in known]),
+        ("batch sizes", [one.batch_size for one in known]),
+        ("settings of drop_last", [one.drop_last for one in known]),
+    ):
+        if len(set(values)) > 1:
+            return f"the ranks have different {name} ({', '.join(map(str, values))})"
+    decides = known[0].batch_sampler or known[0].sampler
+    if decides != "DistributedSampler":
+        return f"the parts that {decides} gives the ranks make different numbers of batches"
+    return ""

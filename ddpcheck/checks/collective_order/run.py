@@ -1,0 +1,127 @@
+"""Do all ranks issue the same collectives in the same order, and have the same parameters in the same order?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging import call_divergence, call_divergence_causes
+from ddpcheck.judging.call_divergence import Parting, group_name
+from ddpcheck.judging.world import Judged, World
+from ddpcheck.judging.world_ending import Stop, stop
+from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.wording import listing, ranks_text, signal_name
+
+
+def judge(world: World) -> Iterable[Judged]:
+    """Compare the ranks' calls group by group, and the order of their wrappers' parameters."""
+    ended = stop(world)
+    findings = [*_orders(world)]
+    # A hang is told with the calls that part; what comes after a failure is its consequence.
+    if ended.kind != "hung" and not findings:
+        parting = ended.parting
+        if parting is not None and (ended.kind != "failed" or _before_the_failure(ended, parting)):
+            findings.append(_finding(world, ended, parting))
+    yield Judged(
+        check="collective-order",
+        checked=ended.compared,
+        findings=tuple(findings),
+        skipped_because="" if ended.compared else "fewer than two ranks of a group have called a collective",
+    )
+
+
+def _before_the_failure(ended: Stop, parting: Parting) -> bool:
+    return parting.kind != "missing" and all(parting.at < failure.at for failure in ended.failures)
+
+
+def _finding(world: World, ended: Stop, parting: Parting) -> Finding:
+    ranks = {rank.rank: rank for rank in world}
+    why = call_divergence_causes.why(world, parting)
+    odd = why.ranks or parting.odd
+    stopped = ended.kind == "parted"
+    missing = parting.kind == "missing"
+    return Finding(
+        check="collective-order",
+        severity="warning" if missing and not stopped else "error",
+        ranks=odd,
+        subject=f"call {parting.number} on {group_name(parting.group)}",
+        expected="all ranks to issue the same collectives in the same order",
+        found=f"other calls {call_divergence.before(parting)}: {call_divergence.told(world, parting)}{_outcome(ended)}",
+        cause=why.cause,
+        advice=why.advice,
+        where=why.where or _where(world, parting, odd),
+        links=(*(("stop",) if stopped else ()), parting.link, *why.links),
+        also=("rank-failure",) if stopped else (),
+        proof=tuple(dict.fromkeys([*why.proof, *call_divergence.proof(world, parting)])),
+        step=_step(ranks[next(iter(parting.calls))].of(ev.Step), parting),
+    )
+
+
+def _outcome(ended: Stop) -> str:
+    if ended.kind == "interrupted":
+        return ""
+    if ended.kind != "parted":
+        return "; the program went on all the same"
+    first = (*ended.failures, *ended.lost)[0]
+    if first.raised is None:
+        return f"; of which rank {first.rank} died ({signal_name(first.signal)})" if first.signal else ""
+    message = first.raised.message.strip().splitlines()
+    said = f": {message[0][:160]}" if message else ""
+    return f"; so rank {first.rank} raised {first.raised.kind}{said}"
+
+
+def _where(world: World, parting: Parting, odd: tuple[int, ...]) -> CallSite | None:
+    found = dict(call_divergence.proof(world, parting))
+    return next((found[r] for r in (*odd, *found) if r in found), None)
+
+
+def _step(steps: list[ev.Step], parting: Parting) -> int | None:
+    """The optimizer step that was next."""
+    first = min(call.n for call in parting.calls.values())
+    before = [step.number for step in steps if step.n < first]
+    return max(before) + 1 if before else None
+
+
+# --- the order of parameters
+
+
+def _orders(world: World) -> Iterator[Finding]:
+    """Parameters that DDP pairs by place, where ranks have the same ones in another order."""
+    built: dict[tuple[str, int], list[tuple[int, ev.Wrapped]]] = {}
+    for rank in world:
+        seen: dict[str, int] = {}
+        for wrapped in rank.of(ev.Wrapped):
+            place = seen[wrapped.group] = seen.get(wrapped.group, -1) + 1
+            built.setdefault((wrapped.group, place), []).append((rank.rank, wrapped))
+    ranks = {rank.rank: rank for rank in world}
+    for wrappers in built.values():
+        first_rank, first = wrappers[0]
+        odd = [(r, w) for r, w in wrappers[1:] if w.order != first.order and sorted(w.order) == sorted(first.order)]
+        if not odd:
+            continue
+        r, other = odd[0]
+        place, (mine, its) = next(
+            (i, p) for i, p in enumerate(zip(first.order, other.order, strict=True)) if p[0] != p[1]
+        )
+        lines = [(one, ranks[one].where(w.site)) for one, w in wrappers]
+        yield Finding(
+            check="collective-order",
+            severity="error",
+            ranks=tuple(one for one, _ in odd),
+            subject=mine,
+            expected=f"the parameters of {first.kind} in one order on all ranks, since DDP pairs them by their place",
+            found=(
+                f"{mine} on rank {first_rank} and {its} on rank {r} at place {place}: "
+                f"{listing(first.order[place:], 3)} against {listing(other.order[place:], 3)}; "
+                f"{ranks_text(one for one, _ in odd)} differs, and each takes over and averages another's parameters"
+            ),
+            cause=(
+                "the model is built in an order that is another in each process, such as that of a set of strings, "
+                "whose hashes depend on PYTHONHASHSEED"
+            ),
+            advice="Sort the names before the modules are built.",
+            where=ranks[first_rank].where(first.site),
+            links=(f"wrapper {first.wrapper}",),
+            proof=tuple((one, where) for one, where in lines if where is not None),
+        )
+        return

@@ -1,0 +1,163 @@
+"""Does the order of the training data change from epoch to epoch of a script's run? epoch-reshuffle."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.epoch_reshuffle.assertion import NO_CHANCE
+from ddpcheck.judging.loader_passes import Line, Pass
+from ddpcheck.vocabulary.model import CallSite, Finding
+
+CHECK = "epoch-reshuffle"
+
+Key = tuple[str, str, int, str]
+
+
+def judge_lines(lines: Sequence[Line]) -> tuple[int, list[Finding]]:
+    """Compare the orders of each rank's training passes over one dataset with each other.
+
+    Where every epoch has a loader of its own, the line that makes it is what they have in common.
+    """
+    loops: dict[Key, dict[int, list[Pass]]] = defaultdict(lambda: defaultdict(list))
+    links: dict[Key, str] = {}
+    for line in lines:
+        if line.training:
+            for rank, passes in line.passes.items():
+                for one in passes:
+                    loader = one.loader
+                    if loader is not None and one.ended is not None and one.ended.order:
+                        made = one.rank.where(loader.site)
+                        key = (str(made), str(one.where), loader.dataset_id, loader.sampler)
+                        loops[key][rank].append(one)
+                        links.setdefault(key, line.link)
+    checked = 0
+    findings = []
+    for key, by_rank in loops.items():
+        for passes in by_rank.values():
+            passes.sort(key=lambda one: one.begun.n)
+        checked += max((len(passes) - 1 for passes in by_rank.values() if _shuffles(passes)), default=0)
+        finding = _repeated(by_rank, links[key]) or _never_shuffled(by_rank, links[key])
+        if finding is not None:
+            findings.append(finding)
+    return checked, findings
+
+
+def _shuffles(passes: Sequence[Pass]) -> bool:
+    return all(one.loader is not None and one.loader.shuffle for one in passes)
+
+
+def _repeated(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:
+    """A sampler that shuffles, and gives one order in several epochs."""
+    found = {rank: pair for rank, ps in by_rank.items() if _shuffles(ps) and (pair := _repetition(ps)) is not None}
+    if not found:
+        return None
+    rank, (a, b) = next(iter(sorted(found.items())))
+    passes = by_rank[rank]
+    loader = passes[a].loader
+    kind = loader.sampler if loader is not None else "sampler"
+    first, second = passes[a].begun.epoch, passes[b].begun.epoch
+    if loader is not None and not loader.distributed:
+        cause = "the random state that it shuffles with was the same both times"
+        advice = "Do not seed the sampler's generator (or the global one) with the same number in every epoch."
+    else:
+        advice = "Call loader.sampler.set_epoch(epoch) at the start of every epoch."
+        cause = f"the sampler's order does not depend on its epoch ({first}, then {second})"
+        if first == second:
+            cause = f"set_epoch was not called between them, or with the same number: the epoch was {first} both times"
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(sorted(found)),
+        subject=f"the {kind}",
+        expected="another order of the samples in every epoch",
+        found=f"passes {a + 1} and {b + 1} through the {kind} in the same order",
+        cause=cause,
+        advice=advice,
+        where=passes[b].where,
+        count=len(passes) - len({one.ended.order for one in passes if one.ended is not None}),
+        proof=_made(passes[b]),
+        links=(f"epochs of {link}",),
+    )
+
+
+def _repetition(passes: Sequence[Pass]) -> tuple[int, int] | None:
+    """The first two passes with one order, where that is no chance.
+
+    A second look at an epoch is no fault as long as there is another epoch.
+    """
+    never_set = len({one.begun.epoch for one in passes}) == 1
+    earlier: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for number, one in enumerate(passes):
+        if one.ended is None:
+            continue
+        key = (one.ended.order, one.ended.samples)
+        for before in earlier[key]:
+            another_epoch = passes[before].begun.epoch != one.begun.epoch
+            length = one.ended.samples
+            by_chance = length < NO_CHANCE and (another_epoch or one.loader is None or not one.loader.distributed)
+            if length > 1 and not by_chance and (another_epoch or never_set):
+                return before, number
+        earlier[key].append(number)
+    return None
+
+
+def _never_shuffled(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:
+    """Training data that a distributed sampler gives in one order all the time, because it was told to."""
+    for passes in by_rank.values():
+        if len(passes) < 2 or not all(_told_not_to(one.loader) for one in passes):
+            return None
+        if len({(one.ended.order, one.ended.samples) for one in passes if one.ended is not None}) != 1:
+            return None
+        if passes[0].ended is None or passes[0].ended.samples < NO_CHANCE or _dataset_shuffles(passes):
+            return None
+    rank = min(by_rank)
+    first = by_rank[rank][0]
+    loader = first.loader
+    if loader is None:
+        return None
+    made = first.rank.where(loader.sampler_site) or first.rank.where(loader.site)
+    where = first.where
+    return Finding(
+        check=CHECK,
+        severity="warning",
+        ranks=tuple(sorted(by_rank)),
+        subject=f"the {loader.sampler}",
+        expected="training data in another order in every epoch",
+        found=f"a {loader.sampler} with shuffle=False, and {len(by_rank[rank])} training passes in the same order",
+        advice="Give the sampler of the training data shuffle=True, and call its set_epoch(epoch) in every epoch, "
+        "unless the order of the samples has a meaning.",
+        where=made,
+        count=len(by_rank[rank]) - 1,
+        proof=((rank, where),) if where is not None else (),
+        links=(f"epochs of {link}",),
+    )
+
+
+def _told_not_to(loader: ev.Loader | None) -> bool:
+    return loader is not None and loader.distributed and loader.shuffle is False and loader.batch_size is not None
+
+
+def _dataset_shuffles(passes: Sequence[Pass]) -> bool:
+    """Whether the dataset has another sample at the same index in another epoch: it shuffles by itself."""
+    known: dict[int, tuple[bytes | None, bytes | None]] = {}
+    equal = changed = 0
+    for one in passes:
+        for sample in one.samples:
+            if sample.place is None or sample.print_ is None:
+                continue
+            before = known.get(sample.place)
+            if before is None:
+                known[sample.place] = (sample.print_, sample.label)
+                continue
+            same = before[0] == sample.print_ or (before[1] is not None and before[1] == sample.label)
+            equal += same
+            changed += not same
+    return changed > equal
+
+
+def _made(one: Pass) -> tuple[tuple[int, CallSite], ...]:
+    loader = one.loader
+    made = one.rank.where(loader.sampler_site or loader.site) if loader is not None else None
+    return ((one.rank.rank, made),) if made is not None else ()

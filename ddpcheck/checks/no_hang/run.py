@@ -1,0 +1,179 @@
+"""Does every rank make progress? Deadlocks as soon as they are certain, and what a hang has hung in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging import call_divergence, call_divergence_causes
+from ddpcheck.judging.call_divergence import Parting, group_name, name, place
+from ddpcheck.judging.deadlock import Stuck, Wait, at_its_end, is_gone, stuck
+from ddpcheck.judging.world import Judged, Rank, World
+from ddpcheck.judging.world_ending import Stop, stop
+from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.wording import ranks_text
+
+
+def judge(world: World) -> Iterable[Judged]:
+    """What a world that was ended from outside has hung in."""
+    checked = sum(1 for rank in world for call in rank.of(ev.Call) if call.waits)
+    ended = stop(world)
+    if ended.kind != "hung":
+        yield Judged(
+            check="no-hang",
+            checked=checked,
+            skipped_because="" if checked else "no rank has waited for another",
+        )
+        return
+    yield Judged(check="no-hang", checked=max(1, checked), findings=(_finding(world, ended),))
+
+
+def _finding(world: World, ended: Stop) -> Finding:
+    ranks = {rank.rank: rank for rank in world}
+    waits = ended.waits
+    for_ever = stuck(world, waits, [rank.rank for rank in world if at_its_end(rank)])
+    parting = ended.parting
+    why = call_divergence_causes.unfinished(world, {r: w.call for r, w in waits.items()})
+    if why is None and parting is not None:
+        why = call_divergence_causes.why(world, parting)
+    others = [rank for rank in world if rank.rank not in waits]
+    told = [*_waits(ranks, waits.values()), *(_else(rank) for rank in others)]
+    odd = (why.ranks if why else ()) or (parting.odd if parting else ()) or tuple(r.rank for r in others)
+    where = (why.where if why else None) or _where(ranks, ended, odd, others)
+    found = f"{_kind(for_ever)}: {'; '.join(told)}"
+    if parting is not None and all(r in waits and waits[r].call.n == call.n for r, call in parting.calls.items()):
+        found += f". Here their calls part, {call_divergence.before(parting)}"
+    elif parting is not None:
+        found += f". The ranks' calls part {call_divergence.before(parting)}: {call_divergence.told(world, parting)}"
+    found += _before(ranks, waits.values())
+    subject, links = _subject(parting, waits)
+    return Finding(
+        check="no-hang",
+        severity="error",
+        ranks=odd or tuple(ranks),
+        subject=subject,
+        expected="every rank to make progress",
+        found=found,
+        cause=why.cause if why else _cause(ranks, waits, others),
+        advice=why.advice if why and why.advice else _advice(others),
+        where=where,
+        links=("stop", *links, *(why.links if why else ())),
+        also=("collective-order",) if parting is not None else (),
+        proof=_proof(world, ended, why),
+    )
+
+
+def _kind(for_ever: Stuck | None) -> str:
+    return "a deadlock" if for_ever is not None else "no progress"
+
+
+def _subject(parting: Parting | None, waits: dict[int, Wait]) -> tuple[str, tuple[str, ...]]:
+    if parting is not None:
+        return f"call {parting.number} on {group_name(parting.group)}", (parting.link,)
+    for wait in waits.values():
+        call = wait.call
+        return f"{name(call)}, call {call.number} on {group_name(call.group)}", (f"call {call.group} {call.number}",)
+    return "the program", ()
+
+
+def _waits(ranks: dict[int, Rank], waits: Iterable[Wait]) -> list[str]:
+    """What each rank waits in, at which line, and whom for; ranks that do the same together."""
+    texts: dict[str, list[int]] = {}
+    for wait in waits:
+        rank = ranks[wait.rank]
+        where = rank.where(wait.site)
+        text = f"in {name(wait.call)}" + (f" at {where.file}:{where.line}" if where else "")
+        if wait.lacking:
+            text += f" for {ranks_text(wait.lacking)}"
+        texts.setdefault(text, []).append(wait.rank)
+    return [f"{ranks_text(who)} {'waits' if len(who) == 1 else 'wait'} {text}" for text, who in texts.items()]
+
+
+def _before(ranks: dict[int, Rank], waits: Iterable[Wait]) -> str:
+    """The calls that the waiting ranks have made last."""
+    texts: dict[str, list[int]] = {}
+    for wait in waits:
+        if previous := _previous(ranks[wait.rank], wait.call):
+            texts.setdefault(previous, []).append(wait.rank)
+    told = [f"{ranks_text(who)} made {text}" for text, who in texts.items()]
+    return f". Before that, {'; '.join(told)}" if told else ""
+
+
+def _previous(rank: Rank, call: ev.Call) -> str:
+    for own in reversed(rank.of(ev.Call)):
+        if own.n < call.n and own.of is None:
+            return f"{name(own)}{place(rank, own)}"
+    return ""
+
+
+def _else(rank: Rank) -> str:
+    """What a rank does that does not wait in a call."""
+    if rank.of(ev.Ended):
+        return f"rank {rank.rank} has ended"
+    if (left := rank.last(ev.Left)) is not None:
+        where = rank.where(left.site)
+        return f"rank {rank.rank} has left the group" + (f" at {where.file}:{where.line}" if where else "")
+    pulse = rank.last(ev.Pulse)
+    where = rank.where(pulse.site) if pulse is not None else None
+    if rank.silent:
+        seen = f", and was last seen at {where.file}:{where.line}" if where is not None else ""
+        return f"rank {rank.rank} has run no Python code for {rank.silent:.0f} s{seen}"
+    if pulse is None or where is None:
+        return f"rank {rank.rank} is at work elsewhere"
+    inside = f", in {pulse.doing}()" if pulse.doing and not pulse.doing.startswith("<") else ""
+    return f"rank {rank.rank} is at {where.file}:{where.line}{inside}"
+
+
+def _where(ranks: dict[int, Rank], ended: Stop, odd: tuple[int, ...], others: list[Rank]) -> CallSite | None:
+    if ended.parting is not None:
+        for r in (*odd, *ended.parting.calls):
+            call = ended.parting.calls.get(r)
+            if call is not None and (where := ranks[r].where(call.site)) is not None:
+                return where
+    for rank in others:
+        pulse = rank.last(ev.Pulse)
+        if not is_gone(rank) and pulse is not None and (where := rank.where(pulse.site)) is not None:
+            return where
+    for wait in ended.waits.values():
+        if (where := ranks[wait.rank].where(wait.site)) is not None:
+            return where
+    return None
+
+
+def _proof(world: World, ended: Stop, why: call_divergence_causes.Why | None) -> tuple[tuple[int, CallSite], ...]:
+    found = dict.fromkeys(why.proof if why else ())
+    for rank in world:
+        wait = ended.waits.get(rank.rank)
+        pulse = rank.last(ev.Pulse)
+        site = wait.site if wait is not None else pulse.site if pulse is not None and not is_gone(rank) else 0
+        where = rank.where(site)
+        if where is not None:
+            found[rank.rank, where] = None
+    if ended.parting is not None:
+        found.update(dict.fromkeys(call_divergence.proof(world, ended.parting)))
+    return tuple(found)
+
+
+def _cause(ranks: dict[int, Rank], waits: dict[int, Wait], others: list[Rank]) -> str:
+    alive = [rank for rank in others if not is_gone(rank)]
+    if silent := [rank.rank for rank in alive if rank.silent]:
+        return (
+            f"on {ranks_text(silent)} native code keeps the GIL, so that no other thread runs, or the process was "
+            "stopped (SIGSTOP)"
+        )
+    if alive and waits:
+        return (
+            f"{ranks_text(r.rank for r in alive)} does something else that does not end, or takes longer than allowed"
+        )
+    if others and waits:
+        return f"{ranks_text(r.rank for r in others)} has come to its end before the others"
+    return "" if waits else "what the ranks wait for is no collective: a file, a lock, a process or a queue"
+
+
+def _advice(others: list[Rank]) -> str:
+    if others:
+        return (
+            "Look at the line where that rank is; let work of one rank alone be short, or give the group a longer "
+            "timeout and the run a longer --stall-timeout."
+        )
+    return call_divergence_causes.ALIKE

@@ -1,0 +1,168 @@
+"""Do the ranks step alike? Judge of optimizer-sync: state, learning rates, and the scaler's factor."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import compress
+from typing import Any
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.steps import states, wrapper_links
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.replicated_parameters import grounds, why_none
+from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.world import Judged, Rank, World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count
+
+CHECK = "optimizer-sync"
+_FIX = "Compute learning rates and scales from numbers that all ranks share, and load optimizer state on all of them."
+
+
+def judge(world: World) -> Iterable[Judged]:
+    """Compare what decides the length and direction of each step."""
+    checked = 0
+    findings: list[Finding] = []
+    optimizers = step_alignment.optimizers(world)
+    for optimizer in optimizers:
+        places = grounds(world, optimizer).parameters
+        if not places:
+            continue
+        steps = list(optimizer.common())
+        checked += len(steps)
+        findings += _apart(optimizer, steps, places)
+    findings += _schedulers(world)
+    unseen = why_none(world, optimizers)
+    yield Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=unseen)
+
+
+Broken = tuple[int, list[Rank], list[ev.Step], str, list[Any], str, str]
+"""A step, the ranks, what each has recorded of it, what differs, their values, these in words, and why they differ."""
+
+
+def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]], places: Sequence[int]) -> Iterable[Finding]:
+    """Rates that differ are a mistake of their own; scale and state differ where gradients do."""
+    groups = _groups(optimizer, places)
+    rates: list[Broken] = []
+    others: list[Broken] = []
+    for number, everywhere in steps:
+        # A rank that has not asked for a number on its device has nothing to say in this step.
+        read = [ev.UNREAD not in (*s.rates, s.scale) for s in everywhere]
+        ranks, step = list(compress(optimizer.ranks, read)), list(compress(everywhere, read))
+        each = [_rates(s, groups) for s in step]
+        if len(set(each)) > 1:
+            shown = "; ".join(f"{_shown(rate)} on rank {r.rank}" for r, rate in zip(ranks, each, strict=True))
+            cause = "the learning rate is computed from what differs"
+            rates.append((number, ranks, step, "learning rate", each, shown, cause))
+        scales = [s.scale for s in step]
+        if len(set(scales)) > 1:
+            shown = "; ".join(f"{s.scale:g} on rank {r.rank}" for r, s in zip(ranks, step, strict=True) if s.scale)
+            cause = "a scaler saw other gradients than its peers did"
+            others.append((number, ranks, step, "gradient scale", scales, shown, cause))
+        elif keys := _keys(optimizer, step, places):
+            said = [b"".join(step_alignment.at(s.state[key], place) for key in keys for place in places) for s in step]
+            # State that differs may come from gradients that did, in a step that nobody has looked at.
+            unseen = "" if others else optimizer.blind_before(number)
+            shown = f"{', '.join(keys)} to differ" + (f"; {unseen}" if unseen else "")
+            cause = "" if unseen else "it was loaded or reset on some ranks alone"
+            others.append((number, ranks, step, "state", said, shown, cause))
+    if rates:
+        yield _finding(optimizer, rates, (f"rates of optimizer {optimizer.number}",))
+    if others:
+        yield _finding(optimizer, others, (f"optimizer {optimizer.number}", *wrapper_links(optimizer)))
+
+
+def _finding(optimizer: Aligned, broken: list[Broken], links: tuple[str, ...]) -> Finding:
+    number, ranks, step, what, values, shown, cause = broken[0]
+    usual = max(values, key=lambda v: (values.count(v), -values.index(v)))
+    odd = tuple(r.rank for r, v in zip(ranks, values, strict=True) if v != usual)
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=odd,
+        subject=f"the {optimizer.kind}'s {what}",
+        step=number,
+        expected=f"the same {what} on all ranks in every step",
+        found=shown,
+        cause=cause,
+        advice=_FIX
+        if cause
+        else "Find what one rank alone does in these steps, to gradients after backward() or to it.",
+        where=next((r.where(s.site) for r, s in zip(ranks, step, strict=True) if r.rank in odd), None),
+        count=len(broken),
+        links=links,
+    )
+
+
+def _groups(optimizer: Aligned, places: Sequence[int]) -> list[int] | None:
+    """The parameter groups that hold any of these places; None where the groups are not known."""
+    ends = list(itertools.accumulate(optimizer.described[0].groups))
+    return sorted({bisect_right(ends, place) for place in places}) if ends else None
+
+
+def _rates(step: ev.Step, groups: Sequence[int] | None) -> tuple[float, ...]:
+    """The learning rates of these groups."""
+    return tuple(rate for place, rate in enumerate(step.rates) if groups is None or place in groups)
+
+
+def _shown(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:.6g}" for rate in rates[:4])
+
+
+def _keys(optimizer: Aligned, step: list[ev.Step], places: Sequence[int]) -> list[str]:
+    """The keys of the state that differ between ranks which have state for the same parameter.
+
+    State that one rank has alone is its share. What an optimizer of the user's
+    own keeps may be each rank's affair, as long as the parameters come out the same.
+    """
+    described = optimizer.described[0]
+    if described.sharded:
+        return []
+    wanted = set(places)
+    if not described.torchs:
+        wanted &= (
+            set(step_alignment.differing([s.parameters for s in step])) if all(s.parameters for s in step) else set()
+        )
+    return [key for key, each in states(step).items() if any(_differ(each, place) for place in wanted)]
+
+
+def _differ(each: Sequence[bytes], place: int) -> bool:
+    return len({step_alignment.at(one, place) for one in each} - {ev.ABSENT, ev.UNSEEN}) > 1
+
+
+def _schedulers(world: World) -> list[Finding]:
+    """A scheduler that is stepped once for every rank, by every rank."""
+    found: dict[str, Finding] = {}
+    for rank in world:
+        last: dict[int, ev.Scheduled] = {}
+        for one in rank.of(ev.Scheduled):
+            last[one.site] = one
+        for one in last.values():
+            if one.times % world.world_size == 0 and one.bursts >= 2:
+                found.setdefault(
+                    str(rank.where(one.site)),
+                    Finding(
+                        check=CHECK,
+                        severity="warning",
+                        ranks=tuple(r.rank for r in world),
+                        subject=f"the {one.kind}",
+                        expected="one step of the scheduler at a time",
+                        found=f"{count(one.times, 'step')} in a row, with no optimizer step between, again and again",
+                        cause=_cause(world, rank, one),
+                        advice=(
+                            "Step it once on every rank, unless its schedule counts all ranks' samples on purpose."
+                        ),
+                        where=rank.where(one.site),
+                        count=one.bursts,
+                        links=("scheduler",),
+                    ),
+                )
+    return list(found.values())
+
+
+def _cause(world: World, rank: Rank, scheduled: ev.Scheduled) -> str:
+    if any(step.backwards == scheduled.times for step in rank.of(ev.Step)):
+        return "it is stepped after every micro-batch, and the optimizer after the last one alone"
+    return f"it is stepped once for each of {world.world_size} ranks, by each of them"

@@ -1,0 +1,314 @@
+"""Is every parameter that is updated also reduced, through the wrapper, once a step? Judge of reducer-coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.reducer_coverage import crossed_reductions, reused_or_dropped_gradients
+from ddpcheck.checks.reducer_coverage.separate_models import Steps, alone, outside, separate, with_gradient
+from ddpcheck.checks.steps import wrapper_links
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.replicated_parameters import grounds, why_none
+from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.world import Judged, Rank, World
+from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.wording import count, listing
+
+CHECK = "reducer-coverage"
+
+
+def judge(world: World) -> Iterable[Judged]:
+    """Look at which parameters the reducers know, and at how each step was armed."""
+    wrapped = any(rank.of(ev.Wrapped) for rank in world)
+    checked = 0
+    findings: list[Finding] = []
+    optimizers = step_alignment.optimizers(world)
+    for optimizer in optimizers:
+        ground = grounds(world, optimizer)
+        findings += crossed_reductions.judge(optimizer)
+        if not wrapped and not ground.by_hand:
+            continue
+        steps = list(optimizer.common())
+        checked += len(steps) if ground.parameters else 0
+        looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
+        of_all = [_orphaned(optimizer, looked), outside(world, optimizer, looked, ground)]
+        findings += [finding for finding in of_all if finding is not None]
+        findings += alone(world, optimizer)
+        findings += reused_or_dropped_gradients.judge(optimizer)
+        for wrapper, places in optimizer.by_wrapper().items():
+            if wrapper is None:
+                continue
+            places -= {*ground.by_hand, *ground.moved}
+            found = _unreduced(optimizer, looked, wrapper, places) or _unarmed(
+                optimizer, looked, wrapper, places.intersection(ground.gradients)
+            )
+            if found:
+                findings += found
+            elif not any(of_all):
+                findings += _wasted(optimizer, steps, wrapper)
+    if not wrapped and not findings:
+        findings += separate(world)
+    because = why_none(world, optimizers) if wrapped else "no module was wrapped in DistributedDataParallel"
+    yield Judged(check=CHECK, checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
+
+
+# --- which parameters
+
+
+def _averaged_by_hand(looked: Steps, places: Sequence[int]) -> bool:
+    """The ranks' gradients are the same, by way of collectives of the user's own."""
+    wanted = set(places)
+    return all(
+        not wanted.intersection(step_alignment.differing([s.gradients for s in step]))
+        and all(s.collectives for s in step)
+        for _, step in looked
+    )
+
+
+def _differing(looked: Steps) -> set[int]:
+    """The places of gradients that are not the same on all ranks in some step."""
+    return {place for _, step in looked for place in step_alignment.differing([s.gradients for s in step])}
+
+
+def _unreduced(optimizer: Aligned, looked: Steps, wrapper: int, mine: Collection[int]) -> list[Finding]:
+    """Parameters of a wrapped module that its reducer has never heard of: those that came late, and the others."""
+    described = optimizer.described[0].parameters
+    used = with_gradient(optimizer, looked)
+    unknown = [
+        p
+        for p in sorted(used.intersection(mine))
+        if not (described[p].reduced or described[p].ignored or described[p].unseen)
+    ]
+    if not unknown or _averaged_by_hand(looked, unknown):
+        return []
+    parts = [[p for p in unknown if described[p].late is late] for late in (True, False)]
+    return [_unknown(optimizer, wrapper, places) for places in parts if places]
+
+
+def _unknown(optimizer: Aligned, wrapper: int, places: Sequence[int]) -> Finding:
+    described = optimizer.described[0].parameters
+    names = [described[p].name for p in places]
+    replaced = next(
+        (
+            (rank, r)
+            for rank in optimizer.ranks
+            for r in rank.of(ev.Replaced)
+            if r.name.split(".")[-1] == names[0].split(".")[-1]
+        ),
+        None,
+    )
+    if replaced is not None:
+        where = replaced[0].where(replaced[1].site)
+        cause = "the module got a new parameter after it had been wrapped; the reducer's hooks stay on what was there"
+        advice = "Change the module first, and wrap it then (or wrap it anew)."
+    elif described[places[0]].late:
+        where = _wrapped_at(optimizer.ranks, wrapper)
+        cause = "they came into the module after it had been wrapped; the reducer knows what was there then"
+        advice = "Finish the module first, and wrap it then (or wrap it anew)."
+    else:
+        where = _wrapped_at(optimizer.ranks, wrapper)
+        cause = "they did not require gradients when the module was wrapped, and do now"
+        advice = "Wrap the module anew after unfreezing its layers, or freeze them after the wrap."
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(r.rank for r in optimizer.ranks),
+        subject=names[0],
+        expected="DDP to reduce every parameter that the optimizer updates",
+        found=f"{count(len(names), 'parameter')} of the wrapped module unknown to its reducer: {listing(names)}",
+        cause=cause,
+        advice=advice,
+        where=where,
+        links=_links(optimizer, wrapper),
+    )
+
+
+def _links(optimizer: Aligned, wrapper: int) -> tuple[str, ...]:
+    return f"optimizer {optimizer.number}", f"wrapper {wrapper}"
+
+
+def _wrapped_at(ranks: Sequence[Rank], number: int | None) -> CallSite | None:
+    for rank in ranks:
+        for wrapped in rank.of(ev.Wrapped):
+            if wrapped.wrapper == number:
+                return rank.where(wrapped.site)
+    return None
+
+
+def _orphaned(optimizer: Aligned, looked: Steps) -> Finding | None:
+    """An optimizer whose parameters no module has any more."""
+    described = optimizer.described[0].parameters
+    used = with_gradient(optimizer, looked)
+    # A tensor that was never in a module is nobody's lost parameter.
+    lost = [p for p, one in enumerate(described) if not one.in_module and not one.unnamed and p not in used]
+    if not lost or not looked or not any(s.backwards for _, step in looked for s in step):
+        return None
+    names = [described[p].name for p in lost]
+    built = optimizer.ranks[0].where(optimizer.described[0].site)
+    replaced = next((rank.where(r.site) for rank in optimizer.ranks for r in rank.of(ev.Replaced)), None)
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(r.rank for r in optimizer.ranks),
+        subject=f"the {optimizer.kind}",
+        expected="the optimizer to update the parameters of the model",
+        found=f"{len(lost)} of its {count(len(described), 'parameter')} in no module, and never with a gradient: "
+        f"{listing(names)}",
+        cause="it was built before the model's parameters were replaced, and still holds the old ones",
+        advice="Build the optimizer from the parameters of the finished (wrapped) model.",
+        where=built,
+        links=(f"optimizer {optimizer.number}", *wrapper_links(optimizer)),
+        proof=tuple((optimizer.ranks[0].rank, site) for site in [replaced] if site is not None),
+    )
+
+
+# --- how each step was armed
+
+
+def _unarmed(optimizer: Aligned, looked: Steps, wrapper: int, places: Collection[int]) -> list[Finding]:
+    """Steps on gradients of a wrapper that no forward through it has prepared for."""
+    described = optimizer.described[0].parameters
+    broken: list[tuple[int, int, ev.Step, ev.Usage]] = []
+    fragile: list[tuple[int, int, ev.Step, ev.Usage]] = []
+    mine = sorted(p for p in places if not described[p].ignored)
+    for number, step in looked:
+        apart = set(step_alignment.differing([s.gradients for s in step]))
+        for place, s in enumerate(step):
+            for usage in (u for u in s.usage if u.wrapper == wrapper):
+                if all(step_alignment.at(s.gradients, p) == ev.ABSENT for p in mine):
+                    continue
+                wrong = usage.armed == 0 or not usage.last_armed or bool(usage.sync_flag_site)
+                if wrong and apart.intersection(mine):
+                    broken.append((number, place, s, usage))
+                elif usage.armed and usage.reached == 0 and not usage.no_sync_forwards and s.backwards:
+                    fragile.append((number, place, s, usage))
+    chosen = broken or fragile
+    if not chosen:
+        return []
+    number, place, s, usage = chosen[0]
+    rank = optimizer.ranks[place]
+    if not broken and not _differing(looked).intersection(places):
+        return [_fragile(rank, optimizer, number, s, usage, len({n for n, *_ in chosen}))]
+    if _averaged_by_hand(looked, mine):
+        return []
+    cause, advice, site = _round_the_wrapper(usage, optimizer.described[place].inner)
+    kind = next((w.kind for w in rank.of(ev.Wrapped) if w.wrapper == usage.wrapper), "module")
+    return [
+        Finding(
+            check=CHECK,
+            severity="error",
+            ranks=tuple(sorted({optimizer.ranks[p].rank for _, p, *_ in chosen})),
+            subject=f"the wrapper of {kind}",
+            step=number,
+            expected="a forward through the wrapper, in synchronising mode, before every optimizer step",
+            found=(
+                f"gradients that differ in step {number}, with {count(usage.armed, 'forward')} of {usage.forwards} "
+                "through the wrapper in that mode since the step before"
+            ),
+            cause=cause,
+            advice=advice,
+            where=rank.where(site or s.site),
+            count=len({n for n, *_ in chosen}),
+            links=_links(optimizer, wrapper),
+            proof=tuple(
+                (rank.rank, line) for one in (usage.backward_site, s.site) if (line := rank.where(one)) is not None
+            ),
+        )
+    ]
+
+
+def _round_the_wrapper(usage: ev.Usage, inner: bool) -> tuple[str, str, int]:
+    if inner:
+        return (
+            "an optimizer inside of the model steps during the forward, on gradients of this rank alone",
+            "Reduce these gradients by hand (all_reduce, divided by the world size), or step after DDP's backward().",
+            0,
+        )
+    if usage.sync_flag_site:
+        return (
+            "require_backward_grad_sync was changed between forward and backward; DDP reads it in the forward",
+            "Set it before the forward of the last micro-step, or better, use `with model.no_sync():` for the others.",
+            usage.sync_flag_site,
+        )
+    if usage.no_sync_forwards and (usage.no_sync_forwards >= usage.forwards or not usage.last_armed):
+        return (
+            "the last forward before the step ran within no_sync()",
+            "Leave no_sync() before the last forward of a step.",
+            usage.no_sync_site,
+        )
+    if usage.forwards:
+        return (
+            "require_backward_grad_sync was False in the forward",
+            "Use `with model.no_sync():` around the micro-steps that are not reduced, and nothing around the last.",
+            usage.forward_site,
+        )
+    if usage.bare_site:
+        return (
+            "the loss came from `.module`, the module inside of the wrapper",
+            "Compute the loss from the output of the wrapper itself: model(x), and not model.module(x).",
+            usage.bare_site,
+        )
+    return (
+        "the loss came from the bare module, or from a method of it, and not from the wrapper",
+        "Compute the loss from the output of the wrapper itself; put what a method does into forward().",
+        usage.backward_site,
+    )
+
+
+def _fragile(rank: Rank, optimizer: Aligned, number: int, s: ev.Step, usage: ev.Usage, times: int) -> Finding:
+    return Finding(
+        check=CHECK,
+        severity="warning",
+        ranks=tuple(r.rank for r in optimizer.ranks),
+        subject="the wrapper's output",
+        step=number,
+        expected="the loss to come from the output of the wrapper's forward",
+        found="a backward() that did not go through it: the reducer had been armed by another forward",
+        cause="the loss came from `.module`; it is reduced by luck, since an earlier forward was through the wrapper",
+        advice="Compute the loss from the output of the wrapper itself; put what a method does into forward().",
+        where=rank.where(usage.bare_site or usage.backward_site or s.site),
+        count=times,
+        links=_links(optimizer, usage.wrapper),
+    )
+
+
+def _wasted(optimizer: Aligned, steps: Steps, wrapper: int) -> list[Finding]:
+    """Reductions that the script meant to leave out."""
+    for number, step in steps:
+        for rank, s in zip(optimizer.ranks, step, strict=True):
+            for usage in (u for u in s.usage if u.wrapper == wrapper):
+                empty = usage.no_sync > 0 and usage.no_sync_forwards == 0 and usage.armed > 1
+                repeated = usage.no_sync == 0 and usage.same_line > 1
+                if not (empty or repeated):
+                    continue
+                if empty:
+                    found = f"no_sync() entered {usage.no_sync} times before step {number}, with no forward inside"
+                    cause = (
+                        "DDP decides in the forward whether the backward is reduced: around backward() it does nothing"
+                    )
+                    advice = "Put forward and backward of a micro-step inside of `with model.no_sync():`."
+                    site = usage.no_sync_site
+                else:
+                    found = f"{usage.same_line} reductions by the same backward() before step {number}"
+                    cause = "gradients are accumulated, and reduced at every micro-step: right, and so much slower"
+                    advice = (
+                        "Put forward and backward of all micro-steps but the last inside of `with model.no_sync():`."
+                    )
+                    site = usage.backward_site
+                return [
+                    Finding(
+                        check=CHECK,
+                        severity="warning",
+                        ranks=tuple(r.rank for r in optimizer.ranks),
+                        subject="gradient accumulation",
+                        step=number,
+                        expected="one reduction for each optimizer step",
+                        found=found,
+                        cause=cause,
+                        advice=advice,
+                        where=rank.where(site),
+                        links=_links(optimizer, wrapper),
+                    )
+                ]
+    return []

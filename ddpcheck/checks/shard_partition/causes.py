@@ -1,0 +1,121 @@
+"""What is said of training data that the ranks have not shared out: the line, the cause, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.loader_passes import Line, Pass
+from ddpcheck.judging.same_dataset import Identity
+from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.model import CallSite
+from ddpcheck.vocabulary.wording import listing
+
+NEARLY_ALL = 0.9
+
+UNAWARE = ("RandomSampler", "SequentialSampler")
+"""Samplers of torch's that know nothing of ranks."""
+
+Loaders = Mapping[int, ev.Loader | None]
+"""By rank."""
+
+
+def subject(loader: ev.Loader | None) -> str:
+    return f"the DataLoader over {loader.dataset}" if loader is not None else "the DataLoader"
+
+
+def place(line: Line, loaders: Loaders) -> CallSite | None:
+    """The line to fix: that of a distributed sampler made wrongly, or that of the loader."""
+    for rank, passes in sorted(line.passes.items()):
+        loader = loaders.get(rank)
+        if loader is not None:
+            process = passes[0].rank
+            made = process.where(loader.sampler_site) if loader.distributed else None
+            return made or process.where(loader.site)
+    return line.first.where
+
+
+def loops(line: Line, ranks: tuple[int, ...]) -> tuple[tuple[int, CallSite], ...]:
+    """The loops over the loader, on the first ranks concerned."""
+    found = [(rank, line.passes[rank][0].where) for rank in ranks if rank in line.passes]
+    return tuple((rank, where) for rank, where in found[:2] if where is not None)
+
+
+def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: Identity) -> str:
+    known = {rank: one for rank, one in loaders.items() if one is not None}
+    if not known:
+        return ""
+    first = next(iter(known.values()))
+    shards = [one.dataset_rank for one in known.values()]
+    if first.stream or first.dataset_rank is not None:
+        if all(shard is not None for shard in shards) and len(set(shards)) < len(shards):
+            return _wrong_shards(world, known)
+        if first.stream:
+            return f"{first.dataset} is a stream that gives its samples without regard to the rank"
+    if not all(one.distributed for one in known.values()):
+        kind = next(one.sampler for one in known.values() if not one.distributed)
+        if _covers(passes, known):
+            return f"{kind} knows nothing of ranks, so each rank goes through the whole dataset"
+        return f"{kind} draws an order on each rank that does not fit the others', by a seed of its own perhaps"
+    return sampler_cause(passes, known, identity)
+
+
+def _wrong_shards(world: World, loaders: Mapping[int, ev.Loader]) -> str:
+    shards = {rank: one.dataset_rank for rank, one in loaders.items()}
+    first = next(iter(loaders.values()))
+    shown = listing([f"{shard} on rank {rank}" for rank, shard in shards.items()], 8)
+    told = f"several ranks' {first.dataset} is for the same shard: {shown}"
+    if set(shards.values()) == {0} and first.dataset_replicas in (1, None):
+        return f"{told}, as if there were one rank only: it may have been made before the process group existed"
+    local = {rank.rank: rank.joined.local_rank for rank in world if rank.rank in shards}
+    word = "which is LOCAL_RANK" if shards == local else "a rank within the node perhaps"
+    return f"{told}, {word} where RANK is needed"
+
+
+def _covers(passes: Mapping[int, Pass], loaders: Mapping[int, ev.Loader]) -> bool:
+    """Whether each rank goes through all of its dataset."""
+    return any(
+        loader.sampler in UNAWARE
+        or (loader.size and len({s.place for s in passes[rank].samples}) >= NEARLY_ALL * loader.size)
+        for rank, loader in loaders.items()
+        if rank in passes
+    )
+
+
+def sampler_cause(passes: Mapping[int, Pass], loaders: Loaders, identity: Identity) -> str:
+    known = {rank: one for rank, one in loaders.items() if one is not None}
+    kind = next(iter(known.values())).sampler
+    ranks = {rank: one.rank for rank, one in known.items()}
+    if len(set(ranks.values())) < len(ranks):
+        local = {rank: passes[rank].rank.joined.local_rank for rank in ranks if rank in passes}
+        why = "; that is LOCAL_RANK where RANK is needed" if ranks == local else ""
+        return f"several ranks have a {kind} for the same rank ({', '.join(map(str, ranks.values()))}){why}"
+    replicas = {one.replicas for one in known.values()}
+    if replicas != {len(known)}:
+        made = ", ".join(map(str, sorted(r for r in replicas if r is not None)))
+        return f"{kind} was made for {made} ranks, and there are {len(known)}"
+    for name, values in (
+        ("seed", [one.seed for one in known.values()]),
+        ("epoch", [one.begun.epoch for one in passes.values()]),
+        ("shuffle", [one.shuffle for one in known.values()]),
+    ):
+        if len(set(values)) > 1:
+            return f"the ranks' samplers have different values of {name} ({', '.join(map(str, values))})"
+    if not identity.same:
+        return "the datasets' orders differ: the ranks' indices are disjoint, but the same index is not the same sample"
+    return f"{kind} gives the ranks indices in common"
+
+
+def advice(loaders: Loaders) -> str:
+    known = [one for one in loaders.values() if one is not None]
+    if known and known[0].stream:
+        return (
+            "Let the dataset give each rank (and each worker) every world_size-th sample or file, by dist.get_rank() "
+            "as it is when the process group exists."
+        )
+    if not known or not all(one.distributed for one in known):
+        return "Give the DataLoader sampler=DistributedSampler(dataset), and leave its own shuffle off."
+    return (
+        "Build the sampler after the process group exists, with the same seed on every rank, over a dataset whose "
+        "order is the same everywhere, and call set_epoch with the same epoch."
+    )

@@ -1,0 +1,332 @@
+"""Do the ranks of a script's run share the data of each training pass out among them? shard-partition."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.shard_partition.causes import UNAWARE, Loaders, advice, cause, loops, place, subject
+from ddpcheck.checks.shard_partition.left_out_samples import (
+    IN_PART,
+    Epoch,
+    in_part,
+    is_beyond_padding,
+    left_out,
+    never_given,
+    own_epoch,
+)
+from ddpcheck.checks.shard_partition.parts_of_batches import sharers
+from ddpcheck.judging.loader_passes import Line, Pass, Sample
+from ddpcheck.judging.same_dataset import Identity, by_index, identity_of
+from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.model import Finding, Struct
+from ddpcheck.vocabulary.wording import ranks_text
+
+CHECK = "shard-partition"
+
+SOME = 0.12
+"""The part of the samples that may come twice where no sampler of torch's says how it evens the ranks out."""
+NEARLY_ALL = 0.9
+ROUNDS = 8
+"""How many passes that every rank has been through are compared."""
+AT_LEAST = 4
+"""Samples; fewer that are equal may be so by chance."""
+
+PARTS = "the ranks loaded the same samples, and gave their models different parts of them"
+"""Why nothing was checked."""
+
+Draw = dict[int, list[Hashable]]
+"""By rank: what stands for each sample, in order."""
+
+
+class Overlap(Struct, frozen=True, kw_only=True):
+    """Samples that came on several ranks in one round of passes."""
+
+    number: int
+    """The round."""
+    read: int
+    surplus: int
+    padding: int
+    ranks: tuple[int, ...]
+    example: str
+    on: tuple[int, ...]
+    by_index: bool
+    in_order: bool = False
+    """The ranks had the same samples in the same order."""
+    certain: bool = True
+    """So many are not given twice on purpose."""
+
+
+def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -> tuple[int, list[Finding], str]:
+    """Judge the passes of one training loop, for the ranks that train replicas of one model.
+
+    How often it was checked, what was found, and why passes were not checked.
+    """
+    there = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
+    if len(there) < 2:
+        return 0, [], ""
+    looked = [[one for one in passes if one.samples][:ROUNDS] for passes in there.values()]
+    identity = identity_of([one for passes in looked for one in passes])
+    # Ranks that take their parts of one batch count as one: what each takes of it is not known.
+    apart = sharers(there, identity)
+    there = {rank: passes for rank, passes in there.items() if rank not in apart}
+    because = PARTS if apart else ""
+    checked = 0
+    overlaps: list[Overlap] = []
+    gap: Finding | None = None
+    epochs: list[Epoch] = []
+    for number, passes in line.rounds():
+        if checked == ROUNDS:
+            break
+        shared = {rank: one for rank, one in passes.items() if rank in there and one.samples}
+        if len(shared) < 2:
+            continue
+        checked += 1
+        overlap = _overlap(number, shared, identity)
+        if overlap is not None:
+            overlaps.append(overlap)
+        elif world.complete and len(shared) + len(apart) == len(ranks):
+            gap = gap or left_out(line, shared, identity)
+            epoch = own_epoch(shared)
+            epochs += [epoch] if epoch is not None else []
+    loaders = {rank: passes[0].loader for rank, passes in there.items()}
+    if overlaps:
+        return checked, [_overlapping(world, line, overlaps, loaders, identity, wrapped)], because
+    partly = in_part(line, epochs, identity)
+    gap = gap or never_given(line, partly)
+    if gap is not None:
+        return checked, [gap], because
+    if identity.different and all(one is not None and one.distributed for one in loaders.values()):
+        return checked, [_nothing_in_common(line, tuple(there))], because
+    # That no two ranks had the same samples is not all that there is to hold.
+    return checked - len(partly), [], because or (IN_PART if partly else "")
+
+
+# --- overlap
+
+
+def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Overlap | None:
+    indexed = by_index(list(passes.values()), identity)
+    stands: Callable[[Sample], Hashable | None] = (lambda s: s.place) if indexed else (lambda s: s.print_)
+    draw: Draw = {
+        rank: [key for s in one.samples if (key := stands(s)) is not None] for rank, one in sorted(passes.items())
+    }
+    if sum(1 for keys in draw.values() if keys) < 2:
+        return None
+    loaders = [one.loader for one in passes.values()]
+    replaces = any(loader is not None and loader.repeats for loader in loaders)
+    padding = _padding(passes)
+    epoch = None if replaces else _one_epoch(draw, loaders[0], padding or 0)
+    if epoch is None:
+        return _same_sequence(number, passes, draw, indexed)
+    again = sum(len(keys) - len(set(keys)) for keys in epoch.values())
+    seen = Counter(key for keys in epoch.values() for key in set(keys))
+    surplus = sum(n - 1 for n in seen.values())
+    possible = sum(len(set(keys)) for keys in epoch.values()) - max(len(set(keys)) for keys in epoch.values())
+    # Data may hold a sample twice, and then there are such pairs within a rank as well as between ranks.
+    chance = 0 if indexed else 4 * again * (len(epoch) - 1)
+    if padding is not None:
+        wrong = surplus > padding + chance and (indexed or surplus >= AT_LEAST)
+    else:
+        read = sum(map(len, epoch.values()))
+        allowed = _allowed(passes, read, indexed)
+        nearly_all = surplus >= max(NEARLY_ALL * possible, chance) and possible >= max(2 * AT_LEAST, read / 4)
+        wrong = surplus >= AT_LEAST and (surplus > allowed + chance or nearly_all)
+    own = own_epoch(passes) if not wrong and indexed and padding is None and surplus >= AT_LEAST else None
+    doubtful = own is not None and is_beyond_padding(own, surplus)
+    if not wrong and not doubtful:
+        return None
+    explained = own.padding if own is not None else padding or 0
+    told = _told(number, passes, epoch, {key for key, n in seen.items() if n > 1}, surplus, explained, indexed)
+    return replace(told, certain=wrong)
+
+
+def _told(
+    number: int,
+    passes: Mapping[int, Pass],
+    draw: Draw,
+    repeated: set[Hashable],
+    surplus: int,
+    padding: int,
+    by_index: bool,
+    in_order: bool = False,
+) -> Overlap:
+    owners: dict[Hashable, list[int]] = defaultdict(list)
+    for rank, keys in draw.items():
+        for key in dict.fromkeys(keys):
+            if key in repeated:
+                owners[key].append(rank)
+    example, on = next(iter(owners.items()))
+    return Overlap(
+        number=number,
+        read=sum(map(len, draw.values())),
+        surplus=surplus,
+        padding=padding,
+        ranks=tuple(sorted({rank for ranks in owners.values() for rank in ranks})),
+        example=_name(passes, example, by_index),
+        on=tuple(on),
+        by_index=by_index,
+        in_order=in_order,
+    )
+
+
+def _name(passes: Mapping[int, Pass], key: Hashable, by_index: bool) -> str:
+    """A sample for a person: its index on the first rank that has it."""
+    if by_index:
+        return f"sample {key}"
+    for one in passes.values():
+        for sample in one.samples:
+            if sample.print_ == key and sample.place is not None:
+                return f"sample {sample.place}"
+    for one in passes.values():
+        for number, sample in enumerate(one.samples):
+            if sample.print_ == key:
+                return f"the {_ordinal(number)} sample of rank {one.rank.rank}"
+    return "a sample"
+
+
+def _ordinal(place: int) -> str:
+    return {0: "first", 1: "second", 2: "third"}.get(place, f"{place + 1}th")
+
+
+def _padding(passes: Mapping[int, Pass]) -> int | None:
+    """How many samples torch's own sampler gives twice, so that all ranks have equally many; None for another."""
+    loaders = [one.loader for one in passes.values()]
+    first = loaders[0]
+    if first is None or any(
+        one is None
+        or one.sampler != "DistributedSampler"
+        or one.batch_size is None
+        or one.replicas != len(loaders)
+        or one.size != first.size
+        for one in loaders
+    ):
+        return None
+    return 0 if first.sampler_drops or first.size is None else -first.size % len(loaders)
+
+
+def _allowed(passes: Mapping[int, Pass], read: int, by_index: bool) -> float:
+    """How many samples may come twice where no sampler of torch's says how it evens the ranks out."""
+    loaders = [one.loader for one in passes.values()]
+    if by_index and all(one is not None and one.sampler in UNAWARE for one in loaders):
+        return SOME / 3 * read  # torch's own, that know of no ranks, even nothing out
+    batch = max((b.samples for one in passes.values() for b in one.batches), default=0)
+    part = SOME if all(one.exhausted for one in passes.values()) and None not in loaders else 2 * SOME
+    return max((len(passes) - 1) * batch, part * read) + _evening(read, loaders, batch)
+
+
+def _evening(read: int, loaders: Sequence[ev.Loader | None], batch: int) -> float:
+    """What the ranks read beyond the size of their dataset, if that is little enough to be evening them out."""
+    sizes = {one.size for one in loaders if one is not None}
+    size = sizes.pop() if len(sizes) == 1 else None
+    beyond = read - size if size else 0
+    return beyond if size and 0 < beyond <= max(len(loaders) * batch, 2 * SOME * size) else 0
+
+
+def _one_epoch(draw: Draw, loader: ev.Loader | None, padding: int) -> Draw | None:
+    """The part of the passes in which no rank comes to a sample again; None where samples are drawn over and over.
+
+    A sampler that never ends goes through many epochs in one pass.
+    """
+    repeated = {rank: _first_repetition(keys) for rank, keys in draw.items()}
+    again = sum(len(keys) - len(set(keys)) for keys in draw.values())
+    if again <= max(padding, SOME * sum(map(len, draw.values()))):
+        return draw
+    cut = min(place for place in repeated.values() if place is not None)
+    if loader is not None and loader.size:
+        share = loader.size // len(draw)
+        if cut < share // 2:
+            return None
+        cut = min(cut, share)
+    return {rank: keys[:cut] for rank, keys in draw.items()} if cut >= 2 * AT_LEAST else None
+
+
+def _first_repetition(keys: Sequence[Hashable]) -> int | None:
+    seen: set[Hashable] = set()
+    for number, key in enumerate(keys):
+        if key in seen:
+            return number
+        seen.add(key)
+    return None
+
+
+def _same_sequence(number: int, passes: Mapping[int, Pass], draw: Draw, by_index: bool) -> Overlap | None:
+    """Ranks that draw with replacement, and draw the same."""
+    groups: dict[tuple[Hashable, ...], list[int]] = defaultdict(list)
+    shortest = min(len(keys) for keys in draw.values() if keys)
+    for rank, keys in draw.items():
+        if len(set(keys[:shortest])) >= AT_LEAST:
+            groups[tuple(keys[:shortest])].append(rank)
+    equal = [(keys, ranks) for keys, ranks in groups.items() if len(ranks) > 1]
+    if not equal:
+        return None
+    sequence, ranks = equal[0]
+    part = {rank: list(sequence) for rank in ranks}
+    return _told(number, passes, part, set(sequence), len(sequence) * (len(ranks) - 1), 0, by_index, in_order=True)
+
+
+# --- findings
+
+
+def _overlapping(
+    world: World,
+    line: Line,
+    overlaps: Sequence[Overlap],
+    loaders: Loaders,
+    identity: Identity,
+    wrapped: bool,
+) -> Finding:
+    certain = [one for one in overlaps if one.certain]
+    overlaps = certain or overlaps
+    worst = max(overlaps, key=lambda one: one.surplus / one.read)
+    first = next((one for one in loaders.values() if one is not None), None)
+    kind = first.sampler if first is not None else ""
+    share = f"{100 * worst.surplus / worst.read:.0f} %"
+    beyond = f", where padding explains {worst.padding}" if worst.padding else ""
+    order = ", in the same order" if worst.in_order else ""
+    found = (
+        f"{worst.surplus:,} of the {worst.read:,} samples read ({share}) on another rank as well{order}{beyond}; "
+        f"for example {worst.example}, seen by {ranks_text(worst.on)}"
+    )
+    basis = " (by index: a sample is another each time it is read)" if worst.by_index and identity.random else ""
+    passes = {rank: line.passes[rank][worst.number] for rank in loaders if worst.number < len(line.passes[rank])}
+    return Finding(
+        check=CHECK,
+        severity="error" if wrapped and certain else "warning",
+        ranks=worst.ranks,
+        subject=subject(first),
+        expected=f"each sample on one rank in one pass through the training data{basis}",
+        found=found,
+        cause=cause(world, passes, loaders, identity) if certain else f"{kind} gives the ranks shares that overlap",
+        advice=advice(loaders)
+        if certain
+        else f"If samples are not meant to count twice, let each share of the {kind} end where the next one begins.",
+        where=place(line, loaders),
+        count=len(overlaps),
+        proof=loops(line, worst.ranks),
+        # Ranks at several epochs overlap, and those that are never told of theirs go through one order again and again.
+        links=(line.link, f"epochs of {line.link}")
+        if len({p.begun.epoch for p in passes.values()}) > 1
+        else (line.link,),
+    )
+
+
+def _nothing_in_common(line: Line, ranks: tuple[int, ...]) -> Finding:
+    loader = line.loader
+    return Finding(
+        check=CHECK,
+        severity="warning",
+        ranks=ranks,
+        subject=subject(loader),
+        expected="ranks that share one dataset out among them to have the same one",
+        found="another sample at the same index on every rank: the indices are shared out, and the data differ",
+        cause="each rank makes or splits the data with random numbers of its own",
+        advice="Give random splits and generated data a generator with the same seed everywhere, or, if each rank is "
+        "meant to have data of its own, a sampler that does not share them out.",
+        where=line.first.rank.where(loader.site) if loader is not None else line.first.where,
+        proof=loops(line, ranks),
+        links=(line.link,),
+    )

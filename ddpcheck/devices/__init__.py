@@ -1,8 +1,0 @@
-"""Devices that are not there: CPU tensors that behave as if on GPUs."""
-
-from __future__ import annotations
-
-from ddpcheck.devices.errors import NotSimulated
-from ddpcheck.devices.simulation import simulated_devices
-
-__all__ = ["NotSimulated", "simulated_devices"]

@@ -1,0 +1,1 @@
+"""What judges share: ranks side by side, what happens before what, who waits for whom, what became of files."""

@@ -1,0 +1,227 @@
+"""The ranks' collectives side by side, group by group: the first place where they part, and what it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from ddpcheck import evidence as ev
+from ddpcheck.evidence import PAIRWISE
+from ddpcheck.judging.happens_before import TO_ONE, UNFINISHED, WAIT, members
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import CallSite, Struct
+from ddpcheck.vocabulary.wording import count
+
+Calls = dict[int, ev.Call]
+"""The calls of one rank on one group, by their number."""
+
+NAMES = {
+    "ddp-construct": "DDP's constructor",
+    "ddp-buffers": "DDP's broadcast of buffers in a forward",
+    "ddp-gradients": "DDP's reduction of gradients in a backward",
+    "join": "the end of join()",
+}
+
+
+_USUAL = {"ddp-gradients": 2, "barrier": 1}
+"""What all ranks are most often meant to come to: where nothing else tells, the one elsewhere is the exception."""
+
+
+class Parting(Struct, frozen=True, kw_only=True):
+    """Where the ranks' calls on one group are no longer the same."""
+
+    kind: Literal["op", "detail", "peer", "missing"]
+    """``missing``: a rank has ended well, and not made a call that others began."""
+    group: str
+    number: int
+    calls: dict[int, ev.Call]
+    """By rank; none for one that has not come so far."""
+    odd: tuple[int, ...]
+    """The ranks that are the exception."""
+    compared: int = 0
+    """How many calls were the same before it."""
+
+    @property
+    def at(self) -> float:
+        """When it first could be seen."""
+        return max((call.at for call in self.calls.values()), default=0.0)
+
+    @property
+    def link(self) -> str:
+        return f"call {self.group} {self.number}"
+
+
+def name(call: ev.Call) -> str:
+    """What a call is, in words."""
+    if call.op in NAMES:
+        return NAMES[call.op]
+    return f"{call.op}({call.detail})" if call.detail else f"{call.op}()"
+
+
+def group_name(group: str) -> str:
+    """What a group is, in words."""
+    return "the default group" if group == "world" else f"the group of ranks {group.partition('#')[0]}"
+
+
+def place(rank: Rank, call: ev.Call) -> str:
+    """Where a call was made, in words."""
+    where = rank.where(call.site)
+    return f" at {where.file}:{where.line}" if where else ""
+
+
+def sequences(world: World) -> dict[str, dict[int, Calls]]:
+    """The calls that have to be the same, by group, rank and number."""
+    found: dict[str, dict[int, Calls]] = {}
+    for rank in world:
+        wrappers: dict[tuple[str, str], int] = {}
+        for call in rank.of(ev.Call):
+            if call.op in PAIRWISE or call.op in (WAIT, UNFINISHED) or call.joined or call.group == "?":
+                continue
+            if call.op.startswith("ddp-"):
+                # Wrappers are counted by process; one of a group that others are not in makes no difference to them.
+                known = (call.group, call.detail)
+                if known not in wrappers:
+                    wrappers[known] = sum(1 for group, _ in wrappers if group == call.group)
+                call = _with_detail(call, f"wrapper {wrappers[known]}")
+            found.setdefault(call.group, {}).setdefault(rank.rank, {})[call.number] = call
+    return found
+
+
+def _with_detail(call: ev.Call, detail: str) -> ev.Call:
+    if call.detail == detail:
+        return call
+    return ev.Call(
+        n=call.n, at=call.at, op=call.op, group=call.group, number=call.number, detail=detail, site=call.site,
+        peer=call.peer, waits=call.waits,
+    )  # fmt: skip
+
+
+def key(call: ev.Call) -> tuple[str, str, int | None]:
+    """What two ranks' calls have to have in common."""
+    return call.op, call.detail, call.peer
+
+
+def partings(world: World, found: Mapping[str, Mapping[int, Calls]] | None = None) -> list[Parting]:
+    """The first parting of each group, the earliest first."""
+    found = sequences(world) if found is None else found
+    ranks = {rank.rank: rank for rank in world}
+    each = (_parting(world, ranks, group, calls) for group, calls in found.items())
+    return sorted((one for one in each if one is not None), key=lambda one: one.at)
+
+
+def compared(found: Mapping[str, Mapping[int, Calls]]) -> int:
+    """How many calls there were to compare."""
+    total = 0
+    for calls in found.values():
+        if len(calls) > 1:
+            total += min(len(own) for own in calls.values())
+    return total
+
+
+def _parting(world: World, ranks: Mapping[int, Rank], group: str, found: Mapping[int, Calls]) -> Parting | None:
+    present = [r for r in members(group, world.world_size) if r in ranks]
+    if len(present) < 2:
+        return None
+    calls = {r: found.get(r, {}) for r in present}
+    last = {r: max(own, default=0) for r, own in calls.items()}
+    compared = 0
+    for number in sorted(set().union(*calls.values())):
+        here = {r: own[number] for r, own in calls.items() if number in own}
+        if len({key(call) for call in here.values()}) > 1:
+            return _mismatch(world, group, number, here, compared)
+        if len(here) < len(present):
+            short = tuple(r for r in present if r not in here and last[r] < number and _ended_well(ranks[r]))
+            if short:
+                return Parting(kind="missing", group=group, number=number, calls=here, odd=short, compared=compared)
+        else:
+            compared += 1
+    return None
+
+
+def _ended_well(rank: Rank) -> bool:
+    """It has come to its end by itself, all of it on record: no more calls would have come."""
+    if rank.process.incomplete or rank.last(ev.Raised) is not None:
+        return False
+    if rank.of(ev.Left):
+        return True
+    ended = rank.last(ev.Ended)
+    return ended is not None and ended.how == "exit" and not ended.code and rank.exit_code in (None, 0)
+
+
+def _mismatch(world: World, group: str, number: int, here: dict[int, ev.Call], compared: int) -> Parting:
+    kinds: tuple[Literal["op", "detail", "peer"], ...] = ("op", "detail", "peer")
+    kind = next(k for k, part in zip(kinds, zip(*(key(c) for c in here.values()), strict=True), strict=True)
+                if len(set(part)) > 1)  # fmt: skip
+    return Parting(kind=kind, group=group, number=number, calls=here, odd=_odd(world, here, kind), compared=compared)
+
+
+def _odd(world: World, here: Mapping[int, ev.Call], kind: str) -> tuple[int, ...]:
+    """The ranks that differ from most; where there are as many of both, those at a line of their own."""
+    place = {"op": 0, "detail": 1, "peer": 2}[kind]
+    parts = {r: key(call)[place] for r, call in here.items()}
+    (most, often), *others = Counter(parts.values()).most_common()
+    if often > others[0][1]:
+        return tuple(r for r in parts if parts[r] != most)
+    ranks = {rank.rank: rank for rank in world if rank.rank in here}
+    lines = {r: _lines(rank) for r, rank in ranks.items()}
+    alone = [r for r in here if not any(_line(ranks[r], here[r]) in lines[o] for o in here if parts[o] != parts[r])]
+    sides = {parts[r] for r in alone}
+    one = sides.pop() if len(sides) == 1 else parts[min(here, key=lambda r: (_USUAL.get(here[r].op, 0), -r))]
+    return tuple(r for r in here if parts[r] == one)
+
+
+def _line(rank: Rank, call: ev.Call) -> tuple[str, int, str]:
+    where = rank.where(call.site)
+    return (where.file, where.line, call.op) if where else ("", 0, call.op)
+
+
+def _lines(rank: Rank) -> set[tuple[str, int, str]]:
+    return {_line(rank, call) for call in rank.of(ev.Call)}
+
+
+def visits(rank: Rank, where: CallSite | None, before: float) -> int:
+    """How many calls a rank has made at a line before a record."""
+    if where is None:
+        return 0
+    sites = {s.id for s in rank.process.of(ev.Site) if (s.file, s.line) == (where.file, where.line)}
+    return sum(1 for call in rank.of(ev.Call) if call.site in sites and call.n < before)
+
+
+# --- told
+
+
+def _way(call: ev.Call) -> str:
+    return "to" if call.op in TO_ONE else "from"
+
+
+def told(world: World, parting: Parting) -> str:
+    """What each rank does at the parting, in words."""
+    parts = []
+    for rank in world:
+        call = parting.calls.get(rank.rank)
+        if call is not None:
+            way = f" {_way(call)} rank {call.peer}" if parting.kind == "peer" and call.peer is not None else ""
+            parts.append(f"rank {rank.rank} calls {name(call)}{way}{place(rank, call)}")
+        elif rank.rank in parting.odd:
+            parts.append(f"rank {rank.rank} makes no further call")
+    return "; ".join(parts)
+
+
+def before(parting: Parting) -> str:
+    """How far it went well, in words."""
+    equal = parting.number - 1
+    return (
+        f"after {count(equal, 'equal call')} on {group_name(parting.group)}"
+        if equal
+        else (f"at the first call on {group_name(parting.group)}")
+    )
+
+
+def proof(world: World, parting: Parting) -> Iterator[tuple[int, CallSite]]:
+    """Each rank's line at the parting."""
+    for rank in world:
+        call = parting.calls.get(rank.rank)
+        where = rank.where(call.site) if call is not None else None
+        if where is not None:
+            yield rank.rank, where

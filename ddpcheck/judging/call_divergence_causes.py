@@ -1,0 +1,254 @@
+"""Why the ranks' calls part: what the data, the lines and the wrappers say of it."""
+
+from __future__ import annotations
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.call_divergence import Calls, Parting, name, place, visits
+from ddpcheck.judging.happens_before import UNFINISHED
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import CallSite, Struct
+from ddpcheck.vocabulary.wording import ranks_text
+
+FEWER_BATCHES = (
+    "Give every rank the same number of batches (DistributedSampler pads; or drop_last over the shards of all ranks), "
+    "or train within `with model.join():`."
+)
+ALIKE = (
+    "Let all ranks come to the same conclusion before they branch: broadcast or all-reduce the decision, or take the "
+    "call out of the condition."
+)
+
+
+class Why(Struct, frozen=True, kw_only=True):
+    """A likely cause, and what to do about it."""
+
+    cause: str
+    advice: str
+    where: CallSite | None = None
+    """The line that shows it best, where that is not the call itself."""
+    proof: tuple[tuple[int, CallSite], ...] = ()
+    ranks: tuple[int, ...] = ()
+    """The ranks that it lies with, where that is not those of the parting."""
+    links: tuple[str, ...] = ()
+
+
+def why(world: World, parting: Parting) -> Why:
+    """The most likely cause of a parting."""
+    ranks = {rank.rank: rank for rank in world}
+    if parting.kind == "detail":
+        return _unlike(ranks, parting)
+    if parting.kind == "peer":
+        return Why(
+            cause="the ranks do not agree on who sends or receives: the rank was computed, or is a local one",
+            advice="Give the same global rank as src or dst on every rank.",
+        )
+    return (
+        _fewer_batches(ranks, parting)
+        or _skipped(ranks, parting)
+        or _elsewhere(ranks, parting)
+        or Why(cause="", advice=ALIKE)
+    )
+
+
+def _unlike(ranks: dict[int, Rank], parting: Parting) -> Why:
+    first = next(iter(parting.calls.values()))
+    if first.op == "new_group":
+        return Why(
+            cause="the ranks make other groups, or in another order",
+            advice="Call new_group on every rank with the same ranks in the same order, members or not.",
+        )
+    if first.op.startswith("ddp-"):
+        return Why(
+            cause="the ranks use their wrappers in another order",
+            advice="Call the wrapped models, and their backward, in the same order on every rank.",
+        )
+    return Why(
+        cause="the size, type or operation depends on the rank or on its data",
+        advice="Give tensors of one size and type on every rank: pad them, or exchange the sizes first.",
+    )
+
+
+# --- batches
+
+
+def _fewer_batches(ranks: dict[int, Rank], parting: Parting) -> Why | None:
+    """A loader of some ranks ran out while others went on in the same pass."""
+    over: dict[tuple[int, int], dict[int, ev.PassEnded]] = {}
+    for r, rank in ranks.items():
+        until = parting.calls[r].n if r in parting.calls else rank.end
+        for ended in rank.of(ev.PassEnded):
+            if ended.exhausted and ended.n < until:
+                over.setdefault((ended.loader, ended.number), {})[r] = ended
+    for (loader, number), short in sorted(over.items(), key=lambda item: min(p.at for p in item[1].values())):
+        taken = {r: count for r, rank in ranks.items() if (count := _taken(rank, loader, number)) is not None}
+        most = max(taken.values(), default=0)
+        fewer = {r: ended for r, ended in short.items() if taken.get(r, most) < most}
+        if fewer:
+            return _short(ranks, fewer, [r for r in taken if taken[r] == most])
+    return None
+
+
+def _short(ranks: dict[int, Rank], fewer: dict[int, ev.PassEnded], most: list[int]) -> Why:
+    r, over = next(iter(fewer.items()))
+    passes = [p for p in ranks[r].of(ev.Pass) if p.loader == over.loader and p.number == over.number]
+    where = ranks[r].where(passes[-1].site) if passes else None
+    at = f" at {where.file}:{where.line}" if where else ""
+    batches = " and ".join(str(n) for n in sorted({p.batches for p in fewer.values()}))
+    return Why(
+        cause=(
+            f"the loader{at} gave {ranks_text(fewer)} {batches} {'batch' if batches == '1' else 'batches'}, and "
+            f"{ranks_text(most)} more: who has fewer has no batch for this step, and the others have one"
+        ),
+        advice=FEWER_BATCHES,
+        ranks=tuple(fewer),
+        proof=((r, where),) if where else (),
+        links=(f"loader {over.loader}",),
+    )
+
+
+def _taken(rank: Rank, loader: int, number: int) -> int | None:
+    """The number of the last batch of a pass."""
+    last = None
+    for batch in rank.of(ev.Batch):
+        if batch.loader == loader and batch.pass_ == number:
+            last = batch.number if last is None else max(last, batch.number)
+    return last
+
+
+def _skipped(ranks: dict[int, Rank], parting: Parting) -> Why | None:
+    """Before the calls part, the ranks make them for different batches: one has gone on without."""
+    places = {r: _batches_before(rank, parting) for r, rank in ranks.items() if r in parting.calls}
+    if len(places) < 2:
+        return None
+    for number in sorted(set.intersection(*(set(p) for p in places.values()))):
+        at = {r: places[r][number][0] for r in places}
+        if None in at.values() or len(set(at.values())) == 1:
+            continue
+        farthest = max(at.values(), key=lambda p: p or ())
+        ahead = tuple(r for r in at if at[r] == farthest)
+        if len(ahead) == len(at):
+            return None
+        r = ahead[0]
+        call = places[r][number][1]
+        where = ranks[r].where(call.site)
+        _, pass_, batch = farthest or (0, 0, 0)
+        return Why(
+            cause=(
+                f"{ranks_text(ahead)} has gone on to the next batch (batch {batch} of pass {pass_}) without "
+                f"{name(call)} for the one before: a `continue`, or an exception that was caught there"
+            ),
+            advice=(
+                "Let every rank make the same calls for every batch; let all ranks skip one, by a flag that is "
+                "all-reduced, or none."
+            ),
+            ranks=ahead,
+            where=where,
+        )
+    return None
+
+
+def _batches_before(rank: Rank, parting: Parting) -> dict[int, tuple[tuple[int, int, int] | None, ev.Call]]:
+    """By number, for which batch (loader, pass, batch) a call was made."""
+    records: list[ev.Call | ev.Batch] = [*rank.of(ev.Call), *rank.of(ev.Batch)]
+    records.sort(key=lambda record: record.n)
+    found: dict[int, tuple[tuple[int, int, int] | None, ev.Call]] = {}
+    now: tuple[int, int, int] | None = None
+    for record in records:
+        if isinstance(record, ev.Batch):
+            now = (record.loader, record.pass_, record.number)
+        elif record.group == parting.group and record.number <= parting.number and record.op.startswith("ddp-"):
+            found.setdefault(record.number, (now, record))
+    return found
+
+
+# --- lines
+
+
+def _elsewhere(ranks: dict[int, Rank], parting: Parting) -> Why | None:
+    """The exceptional rank makes its call at another line than the others: what the lines' past says of it."""
+    r = next((r for r in parting.odd if r in parting.calls), None)
+    theirs = [(ranks[o], call) for o, call in parting.calls.items() if o not in parting.odd]
+    if r is None or not theirs:
+        return None
+    call = parting.calls[r]
+    where = ranks[r].where(call.site)
+    other, its = theirs[0]
+    been = max(visits(o, where, o.end) for o, _ in theirs)
+    back = visits(ranks[r], other.where(its.site), call.n)
+    who, whom = ranks_text(parting.odd), ranks_text(o.rank for o, _ in theirs)
+    if been:
+        times = visits(ranks[r], where, call.n) + 1
+        if times > been:
+            return Why(
+                cause=f"{who} comes to this line {times} times, and {whom} {been}: a loop or a condition around it "
+                "runs more often there",
+                advice=ALIKE,
+                where=where,
+            )
+        return None
+    if call.op == "ddp-buffers":
+        return Why(
+            cause=f"only {who} comes to this line: a forward through the wrapper communicates with all ranks, also in "
+            "evaluation",
+            advice="Evaluate on one rank with `model.module`, under no_grad(), or on all ranks; let all ranks go "
+            "through the wrapper alike.",
+            where=where,
+        )
+    if not back and its.op == "ddp-gradients":
+        return Why(
+            cause=f"{who} has not come to the backward{place(other, its)}: it judged a condition otherwise, or caught "
+            "an exception on the way",
+            advice=ALIKE,
+        )
+    if not back:
+        return Why(
+            cause=f"only {who} comes to this line: it stands under a condition on the rank",
+            advice="Call a collective on every rank of its group: take it out of the condition.",
+            where=where,
+        )
+    if (left := _left_a_pass(ranks[r], call)) is not None:
+        return Why(
+            cause=f"{who} has left the loop over its batches early, after {left} of them", advice=ALIKE, where=where
+        )
+    return Why(
+        cause=(
+            f"only {who} comes to this line, while {whom} comes back to{place(other, its).replace(' at', '')}: either "
+            "a call that one rank makes alone, or a loop that one rank has left alone"
+        ),
+        advice=ALIKE,
+        where=where,
+    )
+
+
+def _left_a_pass(rank: Rank, call: ev.Call) -> int | None:
+    """The batch at which a rank left a loop, if that was the last it did with its data before a call."""
+    data = [r for kind in (ev.Pass, ev.Batch, ev.PassEnded) for r in rank.of(kind) if r.n < call.n]
+    last = max(data, key=lambda r: r.n, default=None)
+    return last.batches if isinstance(last, ev.PassEnded) and not last.exhausted else None
+
+
+def _unfinished(rank: Rank, group: str, number: int) -> bool:
+    return any(c.op == UNFINISHED and c.group == group and c.number == number for c in rank.of(ev.Call))
+
+
+def unfinished(world: World, waits_for: Calls) -> Why | None:
+    """A backward on some rank has left parameters out, so that others wait for its part of the reduction."""
+    for waits in waits_for.values():
+        if waits.op != "ddp-gradients":
+            continue
+        for rank in world:
+            if _unfinished(rank, waits.group, waits.number):
+                call = next((c for c in rank.of(ev.Call) if c.op == UNFINISHED and c.number == waits.number), None)
+                return Why(
+                    cause=(
+                        f"on rank {rank.rank} some parameters had no part in this backward: a branch of the forward "
+                        "that depends on the data left them out, and DDP waits for their gradients before it reduces"
+                    ),
+                    advice=(
+                        "Let every parameter have a part in the loss on every rank (add 0 times the output of the "
+                        "part that is left out), or pass find_unused_parameters=True."
+                    ),
+                    ranks=(rank.rank,),
+                    where=rank.where(call.site) if call is not None else None,
+                )
+    return None

@@ -1,0 +1,236 @@
+"""Who waits for whom, and whether it can ever come: read from the ranks' pulses and calls, also while they run."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Sequence
+
+from ddpcheck import evidence as ev
+from ddpcheck.evidence import PAIRWISE, RECEIVES, SENDS
+from ddpcheck.judging.happens_before import FROM_ONE, NEW_GROUP, TO_ONE, UNFINISHED, WAIT, members, source
+from ddpcheck.judging.world import Moment, Rank, World
+from ddpcheck.vocabulary.model import Struct
+
+LOCKED = 3.0
+"""Seconds after which a rank has told where it waits, unless it cannot."""
+SETTLED = 1.0
+"""Seconds that a rank must have been told to wait for: a pulse is a look at a moment, and it may have gone on since."""
+BY_THE_AGENT = (signal.SIGTERM, signal.SIGKILL)
+"""How an agent ends ranks when another has failed, or a program that hangs."""
+_AT_THE_END = ("_shutdown", "_exit_function", "_run_exitfuncs", "join_all_non_daemon_threads")
+"""Functions in which the main thread has left the user's program."""
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """A rank that waits in a call."""
+
+    rank: int
+    call: ev.Call
+    """What it waits in: of a ``wait``, the call that it waits for."""
+    site: int
+    since: float | None
+    lacking: tuple[int, ...] = ()
+    """The ranks that have not come to this call."""
+    every: bool = True
+    """It takes all of these, and not one."""
+
+
+class Stuck(Struct, frozen=True, kw_only=True):
+    """Ranks that wait for what can come no more."""
+
+    waits: tuple[Wait, ...]
+    gone: tuple[int, ...]
+    """Ranks that will not come to anything."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def waiting(rank: Rank, world: World) -> Wait | None:
+    """The call in which a rank waits, by the last that is known of it; of one that runs, only if it has for a while."""
+    return _told(rank, world.now) or _locked(rank, world)
+
+
+def _told(rank: Rank, now: Moment | None) -> Wait | None:
+    """What its last pulse tells."""
+    pulse = rank.process.last(ev.Pulse)
+    if pulse is None or pulse.pending is None:
+        return None  # this is asked several times a second: the records of a long run are not gone through
+    latest = 0
+    for record in reversed(rank.process.records):
+        if record is pulse:
+            break
+        if not beside(record):
+            latest = max(latest, record.n)
+    # A call may be written down late: what is newer is told by its number, and not by its place.
+    if latest > pulse.pending:
+        return None
+    if not rank.start <= pulse.pending < rank.end:
+        return None
+    if now is not None and 0 <= now.on(rank.process) - pulse.at < SETTLED:
+        return None
+    call = _call(rank, pulse.pending)
+    if call is None:
+        return None
+    made = (_call(rank, call.of) if call.of is not None else None) or call
+    return Wait(rank=rank.rank, call=made, site=call.site, since=pulse.since)
+
+
+def _locked(rank: Rank, world: World) -> Wait | None:
+    """A call of which nothing was heard any more: native code waits in it, and keeps the interpreter to itself.
+
+    What tells where a rank is runs in that interpreter. The rank may as well
+    have gone on, and be computing without a word; but not where the call takes
+    ranks that have not come to it.
+    """
+    seen = world.now or world.stopped
+    call = rank.process.last(ev.Call)
+    if seen is None or call is None or call.thread or not call.waits or not rank.start <= call.n < rank.end:
+        return None
+    if seen.on(rank.process) - call.at < LOCKED or _returns_at_once(call, rank.rank, world):
+        return None
+    for record in reversed(rank.process.records):
+        if record is call:
+            break
+        at_its_beginning = isinstance(record, ev.Pulse) and record.pending is None and record.at < call.at + SETTLED
+        if record.n > call.n and not (at_its_beginning or beside(record)):
+            return None
+    made = (_call(rank, call.of) if call.of is not None else None) or call
+    wait = Wait(rank=rank.rank, call=made, site=call.site, since=call.at)
+    found = lacking(world, {one.rank: one for one in world}, wait)
+    return wait if found.lacking and found.every else None
+
+
+def _returns_at_once(call: ev.Call, rank: int, world: World) -> bool:
+    """Whether a call may be over for a rank before the others come to it."""
+    one = source(call, members(call.group, world.world_size))
+    return call.op in SENDS or (call.op in FROM_ONE and one == rank) or (call.op in TO_ONE and one != rank)
+
+
+def beside(record: ev.Record) -> bool:
+    """Whether the main thread may be waiting while this is written."""
+    return isinstance(record, ev.Site) or (isinstance(record, (ev.File, ev.Call)) and bool(record.thread))
+
+
+def _call(rank: Rank, n: int) -> ev.Call | None:
+    for call in reversed(rank.process.of(ev.Call)):
+        if call.n == n:
+            return call
+        if call.n < n - 5000:
+            break
+    return None
+
+
+def lacking(world: World, ranks: dict[int, Rank], wait: Wait) -> Wait:
+    """Add whom the call still takes."""
+    call = wait.call
+    if call.op in PAIRWISE:
+        others = [call.peer] if call.peer is not None else [r for r in range(world.world_size) if r != wait.rank]
+        lacks = [r for r in others if r not in ranks or not _answered(ranks[r], wait.rank, call)]
+        return _with(wait, lacks, call.peer is not None)
+    present = [r for r in _taking_part(world, call) if r != wait.rank]
+    lacks = [r for r in present if r not in ranks or not _came(ranks[r], call)]
+    one = source(call, members(call.group, world.world_size))
+    if one != wait.rank and (call.op in FROM_ONE or call.op in TO_ONE):
+        # Others may stand between, where the data go through them: those that have not come are to blame, too.
+        return _with(wait, [r for r in lacks if r == one], True) if one in lacks else _with(wait, lacks, False)
+    if call.op in FROM_ONE:
+        return _with(wait, lacks, False)
+    return _with(wait, lacks, True)
+
+
+def _taking_part(world: World, call: ev.Call) -> Sequence[int]:
+    """The ranks that a call takes; making a group takes those that are to be in it."""
+    ranks = call.detail.removeprefix("ranks ").split(",") if call.op == NEW_GROUP else [""]
+    return [int(r) for r in ranks] if all(r.isdigit() for r in ranks) else members(call.group, world.world_size)
+
+
+def _with(wait: Wait, lacks: Iterable[int], every: bool) -> Wait:
+    return Wait(rank=wait.rank, call=wait.call, site=wait.site, since=wait.since, lacking=tuple(lacks), every=every)
+
+
+def _came(rank: Rank, call: ev.Call) -> bool:
+    """Whether a rank has made the same call, or may have: its number is on record with the same name, or is not."""
+    later = reduced = False
+    for own in reversed(rank.process.of(ev.Call)):
+        if own.n >= rank.end or own.group != call.group or own.op in PAIRWISE or own.op == WAIT or own.joined:
+            continue
+        if own.n < rank.start or own.number < call.number:
+            break
+        if own.number > call.number:
+            later = True
+            reduced |= own.op == call.op
+        elif own.op == UNFINISHED:
+            return reduced  # what it has left over, it may reduce in a later backward
+        else:
+            return own.op == call.op and (own.detail == call.detail or own.op.startswith("ddp-"))
+    return later
+
+
+def _answered(rank: Rank, asker: int, call: ev.Call) -> bool:
+    """Whether the partner of a send has received it, or that of a receive has sent."""
+    receives = call.op in RECEIVES
+    for own in reversed(rank.process.of(ev.Call)):
+        if own.op not in PAIRWISE or own.group != call.group or own.detail != call.detail:
+            continue
+        if (own.op in RECEIVES) == receives or own.peer not in (asker, None):
+            continue
+        return not own.sure or own.number >= call.number or own.peer is None or call.peer is None
+    return False
+
+
+def is_gone(rank: Rank, live: bool = False) -> bool:
+    """Whether a rank takes part in nothing any more, other than because somebody has ended it together with all."""
+    ended = bool(rank.of(ev.Ended) or rank.of(ev.Left)) or rank.exit_code is not None
+    return ended or (rank.signal is not None and (live or rank.alone or rank.signal not in BY_THE_AGENT))
+
+
+def at_its_end(rank: Rank, live: bool = False) -> bool:
+    """It is gone; or its script is over, and it waits for its threads."""
+    if is_gone(rank, live):
+        return True
+    pulse = rank.process.last(ev.Pulse)
+    return pulse is not None and pulse.doing in _AT_THE_END
+
+
+def all_waits(world: World) -> dict[int, Wait]:
+    """The ranks that wait, each with whom for."""
+    ranks = {rank.rank: rank for rank in world}
+    found = {}
+    for rank in world:
+        wait = None if is_gone(rank, world.now is not None) else waiting(rank, world)
+        if wait is not None and not wait.call.joined:
+            found[rank.rank] = lacking(world, ranks, wait)
+    return found
+
+
+def stuck(world: World, waits: dict[int, Wait], gone: Iterable[int]) -> Stuck | None:
+    """Those of the waiting ranks that can never go on: what they lack is gone, or is stuck itself.
+
+    Every other rank may go on, and whoever lacks only these may as well; what
+    is left when nothing more follows is stuck, however long one waits.
+    """
+    gone = set(gone)
+    may = {r for r in range(world.world_size) if r not in waits and r not in gone}
+    more = True
+    while more:
+        more = False
+        for r, wait in waits.items():
+            if r not in may and (
+                all(o in may for o in wait.lacking) if wait.every or not wait.lacking
+                else any(o in may for o in wait.lacking)
+            ):  # fmt: skip
+                may.add(r)
+                more = True
+    left = tuple(wait for r, wait in waits.items() if r not in may)
+    return Stuck(waits=left, gone=tuple(sorted(gone))) if left else None
+
+
+def certain(world: World) -> Stuck | None:
+    """Ranks of a world that runs that wait for what can come no more; None while any of them may go on."""
+    waits = {rank: wait for rank, wait in all_waits(world).items() if wait.call.sure}
+    if not waits:
+        return None
+    found = stuck(world, waits, [rank.rank for rank in world if at_its_end(rank, live=True)])
+    # What the main thread waits for, another thread may bring.
+    return None if found is None or any(call.thread for rank in world for call in rank.process.of(ev.Call)) else found

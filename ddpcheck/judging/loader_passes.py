@@ -1,0 +1,208 @@
+"""The passes through the same loader on every rank, side by side: what sharing, order and number are judged by."""
+
+from __future__ import annotations
+
+import array
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.evidence import ABSENT, WIDTH
+from ddpcheck.judging.step_alignment import members
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import CallSite
+
+MOST = 100_000
+"""The samples of a pass that are compared with those of other ranks."""
+
+
+class Sample(NamedTuple):
+    """One sample: its index, and the fingerprints of its content and of its label, as far as they are known."""
+
+    place: int | None
+    print_: bytes | None
+    label: bytes | None
+
+
+class Pass:
+    """One pass on one rank, with all that was handed out in it."""
+
+    def __init__(self, rank: Rank, begun: ev.Pass, loader: ev.Loader | None) -> None:
+        self.rank = rank
+        self.begun = begun
+        self.loader = loader
+        self.ended: ev.PassEnded | None = None
+        self.batches: list[ev.Batch] = []
+        self.collectives = 0
+        """Calls between its batches."""
+        self.every = 1
+        """Of a long pass, one sample in so many is looked at: the same ones on all ranks."""
+
+    @property
+    def where(self) -> CallSite | None:
+        return self.rank.where(self.begun.site)
+
+    @property
+    def exhausted(self) -> bool:
+        return self.ended is not None and self.ended.exhausted
+
+    @property
+    def taken(self) -> int:
+        """The batches that were handed out."""
+        if self.ended is not None:
+            return self.ended.batches
+        return self.batches[-1].number + 1 if self.batches else 0
+
+    @property
+    def backwards(self) -> int:
+        """backward() calls between its batches, as far as they are known."""
+        if self.ended is not None:
+            return self.ended.backwards
+        return self.batches[-1].backwards if self.batches else 0
+
+    @property
+    def end(self) -> float:
+        """The ``n`` at which it was over; infinite while it goes on."""
+        return self.ended.n if self.ended is not None else math.inf
+
+    @cached_property
+    def samples(self) -> list[Sample]:
+        """What is known of the samples that it gave, in order."""
+        found: list[Sample] = []
+        for batch in self.batches:
+            indices = array.array("q", batch.indices) if len(batch.indices) % WIDTH == 0 else array.array("q")
+            prints, labels = _cut(batch.prints), _cut(batch.labels)
+            number = max(len(indices), len(prints))
+            for place in range(number):
+                print_ = prints[place] if len(prints) == number else None
+                label = labels[place] if len(labels) == number else None
+                index = indices[place] if len(indices) == number else None
+                if self.every == 1 or _chosen(index, print_, self.every):
+                    found.append(Sample(index, print_, label))
+        return found
+
+    @property
+    def whole(self) -> bool:
+        """Every sample is known by its index or content."""
+        return self.exhausted and self.ended is not None and len(self.samples) == self.ended.samples
+
+
+def _chosen(index: int | None, print_: bytes | None, every: int) -> bool:
+    number = index if index is not None else int.from_bytes(print_ or b"", "little")
+    return number % every == 0
+
+
+def _cut(prints: bytes) -> list[bytes | None]:
+    cut = [prints[start : start + WIDTH] for start in range(0, len(prints), WIDTH)]
+    return [one if one != ABSENT else None for one in cut]
+
+
+class Line:
+    """The passes of one loop over one loader, on every rank that had them, in order.
+
+    Loaders are matched by the line that makes them, the line that goes
+    through them, and the order of their first use there.
+    """
+
+    def __init__(self, passes: dict[int, list[Pass]]) -> None:
+        self.passes = passes
+        """By rank."""
+        self.training = _trained([one for ones in passes.values() for one in ones])
+        """There were backward() calls between the batches."""
+        longest = max((sum(b.samples for b in one.batches) for ps in passes.values() for one in ps), default=0)
+        for ones in passes.values():
+            for one in ones:
+                one.every = 1 << (longest // MOST).bit_length()
+
+    @property
+    def alone(self) -> bool:
+        """Every rank trains by itself: a reference, perhaps, for which all of them take the same data.
+
+        Judged by the first pass that is more than a look at one batch: of the first ones, no call is ever left out of
+        the record.
+        """
+        first = [next((one for one in ones if one.taken > 1), ones[0]) for ones in self.passes.values()]
+        return all(one.ended is not None and one.taken > 1 and not one.collectives for one in first)
+
+    @property
+    def ranks(self) -> list[int]:
+        return sorted(self.passes)
+
+    def rounds(self) -> Iterator[tuple[int, dict[int, Pass]]]:
+        """The first pass of each rank that had one, the second, and so on."""
+        for number in range(max(map(len, self.passes.values()))):
+            yield number, {rank: ps[number] for rank, ps in sorted(self.passes.items()) if number < len(ps)}
+
+    @property
+    def first(self) -> Pass:
+        """The first pass on the lowest rank."""
+        return self.passes[self.ranks[0]][0]
+
+    @property
+    def loader(self) -> ev.Loader | None:
+        return self.first.loader
+
+    @property
+    def link(self) -> str:
+        """The loader's name in a finding."""
+        return f"loader {self.first.begun.loader}"
+
+
+def passes_of(rank: Rank) -> list[Pass]:
+    """The passes of one rank, in the order in which they began."""
+    loaders = {one.loader: one for one in rank.process.of(ev.Loader)}
+    # Where a record may be missing, which pass is the first, the second and so on is not known.
+    begun = [one for one in rank.of(ev.Pass) if one.n <= rank.process.whole_to]
+    found = {(one.loader, one.number): Pass(rank, one, loaders.get(one.loader)) for one in begun}
+    for batch in rank.of(ev.Batch):
+        if (batch.loader, batch.pass_) in found:
+            found[batch.loader, batch.pass_].batches.append(batch)
+    for ended in rank.of(ev.PassEnded):
+        if (ended.loader, ended.number) in found and ended.n <= rank.process.whole_to:
+            found[ended.loader, ended.number].ended = ended
+    calls = [call.n for call in rank.of(ev.Call) if call.op not in ("send", "recv", "isend", "irecv")]
+    for one in found.values():
+        if one.batches:
+            # Not those of a sampler that meets before the first batch.
+            one.collectives = bisect_right(calls, one.end) - bisect_right(calls, one.batches[0].n)
+    return list(found.values())
+
+
+def lines(world: World, every: Sequence[Sequence[Pass]]) -> list[Line]:
+    """All loops over loaders that at least one rank has gone through; ``every`` holds the passes of each rank."""
+    by_key: dict[tuple[str, str, int], dict[int, list[Pass]]] = defaultdict(dict)
+    for rank, passes in zip(world, every, strict=True):
+        order: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+        for one in passes:
+            made = rank.where(one.loader.site) if one.loader is not None else None
+            key = (str(made), str(one.where))
+            place = order[key].setdefault(one.begun.loader, len(order[key]))
+            by_key[key[0], key[1], place].setdefault(rank.rank, []).append(one)
+    return [Line(passes) for passes in by_key.values()]
+
+
+def _trained(passes: Sequence[Pass]) -> bool:
+    """Whether a model is trained with these batches; where too little is known, by whether gradients were enabled."""
+    known = any((one.ended is not None and one.taken) or one.taken > 1 for one in passes)
+    return any(one.backwards for one in passes) or (not known and any(one.begun.grad for one in passes))
+
+
+def data_groups(world: World) -> tuple[list[list[int]], bool]:
+    """The ranks that train one replica each, group by group, and whether a DDP wrapper says so.
+
+    Ranks outside of a wrapper's group hold another part of one model, and may have to get the same data.
+    """
+    groups: set[tuple[int, ...]] = set()
+    everyone = tuple(rank.rank for rank in world)
+    for rank in world:
+        for wrapped in rank.of(ev.Wrapped):
+            groups.add(tuple(rank.rank for rank in members(world, wrapped.group)))
+    largest: list[list[int]] = []
+    for group in sorted(groups, key=len, reverse=True):
+        if len(group) > 1 and not any(set(group) & set(one) for one in largest):
+            largest.append(list(group))
+    return (largest, True) if groups else ([list(everyone)], False)

@@ -1,0 +1,279 @@
+"""Do all ranks hold the same state? Judges of initial-broadcast, gradient-sync and parameter-sync."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ddpcheck.vocabulary.model import Finding, Question, Struct
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
+
+EXAMINED = 32
+"""Tensors whose elements are compared, where digests alone say that they differ."""
+
+
+class TensorFacts(Struct, frozen=True, kw_only=True):
+    """One tensor, as one rank holds it."""
+
+    digest: str = ""
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    present: bool = True
+    """False for a parameter without a gradient."""
+    reduced: bool = True
+    """The model's DDP wrapper reduces this parameter."""
+    shared: bool = False
+    """It lies in memory that other processes may write to."""
+    nonfinite: bool = False
+
+
+class ModelFacts(Struct, frozen=True, kw_only=True):
+    """A model's tensors, and how DDP has treated the model, as one rank sees it."""
+
+    tensors: dict[str, TensorFacts]
+    wrapped: bool = True
+    armed_forwards: int | None = None
+    """Forwards through the wrapper that made the next backward synchronise; None where that is not known."""
+    stepped: bool = False
+    synchronising: bool = True
+    """require_backward_grad_sync: false within no_sync()."""
+    atol: float = 0.0
+    rtol: float = 0.0
+
+
+class WorstDifference(Struct, frozen=True, kw_only=True):
+    """Where a rank's tensor is farthest from the reference's."""
+
+    size: float
+    place: tuple[int, ...]
+    mine: str
+    reference: str
+    elements: int
+    """How many elements differ by more than is allowed."""
+    of: int
+    scale: float | None = None
+    """The one factor between the two, if there is one."""
+
+
+NOUNS = {"initial-broadcast": "tensor", "gradient-sync": "gradient", "parameter-sync": "parameter"}
+EXPECTED = {
+    "initial-broadcast": "all ranks to hold rank 0's parameters and buffers",
+    "gradient-sync": "all ranks to hold the same gradients",
+    "parameter-sync": "all ranks to hold the same parameters",
+}
+
+
+def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
+    """Compare the ranks' tensors by digest; ask for elements only of those that differ, a portion at a time.
+
+    ``said`` holds a ModelFacts of every rank as plain data; ``rounds`` the
+    answers to the questions so far: the reference is written, then compared.
+    """
+    facts = [msgspec.convert(one, ModelFacts) for one in said]
+    finding = _nothing(check, facts) or _unlike(check, facts)
+    if finding is not None:
+        return (finding,)
+    differing = _differing(facts)
+    if not differing:
+        return _held_by_sharing(check, facts)
+    reference = 0 if check == "initial-broadcast" else _majority(facts, differing)
+    tolerant = facts[0].atol > 0 or facts[0].rtol > 0
+    portion = len(differing) if tolerant else EXAMINED
+    examined = (len(rounds) // 2) * portion  # each portion takes two rounds: written, then compared
+    if rounds and len(rounds) % 2 == 0:
+        compared = [msgspec.convert(one, dict[str, WorstDifference]) for one in rounds[-1]]
+        # Other bits may be the same number: -0.0, or another NaN.
+        beyond = {rank: {n: d for n, d in found.items() if d.elements} for rank, found in enumerate(compared)}
+        beyond = {rank: found for rank, found in beyond.items() if found}
+        if beyond:
+            return (_difference(check, facts, reference, beyond, max(0, len(differing) - examined)),)
+        if examined >= len(differing):
+            return ()
+    names = list(differing)[examined : examined + portion]
+    about = {"names": names, "reference": reference, "atol": facts[0].atol, "rtol": facts[0].rtol}
+    return Question(ask="compare" if len(rounds) % 2 else "write", about=about)
+
+
+def _nothing(check: str, facts: Sequence[ModelFacts]) -> Finding | None:
+    """A check that saw nothing must not pass."""
+    if any(t.present for f in facts for t in f.tensors.values()):
+        return None
+    gradients = check == "gradient-sync"
+    return Finding(
+        check=check,
+        severity="error",
+        ranks=tuple(range(len(facts))),
+        subject="the model",
+        expected=EXPECTED[check],
+        found=f"no {NOUNS[check]} on any rank: nothing was checked",
+        advice=(
+            "Call it after backward() and before zero_grad()." if gradients else "Pass a model that has parameters."
+        ),
+    )
+
+
+def _unlike(check: str, facts: Sequence[ModelFacts]) -> Finding | None:
+    """Tensors that cannot be compared: absent on some ranks, or of another type or shape."""
+    names = dict.fromkeys(name for f in facts for name in f.tensors)
+    for name in names:
+        kinds: dict[str, list[int]] = {}
+        for rank, f in enumerate(facts):
+            kinds.setdefault(_kind(f.tensors.get(name)), []).append(rank)
+        if len(kinds) > 1:
+            shown = "; ".join(f"{ranks_text(ranks)}: {kind}" for kind, ranks in kinds.items())
+            usual = max(kinds.values(), key=len)
+            odd = tuple(r for r in range(len(facts)) if r not in usual)
+            return Finding(
+                check=check,
+                severity="error",
+                ranks=odd,
+                subject=name,
+                expected=EXPECTED[check],
+                found=f"{name} to be of different kinds: {shown}",
+                advice=(
+                    "Let every rank build the same model, and use the same parameters in every forward: a branch that "
+                    "depends on the rank or its data leaves parameters without a gradient."
+                ),
+            )
+    return None
+
+
+def _kind(tensor: TensorFacts | None) -> str:
+    if tensor is None:
+        return "no such tensor"
+    if not tensor.present:
+        return "no gradient (None)"
+    return f"{tensor.dtype}{list(tensor.shape)}"
+
+
+def _differing(facts: Sequence[ModelFacts]) -> dict[str, None]:
+    return {
+        name: None
+        for name, tensor in facts[0].tensors.items()
+        if any(f.tensors[name].digest != tensor.digest for f in facts[1:])
+    }
+
+
+def _majority(facts: Sequence[ModelFacts], names: Mapping[str, None]) -> int:
+    """The lowest rank of those whose state is the most common."""
+    states = [tuple(f.tensors[name].digest for name in names) for f in facts]
+    (most, _), *_ = Counter(states).most_common(1)
+    return states.index(most)
+
+
+def _held_by_sharing(check: str, facts: Sequence[ModelFacts]) -> tuple[Finding, ...]:
+    shared = [name for name in facts[0].tensors if all(f.tensors[name].shared for f in facts)]
+    if not shared or len(facts) == 1:
+        return ()
+    return (
+        Finding(
+            check=check,
+            severity="warning",
+            ranks=tuple(range(len(facts))),
+            subject=shared[0],
+            expected="each rank to have a model of its own",
+            found=(
+                f"{count(len(shared), 'tensor')} of the model ({listing(shared, 3)}) in shared memory on every rank: "
+                "if that is one memory, the ranks overwrite each other, and are equal for this reason alone"
+            ),
+            advice="Build the model in each rank, or copy one that a parent process has handed down.",
+        ),
+    )
+
+
+def _difference(
+    check: str,
+    facts: Sequence[ModelFacts],
+    reference: int,
+    beyond: Mapping[int, Mapping[str, WorstDifference]],
+    unexamined: int,
+) -> Finding:
+    rank, name, worst = max(
+        ((r, n, d) for r, found in beyond.items() for n, d in found.items()), key=lambda entry: entry[2].size
+    )
+    names = list(dict.fromkeys(n for found in beyond.values() for n in found))
+    total = len(facts[0].tensors)
+    differ = len(names) + unexamined
+    place = f" at {list(worst.place)}" if worst.place else ""
+    allowed = ""
+    if facts[0].atol or facts[0].rtol:
+        allowed = f" (allowed: atol {facts[0].atol:g}, rtol {facts[0].rtol:g})"
+    others = [n for n in names if n != name]
+    also = f"; also {listing(others, 4)}" if others else ""
+    return Finding(
+        check=check,
+        severity="error",
+        ranks=tuple(beyond),
+        subject=name,
+        expected=EXPECTED[check] + allowed,
+        found=(
+            f"{differ} of {count(total, NOUNS[check])} to differ from rank "
+            f"{reference}'s on {ranks_text(beyond)}; most of all {name} on rank {rank}: "
+            f"{worst.elements:,} of {count(worst.of, 'element')}, by up to {worst.size:.3g}{place} "
+            f"(rank {rank} has {worst.mine}, rank {reference} has {worst.reference}){also}"
+        ),
+        cause=_cause(check, facts, names, worst),
+        advice=_advice(check),
+        count=differ,
+    )
+
+
+def _cause(check: str, facts: Sequence[ModelFacts], names: Sequence[str], worst: WorstDifference) -> str:
+    wrapped = [f.wrapped for f in facts]
+    unknown = [n for n in names if n in facts[0].tensors and not facts[0].tensors[n].reduced and "(buffer)" not in n]
+    if not any(wrapped):
+        return "the model is not in DistributedDataParallel, so nothing made the ranks agree"
+    if not all(wrapped):
+        return f"only {ranks_text(r for r, w in enumerate(wrapped) if w)} has the model in DistributedDataParallel"
+    if unknown:
+        return (
+            f"DDP does not know {listing(unknown, 3)}: created or replaced after the wrap, frozen at the time, or on "
+            "its list of ignored parameters"
+        )
+    if check == "gradient-sync":
+        return _gradient_cause(facts, worst)
+    if check == "initial-broadcast":
+        return (
+            "the state was changed after DDP's constructor on some ranks only, such as a reset, or a checkpoint that "
+            "one rank has loaded"
+        )
+    return (
+        "DDP reduces gradients and never repairs parameters, so a change on one rank stays: a checkpoint loaded or a "
+        "value edited there, gradients that differed in a step, or optimizer state that differs"
+    )
+
+
+def _gradient_cause(facts: Sequence[ModelFacts], worst: WorstDifference) -> str:
+    armed = [f.armed_forwards for f in facts]
+    if len(set(armed)) > 1 and None not in armed:
+        shown = ", ".join(f"{n} on rank {r}" for r, n in enumerate(armed))
+        return f"the ranks went through the wrapper's forward, in synchronising mode, unequally often ({shown})"
+    if not all(f.synchronising for f in facts):
+        return "the model is within no_sync(), where gradients stay local until the next synchronising backward"
+    if armed[0] == 0:
+        return (
+            "no forward went through the DDP wrapper in synchronising mode: the loss came from `model.module`, from "
+            "another method of it, or from within no_sync()"
+        )
+    if worst.scale is not None and abs(worst.scale - round(worst.scale)) < 1e-3 and round(worst.scale) > 1:
+        return (
+            f"the gradients of one rank are {round(worst.scale)} times the other's: a scaling under a rank's condition"
+        )
+    return (
+        "the last backward was not reduced (its forward bypassed the wrapper or was within no_sync()), or gradients "
+        "were changed on one rank after it: clipped, scaled, zeroed, or made NaN"
+    )
+
+
+def _advice(check: str) -> str:
+    if check == "gradient-sync":
+        return (
+            "Compute the loss from the output of the wrapper itself, leave no_sync() before the last forward of a "
+            "step, and treat gradients alike on every rank."
+        )
+    if check == "initial-broadcast":
+        return "Load and initialise before the wrap, or do it on every rank alike."
+    return "Assert equal gradients before the step, to see whether they or the parameters part first."

@@ -1,0 +1,76 @@
+"""Is what several ranks go through one dataset? Read from the samples that they have met at the same index."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.loader_passes import Pass
+from ddpcheck.vocabulary.model import Struct
+
+ENOUGH = 4
+"""Places in common that tell something."""
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """What the passes show of the datasets of their ranks."""
+
+    same: bool
+    """The same index is the same sample on every rank."""
+    different: bool
+    """It is another one on every rank."""
+    random: bool
+    """A sample is another each time it is read."""
+
+
+def identity_of(passes: Iterable[Pass]) -> Identity:
+    """Compare what the ranks have met at the same index, and each rank what it met there twice."""
+    passes = list(passes)
+    prints: dict[int, dict[int, set[bytes]]] = defaultdict(lambda: defaultdict(set))
+    labels: dict[int, dict[int, set[bytes]]] = defaultdict(lambda: defaultdict(set))
+    for one in passes:
+        for sample in one.samples:
+            if sample.place is not None and sample.print_ is not None:
+                prints[sample.place][one.rank.rank].add(sample.print_)
+                if sample.label is not None:
+                    labels[sample.place][one.rank.rank].add(sample.label)
+    common = [list(by_rank.values()) for by_rank in prints.values() if len(by_rank) > 1]
+    agreeing = sum(bool(set.intersection(*found)) for found in common)
+    changing = sum(len(found) > 1 for by_rank in prints.values() for found in by_rank.values())
+    random = changing > 0 or any(_draws(one) for one in passes)
+    same = bool(common) and 2 * agreeing >= len(common)
+    if not same and random:
+        same = _labels_agree([list(by_rank.values()) for by_rank in labels.values() if len(by_rank) > 1])
+    return Identity(
+        same=same,
+        different=not same and not random and len(common) >= ENOUGH and agreeing == 0,
+        random=random,
+    )
+
+
+def by_index(passes: Sequence[Pass], identity: Identity) -> bool:
+    """Whether indices stand for samples: the datasets are seen to be one, or are taken for one by their samplers."""
+    if not all(s.place is not None for one in passes for s in one.samples):
+        return False
+    if identity.same or identity.different:
+        return identity.same
+    blind = identity.random or not any(s.print_ for one in passes for s in one.samples)
+    return blind and all(one.loader is not None and one.loader.distributed for one in passes)
+
+
+def _draws(one: Pass) -> bool:
+    """Whether random numbers were used while its samples were fetched."""
+    processes = [one.rank.process, *one.rank.workers]
+    return any(
+        stream.where == "fetch" and stream.consumed and stream.loader in (one.begun.loader, None)
+        for process in processes
+        for stream in process.of(ev.Stream)
+    )
+
+
+def _labels_agree(common: list[list[set[bytes]]]) -> bool:
+    """Whether the labels are the same ones at the same places, and not by chance."""
+    agreeing = [found for found in common if set.intersection(*found)]
+    kinds = {label for found in agreeing for label in found[0]}
+    return len(agreeing) >= max(ENOUGH, 0.9 * len(common)) and len(kinds) > 1

@@ -1,0 +1,196 @@
+"""The evidence of all ranks of one process group, side by side: what the judges of a script's run look at."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from ddpcheck import evidence as ev
+from ddpcheck.vocabulary.model import CallSite, Finding, Struct
+
+R = TypeVar("R", bound=ev.Record)
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """What one check has to say of a run."""
+
+    check: str
+    checked: int
+    """How often the run gave it something to judge."""
+    findings: tuple[Finding, ...] = ()
+    skipped_because: str = ""
+    """Why it was not checked."""
+
+
+class Process:
+    """Everything that one process has written down, in its order."""
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.records: list[Any] = []
+        self.gap = ""
+        """Why it was written down no further, as a clause; empty where it was."""
+        self.damaged = 0
+        """Bytes of its file that were no record."""
+        self.whole_to = math.inf
+        """The ``n`` of the last record before the first of these."""
+        self.torn = False
+        """Its file ends in the middle of a record."""
+        self.sign_at = 0.0
+        """When its last sign of life was seen, on the monotonic clock of this host."""
+        self._by_kind: dict[type, list[Any]] = defaultdict(list)
+        self._sites: dict[int, ev.Site] = {}
+
+    def add(self, records: Iterable[Any]) -> None:
+        """Take further records."""
+        for record in records:
+            self.records.append(record)
+            self._by_kind[type(record)].append(record)
+            if isinstance(record, ev.Site):
+                self._sites[record.id] = record
+
+    def until(self, at: float) -> Process:
+        """The process as far as it had come by a moment; it has all of its lines."""
+        cut = copy.copy(self)
+        cut.records, cut._by_kind, cut._sites = [], defaultdict(list), {}
+        cut.add(record for record in self.records if record.at < at or isinstance(record, (ev.Began, ev.Site)))
+        return cut
+
+    def of(self, kind: type[R]) -> list[R]:
+        """The records of one kind, in order."""
+        return self._by_kind.get(kind, [])
+
+    def last(self, kind: type[R]) -> R | None:
+        """The last record of one kind."""
+        found = self._by_kind.get(kind)
+        return found[-1] if found else None
+
+    def where(self, site: int) -> CallSite | None:
+        """The line of a site's number; None for that of no line."""
+        found = self._sites.get(site)
+        return CallSite(file=found.file, line=found.line, function=found.function) if found else None
+
+    def line(self, site: int) -> str:
+        """The text of a site's line."""
+        found = self._sites.get(site)
+        return found.text if found else ""
+
+    @property
+    def began(self) -> ev.Began | None:
+        return self.last(ev.Began)
+
+    @property
+    def incomplete(self) -> bool:
+        """It may have done what is not on record."""
+        return bool(self.gap or self.damaged or self.torn)
+
+    @property
+    def pid(self) -> int:
+        return self.began.pid if self.began else 0
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """One membership of a process: its rank, and the part of its records that belong to it."""
+
+    process: Process
+    joined: ev.Joined
+    start: int
+    """The ``n`` of the first record that counts: what came before the group is built into it (a model, a dataset)."""
+    end: float
+    """The ``n`` of the first one that does not; infinite for the last membership."""
+
+
+class Rank:
+    """One rank of a world: its part of a process's evidence."""
+
+    def __init__(
+        self,
+        stretch: Stretch,
+        exit_code: int | None = None,
+        signal: int | None = None,
+        alone: bool = False,
+        silent: float = 0.0,
+    ) -> None:
+        self.process = stretch.process
+        self.joined = stretch.joined
+        self.rank = stretch.joined.rank
+        self.start, self.end = stretch.start, stretch.end
+        self.exit_code, self.signal = exit_code, signal
+        """How the process ended, where that is known."""
+        self.alone = alone
+        """It ended before anybody had asked the ranks to."""
+        self.silent = silent
+        """Seconds for which no Python code had run in it when the ranks were ended; 0 where that is not known."""
+        self.workers: list[Process] = []
+        """The processes that load samples for it."""
+
+    def of(self, kind: type[R]) -> list[R]:
+        """The records of one kind that belong to this membership."""
+        return [r for r in self.process.of(kind) if self.start <= r.n < self.end]
+
+    def last(self, kind: type[R]) -> R | None:
+        found = self.of(kind)
+        return found[-1] if found else None
+
+    def where(self, site: int) -> CallSite | None:
+        return self.process.where(site)
+
+    def line(self, site: int) -> str:
+        return self.process.line(site)
+
+    @property
+    def gone(self) -> bool:
+        """It takes part in nothing any more: the process has ended, or has left the group."""
+        return self.exit_code is not None or self.signal is not None or bool(self.of(ev.Ended) or self.of(ev.Left))
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """A moment of a run, on the clock of whichever process."""
+
+    at: float
+    """On the monotonic clock of its host."""
+    host: str = ""
+    wall: float = 0.0
+    """Seconds since the epoch."""
+
+    def on(self, process: Process) -> float:
+        """The moment on the monotonic clock of a process; two hosts are compared by the time of day."""
+        began = process.began
+        if began is None or began.host == self.host:
+            return self.at
+        return began.at + self.wall - began.wall
+
+
+class World:
+    """The ranks of one default process group, by rank; one that never came is missing."""
+
+    def __init__(
+        self, ranks: Sequence[Rank], world_size: int, now: Moment | None = None, stopped: Moment | None = None
+    ) -> None:
+        self.ranks = tuple(sorted(ranks, key=lambda r: r.rank))
+        self.world_size = world_size
+        self.now = now
+        """When it is looked at, before it has ended; None for one that has: what is missing then will not come."""
+        self.stopped = stopped
+        """When ddpcheck began to end its ranks, which were stuck."""
+
+    def __iter__(self) -> Iterator[Rank]:
+        return iter(self.ranks)
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The ranks that have left no evidence."""
+        return tuple(sorted(set(range(self.world_size)) - {rank.rank for rank in self.ranks}))
+
+    @property
+    def complete(self) -> bool:
+        """Every rank has left evidence."""
+        return not self.missing

@@ -1,0 +1,1 @@
+"""From how the ranks of a test ended to its one outcome."""

@@ -1,0 +1,1 @@
+"""The pytest process's side of the plugin."""

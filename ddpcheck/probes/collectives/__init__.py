@@ -1,0 +1,1 @@
+"""Probes of process groups and of what is called on them."""

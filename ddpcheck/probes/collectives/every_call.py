@@ -1,0 +1,180 @@
+"""Every collective that the user's code calls, put on record: what a hang or a race is read from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.distributed import distributed_c10d as c10d
+from torch.distributed.algorithms.join import Join
+
+from ddpcheck.evidence import PAIRWISE
+from ddpcheck.probes.collectives import call_arguments, call_log, one_call
+from ddpcheck.probes.collectives.call_arguments import Arguments, Described
+from ddpcheck.probes.collectives.one_call import call, issued, remember, set_joined, unwatched, wait
+from ddpcheck.probes.collectives.process_groups import group_key
+from ddpcheck.probes.ddp import unfinished_backward
+from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
+from ddpcheck.probes.files import small_files
+from ddpcheck.probes.optimizers import program_reductions
+from ddpcheck.probes.processes import endings, main_thread
+from ddpcheck.probes.recording import recorder, signal_exceptions
+from ddpcheck.probes.recording.patching import around
+
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
+__all__ = ["call", "issued", "set_joined", "watch"]
+
+_functional_watched = False
+
+
+def watch() -> None:
+    """Record every collective from now on."""
+    for name in call_arguments.COLLECTIVES:
+        around(c10d, name, partial(_around, op=name, describe=call_arguments.of_collective))
+    for name in PAIRWISE:
+        around(c10d, name, partial(_around, op=name, describe=call_arguments.of_pair))
+    around(c10d, "new_group", _around_new_group)
+    around(c10d, "init_process_group", _around_init)
+    around(getattr(torch._C._distributed_c10d, "Work", None), "wait", _around_wait)
+    around(Join, "__exit__", _around_join)
+    endings.before_end(call_log.tell)
+    endings.before_end(program_reductions.tell)
+    _watch_functional()
+    main_thread.also(call_log.look)
+    unfinished_backward.watch()
+
+
+def _around(
+    original: Callable[..., Any], op: str, describe: Callable[[str, Arguments], Described]
+) -> Callable[..., Any]:
+    places = call_arguments.places(original)
+
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        if unwatched():
+            if one_call.is_of_reduction() and recorder.current() is not None:
+                _note_in_hook(Arguments(places, args, kwargs))
+            return original(*args, **kwargs)
+        given = Arguments(places, args, kwargs)
+        group = given.get("group")
+        if not c10d.is_initialized() or _not_a_member(group):
+            return original(*args, **kwargs)
+        waits = not given.get("async_op") and op not in ("isend", "irecv")
+        try:
+            detail, peer = describe(op, given)
+        except Exception as error:  # arguments that torch will refuse in its own words
+            signal_exceptions.let_through(error)
+            detail, peer = "", None
+        with call(op, group, detail, peer, waits) as this:
+            if this.made is not None:
+                program_reductions.note(op, given, this.made)
+                small_files.look()
+            result = original(*args, **kwargs)
+            if not waits and this.made is not None:
+                remember(result, this.made)
+            return result
+
+    return collective
+
+
+def _note_in_hook(given: Arguments) -> None:
+    """A communication hook of the user's, by which DDP reduces, has called."""
+    WRAPPERS.hooked_over.add(group_key(given.get("group")))
+
+
+def _not_a_member(group: Any) -> bool:
+    return group is not None and group is getattr(getattr(c10d, "GroupMember", None), "NON_GROUP_MEMBER", None)
+
+
+def _around_wait(original: Callable[..., Any]) -> Callable[..., Any]:
+    def waited(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if unwatched():
+            return original(self, *args, **kwargs)
+        with wait(self):
+            return original(self, *args, **kwargs)
+
+    return waited
+
+
+# --- functional collectives
+
+
+def _watch_functional() -> None:
+    """Record functional collectives, too, once somebody has imported them."""
+    global _functional_watched
+    module = sys.modules.get("torch.distributed._functional_collectives")
+    if module is not None and not _functional_watched:
+        _functional_watched = True
+        for name in call_arguments.FUNCTIONAL:
+            around(module, name, partial(_around_functional, op=name))
+
+
+def _around_functional(original: Callable[..., Any], op: str) -> Callable[..., Any]:
+    places = call_arguments.places(original)
+
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        if unwatched():
+            return original(*args, **kwargs)
+        given = Arguments(places, args, kwargs)
+        try:
+            group = _functional_group(given.get("group"))
+            detail, peer = call_arguments.of_functional(op, given)
+        except Exception as error:
+            signal_exceptions.let_through(error)
+            group = "?"
+        if group == "?":
+            return original(*args, **kwargs)
+        program_reductions.note_unseen()
+        with call(op, group, detail, peer, waits=False):
+            return original(*args, **kwargs)
+
+    return collective
+
+
+def _functional_group(group: Any) -> str:
+    if isinstance(group, str):
+        resolve = getattr(c10d, "_resolve_process_group", None)
+        group = resolve(group) if resolve is not None else None
+    return group_key(group) if isinstance(group, c10d.ProcessGroup) else "?"
+
+
+# --- groups
+
+
+def _around_init(original: Callable[..., Any]) -> Callable[..., Any]:
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        call_log.begin_again()
+        _watch_functional()
+        return result
+
+    return init_process_group
+
+
+def _around_new_group(original: Callable[..., Any]) -> Callable[..., Any]:
+    """All ranks make a group, members or not, and wait for each other."""
+
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        ranks = kwargs.get("ranks", args[0] if args else None)
+        if kwargs.get("use_local_synchronization") or not isinstance(ranks, (list, tuple, range, type(None))):
+            return original(*args, **kwargs)
+        with call("new_group", "world", call_arguments.ranks_of(ranks)):
+            return original(*args, **kwargs)
+
+    return new_group
+
+
+def _around_join(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A rank that leaves ``join()`` has waited for all others: a call like any other."""
+
+    def __exit__(self: Any, kind: Any, error: Any, trace: Any) -> Any:
+        if kind is not None or not getattr(self, "_enable", True):
+            return original(self, kind, error, trace)
+        with call("join", getattr(self, "_process_group", None), always=True):
+            return original(self, kind, error, trace)
+
+    return __exit__

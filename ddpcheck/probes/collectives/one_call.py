@@ -1,0 +1,186 @@
+"""One call that communicates, from its beginning to its end: on record once, and told of while it waits."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from types import TracebackType
+from typing import Any
+
+from ddpcheck.evidence import Call
+from ddpcheck.probes.collectives import call_log
+from ddpcheck.probes.collectives.process_groups import group_key
+from ddpcheck.probes.files import writer_threads
+from ddpcheck.probes.processes import main_thread
+from ddpcheck.probes.recording import recorder, user_lines
+
+REDUCTION = "ddp-gradients"
+
+_works: weakref.WeakKeyDictionary[Any, Call] = weakref.WeakKeyDictionary()
+"""Asynchronous calls that somebody may still wait for."""
+_issued = 0
+_joined = False
+_reductions = 0
+"""DDP's reductions that are under way."""
+
+
+class _Depth(threading.local):
+    inside = 0
+    """Calls that this thread is in: what a call calls itself is part of it."""
+    current: Call | None = None
+
+
+_depth = _Depth()
+
+
+def issued() -> int:
+    """Collectives of the user's own so far: DDP's are not among them."""
+    return _issued
+
+
+def set_joined(joined: bool) -> None:
+    """Whether the program is inside of ``with model.join():``, where ranks need not do the same."""
+    global _joined
+    _joined = joined
+
+
+def unwatched() -> bool:
+    """Whether a call here is none of its own: nothing is recorded, or another call is under way."""
+    return _depth.inside > 0 or recorder.current() is None or is_of_reduction()
+
+
+def is_of_reduction() -> bool:
+    """Whether a call here is made by a communication hook, in which DDP's reduction calls back: in a thread of torch's
+    own, too, where a hook goes on when its first call is over.
+    """
+    if _depth.inside:
+        return _depth.current is not None and _depth.current.op == REDUCTION
+    return _reductions > 0 and writer_threads.is_foreign()
+
+
+def current() -> Call | None:
+    """The call in which this thread is."""
+    return _depth.current
+
+
+class call:
+    """A call that communicates, as a context; inside of another one it is no call of its own.
+
+    ``group`` is a name of ``membership.group_key``, or the group itself;
+    ``peer`` a global rank; ``always``: also where a probe is at work.
+    """
+
+    __slots__ = ("_always", "_detail", "_group", "_op", "_peer", "_recorded", "_waits", "made")
+
+    def __init__(
+        self,
+        op: str,
+        group: Any = "world",
+        detail: str = "",
+        peer: int | None = None,
+        waits: bool = True,
+        always: bool = False,
+    ) -> None:
+        self._op, self._group, self._detail, self._peer = op, group, detail, peer
+        self._waits, self._always = waits, always
+        self._recorded = False
+        self.made: Call | None = None
+        """The record, once it has begun."""
+
+    def __enter__(self) -> call:
+        writer = recorder.always() if self._always else recorder.current()
+        if writer is None or _depth.inside:
+            return self
+        group = self._group if isinstance(self._group, str) else group_key(self._group)
+        joined = _joined and not self._always
+        book = call_log.ledger(writer)
+        number, sure = book.number(self._op, group, self._peer, self._detail, joined)
+        self.made = Call(
+            **writer.next(),
+            op=self._op,
+            group=group,
+            number=number,
+            detail=self._detail,
+            site=user_lines.here(),
+            peer=self._peer,
+            waits=self._waits,
+            joined=joined,
+            thread=writer_threads.name(),
+            sure=sure,
+        )
+        global _reductions
+        _begin(book, self.made)
+        _reductions += self._op == REDUCTION
+        self._recorded = True
+        _depth.inside += 1
+        _depth.current = self.made
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _reductions
+        if self._recorded:
+            _reductions -= self._op == REDUCTION
+            _depth.inside -= 1
+            _depth.current = None
+            _went_on()
+
+
+def remember(work: Any, made: Call) -> None:
+    """An asynchronous call has given this to wait for."""
+    with contextlib.suppress(TypeError):  # a backend with a kind of its own
+        _works[work] = made
+
+
+class wait:
+    """Waiting for the end of an asynchronous call, as a context; of one that is not known, nothing."""
+
+    __slots__ = ("_recorded",)
+
+    def __init__(self, work: Any) -> None:
+        self._recorded = False
+        made = None if unwatched() else _works.pop(work, None)
+        writer = recorder.current()
+        if made is None or writer is None:
+            return
+        self._recorded = True
+        waiting = Call(
+            **writer.next(),
+            op="wait",
+            group=made.group,
+            number=made.number,
+            detail=made.detail,
+            site=user_lines.here(),
+            peer=made.peer,
+            joined=made.joined,
+            of=made.n,
+            thread=writer_threads.name(),
+        )
+        _begin(call_log.ledger(writer), waiting)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._recorded:
+            _went_on()
+
+
+def _begin(book: call_log.Ledger, made: Call) -> None:
+    global _issued
+    if not made.op.startswith("ddp-") and made.of is None and not made.joined:
+        _issued += 1
+    book.write(made)
+    if made.waits and call_log.on_main_thread():
+        main_thread.waiting(made.n)
+
+
+def _went_on() -> None:
+    if call_log.on_main_thread():
+        main_thread.went_on()
+        if (book := call_log.known()) is not None:
+            book.went_on()

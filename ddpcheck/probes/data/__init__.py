@@ -1,0 +1,1 @@
+"""Probes of loaders, samplers and datasets."""

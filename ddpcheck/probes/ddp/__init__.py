@@ -1,0 +1,1 @@
+"""Probes of DistributedDataParallel and of the modules inside."""

@@ -1,0 +1,236 @@
+"""A model's state as a rank holds it: digests first, elements only where they are asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpcheck.judging.model_comparison import ModelFacts, TensorFacts, WorstDifference
+from ddpcheck.probes.ddp.armed_forwards import armed_forwards
+from ddpcheck.probes.digests import readable_memory, sparse_tensors
+from ddpcheck.probes.digests.exact_digests import Unreadable, digest_each, digest_of_parts, tensor_bytes
+from ddpcheck.probes.optimizers import stepped_parameters
+from ddpcheck.vocabulary.wording import listing
+
+Named = Iterable[tuple[str, "torch.Tensor | None"]]
+
+
+def bare(module: torch.nn.Module) -> torch.nn.Module:
+    """The module itself, without DistributedDataParallel or torch.compile around it."""
+    while True:
+        if isinstance(module, DistributedDataParallel):
+            module = module.module
+        elif isinstance(inner := module._modules.get("_orig_mod"), torch.nn.Module):
+            module = inner
+        else:
+            return module
+
+
+def gradients(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:
+    return [(name, p.grad) for name, p in bare(module).named_parameters() if p.requires_grad]
+
+
+def parameters(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:
+    return list(bare(module).named_parameters())
+
+
+def buffers(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:
+    return [(f"{name} (buffer)", b) for name, b in bare(module).named_buffers()]
+
+
+def facts(module: torch.nn.Module, tensors: Named, rtol: float = 0.0, atol: float = 0.0) -> ModelFacts:
+    """What this rank says of these tensors, and of how DDP treats the model."""
+    wrapped = isinstance(module, DistributedDataParallel)
+    owners = dict(bare(module).named_parameters())
+    of_shards = [
+        f"{name} ({kind})" for name, p in owners.items() if (kind := readable_memory.unseen(p)) and not p.is_meta
+    ]
+    if of_shards:
+        raise ValueError(f"{listing(of_shards)}: ddpcheck does not compare shards, or tensors without plain memory")
+    # Where this torch does not tell which are reduced, nothing is put down to that.
+    known = getattr(module, "_module_parameters", owners.values()) if wrapped else owners.values()
+    reduced = {id(p) for p in known}
+    described = _described([(name, t, name in owners and id(owners[name]) in reduced) for name, t in tensors])
+    return ModelFacts(
+        tensors=described,
+        wrapped=wrapped,
+        armed_forwards=armed_forwards(module),
+        stepped=stepped_parameters.has_stepped(owners.values()),
+        synchronising=bool(getattr(module, "require_backward_grad_sync", True)),
+        rtol=rtol,
+        atol=atol,
+    )
+
+
+def _described(tensors: Sequence[tuple[str, torch.Tensor | None, bool]]) -> dict[str, TensorFacts]:
+    """Each tensor by its name; what is on a GPU is digested there, all of it before anybody waits for a result."""
+    present = [tensor for _, tensor, _ in tensors if tensor is not None]
+    if any(tensor.is_meta for tensor in present):
+        raise ValueError("a tensor on the meta device has no elements to compare; materialise the model first")
+    if any(tensor.is_nested for tensor in present):
+        raise Unreadable("a nested tensor has rows of its own on each rank: ddpcheck does not compare it")
+    digests, finite = iter(_digests(present)), iter(_finite(present))
+    return {
+        name: TensorFacts(
+            digest=next(digests),
+            dtype=_kind(tensor),
+            shape=tuple(tensor.shape),
+            reduced=reduced,
+            shared=readable_memory.is_shared(tensor),
+            nonfinite=not next(finite),
+        )
+        if tensor is not None
+        else TensorFacts(present=False, reduced=reduced)
+        for name, tensor, reduced in tensors
+    }
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return f"sparse {dtype}" if tensor.layout is torch.sparse_coo else dtype
+
+
+def _digests(tensors: Sequence[torch.Tensor]) -> list[str]:
+    """A digest of each tensor's elements; of a sparse one, of its coordinates and values."""
+    parts = [sparse_tensors.packed(tensor) or (tensor,) for tensor in tensors]
+    each = iter(digest_each([part for of in parts for part in of]))
+    told = [[next(each) for _ in of] for of in parts]
+    return [digest_of_parts([one.encode() for one in of]) if len(of) > 1 else of[0] for of in told]
+
+
+def _finite(tensors: Sequence[torch.Tensor]) -> list[bool]:
+    """Whether each tensor's elements are all finite, asked of each device once."""
+    found = [True] * len(tensors)
+    asked: dict[torch.device, list[tuple[int, torch.Tensor]]] = {}
+    for place, tensor in enumerate(tensors):
+        if tensor.is_floating_point() and (flag := _is_finite(tensor)) is not None:
+            asked.setdefault(tensor.device, []).append((place, flag))
+    for answers in asked.values():
+        flags = torch.stack([flag for _, flag in answers]).tolist()
+        for (place, _), flag in zip(answers, flags, strict=True):
+            found[place] = flag
+    return found
+
+
+def _is_finite(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Whether all elements are, where they lie; None for a type of which torch cannot tell."""
+    held = sparse_tensors.packed(tensor)
+    plain = held[1] if held is not None else readable_memory.local(tensor)
+    try:
+        return None if plain is None else torch.isfinite(plain if plain.itemsize > 1 else plain.float()).all()
+    except (NotImplementedError, RuntimeError):
+        return None
+
+
+# --- the elements, where digests differ
+
+
+def answers(tensors: Named, folder: Path, rank: int) -> dict[str, Callable[[Any], Any]]:
+    """What a judge may ask: write these tensors down as the reference, and compare yours with it."""
+    by_name = dict(tensors)
+
+    def write(about: dict[str, Any]) -> None:
+        if about["reference"] == rank:
+            for number, name in enumerate(about["names"]):
+                tensor = by_name[name]
+                if tensor is not None:
+                    parts = sparse_tensors.packed(tensor) or (tensor,)
+                    (folder / f"reference{number}").write_bytes(b"".join(tensor_bytes(part) for part in parts))
+
+    def compare(about: dict[str, Any]) -> dict[str, WorstDifference]:
+        found = {}
+        for number, name in enumerate(about["names"]):
+            tensor = by_name[name]
+            if tensor is not None and about["reference"] != rank:
+                found[name] = worst_difference(tensor, (folder / f"reference{number}").read_bytes(), about)
+        return found
+
+    return {"write": write, "compare": compare}
+
+
+def worst_difference(mine: torch.Tensor, reference: bytes, about: dict[str, Any]) -> WorstDifference:
+    """Where this tensor is farthest from the reference's elements, and in how many it is not equal.
+
+    Two NaN in one place are equal; a NaN against a number is infinitely far.
+    """
+    held = sparse_tensors.packed(mine)
+    if held is not None:
+        coordinates, *sides = sparse_tensors.side_by_side(
+            (held[0].cpu(), held[1].cpu()), sparse_tensors.unpacked(reference, mine)
+        )
+        worst = _worst(sides[0], sides[1], about)
+        row, *inner = worst.place or (0,)
+        where = coordinates[:, row].tolist() if coordinates.shape[1] else []
+        return msgspec.structs.replace(worst, place=(*where, *inner), of=mine.numel())
+    plain = readable_memory.local(mine)
+    if plain is None:
+        raise Unreadable(f"the elements of a {type(mine).__name__} cannot be looked at")
+    own = plain.cpu()
+    if not reference:
+        return _worst(own, torch.empty_like(own), about)
+    return _worst(own, torch.frombuffer(bytearray(reference), dtype=own.dtype).reshape(own.shape), about)
+
+
+def _worst(own: torch.Tensor, other: torch.Tensor, about: dict[str, Any]) -> WorstDifference:
+    if not own.numel():
+        return WorstDifference(size=0.0, place=(), mine="", reference="", elements=0, of=0)
+    if not _has_numbers(own.dtype):
+        own, other = own.view(torch.uint8), other.view(torch.uint8)
+    wide_own, wide_other = _widened(own), _widened(other)
+    gap = (wide_own - wide_other).abs()
+    both_nan = wide_own.isnan() & wide_other.isnan()
+    same = both_nan | (own == other)
+    gap = torch.where(same, torch.zeros_like(gap), torch.nan_to_num(gap, nan=math.inf, posinf=math.inf))
+    if not own.is_floating_point() and not own.is_complex():
+        gap = torch.where(same, gap, gap.clamp(min=1.0))  # long integers are nearer than a float can tell
+    allowed = about["atol"] + about["rtol"] * wide_other.abs()
+    beyond = gap > torch.nan_to_num(allowed, nan=0.0)
+    # The element to show is the worst of those that are not allowed, if any is not.
+    shown = torch.where(beyond, gap, torch.full_like(gap, -1.0)) if bool(beyond.any()) else gap
+    flat = int(shown.argmax()) if gap.numel() else 0
+    place = [int(i) for i in torch.unravel_index(torch.tensor(flat), gap.shape)] if gap.dim() else []
+    return WorstDifference(
+        size=float(gap.flatten()[flat]),
+        place=tuple(place),
+        mine=_number(own.flatten()[flat]),
+        reference=_number(other.flatten()[flat]),
+        elements=int(beyond.sum()),
+        of=own.numel(),
+        scale=_scale(wide_own, wide_other),
+    )
+
+
+def _has_numbers(dtype: torch.dtype) -> bool:
+    """Whether torch can turn elements of a type into numbers; some hold two in a byte."""
+    try:
+        _widened(torch.empty(1, dtype=dtype))
+    except (NotImplementedError, RuntimeError):
+        return False
+    return True
+
+
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def _number(element: torch.Tensor) -> str:
+    value = element.item()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _scale(own: torch.Tensor, other: torch.Tensor) -> float | None:
+    """The one factor between both, if every element says the same; a hint at sums in place of means."""
+    if own.is_complex() or own.numel() < 2:
+        return None
+    usable = (other.abs() > 1e-12) & own.isfinite() & other.isfinite()
+    if int(usable.sum()) < 2:
+        return None
+    ratios = own[usable] / other[usable]
+    first = float(ratios.median())
+    return first if bool(((ratios - first).abs() <= 1e-4 * abs(first)).all()) else None

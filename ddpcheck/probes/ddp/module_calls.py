@@ -1,0 +1,209 @@
+"""Outermost calls of modules: who goes round a wrapper, and the state of what is used without gradients."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
+from ddpcheck.probes.ddp.forward_inputs import heads
+from ddpcheck.probes.ddp.parameter_names import number_of
+from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
+from ddpcheck.probes.ddp.wrappers import tensors, wrapper_of
+from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
+from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording.missing_seams import attribute
+from ddpcheck.probes.recording.pace import is_due
+from ddpcheck.probes.recording.patching import defect, looking_like, named
+from ddpcheck.probes.recording.unwatchable_moments import asleep
+
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
+
+MANY = 8
+"""Inputs that are not the same: a dry run takes one, or a few of other sizes."""
+
+MOST_LOOKS = 64
+"""Calls of a module at a line whose inputs are looked at."""
+
+
+class _Inside(threading.local):
+    """Whether a module's call is under way in a thread: what it calls in turn is its own affair."""
+
+    module = False
+
+
+_inside = _Inside()
+
+
+class _Line:
+    """A line that evaluates modules."""
+
+    MOST = 64
+
+    def __init__(self) -> None:
+        self.met = 0
+        """Modules that came here for the first time."""
+        self.modules: dict[int, _Evaluations] = {}
+        """By their numbers: those that it has evaluated lately, the last one at the end."""
+
+    def of(self, module: int) -> _Evaluations:
+        known = self.modules.pop(module, None)
+        if known is None:
+            known = _Evaluations(self.met)
+            self.met += 1
+        self.modules[module] = known
+        if len(self.modules) > self.MOST:
+            del self.modules[next(iter(self.modules))]
+        return known
+
+
+class _Evaluations:
+    """What one module's evaluations at one line have come to."""
+
+    __slots__ = ("inputs", "looks", "place", "steps", "times")
+
+    def __init__(self, place: int) -> None:
+        self.inputs: set[bytes] | None = set()
+        """What it was evaluated on before the first step; None where that is of no interest any more."""
+        self.looks = 0
+        """How often its inputs were looked at."""
+        self.place = place
+        """The modules that this line had evaluated before it."""
+        self.steps = -1
+        """The optimizer steps that had been made at the last one."""
+        self.times = 0
+
+
+_seen: dict[int, _Line] = {}
+"""By line."""
+
+
+_CHOICE = ("_compiled_call_impl", "_call_impl")
+"""What torch's own ``__call__`` reads where all that it does is to call one of these. A module inside of another is
+called without it, so that a module that calls itself comes as deep as it does without us, with a frame of ours in the
+place of torch's."""
+
+
+def watch() -> None:
+    """See every outermost call of a module from now on."""
+    original = vars(torch.nn.Module).get("__call__")
+    if original is None:
+        return
+
+    only_chooses = getattr(getattr(original, "__code__", None), "co_names", ()) == _CHOICE
+
+    @looking_like(original)
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Every module's call comes through here: what it does has to be little.
+        if asleep():
+            return original(self, *args, **kwargs)
+        if _inside.module:
+            if only_chooses and self._compiled_call_impl is None:
+                return self._call_impl(*args, **kwargs)
+            return original(self, *args, **kwargs)
+        _inside.module = True
+        try:
+            _note(self, args, kwargs)
+            return original(self, *args, **kwargs)
+        finally:
+            _inside.module = False
+
+    torch.nn.Module.__call__ = named(__call__, torch.nn.Module, "__call__")  # type: ignore[method-assign]
+
+
+def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    writer = recorder.current()
+    if writer is None:
+        return
+    try:
+        if torch.is_grad_enabled():
+            if isinstance(module, DistributedDataParallel):
+                return
+            wrapper = wrapper_of(module)
+            if wrapper is not None and module.training:
+                wrapper.bare_site = user_lines.here()
+        elif dist.is_initialized():
+            _evaluated(writer, module, [*args, *kwargs.values()])
+    except Exception as error:
+        defect(error)
+
+
+def _evaluated(writer: recorder.Recorder, module: Any, inputs: list[Any]) -> None:
+    site = user_lines.here()
+    steps = steps_so_far()
+    known = _seen.setdefault(site, _Line()).of(number_of(module))
+    if known.inputs is not None:
+        if steps or known.looks >= MOST_LOOKS:
+            known.inputs = None
+        else:
+            _look_at(writer, known, module, inputs, site)
+    if known.steps == steps:
+        return
+    times, known.steps, known.times = known.times, steps, known.times + 1
+    # A line that makes a copy for every evaluation is a line that has evaluated often.
+    if is_due(times) and is_due(known.place):
+        with recorder.silence():
+            record = _describe(writer, module, steps, site)
+        if record is not None:
+            writer.write(record)
+
+
+def _look_at(writer: recorder.Recorder, known: _Evaluations, module: Any, inputs: list[Any], site: int) -> None:
+    """See on how many different inputs a module is evaluated that is in no wrapper yet."""
+    if known.inputs is None:
+        return
+    known.looks += 1
+    if any(WRAPPERS.owner(p) is not None for p in module.parameters()):
+        known.inputs = None
+        return
+    try:
+        with recorder.silence():
+            known.inputs.add(heads(inputs))
+    except Exception as error:  # a tensor without memory; a container that fails
+        signal_exceptions.let_through(error)
+        known.inputs = None
+        return
+    if len(known.inputs) >= MANY:
+        known.inputs = None
+        writer.write(EvaluatedOnData(**writer.next(), module=number_of(module), site=site))
+
+
+def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> Evaluated | None:
+    through = isinstance(module, DistributedDataParallel)
+    module = module.module if through else module
+    parameters = dict(module.named_parameters())
+    buffers = {} if through else dict(module.named_buffers())
+    if not parameters and not buffers:
+        return None
+    owner = next((found for p in parameters.values() if (found := WRAPPERS.owner(p)) is not None), None)
+    local = {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, part in module.named_modules()
+        for name in attribute(part, "_buffers", ())
+        if name in attribute(part, "_non_persistent_buffers_set", ())
+    }
+    kept = {name: b for name, b in buffers.items() if name not in local}
+    return Evaluated(
+        **writer.next(),
+        kind=type(module).__name__,
+        number=steps,
+        parameters=tensors(parameters),
+        buffers=tensors(kept) if kept and not module.training else Tensors(),
+        site=site,
+        wrapper=owner[1].number if owner is not None else None,
+        reduced=[place for place, p in enumerate(parameters.values()) if owner is not None and _is_of(owner[1], p)],
+        module=number_of(module),
+        stepped=owner is None and are_stepped(parameters.values()),
+    )
+
+
+def _is_of(wrapper: Wrapper, parameter: torch.Tensor) -> bool:
+    """Whether this wrapper reduces a parameter."""
+    found = WRAPPERS.owner(parameter)
+    return found is not None and found[1] is wrapper and WRAPPERS.is_reduced(parameter)

@@ -1,0 +1,1 @@
+"""Digests: equal content is recognised without moving it."""

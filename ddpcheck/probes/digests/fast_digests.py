@@ -1,0 +1,103 @@
+"""Digests of many tensors at a time, in about a microsecond each: what every training step can bear."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Iterable
+
+import torch
+import xxhash
+
+from ddpcheck.evidence import ABSENT, UNSEEN
+from ddpcheck.probes.digests import gpu_digests, readable_memory
+from ddpcheck.probes.recording import recorder, signal_exceptions
+from ddpcheck.probes.recording.unwatchable_moments import is_out_of_memory, overlooked
+
+WINDOW = 16 * 1024
+"""Bytes of a tensor that are looked at where not all of them are: another part of it at each turn."""
+
+
+def digests(tensors: Iterable[torch.Tensor | None], turn: int | None = None, but: Collection[int] = ()) -> bytes:
+    """Eight bytes for each tensor, side by side; with a ``turn``, of a window of each large one.
+
+    The window of a turn lies at the same place on all ranks. What lies at the
+    places ``but`` is not looked at, nor is a tensor whose memory cannot be read.
+    """
+    listed = list(tensors)
+    noted = recorder.look_begins()
+    try:
+        with torch._C.DisableTorchFunctionSubclass():  # what a class of the user's answers for its tensors is not asked
+            return _digests(listed, turn, but)
+    finally:
+        recorder.look_is_over(noted)
+
+
+def _digests(listed: list[torch.Tensor | None], turn: int | None, but: Collection[int]) -> bytes:
+    try:
+        found, on_gpus = [], []
+        for place, tensor in enumerate(listed):
+            known = ABSENT if tensor is None else UNSEEN if place in but else _digest(tensor, turn)
+            if known is None:
+                on_gpus.append(place)
+                known = UNSEEN
+            found.append(known)
+        if on_gpus:
+            window = None if turn is None else (WINDOW, turn)
+            queued = gpu_digests.digests([one for place in on_gpus if (one := listed[place]) is not None], window)
+            for place, told in zip(on_gpus, queued, strict=True):
+                found[place] = UNSEEN if told is None else told[: len(UNSEEN)]
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        overlooked("memory")
+        return b"".join([ABSENT if tensor is None else UNSEEN for tensor in listed])
+    return b"".join(found)
+
+
+def _digest(tensor: torch.Tensor, turn: int | None) -> bytes | None:
+    """Of one tensor; None for one that is on a GPU, and is looked at together with others."""
+    lies = readable_memory.memory(tensor)
+    if lies is None:
+        if readable_memory.is_dtensor(tensor) or tensor.device.type not in readable_memory.LOOKED_AT:
+            return UNSEEN
+        if tensor.device.type == "cuda":
+            return None
+        copy = readable_memory.local(tensor)
+        lies = None if copy is None else readable_memory.memory(copy)
+        if lies is None:
+            return UNSEEN
+    start, size = lies
+    if turn is not None and size > WINDOW:
+        start += gpu_digests.place_of_turn(size, WINDOW, turn)
+        size = WINDOW
+    return xxhash.xxh3_64_digest((ctypes.c_char * size).from_address(start) if size else b"")
+
+
+def is_filled(tensor: torch.Tensor) -> bool:
+    """Whether all elements in the first part of a tensor are the same; of one on a GPU nobody looks, and it is not."""
+    lies = readable_memory.memory(tensor)
+    if lies is None or not lies[1]:
+        return False
+    width = tensor.element_size()
+    found = ctypes.string_at(lies[0], min(lies[1], WINDOW))
+    return found == found[:width] * (len(found) // width)
+
+
+def text_digest(text: str) -> str:
+    """Sixteen hexadecimal digits for a text."""
+    return xxhash.xxh3_64_hexdigest(text.encode())
+
+
+def number_digest(number: float) -> bytes:
+    """Eight bytes for a number."""
+    return xxhash.xxh3_64_digest(repr(number).encode())
+
+
+def kind(tensor: torch.Tensor) -> str:
+    """dtype and shape: ``float32[10, 4]``."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    try:
+        return f"{dtype}{list(tensor.shape)}"
+    except (RuntimeError, ValueError) as error:  # a nested tensor has no one shape, and a lazy one has none yet
+        signal_exceptions.let_through(error)
+        return dtype

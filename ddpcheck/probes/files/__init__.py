@@ -1,0 +1,1 @@
+"""Probes of files: what is saved, loaded, renamed, removed and asked for."""

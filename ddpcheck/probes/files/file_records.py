@@ -1,0 +1,85 @@
+"""Writing down what was done to a file: by which thread, under which lock."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Any, Literal
+
+import torch.utils.data
+
+from ddpcheck.evidence import File
+from ddpcheck.probes.files import paths, writer_threads
+from ddpcheck.probes.recording import recorder, signal_exceptions
+
+_locks: dict[int, tuple[int, int]] = {}
+"""Descriptors that a lock is held on, and their files."""
+
+
+def writer() -> recorder.Recorder | None:
+    """The recorder, where there is room; none in a process that loads samples."""
+    # Beside a main thread that is at work silently, another one may still save.
+    found = recorder.always() if writer_threads.name() else recorder.current()
+    if found is None or paths.busy() or torch.utils.data.get_worker_info() is not None:
+        return None
+    return found
+
+
+def record(
+    to: recorder.Recorder,
+    op: Literal["write", "read", "rename", "remove", "query", "content", "append"],
+    how: str,
+    path: str,
+    site: int,
+    library: bool = False,
+    begun: dict[str, Any] | None = None,
+    **more: Any,
+) -> None:
+    """Write it down, unless there is too much already; ``begun`` is of what began before now."""
+    if not paths.has_room():
+        return
+    thread = writer_threads.name()
+    begun = begun or to.next()
+    ended = begun["n"] if "ended" not in more else more.pop("ended")
+    more.setdefault("existed", os.path.lexists(path))
+    more.setdefault("target", "")
+    to.write(
+        File(
+            **begun,
+            op=op,
+            how=how,
+            path=path,
+            site=site,
+            ended=ended,
+            thread=thread,
+            locked=_locked(),
+            library=library,
+            **more,
+        )
+    )
+    if thread:
+        writer_threads.has_done(thread)
+
+
+# --- locks
+
+
+def locking(_: recorder.Recorder, descriptor: int, operation: int, *more: Any) -> None:
+    if operation & fcntl.LOCK_UN:
+        _locks.pop(descriptor, None)
+    elif len(_locks) < 100:
+        found = os.fstat(descriptor)
+        _locks[descriptor] = (found.st_dev, found.st_ino)
+
+
+def _locked() -> bool:
+    """Whether a lock on some file is held: closing the file gives it back."""
+    for descriptor, file in list(_locks.items()):
+        try:
+            found = os.fstat(descriptor)
+        except OSError as error:
+            signal_exceptions.let_through(error)
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != file:
+            _locks.pop(descriptor, None)
+    return bool(_locks)

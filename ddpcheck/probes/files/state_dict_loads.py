@@ -1,0 +1,93 @@
+"""What a rank loads into its modules, optimizers, schedulers and scalers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch.optim import lr_scheduler
+
+from ddpcheck.evidence import StateLoaded
+from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
+from ddpcheck.probes.digests import fast_digests, readable_memory
+from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording.call_frames import caller
+from ddpcheck.probes.recording.patching import around
+from ddpcheck.probes.recording.result_use import is_thrown_away
+
+__tracebackhide__ = True
+"""For pytest: a failure that comes through a probe is told without its frames."""
+
+_own = threading.local()
+_NAMES = 2_000
+"""The most names of missing keys that are told."""
+
+
+def watch() -> None:
+    """Record every load_state_dict from now on."""
+    around(torch.nn.Module, "load_state_dict", _around("module", _module))
+    around(torch.optim.Optimizer, "load_state_dict", _around("optimizer", _nothing))
+    schedulers = (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)
+    for kind in vars(lr_scheduler).values():
+        if isinstance(kind, type) and issubclass(kind, schedulers) and "load_state_dict" in vars(kind):
+            around(kind, "load_state_dict", _around("scheduler", _nothing))
+    scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
+    if scaler is not None:
+        around(scaler, "load_state_dict", _around("scaler", _nothing))
+
+
+def _around(
+    owner: Literal["module", "optimizer", "scheduler", "scaler"],
+    describe: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], dict[str, Any]],
+) -> Callable[[Any], Any]:
+    def make(original: Any) -> Any:
+        def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+            writer = recorder.current()
+            if writer is None or getattr(_own, "inside", False):
+                return original(self, *args, **kwargs)
+            site = user_lines.here()
+            _own.inside = True
+            try:
+                result = original(self, *args, **kwargs)
+            finally:
+                _own.inside = False
+            try:
+                described = describe(self, result, args, kwargs)
+            except Exception as error:  # a class of the user's own may do anything when it is looked at
+                signal_exceptions.let_through(error)
+                described = _nothing(self, result, args, kwargs)
+            writer.write(StateLoaded(**writer.next(), owner=owner, kind=type(self).__name__, site=site, **described))
+            return result
+
+        return load_state_dict
+
+    return make
+
+
+def _nothing(owner: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {"missing": [], "unexpected": [], "total": 0, "strict": True}
+
+
+def _module(module: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    parameters = dict(module.named_parameters())
+    wrapper = next((w for w in map(WRAPPERS.owner, parameters.values()) if w is not None), None)
+    held = wrapper is not None and wrapper[1].ddp() is not None
+    # Parameters that no wrapper reduces may be another on each rank, as may buffers.
+    compared = [
+        p for p in parameters.values() if (not held or WRAPPERS.is_reduced(p)) and not readable_memory.unseen(p)
+    ]
+    given = kwargs.get("state_dict", args[0] if args else ())
+    unexpected = getattr(result, "unexpected_keys", ())
+    return {
+        "missing": [str(name) for name in getattr(result, "missing_keys", ())][:_NAMES],
+        "unexpected": [str(name) for name in unexpected][:_NAMES],
+        "fitting": max(0, len(given) - len(unexpected)),
+        "thrown_away": bool(unexpected) and is_thrown_away(caller()),
+        "total": len(parameters) + sum(1 for _ in module.named_buffers()),
+        "strict": bool(kwargs.get("strict", args[1] if len(args) > 1 else True)),
+        "digest": fast_digests.text_digest(fast_digests.digests(compared, 0).hex()).encode(),
+        "wrapped": held,
+        "wrapper": wrapper[1].number if wrapper is not None and held else None,
+    }

@@ -1,0 +1,391 @@
+"""Every optimizer step: the gradients on entry, parameters and state on exit, learning rates and scale."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch.optim import optimizer as home
+
+from ddpcheck.evidence import ABSENT, NO_SITE, UNREAD, Optimizer, Parameter, Spent, Step, Usage
+from ddpcheck.probes.collectives import every_call
+from ddpcheck.probes.ddp import parameter_names
+from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
+from ddpcheck.probes.ddp.wrappers import BACKWARDS, inside_forward, note_attributes, note_buffers
+from ddpcheck.probes.digests import fast_digests, readable_memory
+from ddpcheck.probes.files import small_files
+from ddpcheck.probes.optimizers import program_reductions, schedulers
+from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
+from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording.missing_seams import attribute
+from ddpcheck.probes.recording.pace import Pace, is_due
+from ddpcheck.probes.recording.patching import around, defect, shielded
+from ddpcheck.vocabulary.clock import clock
+
+ATTRIBUTES_AT = (0, 2)
+"""Steps at which the modules' plain attributes are written down: what changes between them is a rank's own log."""
+
+
+class Watched:
+    """One optimizer, from step to step."""
+
+    def __init__(self, number: int, site: int) -> None:
+        self.number = number
+        self.site = site
+        self.steps = 0
+        self._parameters: list[weakref.ref[torch.Tensor]] = []
+        """As they were described last. What an optimizer lets go of is gone: it may be most of the memory there is."""
+        self.unseen: set[int] = set()
+        """The places of those that are not compared between ranks."""
+        self.wrappers: list[Wrapper] = []
+        self.before: dict[int, dict[str, int]] = {}
+        """The counts of each wrapper at the last step."""
+        self.pace, self.whole_pace = Pace(), Pace()
+        self.scaler: weakref.ref[Any] | None = None
+        self.entry: tuple[bytes, bool, list[Usage], float, int] | None = None
+        self.collectives = 0
+        self.region = 0
+        self.region_start = 0
+        """The step with which the region began."""
+        self.inner = False
+        self.spending = Spending()
+        self.spent: Spent | None = None
+        self.window = program_reductions.Window()
+
+    def parameters(self) -> list[torch.Tensor]:
+        """Those of the last step, as far as they are there."""
+        return [p for ref in self._parameters if (p := ref()) is not None]
+
+    def changes(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """Take these up; whether they are others than before."""
+        before = self._parameters
+        if len(before) == len(parameters) and all(ref() is p for ref, p in zip(before, parameters, strict=True)):
+            return False
+        self._parameters = [weakref.ref(p) for p in parameters]
+        return True
+
+    def is_whole(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """Whether none of them has gone."""
+        return len(parameters) == len(self._parameters)
+
+
+_watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
+_made = 0
+_steps = 0
+
+
+_step: CodeType | None = None
+"""The function of torch's that stands around every step, and calls the hooks."""
+_HOOKED = 2
+"""Frames between a hook of ours and the step that torch calls it from."""
+
+
+def _is_within_step(frame: FrameType | None) -> bool:
+    """Whether a step is under way around this frame: what an optimizer steps in turn is its own.
+
+    The stack itself is asked. A frame that is kept from the beginning of a step to its end would keep all that there
+    is in it alive where the step fails.
+    """
+    while frame is not None:
+        if frame.f_code is _step:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def watch() -> None:
+    """Watch every optimizer, scheduler and scaler from now on."""
+    around(torch.optim.Optimizer, "__init__", _around_init)
+    for name, hook in (("pre", _before), ("post", _after)):
+        register = getattr(home, f"register_optimizer_step_{name}_hook", None)
+        if register is not None:
+            register(shielded(hook))
+    schedulers.watch(steps_of)
+    scaler = getattr(torch.amp, "GradScaler", None)
+    if scaler is not None:
+        around(scaler, "step", _around_scaler_step)
+
+
+def _around_init(original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if recorder.current() is not None and not _is_within_step(sys._getframe(1)):
+            _take_up(self, user_lines.here())
+        original(self, *args, **kwargs)
+
+    return __init__
+
+
+def _take_up(optimizer: Any, site: int) -> Watched:
+    global _made
+    known = _watched.get(optimizer)
+    if known is None:
+        known = _watched[optimizer] = Watched(_made, site)
+        _made += 1
+    return known
+
+
+def all_spent() -> None:
+    """Whatever was reduced until now has served its purpose."""
+    for wrapper in list(WRAPPERS.all.values()):
+        wrapper.reduced.pending = False
+
+
+def steps_of(optimizer: Any) -> int:
+    """Steps of one optimizer so far."""
+    known = _watched.get(optimizer) if optimizer is not None else None
+    return known.steps if known is not None else 0
+
+
+# --- on entry
+
+
+def are_stepped(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether some optimizer updates any of these."""
+    updated = {id(one) for it in _watched.values() for one in it.parameters()}
+    return any(id(parameter) in updated for parameter in parameters)
+
+
+def steps_so_far() -> int:
+    """Steps of all optimizers of this process."""
+    return _steps
+
+
+def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
+    global _step
+    writer = recorder.current()
+    if writer is None:
+        return
+    step = sys._getframe(_HOOKED)
+    _step = step.f_code
+    if _is_within_step(step.f_back):
+        return
+    del step
+    it = _take_up(optimizer, NO_SITE)
+    it.entry = None
+    began = clock.fine()
+    site = user_lines.here()
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if it.changes(parameters):
+        it.window.begin_again()
+        with recorder.silence():
+            _describe(writer, optimizer, it, parameters, site)
+    if it.steps in ATTRIBUTES_AT:
+        for wrapper in it.wrappers:
+            note_attributes(writer, wrapper, site)
+    usage = [wrapper.since(it.before.get(wrapper.number, {})) for wrapper in it.wrappers]
+    gradients, whole = b"", False
+    closure = bool(args and len(args) > 1 and args[1] is not None) or kwargs.get("closure") is not None
+    stride = writer.stride("Step")
+    if not closure and it.steps % stride == 0 and (it.pace.is_due(it.steps) or it.whole_pace.is_due(it.steps)):
+        whole = it.whole_pace.is_due(it.steps)
+        with recorder.silence():
+            gradients = fast_digests.digests([p.grad for p in parameters], None if whole else it.steps, it.unseen)
+    it.spent = _spend(it, parameters, bool(gradients))
+    it.window.entered(parameters)
+    small_files.look()
+    it.entry = (gradients, whole, usage, clock.fine() - began, site)
+
+
+def _spend(it: Watched, parameters: list[torch.Tensor], look: bool) -> Spent | None:
+    """Gradients of all wrappers are spent with this step: on what they were computed for, even if that is another."""
+    reduced = [(wrapper.reduced, wrapper.parameters()) for wrapper in it.wrappers] if look else []
+    spent = it.spending.begins(parameters, reduced, look)
+    Passes.stepping = True
+    all_spent()
+    return spent
+
+
+def _describe(
+    writer: recorder.Recorder, optimizer: Any, it: Watched, parameters: list[torch.Tensor], site: int
+) -> None:
+    WRAPPERS.look_again()
+    described = []
+    it.unseen.clear()
+    wrappers: dict[int, Wrapper] = {}
+    for place, parameter in enumerate(parameters):
+        owner = WRAPPERS.owner(parameter)
+        name, in_module = parameter_names.name_of(parameter)
+        ignored = late = False
+        if owner is not None:
+            name, wrapper, late = owner
+            in_module = True
+            wrappers[wrapper.number] = wrapper
+            ddp = wrapper.ddp()
+            ignored = ddp is not None and name in attribute(ddp, "parameters_to_ignore", ())
+        unseen = readable_memory.unseen(parameter)
+        if unseen:
+            it.unseen.add(place)
+        described.append(
+            Parameter(
+                name=name or f"parameter {place}",
+                kind=fast_digests.kind(parameter),
+                wrapper=owner[1].number if owner is not None else None,
+                reduced=WRAPPERS.is_reduced(parameter),
+                ignored=ignored,
+                late=late,
+                shared=readable_memory.is_shared(parameter),
+                in_module=in_module,
+                unseen=unseen,
+                unnamed=not name,
+                filled=not unseen and fast_digests.is_filled(parameter),
+            )
+        )
+    it.wrappers = [wrappers[number] for number in sorted(wrappers)]
+    it.inner = inside_forward()
+    writer.write(
+        Optimizer(
+            **writer.next(),
+            optimizer=it.number,
+            kind=type(optimizer).__name__,
+            site=it.site or site,
+            parameters=described,
+            sharded=type(optimizer).__name__ == "ZeroRedundancyOptimizer",
+            values=fast_digests.digests(parameters, but=it.unseen),
+            inner=it.inner,
+            apart=any(wrapper.steps_apart for wrapper in it.wrappers),
+            number=it.steps,
+            groups=[len(group["params"]) for group in optimizer.param_groups],
+            torchs=type(optimizer).__module__.startswith("torch."),
+        )
+    )
+
+
+# --- on exit
+
+
+def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
+    global _steps
+    if _is_within_step(sys._getframe(_HOOKED).f_back):
+        return
+    Passes.stepping = False
+    writer = recorder.current()
+    it = _watched.get(optimizer)
+    if writer is None or it is None or it.entry is None:
+        return
+    _steps += 1
+    began = clock.fine()
+    gradients, whole, usage, took, site = it.entry
+    number, it.steps, it.entry = it.steps, it.steps + 1, None
+    if it.region != REGION.number:
+        it.region, it.region_start = REGION.number, number
+    held = it.parameters()
+    looked = bool(gradients) and it.is_whole(held)
+    issued = every_call.issued()
+    if looked:
+        with recorder.silence():
+            parameters = fast_digests.digests(held, None if whole else number, it.unseen)
+            state = _state_if_readable(optimizer, it, held) if whole else {}
+    else:
+        parameters, state = b"", {}
+    it.window.left(writer, it.number, number, held)
+    program_reductions.forget([one.window for one in _watched.values()])
+    if looked or _telling(usage, it) or number % writer.stride("Step") == 0:
+        writer.write(
+            Step(
+                **writer.next(),
+                optimizer=it.number,
+                number=number,
+                site=site,
+                gradients=gradients,
+                parameters=parameters,
+                whole=whole,
+                state=state,
+                rates=[_number(group.get("lr", 0.0), held, looked) for group in optimizer.param_groups],
+                scale=_scale(it, held, looked),
+                usage=usage,
+                backwards=BACKWARDS.count,
+                backward_site=BACKWARDS.site,
+                collectives=issued - it.collectives,
+                region=it.region,
+                place=number - it.region_start,
+                spent=it.spent,
+            )
+        )
+    it.collectives = issued
+    for wrapper in it.wrappers:
+        it.before[wrapper.number] = dict(wrapper.counts)
+        wrapper.stepped()
+        wrapper.reduced.stepped(wrapper.parameters() if looked else (), looked)
+        if looked:
+            note_buffers(writer, wrapper, "step")
+    BACKWARDS.count = 0
+    cost = took + clock.fine() - began
+    if whole:
+        it.whole_pace.spent(cost, number)
+    elif looked:
+        it.pace.spent(cost, number)
+    BACKWARDS.look = it.whole_pace.is_due(it.steps)
+
+
+def _telling(usage: list[Usage], it: Watched) -> bool:
+    """A step that says something without digests: nothing was armed, or more than once."""
+    return any(u.armed != 1 or u.reached != 1 for u in usage) and is_due(it.steps)
+
+
+def _state_if_readable(optimizer: Any, it: Watched, parameters: list[torch.Tensor]) -> dict[str, bytes]:
+    """What an optimizer keeps in it is its own affair: a failure here must not cost the record of the step."""
+    try:
+        return _state(optimizer, it, parameters)
+    except Exception as error:
+        defect(error)
+        return {}
+
+
+def _state(optimizer: Any, it: Watched, parameters: list[torch.Tensor]) -> dict[str, bytes]:
+    """Digests of the state by its keys, for each parameter: of what has the parameter's size, or is one number.
+
+    The rest, such as the factors of a matrix, may be shared out among the ranks as it pleases the optimizer.
+    """
+    tensors: dict[str, list[torch.Tensor | None]] = {}
+    plain: dict[str, list[bytes]] = {}
+    for place, parameter in enumerate(parameters):
+        if place in it.unseen:
+            continue
+        kept = optimizer.state.get(parameter)
+        # An optimizer of the user's own may keep anything there, such as a tensor.
+        for key, value in kept.items() if isinstance(kept, Mapping) else ():
+            if isinstance(value, torch.Tensor):
+                if value.numel() in (1, parameter.numel()):
+                    tensors.setdefault(str(key), [None] * len(parameters))[place] = value
+            elif isinstance(value, (int, float)):
+                plain.setdefault(str(key), [ABSENT] * len(parameters))[place] = fast_digests.number_digest(value)
+    found = {key: fast_digests.digests(values) for key, values in tensors.items()}
+    return {**found, **{key: b"".join(values) for key, values in plain.items()}}
+
+
+# --- the scaler
+
+
+def _around_scaler_step(original: Any) -> Any:
+    def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if recorder.current() is not None:
+            _take_up(optimizer, NO_SITE).scaler = weakref.ref(self)
+        try:
+            return original(self, optimizer, *args, **kwargs)
+        finally:
+            all_spent()  # also where it makes no step, since there is an infinite gradient
+
+    return step
+
+
+def _scale(it: Watched, parameters: list[torch.Tensor], looked: bool) -> float | None:
+    scaler = it.scaler() if it.scaler is not None else None
+    scale = getattr(scaler, "_scale", None)
+    return _number(scale, parameters, looked) if isinstance(scale, torch.Tensor) else None
+
+
+def _number(value: Any, parameters: list[torch.Tensor], looked: bool) -> float:
+    """A number, or a tensor of one: on a device it is read where digests of what is there have just been waited for.
+
+    None is a rate that the optimizer finds for itself: there is none, as in a group that has no such key.
+    """
+    if not isinstance(value, torch.Tensor):
+        return float(value) if isinstance(value, Real) else 0.0 if value is None else UNREAD
+    waited = value.device.type == "cpu" or (looked and any(p.device == value.device for p in parameters))
+    plain = readable_memory.strided(value) if waited else None
+    return float(plain) if plain is not None and plain.numel() == 1 else UNREAD

@@ -1,0 +1,99 @@
+"""Where the main thread is, looked at four times a second by a thread of our own: what a hang is read from."""
+
+from __future__ import annotations
+
+import os
+import threading
+from _thread import start_new_thread
+from collections.abc import Callable
+from itertools import count
+from time import sleep  # by name: a test may replace that of the module
+
+from ddpcheck.evidence import Pulse
+from ddpcheck.probes.recording import call_frames, recorder, user_lines
+from ddpcheck.probes.recording.patching import defect
+from ddpcheck.vocabulary.clock import clock
+
+PERIOD = 0.25
+"""Seconds between two looks."""
+
+SIGN = 4
+"""Every so many looks, a sign of life: who gives none has no thread that gets the GIL, or was stopped.
+
+A main thread that has moved within its line is told of as often: it is in no single call that waits."""
+
+_pending: tuple[int, float] | None = None
+_owner = 0
+_also: list[Callable[[], None]] = []
+
+
+def waiting(number: int) -> None:
+    """The main thread is about to wait in the call with this record's number."""
+    global _pending
+    _pending = (number, clock.now())
+
+
+def went_on() -> None:
+    """The call has returned."""
+    global _pending
+    _pending = None
+
+
+def also(task: Callable[[], None]) -> None:
+    """Do this at every look as well; it must be quick and must not raise."""
+    _also.append(task)
+
+
+def begin() -> None:
+    """Begin to tell, in this process."""
+    global _owner
+    if _owner != os.getpid():
+        _owner = os.getpid()
+        # No threading.Thread: these are the program's to count, to trace and to profile.
+        start_new_thread(_look_again_and_again, ())
+
+
+def _here() -> tuple[int, str, int]:
+    """The line of the user's that the main thread is at, the function that it is in, and its instruction there.
+
+    Nothing of its stack is held by this thread, neither while it rests nor in the midst of a look.
+    """
+    lines = call_frames.lines_of(threading.main_thread().ident or 0)
+    doing = next((code.co_name for code, _, _ in lines if not call_frames.is_own(code)), "")
+    return user_lines.among(lines), doing, lines[0][2] if lines else -1
+
+
+def _look_again_and_again() -> None:
+    told: tuple[int, str, int | None] | None = None
+    told_at, instruction, moved = 0, -1, False
+    for look in count():
+        sleep(PERIOD)
+        writer = recorder.always()
+        if writer is None or not writer.open:
+            return
+        if look % SIGN == 0:
+            writer.sign()
+        pending = _pending
+        # A call is only told of once it has lasted: a rank at work passes many between two looks.
+        number = pending[0] if pending is not None and clock.now() - pending[1] > PERIOD else None
+        site, doing = 0, ""
+        try:
+            for task in _also:
+                task()
+            site, doing, now_at = _here()
+            moved |= now_at != instruction
+            instruction = now_at
+        except Exception as error:
+            defect(error)
+        here = (site, doing, number)
+        if here != told or (moved and number is None and look - told_at >= SIGN):
+            told, told_at, moved = here, look, False
+            writer.write(
+                Pulse(
+                    **writer.next(),
+                    site=here[0],
+                    doing=here[1],
+                    pending=number,
+                    since=pending[1] if pending is not None and number is not None else None,
+                )
+            )

@@ -1,0 +1,54 @@
+"""When probes look at nothing: while torch.compile traces, while a CUDA graph is captured, and out of memory."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from ddpcheck.evidence import Overlooked
+from ddpcheck.probes.recording import recorder, signal_exceptions
+
+_OUT_OF_MEMORY: tuple[type[BaseException], ...] = (
+    MemoryError,
+    *(kind for kind in (getattr(owner, "OutOfMemoryError", None) for owner in (torch, torch.cuda)) if kind),
+)
+_CPU_IS_OUT = ("can't allocate memory", "not enough memory")
+"""In the messages of torch's allocator for the CPU, which raises a RuntimeError."""
+
+_noted: set[str] = set()
+
+
+def asleep() -> bool:
+    """Whether a probe has to let the program pass without a look.
+
+    What it did would be compiled into the program, or become a part of the graph, or break the capture.
+    """
+    return torch.compiler.is_compiling() or _is_capturing()
+
+
+def _is_capturing() -> bool:
+    # A stream is only asked where CUDA is in use: the question must not be what initialises it.
+    try:
+        if not torch.cuda.is_initialized() or not torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+            return False
+    except Exception as error:  # after a failure on the device, every question to it fails
+        signal_exceptions.let_through(error)
+        return True
+    overlooked("capture")
+    return True
+
+
+def overlooked(what: Literal["capture", "memory"]) -> None:
+    """Write down, once, that there was something which no probe has looked at."""
+    writer = recorder.always()
+    if writer is not None and what not in _noted:
+        _noted.add(what)
+        writer.write(Overlooked(**writer.next(), what=what))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a look failed for want of memory: nobody's fault, and no defect of ours."""
+    return isinstance(error, _OUT_OF_MEMORY) or (
+        isinstance(error, RuntimeError) and any(words in str(error) for words in _CPU_IS_OUT)
+    )

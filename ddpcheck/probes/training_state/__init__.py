@@ -1,0 +1,1 @@
+"""What a training holds, found and named."""

@@ -1,0 +1,86 @@
+"""The process group of a rank: made over a file, bound to loopback, gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from ddpcheck.gpus import leases, visible_devices
+from ddpcheck.gpus.allotment import SHARING_VARIABLE
+from ddpcheck.vocabulary.model import Plan
+
+LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
+
+_kept: list[object] = []
+"""The groups of this rank, to its end: a test may destroy its group, and then let its model go, which is the last to
+hold it. torch 2.13 waits for gloo's threads there, with the interpreter locked, while such a thread may need the
+interpreter, to let go of the context in which a backward pass has asked for an all-reduce: both wait for ever."""
+
+
+def environment(plan: Plan, rank: int, run_dir: str) -> dict[str, str]:
+    """What a launcher would have put into the environment, where sockets may listen, and which GPUs are seen.
+
+    No address and no port: the group exists before the test begins.
+    """
+    found = {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(plan.world_size),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(plan.world_size),
+        "GLOO_SOCKET_IFNAME": LOOPBACK,
+        "NCCL_SOCKET_IFNAME": LOOPBACK,
+    }
+    if plan.gpus and not plan.simulated:
+        found[visible_devices.VARIABLE] = ",".join(gpu.token for gpu in plan.gpus)
+        # Whatever the test starts has its GPUs, and leases them from nobody else.
+        found[leases.FOLDER_VARIABLE] = os.fspath(Path(run_dir) / "leases")
+    if plan.nccl_shares_gpu:
+        found[SHARING_VARIABLE] = "1"
+    return found
+
+
+def join(plan: Plan, rank: int, run_dir: str) -> None:
+    """Join the default process group; returns when this rank is connected to all others.
+
+    A file store in the private folder of this run needs no port. Its own
+    timeouts lie beyond the test's, so that the deadline is reported as a deadline.
+    """
+    import torch
+    import torch.distributed as dist
+
+    from ddpcheck.ranks.rendezvous import PromptFileStore
+
+    if dist.is_initialized():
+        raise RuntimeError(
+            f"importing {plan.path} made a default process group; ddpcheck makes the group of every test, "
+            "so let the module make none"
+        )
+    if plan.device == "cuda":
+        torch.cuda.set_device(plan.gpu_of(rank))
+    path = os.fspath(Path(run_dir) / "store")
+    # NCCL's threads ask their store at any time, and must not wait for the interpreter's lock.
+    make_store = PromptFileStore if plan.backend == "gloo" else dist.FileStore  # type: ignore[attr-defined]
+    dist.init_process_group(
+        plan.backend,
+        store=make_store(path, plan.world_size),
+        rank=rank,
+        world_size=plan.world_size,
+        timeout=timedelta(seconds=plan.timeout + 120),
+    )
+    _kept.append(dist.group.WORLD)
+
+
+def leave(plan: Plan) -> None:
+    """Destroy what groups there are, where that does more than the end of the process.
+
+    For gloo it does not: its threads are only waited for, up to 10 ms each. A
+    test may have destroyed its groups itself, or made some of another backend.
+    """
+    import torch
+    import torch.distributed as dist
+
+    on_gpu = not plan.simulated and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    if dist.is_initialized() and (on_gpu or plan.backend != "gloo"):
+        dist.destroy_process_group()

@@ -1,0 +1,80 @@
+"""The texts of the checks on a terminal: their list, and one of them."""
+
+from __future__ import annotations
+
+from typing import IO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ddpcheck.checks.catalogue import CHECKS, ORACLES
+from ddpcheck.explanations import text_of_check
+from ddpcheck.report.console import console_on, ruled
+
+
+def show_checks(stream: IO[str]) -> None:
+    """Print every id, and when its invariant holds."""
+    console = console_on(stream)
+    table = ruled(console)
+    table.add_column("check", min_width=max(map(len, CHECKS)) + 2, style="bold")
+    table.add_column("holds when", overflow="fold")
+    for check, holds in CHECKS.items():
+        table.add_row(check + (" *" if check in ORACLES else ""), holds)
+    console.print(table)
+    console.print()
+    console.print(Text("* takes a second run to compare with: `ddpcheck run` cannot show it", style="dim"))
+    console.print(Text("ddpcheck explain ID tells what breaks a check, and how to fix it.", style="dim"))
+
+
+def show_check(check: str, stream: IO[str]) -> None:
+    """Print the text of one check; ``UnknownCheck`` where there is none."""
+    show_text(text_of_check(check), stream)
+
+
+def show_text(text: str, stream: IO[str]) -> None:
+    """Print Markdown."""
+    console = console_on(stream)
+    for block in _blocks(text):
+        _print(console, block)
+
+
+def _blocks(text: str) -> list[list[str]]:
+    """Paragraphs, headings, list items and blocks of code, each as its lines."""
+    blocks: list[list[str]] = []
+    code = fresh = False
+    for line in text.split("\n"):
+        if line.startswith("```"):
+            code, fresh = not code, True
+            if code:
+                blocks.append([line])
+        elif code:
+            blocks[-1].append(line)
+        elif not line.strip():
+            fresh = True
+        elif fresh or not blocks or line.startswith(("- ", "#")):
+            blocks.append([line])
+            fresh = False
+        else:
+            blocks[-1].append(line)
+    return blocks
+
+
+def _print(console: Console, block: list[str]) -> None:
+    first = block[0]
+    if first.startswith("```"):
+        console.print()
+        console.print(Padding(Text("\n".join(block[1:]), style="cyan", overflow="fold"), (0, 0, 0, 4)))
+        return
+    words = " ".join(line.strip() for line in block)
+    if first.startswith("- "):
+        grid = Table.grid(padding=(0, 1, 0, 0))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        grid.add_row("-", words[2:])
+        console.print(Padding(grid, (0, 0, 0, 2)))
+        return
+    if not first.startswith("# "):
+        console.print()
+    console.print(Text(words.lstrip("#> "), style="bold" if first.startswith("#") else ""))

@@ -1,0 +1,68 @@
+"""A verdict as JSON, schema 2: what other programs rely on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ddpcheck.report import report_files
+from ddpcheck.verdict.verdict import Verdict
+from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.wording import signal_name
+
+SCHEMA = 2
+
+
+def document(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as plain data."""
+    return {
+        "schema": SCHEMA,
+        "verdict": verdict.verdict,
+        "world_size": verdict.world_size,
+        "nnodes": verdict.nnodes,
+        "command": verdict.command,
+        "seconds": round(verdict.seconds, 3),
+        "steps": verdict.steps,
+        "checks": msgspec.to_builtins(verdict.checks),
+        "findings": [_finding(one) for one in verdict.findings],
+        "ranks": [
+            {"rank": r.rank, "exit_code": r.exit_code, "signal": r.signal, "host": r.host or None}
+            for r in verdict.ranks
+        ],
+        "hang": msgspec.to_builtins(verdict.hang, str_keys=True),
+        "interrupted_by": signal_name(verdict.interrupted_by) if verdict.interrupted_by is not None else None,
+        "notes": list(verdict.notes),
+        "internal": list(verdict.internal),
+        "versions": dict(verdict.versions),
+    }
+
+
+def write(verdict: Verdict, path: Path) -> None:
+    """Write the JSON, whole or not at all."""
+    report_files.write(path, json.dumps(document(verdict), indent=1) + "\n")
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "check": finding.check,
+        "severity": finding.severity,
+        "ranks": list(finding.ranks),
+        "step": finding.step,
+        "subject": finding.subject,
+        "message": finding.message,
+        "where": _place(finding.where),
+        "count": finding.count,
+        "advice": finding.advice,
+        "expected": finding.expected,
+        "found": finding.found,
+        "cause": finding.cause or None,
+        "also": list(finding.also),
+        "proof": [{"rank": rank, **(_place(where) or {})} for rank, where in finding.proof],
+    }
+
+
+def _place(where: CallSite | None) -> dict[str, Any] | None:
+    return None if where is None else {"file": where.file, "line": where.line, "function": where.function}

@@ -1,0 +1,71 @@
+"""Lines of the user's code around the one that a finding points at, as far as they can still be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ddpcheck.vocabulary.model import CallSite
+
+BEFORE, AFTER = 2, 1
+"""Lines of context: what leads to a line tells more than what follows."""
+
+_LARGEST = 4 * 1024 * 1024
+"""Bytes of a source file that is still read."""
+
+
+class Line(NamedTuple):
+    """One line of an excerpt."""
+
+    number: int
+    text: str
+    marked: bool
+
+
+class Sources:
+    """The files that findings point into, each read once."""
+
+    def __init__(self, folder: str, recorded: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._recorded = recorded
+        self._files: dict[str, list[str]] = {}
+
+    def line(self, where: CallSite) -> str:
+        """The line itself, as it was when the program ran; empty where nobody knows it any more."""
+        known = self._recorded.get(f"{where.file}:{where.line}")
+        return known if known is not None else self._at(where).strip()
+
+    def excerpt(self, where: CallSite) -> list[Line]:
+        """The line with its neighbours; alone where the file is another by now, or lies on another host."""
+        lines, recorded = self._read(where.file), self.line(where)
+        here = self._at(where)
+        if not here.strip() or (recorded and not here.strip().startswith(recorded)):
+            return [Line(where.line, recorded, True)] if recorded else []
+        first = max(1, where.line - BEFORE)
+        last = min(len(lines), where.line + AFTER)
+        found = [Line(n, lines[n - 1].rstrip().expandtabs(4), n == where.line) for n in range(first, last + 1)]
+        while not found[0].text:
+            found.pop(0)
+        while not found[-1].text:
+            found.pop()
+        shared = min(len(one.text) - len(one.text.lstrip()) for one in found if one.text)
+        return [one._replace(text=one.text[shared:]) for one in found]
+
+    def _at(self, where: CallSite) -> str:
+        lines = self._read(where.file)
+        return lines[where.line - 1] if 1 <= where.line <= len(lines) else ""
+
+    def _read(self, file: str) -> list[str]:
+        if file not in self._files:
+            self._files[file] = self._lines_of(Path(self._folder, file))
+        return self._files[file]
+
+    @staticmethod
+    def _lines_of(path: Path) -> list[str]:
+        try:
+            if not path.is_file() or path.stat().st_size > _LARGEST:
+                return []
+            return path.read_text(encoding="utf-8", errors="replace").split("\n")
+        except (OSError, ValueError):
+            return []

@@ -1,0 +1,275 @@
+"""A verdict for a person: what held, what broke, where and why, and what to do, from the top down."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ddpcheck.report.console import across, console_on, plain, ruled
+from ddpcheck.report.source_lines import Line, Sources
+from ddpcheck.report.standstill_table import numbered, parted, parts_where_it_stands, places, stands
+from ddpcheck.verdict.verdict import Verdict
+from ddpcheck.vocabulary.model import CallSite, Finding, Status
+from ddpcheck.vocabulary.wording import count, listing, ranks_text, signal_name
+
+_COLOURS = {
+    "held": "bold green",
+    "violated": "bold red",
+    "failed": "bold red",
+    "hung": "bold red",
+    "interrupted": "bold yellow",
+    "nothing-checked": "bold yellow",
+}
+_SEVERITIES = {"error": "bold red", "warning": "bold yellow"}
+_STATUSES: dict[Status, str] = {"held": "green", "at-risk": "yellow", "violated": "red", "not-checked": "dim"}
+
+
+def show(verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict: bool = False) -> None:
+    """Print the whole report; ``written`` are the files in which it can be found again."""
+    console = console_on(stream)
+    sources = Sources(verdict.folder, verdict.lines)
+    console.print()
+    console.print(across(console, "ddpcheck"))
+    console.print(_headline(verdict, strict))
+    for number, finding in enumerate(verdict.findings, 1):
+        console.print()
+        console.print(_finding(number, finding, verdict, sources))
+    if verdict.hang is not None:
+        both = parts_where_it_stands(verdict.hang)
+        also = ", and where their collectives part" if both else ""
+        _section(console, f"where the ranks stand{also}", stands(verdict.hang))
+        if verdict.hang.parted is not None and not both:
+            title = f"where their collectives part: {numbered(verdict.hang.parted)}"
+            _section(console, title, parted(verdict.hang.parted))
+    if any(result.status != "not-checked" for result in verdict.checks.values()):
+        _section(console, "checks", _checks(console, verdict))
+    if any(result.status == "not-checked" for result in verdict.checks.values()):
+        _section(console, "not checked", _not_checked(verdict))
+    for internal in verdict.internal:
+        console.print()
+        console.print(Text(f"ddpcheck itself failed: {plain(internal)}", style="bold magenta"))
+        console.print(Text("This is a defect of ddpcheck, not of the program; please report it.", style="magenta"))
+    if verdict.notes:
+        _section(console, "notes", *(_bullet(note) for note in verdict.notes))
+    _close(console, verdict, written)
+
+
+def _section(console: Console, title: str, *content: RenderableType) -> None:
+    console.print()
+    console.print(Text(title, style="bold"))
+    for one in content:
+        console.print(Padding(one, (0, 0, 0, 2)))
+
+
+def _bullet(text: str) -> Table:
+    grid = _grid()
+    grid.add_row(Text("-"), Text(plain(text), overflow="fold"))
+    return grid
+
+
+def _grid(label: int | None = None) -> Table:
+    grid = Table.grid(padding=(0, 2 if label else 1, 0, 0))
+    grid.add_column(no_wrap=True, min_width=label)
+    grid.add_column(overflow="fold")
+    return grid
+
+
+# --- the verdict
+
+
+def _headline(verdict: Verdict, strict: bool) -> Text:
+    words = verdict.verdict.replace("-", " ").upper()
+    parts = [plain(_sentence(verdict, strict))]
+    if verdict.missing:
+        parts.append(f"The evidence of {ranks_text(verdict.missing)} is missing.")
+    return Text.assemble((words, _COLOURS[verdict.verdict]), f"  {' '.join(parts)}", overflow="fold")
+
+
+def _sentence(verdict: Verdict, strict: bool) -> str:
+    """What was run, and what came of it, in a sentence."""
+    ran = verdict.command or "the program"
+    where = _where(verdict)
+    steps = f" after {count(verdict.steps, 'optimizer step')}" if verdict.steps else ""
+    within = f" in {count(verdict.steps, 'optimizer step')}" if verdict.steps else ""
+    took = f", {verdict.seconds:.1f} s."
+    found = _found(verdict, strict)
+    if verdict.verdict == "hung":
+        return f"{ran}{where}: came to a standstill{steps}: {found}{took}"
+    if verdict.verdict == "failed":
+        return f"{ran}{where}: failed{steps}: {found}{took}"
+    if verdict.interrupted_by is not None:
+        by = f"interrupted by {signal_name(verdict.interrupted_by)}{steps or ' before the first optimizer step'}"
+        return f"{ran}{where}: {by}: {found}{took}"
+    if verdict.verdict == "violated":
+        return f"{ran}{where}: {found}{within}{took}"
+    if verdict.verdict == "nothing-checked":
+        told = f"; {found}" if verdict.findings else ""
+        if verdict.missing:
+            return f"{ran}{where}: nothing could be checked{told}{took}"
+        if verdict.part:
+            return f"{ran}{where}: {verdict.part}, with nothing in it that a check could look at{told}{took}"
+        return f"{ran}{where}: it did nothing that a check could look at (no DistributedDataParallel){told}{took}"
+    statuses = [result.status for result in verdict.checks.values()]
+    parts = [f"{count(statuses.count('held'), 'check')} held{within}"]
+    parts += [f"{at_risk} at risk"] if (at_risk := statuses.count("at-risk")) else []
+    parts += [f"{statuses.count('not-checked')} not checked"]
+    parts += [f"with {found}"] if verdict.findings else []
+    parts += [f"in a part of the run ({verdict.part})"] if verdict.part else []
+    return f"{ran}{where}: {', '.join(parts)}{took}"
+
+
+def _where(verdict: Verdict) -> str:
+    if not verdict.world_size:
+        return ""
+    nodes = f" on {verdict.nnodes} nodes" if verdict.nnodes > 1 else ""
+    return f", {count(verdict.world_size, 'rank')}{nodes}"
+
+
+def _found(verdict: Verdict, strict: bool) -> str:
+    parts = [count(verdict.errors, "error")] if verdict.errors else []
+    if verdict.warnings:
+        parts.append(count(verdict.warnings, "warning") + (" (an error under --strict)" if strict else ""))
+    return " and ".join(parts) or "no finding"
+
+
+# --- findings
+
+
+def _finding(place: int, finding: Finding, verdict: Verdict, sources: Sources) -> RenderableType:
+    head = Text.assemble(
+        (finding.severity, _SEVERITIES[finding.severity]),
+        "  ",
+        (finding.check, "bold"),
+        f"  {plain(finding.subject)}",
+        (_circumstances(finding, verdict.world_size), "dim"),
+    )
+    parts: list[RenderableType] = [head]
+    if finding.where is not None:
+        parts.append(Text(plain(str(finding.where)), style="cyan"))
+        lines = sources.excerpt(finding.where)
+        parts += [_code(lines), Text("")] if lines else []
+    grid = _grid(label=8)
+    for label, text in _said(finding):
+        grid.add_row(Text(label, style="dim"), plain(text))
+    shown = {finding.where, *(places(verdict.hang) if verdict.hang is not None else ())}
+    for number, line in enumerate(_further(finding, sources, shown)):
+        grid.add_row(Text("" if number else "see also", style="dim"), line)
+    if finding.also:
+        grid.add_row(Text("breaks", style="dim"), f"{listing(finding.also, 8)} as well, as a consequence")
+    parts.append(grid)
+    whole = _grid()
+    whole.add_row(f"{place}.", Group(*parts))
+    return whole
+
+
+def _circumstances(finding: Finding, world_size: int) -> str:
+    parts = []
+    if finding.ranks:
+        whole = world_size > 1 and set(finding.ranks) == set(range(world_size))
+        ranks = "all ranks" if whole else ranks_text(finding.ranks)
+        parts += [ranks] if ranks != finding.subject else []
+    if finding.step is not None:
+        parts.append(f"{'first at ' if finding.count > 1 else ''}step {finding.step:,}")
+    if finding.count > 1:
+        parts.append(f"{finding.count:,} times")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _said(finding: Finding) -> Iterator[tuple[str, str]]:
+    yield "expected", finding.expected
+    yield "found", finding.found
+    if finding.cause:
+        yield "cause", f"likely: {finding.cause}"
+    yield "fix", finding.advice
+
+
+def _further(finding: Finding, sources: Sources, shown: Collection[CallSite | None]) -> Iterator[Text]:
+    """The other lines that show it, if they are not shown elsewhere: each with the ranks that were there."""
+    ranks: dict[CallSite, set[int]] = {}
+    for rank, where in finding.proof:
+        if where not in shown:
+            ranks.setdefault(where, set()).add(rank)
+    for where, there in ranks.items():
+        text = Text(f"{plain(str(where))} ({ranks_text(there)})")
+        if line := sources.line(where):
+            text.append(f"\n{plain(line)}", style="dim")
+        yield text
+
+
+def _code(lines: Iterable[Line]) -> Table:
+    """Lines of code with their numbers, one of them marked."""
+    lines = list(lines)
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True, justify="right")
+    grid.add_column(overflow="fold")
+    width = len(str(lines[-1].number))
+    for line in lines:
+        style = "bold" if line.marked else "dim"
+        mark = ">" if line.marked else " "
+        grid.add_row(Text(f"{mark} {line.number:>{width}} |", style=style), Text(plain(line.text), style=style))
+    return grid
+
+
+# --- the checks
+
+
+def _checks(console: Console, verdict: Verdict) -> Table:
+    """What was checked: broken ones first, in the order of the findings that tell of them."""
+    table = ruled(console)
+    for title in ("check", "status", "checked", ""):
+        table.add_column(title, justify="right" if title == "checked" else "left", overflow="fold")
+    rows = [(check, result) for check, result in verdict.checks.items() if result.status != "not-checked"]
+    for check, result in sorted(rows, key=lambda row: _told_at(row[0], verdict)):
+        reference = Text(_reference(check, verdict), style="dim")
+        status = Text(result.status.replace("-", " "), style=_STATUSES[result.status])
+        table.add_row(check, status, count(result.checked, "time"), reference)
+    return table
+
+
+def _not_checked(verdict: Verdict) -> Table:
+    """The others, by the reason why."""
+    reasons: dict[str, list[str]] = {}
+    for check, result in verdict.checks.items():
+        if result.status == "not-checked":
+            reasons.setdefault(result.skipped_because or "", []).append(check)
+    table = Table.grid()
+    table.add_column(overflow="fold")
+    for reason, checks in reasons.items():
+        table.add_row(", ".join(checks))
+        table.add_row(Padding(Text(plain(reason), style="dim"), (0, 0, 0, 4)))
+    return table
+
+
+def _told_at(check: str, verdict: Verdict) -> tuple[int, int]:
+    for number, finding in enumerate(verdict.findings):
+        if check == finding.check:
+            return number, 0
+        if check in finding.also:
+            return number, 1
+    return len(verdict.findings) + (verdict.checks[check].status == "held"), 0
+
+
+def _reference(check: str, verdict: Verdict) -> str:
+    """Which of the findings, by number, concern a check."""
+    own = [str(n) for n, f in enumerate(verdict.findings, 1) if f.check == check]
+    if own:
+        return f"{'warning' if verdict.checks[check].status == 'at-risk' else 'error'} {listing(own, 8)}"
+    cause = next((n for n, f in enumerate(verdict.findings, 1) if check in f.also), None)
+    return f"follows from {cause}" if cause is not None else ""
+
+
+def _close(console: Console, verdict: Verdict, written: Sequence[Path]) -> None:
+    ids = list(dict.fromkeys(f.check for f in verdict.findings))
+    console.print()
+    if ids:
+        more = f", or {listing(ids[1:], 8)}" if len(ids) > 1 else ""
+        console.print(Text(f"What breaks it, and the fix: ddpcheck explain {ids[0]}{more}", style="dim"))
+    for path in written:
+        console.print(Text(f"Written to {plain(str(path))}", style="dim", overflow="fold"))
+    console.print(across(console))

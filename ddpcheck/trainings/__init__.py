@@ -1,0 +1,1 @@
+"""Trainings of the conformance suite, as its judges look at them."""

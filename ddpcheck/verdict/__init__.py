@@ -1,0 +1,1 @@
+"""From what the judges say of a run to one verdict."""

@@ -1,0 +1,94 @@
+"""One mistake, one finding: what follows from another finding is reported with it, the most telling first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import listing
+
+STOPPED = ("no-hang", "rank-failure")
+STATE = ("initial-broadcast", "gradient-sync", "parameter-sync", "buffer-sync", "optimizer-sync")
+
+FOLLOWS: dict[str, tuple[str, ...]] = {
+    "device-placement": STOPPED,
+    "checkpoint-load-complete": (*STATE, *STOPPED),
+    "checkpoint-single-writer": ("checkpoint-read-after-write", *STOPPED),
+    "checkpoint-read-after-write": ("checkpoint-single-writer", "checkpoint-load-complete", *STATE, *STOPPED),
+    "process-hygiene": (*STATE, *STOPPED),
+    "shard-partition": ("batch-count", "epoch-reshuffle", *STOPPED),
+    "batch-count": ("collective-order", *STATE, *STOPPED),
+    "reducer-coverage": (*STATE, "collective-order", *STOPPED),
+    "collective-order": (*STATE, *STOPPED),
+    "initial-broadcast": ("gradient-sync", "parameter-sync", "buffer-sync"),
+    "gradient-sync": ("parameter-sync", "optimizer-sync", "buffer-sync"),
+    "optimizer-sync": ("parameter-sync", "gradient-sync"),
+    "parameter-sync": ("gradient-sync", "buffer-sync", "initial-broadcast"),
+    "rank-failure": ("collective-order", "no-hang"),
+    "no-hang": ("collective-order",),
+}
+"""What may be a consequence of what, if both concern the same thing. The order is that of telling."""
+
+_RANKS = {check: place for place, check in enumerate(FOLLOWS)}
+
+
+def grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Fold consequences into their causes; errors first, and of these the earliest and most telling."""
+    ordered = sorted(findings, key=lambda f: (f.severity != "error", _RANKS.get(f.check, len(_RANKS))))
+    kept: list[Finding] = []
+    for finding in ordered:
+        causes = [place for place, one in enumerate(kept) if _explains(one, finding)]
+        if causes:
+            nearest = max(causes, key=lambda place: (len(_shared(kept[place], finding)), place))
+            kept[nearest] = _with(kept[nearest], finding)
+        else:
+            kept.append(finding)
+    return tuple(sorted(_merged(kept), key=lambda f: f.severity != "error"))
+
+
+def _explains(cause: Finding, finding: Finding) -> bool:
+    if finding.check not in FOLLOWS.get(cause.check, ()):
+        return False
+    if cause.severity == "warning" and finding.severity == "error":
+        return False
+    if cause.step is not None and finding.step is not None and cause.step > finding.step:
+        return False
+    return bool(_shared(cause, finding))
+
+
+def _shared(cause: Finding, finding: Finding) -> set[str]:
+    return set(cause.links) & set(finding.links)
+
+
+def _with(cause: Finding, finding: Finding) -> Finding:
+    also = dict.fromkeys((*cause.also, finding.check, *finding.also))
+    also.pop(cause.check, None)
+    known = {(rank, str(site)) for rank, site in cause.proof}
+    more = [(rank, site) for rank, site in finding.proof if (rank, str(site)) not in known]
+    if finding.where is not None and finding.where != cause.where:
+        more.append((finding.ranks[0] if finding.ranks else 0, finding.where))
+    return msgspec.structs.replace(cause, also=tuple(also), proof=(*cause.proof, *more))
+
+
+def _merged(findings: Iterable[Finding]) -> list[Finding]:
+    """The same fault at the same line, of several wrappers, worlds or ranks, is one: the cause is the same, too."""
+    found: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in findings:
+        place = str(finding.where) if finding.where else finding.subject
+        found.setdefault((finding.check, finding.severity, place, finding.cause), []).append(finding)
+    return [_as_one(same) for same in found.values()]
+
+
+def _as_one(same: Sequence[Finding]) -> Finding:
+    first = same[0]
+    others = [subject for subject in dict.fromkeys(one.subject for one in same) if subject != first.subject]
+    return msgspec.structs.replace(
+        first,
+        count=sum(one.count for one in same),
+        ranks=tuple(sorted({rank for one in same for rank in one.ranks})),
+        links=tuple(dict.fromkeys(link for one in same for link in one.links)),
+        also=tuple(dict.fromkeys(check for one in same for check in one.also)),
+        found=f"{first.found}; and the same of {listing(others)}" if others else first.found,
+    )

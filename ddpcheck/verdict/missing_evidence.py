@@ -1,0 +1,60 @@
+"""Which checks have no ground: a rank's torch lacks what they rest on, or a rank has left no evidence.
+
+Held or violated, nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.world import Judged, Process, World
+from ddpcheck.seams import BY_NAME, STOPS, reason
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
+
+
+def missing(processes: Iterable[Process]) -> dict[str, str]:
+    """By seam that is missing in some process: who should have it."""
+    return {one.seam: one.of for process in processes for one in process.of(ev.Missing)}
+
+
+def lost(processes: Iterable[Process]) -> dict[str, str]:
+    """By check that cannot be made: why, as a clause."""
+    found: dict[str, str] = {}
+    for name, of in missing(processes).items():
+        for check in BY_NAME[name].checks if name in BY_NAME else ():
+            found.setdefault(check, reason(name, of))
+    return found
+
+
+def only_grounded(found: Mapping[str, Judged], world: World) -> dict[str, Judged]:
+    """What the judges have said, without what they cannot know; that ranks failed or stood still shows otherwise."""
+    without = lost(process for rank in world for process in (rank.process, *rank.workers))
+    grounded = {
+        check: judged
+        if check not in without or (check in STOPS and any(f.severity == "error" for f in judged.findings))
+        else Judged(check=check, checked=0, skipped_because=without[check])
+        for check, judged in found.items()
+    }
+    if world.complete:
+        return grounded
+    # What was found of the other ranks is so all the same; that nothing was found says nothing.
+    return {
+        check: judged if judged.findings else Judged(check=check, checked=0, skipped_because=absent(world.missing))
+        for check, judged in grounded.items()
+    }
+
+
+def absent(ranks: Sequence[int]) -> str:
+    """The reason for what cannot be checked without the evidence of some ranks, as a clause."""
+    return f"the evidence of {ranks_text(ranks)} is missing"
+
+
+def told(processes: Sequence[Process]) -> Iterator[str]:
+    """What a reader has to know of it, as sentences."""
+    by_owner: dict[str, list[str]] = {}
+    for name, of in missing(processes).items():
+        by_owner.setdefault(of, []).append(name)
+    for of, names in by_owner.items():
+        checks = count(len(lost(processes)), "check")
+        yield f"{of} has no {listing(names, 3)}: {checks} could not be made (`ddpcheck doctor` says which)."

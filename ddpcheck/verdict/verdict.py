@@ -1,0 +1,334 @@
+"""What the run of a script has come to: one value, which terminal, JSON and JUnit XML all render."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Literal
+
+import msgspec
+
+from ddpcheck.checks.catalogue import CHECKS, ORACLES
+from ddpcheck.evidence import Site
+from ddpcheck.judging.standstill import Standstill, standstill
+from ddpcheck.judging.world import Judged, Process, World
+from ddpcheck.verdict import missing_evidence, outside_groups, reader_notes
+from ddpcheck.verdict.grouping import STOPPED, grouped
+from ddpcheck.vocabulary.model import Finding, Severity, Status, Struct
+from ddpcheck.vocabulary.versions import installed
+
+Word = Literal["held", "violated", "failed", "hung", "interrupted", "nothing-checked"]
+
+ENDINGS = ("rank-failure", "no-hang", "process-hygiene")
+"""Checked by every program that starts and ends: they alone do not make a run that was checked."""
+
+
+class Exit(IntEnum):
+    """The exit codes of the command."""
+
+    HELD = 0
+    BROKEN = 1
+    USAGE = 2
+    NOTHING_CHECKED = 3
+    INTERNAL = 4
+
+
+class CheckResult(Struct, frozen=True, kw_only=True):
+    """What became of one check."""
+
+    status: Status
+    checked: int = 0
+    skipped_because: str | None = None
+
+
+class RankResult(Struct, frozen=True, kw_only=True):
+    """How the process of one rank ended."""
+
+    rank: int
+    exit_code: int | None = None
+    signal: int | None = None
+    host: str = ""
+    pid: int = 0
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """A whole run, judged."""
+
+    verdict: Word
+    world_size: int
+    nnodes: int = 1
+    checks: dict[str, CheckResult]
+    findings: tuple[Finding, ...] = ()
+    """Errors first; within them the earliest and most telling first."""
+    ranks: tuple[RankResult, ...] = ()
+    command: str = ""
+    """The script and its arguments."""
+    versions: dict[str, str | None] = msgspec.field(default_factory=dict)
+    seconds: float = 0.0
+    steps: int = 0
+    """Optimizer steps that were watched."""
+    part: str = ""
+    """Why the evidence covers a part of the run, as a clause; empty where it covers all of it."""
+    missing: tuple[int, ...] = ()
+    """Ranks that have left no evidence."""
+    notes: tuple[str, ...] = ()
+    """What a reader has to know of how this verdict came to be, as sentences."""
+    interrupted_by: int | None = None
+    """The signal that asked the program to end before its time."""
+    hang: Standstill | None = None
+    internal: tuple[str, ...] = ()
+    """What went wrong in ddpcheck itself."""
+    folder: str = ""
+    """The working directory of the ranks: relative files lie below it."""
+    lines: dict[str, str] = msgspec.field(default_factory=dict)
+    """The text of the lines that findings name, by ``file:line``, as it was when the program ran."""
+
+    @property
+    def errors(self) -> int:
+        return sum(f.severity == "error" for f in self.findings)
+
+    @property
+    def warnings(self) -> int:
+        return sum(f.severity == "warning" for f in self.findings)
+
+    def exit_code(self, strict: bool = False) -> int:
+        """The command's exit code; ``strict`` counts warnings as errors."""
+        if self.verdict in ("violated", "failed", "hung") or self.errors or (strict and self.warnings):
+            return Exit.BROKEN
+        if self.internal:
+            return Exit.INTERNAL
+        if self.interrupted_by is not None:
+            return 128 + self.interrupted_by  # as a shell tells of a program that a signal has ended
+        return Exit.NOTHING_CHECKED if self.verdict == "nothing-checked" else Exit.HELD
+
+
+def conclude(
+    judged: Sequence[Mapping[str, Judged]],
+    *,
+    worlds: Sequence[World] = (),
+    processes: Iterable[Process] = (),
+    ranks: Sequence[RankResult] = (),
+    chosen: Collection[str] | None = None,
+    failed: bool = False,
+    hung: bool = False,
+    interrupted_by: int | None = None,
+    killed_by: int | None = None,
+    ours: Sequence[str] = (),
+    command: str = "",
+    seconds: float = 0.0,
+    versions: Mapping[str, str | None] | None = None,
+    notes: Sequence[str] = (),
+    internal: Sequence[str] = (),
+) -> Verdict:
+    """Bring what the judges say of each world to one verdict.
+
+    ``processes`` are all that were watched, those of no world among them;
+    ``chosen`` are the checks that were asked for, None for all; ``failed``,
+    ``hung`` and ``interrupted_by`` are what the launcher has seen of the
+    program as a whole; one that was interrupted is judged by what it had done
+    until then (see :mod:`ddpcheck.verdict.interruption`). ``killed_by`` is the
+    signal that its launcher died of. ``ours`` says how ddpcheck itself has
+    brought ranks down: how the program ended is then no finding.
+    """
+    processes = list(processes) or [rank.process for world in worlds for rank in world]
+    ranks = tuple(ranks) or results_of(worlds)
+    raw = [finding for of_world in judged for finding in _kept(of_world, chosen)]
+    interrupted = interrupted_by is not None
+    if ours:
+        raw = [finding for finding in raw if finding.check not in ENDINGS]
+    stopped = None
+    if not interrupted and not ours:
+        stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung, killed_by)
+    raw += [stopped] if stopped is not None else []
+    findings = grouped(raw)
+    part = reader_notes.part(worlds, processes)
+    checks = _checks(judged, raw, findings, chosen, missing_evidence.lost(processes), part)
+    word: Word = "interrupted" if interrupted else _word(raw, findings, checks, hung)
+    return Verdict(
+        verdict=word,
+        world_size=max((w.world_size for w in worlds), default=len(ranks)),
+        nnodes=_nodes(worlds),
+        checks=checks,
+        findings=findings,
+        ranks=ranks,
+        command=command,
+        versions=dict(installed() if versions is None else versions),
+        seconds=seconds,
+        steps=sum(reader_notes.steps(world) for world in worlds),
+        part=part,
+        notes=(
+            *reader_notes.unseen(worlds, processes),
+            *missing_evidence.told(processes),
+            *notes,
+            *reader_notes.gaps(worlds),
+        ),
+        missing=tuple(sorted({number for world in worlds for number in world.missing})),
+        interrupted_by=interrupted_by,
+        hang=_hang(worlds, judged) if word == "hung" or (interrupted and _has_hung(raw)) else None,
+        internal=(*ours, *internal),
+        folder=next((p.began.folder for p in processes if p.began is not None and p.began.folder), ""),
+        lines=_lines(processes, findings),
+    )
+
+
+# --- findings
+
+
+def _kept(judged: Mapping[str, Judged], chosen: Collection[str] | None) -> list[Finding]:
+    """The findings that count: those of the chosen checks, and what ended the program."""
+    return [
+        finding
+        for one in judged.values()
+        for finding in one.findings
+        if chosen is None or finding.check in chosen or (finding.check in STOPPED and finding.severity == "error")
+    ]
+
+
+def _stopped_unseen(
+    raw: Sequence[Finding],
+    worlds: Sequence[World],
+    processes: Sequence[Process],
+    ranks: Sequence[RankResult],
+    failed: bool,
+    hung: bool,
+    killed_by: int | None,
+) -> Finding | None:
+    """The finding for a program that failed or hung where no judge of a world has seen it."""
+    if any(f.check in STOPPED and f.severity == "error" for f in raw):
+        return None
+    numbers = {(r.host, r.pid): r.rank for r in ranks}
+    if hung:
+        return outside_groups.standing(standstill(worlds[-1])) if worlds else outside_groups.hang(processes, numbers)
+    excused = {number for world in worlds for number in reader_notes.aborted_at_exit(world)}
+    endings = {r.rank: (r.exit_code, r.signal) for r in ranks if r.rank not in excused}
+    lost = not worlds and any(code or signal is not None for code, signal in endings.values())
+    if not (failed or lost):
+        return None
+    found = outside_groups.failure(processes, numbers, endings, killed_by)
+    # Of an abort that is excused, mp.spawn tells the program with an exception of its own.
+    told_by = found.where is None or found.subject == "ProcessExitedException"
+    return None if excused and told_by and not found.ranks else found
+
+
+# --- the verdict, and each check's
+
+
+def _word(raw: Sequence[Finding], findings: Sequence[Finding], checks: Mapping[str, CheckResult], hung: bool) -> Word:
+    errors = [f for f in findings if f.severity == "error"]
+    broken = {f.check for f in raw if f.severity == "error"}
+    if "no-hang" in broken:
+        stands = any(f.check == "no-hang" for f in errors)
+        by_failure = any(f.check == "rank-failure" and "no-hang" in f.also for f in errors)
+        # Of a program that ended by itself, a rank's failure says more than that others waited for it.
+        if stands or not (by_failure or ("rank-failure" in broken and not hung)):
+            return "hung"
+    if "rank-failure" in broken:
+        return "failed"
+    if errors:
+        return "violated"
+    asked = {check for check, result in checks.items() if result.checked}
+    left_out = {check for check, result in checks.items() if result.skipped_because == NOT_ASKED}
+    ends_alone = set(CHECKS) - left_out <= set(ENDINGS)
+    return "held" if asked - set(ENDINGS) or (asked and ends_alone) else "nothing-checked"
+
+
+NOT_ASKED = "left out by --checks or --skip"
+_NO_WORLD = "no process group of two ranks or more came to be"
+_ORACLE = "one run cannot show it: it takes a second one to compare with, as ddpcheck.check_trainer does"
+_NOTHING = "the program did nothing that it could judge"
+
+
+def _checks(
+    judged: Sequence[Mapping[str, Judged]],
+    raw: Sequence[Finding],
+    findings: Sequence[Finding],
+    chosen: Collection[str] | None,
+    lost: Mapping[str, str],
+    part: str,
+) -> dict[str, CheckResult]:
+    broken: dict[str, Status] = {}
+    for severity, status in _BROKEN.items():
+        concerned = {f.check for f in raw if f.severity == severity}
+        concerned |= {c for f in findings if f.severity == severity for c in (f.check, *f.also)}
+        broken |= dict.fromkeys(concerned, status)
+    return {check: _check(check, judged, broken.get(check), chosen, lost.get(check, ""), part) for check in CHECKS}
+
+
+_BROKEN: dict[Severity, Status] = {"warning": "at-risk", "error": "violated"}
+"""What a finding of each severity makes of its check; the later counts, where there are both."""
+
+
+def _check(
+    check: str,
+    judged: Sequence[Mapping[str, Judged]],
+    broken: Status | None,
+    chosen: Collection[str] | None,
+    lost: str,
+    part: str,
+) -> CheckResult:
+    if chosen is not None and check not in chosen and broken is None:
+        return CheckResult(status="not-checked", skipped_because=NOT_ASKED)
+    said = [of_world[check] for of_world in judged if check in of_world]
+    checked = sum(one.checked for one in said)
+    if broken is not None and (broken == "violated" or not lost):
+        return CheckResult(status=broken, checked=max(checked, 1))
+    if checked and not lost:
+        return CheckResult(status="held", checked=checked)
+    reason = lost or next((one.skipped_because for one in said if one.skipped_because), "")
+    if not reason:
+        reason = _ORACLE if check in ORACLES else _NOTHING if said else _NO_WORLD
+    if part and not lost and check not in ORACLES:
+        reason = f"{part}; as far as it goes, {reason}"
+    return CheckResult(status="not-checked", skipped_because=reason)
+
+
+# --- what else the evidence tells
+
+
+def _has_hung(raw: Iterable[Finding]) -> bool:
+    return any(f.check == "no-hang" and f.severity == "error" for f in raw)
+
+
+def _hang(worlds: Sequence[World], judged: Sequence[Mapping[str, Judged]]) -> Standstill | None:
+    """Where the ranks of the world that hangs stand; the last world, where no judge has seen it."""
+    for world, of_world in zip(worlds, judged, strict=False):
+        if "no-hang" in of_world and any(f.severity == "error" for f in of_world["no-hang"].findings):
+            return standstill(world)
+    return standstill(worlds[-1]) if worlds else None
+
+
+def results_of(worlds: Sequence[World]) -> tuple[RankResult, ...]:
+    """How the ranks of all worlds ended; of one that was in several, its last ending."""
+    found: dict[int, RankResult] = {}
+    for world in worlds:
+        for rank in world:
+            began = rank.process.began
+            found[rank.rank] = RankResult(
+                rank=rank.rank,
+                exit_code=rank.exit_code,
+                signal=rank.signal,
+                host=began.host if began is not None else "",
+                pid=rank.process.pid,
+            )
+    return tuple(found[number] for number in sorted(found))
+
+
+def _nodes(worlds: Sequence[World]) -> int:
+    began = [rank.process.began for world in worlds for rank in world if rank.process.began is not None]
+    return max(len({b.node for b in began}), len({b.host for b in began}), 1)
+
+
+def _lines(processes: Iterable[Process], findings: Sequence[Finding]) -> dict[str, str]:
+    """The texts of the lines that findings point at."""
+    named: dict[str, set[int]] = defaultdict(set)
+    for finding in findings:
+        for place in (finding.where, *(p for _, p in finding.proof)):
+            if place is not None:
+                named[place.file].add(place.line)
+    return {
+        f"{site.file}:{site.line}": site.text
+        for process in processes
+        for site in process.of(Site)
+        if site.line in named.get(site.file, ())
+    }

@@ -1,0 +1,1 @@
+"""The nouns and the words that everything shares. Nothing here imports torch."""
