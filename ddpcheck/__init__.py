@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     )
     from ddpcheck.assertions.devices import assert_device_placement
     from ddpcheck.assertions.model_and_data import (
-        AtRisk,
         assert_batch_count,
         assert_epochs_reshuffled,
         assert_gradients_identical,
@@ -33,8 +32,9 @@ if TYPE_CHECKING:
     from ddpcheck.conformance.not_supported import NotSupported
     from ddpcheck.conformance.results import Result, Results
     from ddpcheck.device_simulation import NotSimulated, simulated_devices
-    from ddpcheck.properties.state_machines import run_state_machine
+    from ddpcheck.examples.state_machines import run_state_machine
     from ddpcheck.ranks.current_rank import OutsideRank, Violation
+    from ddpcheck.ranks.judged_assertion import AtRisk
 
 __all__ = [
     "AtRisk",
@@ -68,6 +68,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AtRisk": "ddpcheck.ranks.judged_assertion",
     "Job": "ddpcheck.conformance.job",
     "NonConformance": "ddpcheck.conformance.check_trainer",
     "NotSimulated": "ddpcheck.device_simulation",
@@ -86,7 +87,7 @@ _HOMES = {
     "assert_single_writer": "ddpcheck.assertions.checkpoints",
     "check_trainer": "ddpcheck.conformance.check_trainer",
     "parametrize_with_checks": "ddpcheck.conformance.check_trainer",
-    "run_state_machine": "ddpcheck.properties.state_machines",
+    "run_state_machine": "ddpcheck.examples.state_machines",
     "simulated_devices": "ddpcheck.device_simulation",
 }
 """Where a name comes from that is not one of the assertions' file."""

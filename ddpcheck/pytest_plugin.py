@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from ddpcheck.gpus.gpu_mark import gpu_mark_of, has_ranks
-from ddpcheck.plugin import ddp_mark
+from ddpcheck.marks import ddp_mark
+from ddpcheck.marks.gpu_mark import gpu_mark_of, has_ranks
 from ddpcheck.report.pytest_session import SessionReport
 
 if TYPE_CHECKING:

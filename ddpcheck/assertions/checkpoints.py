@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddpcheck.assertions.model_and_data import assert_judged
 from ddpcheck.ranks.current_rank import CurrentRank, current
+from ddpcheck.ranks.judged_assertion import assert_judged
 
 if TYPE_CHECKING:
     import torch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ddpcheck.assertions.model_and_data import assert_judged
 from ddpcheck.ranks.current_rank import current
+from ddpcheck.ranks.judged_assertion import assert_judged
 
 if TYPE_CHECKING:
     import torch

@@ -8,22 +8,13 @@ hang. One that only some ranks call is itself reported.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-import pytest
-
-from ddpcheck.ranks.current_rank import Violation, current
-from ddpcheck.report.finding_text import text_of
+from ddpcheck.ranks.current_rank import current
+from ddpcheck.ranks.judged_assertion import assert_judged
 
 if TYPE_CHECKING:
     import torch
-
-
-class AtRisk(pytest.PytestWarning):
-    """An invariant holds by luck, or for the wrong reason."""
 
 
 def assert_replicas_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> None:
@@ -140,23 +131,3 @@ def _assert_state(
     rank = current(f"ddpcheck.{title}")
     facts = model_state.facts(module, tensors, rtol, atol)
     assert_judged(check, title, facts, model_state.answers(tensors, rank._evidence_dir, rank.rank))
-
-
-def assert_judged(
-    check: str,
-    title: str,
-    facts: Any,
-    answers: Mapping[str, Callable[[Any], Any]] | None = None,
-    stuck: bool = False,
-) -> None:
-    """Have all ranks' facts judged, warn of what is at risk, and raise the Violation that all ranks share.
-
-    ``stuck``: this rank cannot go on, and is not to wait for those who cannot come.
-    """
-    __tracebackhide__ = True
-    verdict = current(f"ddpcheck.{title}")._judge(check, title, msgspec.to_builtins(facts), answers, stuck)
-    errors = tuple(f for f in verdict.findings if f.severity == "error")
-    if errors:  # before any warning, which may be raised as an error itself
-        raise Violation(text_of(errors), errors, verdict.number, verdict.at)
-    for finding in verdict.findings:
-        warnings.warn(AtRisk(text_of([finding])), stacklevel=3)

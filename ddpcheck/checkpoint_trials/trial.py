@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from ddpcheck.assertions.model_and_data import assert_judged
 from ddpcheck.checkpoint_trials import folder_snapshots, forked_copies, planted_kills, saves_in_parts
 from ddpcheck.checkpoint_trials.trainings import Trainings, Wrap, idle, modules_only, moved, own_devices
 from ddpcheck.checkpoint_trials.user_calls import Failed, told
@@ -22,6 +21,7 @@ from ddpcheck.probes.files.recorded_section import Section
 from ddpcheck.probes.randomness import random_states
 from ddpcheck.probes.training_state import held_values
 from ddpcheck.ranks.current_rank import CurrentRank
+from ddpcheck.ranks.judged_assertion import assert_judged
 
 NAME = "checkpoint.pt"
 

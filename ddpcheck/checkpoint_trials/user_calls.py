@@ -12,7 +12,7 @@ from ddpcheck.checkpoint_trials.broken_files import state_of
 from ddpcheck.evidence.training_state import Failure
 from ddpcheck.probes.recording import user_lines
 from ddpcheck.ranks.current_rank import Violation
-from ddpcheck.ranks.lost_peers import is_reaction
+from ddpcheck.vocabulary.lost_peers import is_reaction
 from ddpcheck.vocabulary.model import CallSite
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from ddpcheck.ranks.pytest_host import SUBJECT
 def attach(test: Any, fit: Any) -> None:
     """Have the ranks of a test find this adapter."""
     setattr(test, SUBJECT, fit)
-    if "ddpcheck.ranks.zygote" in sys.modules:
+    if "ddpcheck.zygote.zygote" in sys.modules:
         # Ranks are forked from here, some hundred times for one trainer: what is imported now none of them imports
         # again. (The session itself stays without torch.)
         from ddpcheck.probes.all_probes import PROBES

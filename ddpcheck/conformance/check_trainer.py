@@ -15,8 +15,8 @@ from ddpcheck.conformance.results import Results, item_id
 from ddpcheck.conformance.situation_runner import Runner, Subject
 from ddpcheck.conformance.suite import WORLD_SIZES, Suite
 from ddpcheck.ranks.session_settings import NO_TERMINAL
-from ddpcheck.ranks.zygote_client import Launcher
 from ddpcheck.vocabulary.clock import clock
+from ddpcheck.zygote.client import Launcher
 
 if TYPE_CHECKING:
     from ddpcheck.conformance.job import Job

@@ -15,17 +15,17 @@ from ddpcheck.conformance.rank_instructions import RESULT, Order, Request
 from ddpcheck.conformance.results import item_id
 from ddpcheck.evidence import training_record
 from ddpcheck.evidence.oracle_comparison import Comparison
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import worlds
 from ddpcheck.judging.world import Judged
 from ddpcheck.outcomes.test_outcome import Outcome, decide
-from ddpcheck.ranks.zygote_client import InternalError, Launcher
-from ddpcheck.run.evidence_folder import Folder
 from ddpcheck.trainings.situations import BY_NAME, Situation
 from ddpcheck.trainings.steps_with_micro_batches import Trace
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.verdict.judges import judge_world
 from ddpcheck.vocabulary.model import Gpu, Plan, RunRecord, Task
 from ddpcheck.vocabulary.own_code import PACKAGE
+from ddpcheck.zygote.client import InternalError, Launcher
 
 FIRST_SALT, LATER_SALT = 1, 2
 """Unseeded random streams begin alike in trainings that are compared, and otherwise in one that goes on."""

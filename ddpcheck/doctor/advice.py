@@ -89,7 +89,10 @@ _KNOWN = (
         "Native code gave up: above is what it printed, if it did, and where it was. Install another build or version "
         "of torch, or of the library that is named there.",
     ),
-    ("import torch\n|from torch[.\\w]* import", "torch cannot be imported here: reinstall it, in a build that fits this machine."),
+    (
+        "import torch\n|from torch[.\\w]* import",
+        "torch cannot be imported here: reinstall it, in a build that fits this machine.",
+    ),
     ("Too many open files", "Raise the number of file descriptors: ulimit -n 4096."),
     ("CUDA", "Compare the driver with what this build of torch needs (nvidia-smi), and see who else uses the GPU."),
     ("NCCL", "Run with NCCL_DEBUG=INFO to see what NCCL tried."),

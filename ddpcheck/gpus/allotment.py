@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ddpcheck.gpus.gpu_mark import GpuMark
+from ddpcheck.marks.gpu_mark import GpuMark
 from ddpcheck.vocabulary.model import Machine
 from ddpcheck.vocabulary.wording import count
 

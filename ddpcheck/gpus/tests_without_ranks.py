@@ -23,8 +23,8 @@ import pytest
 from ddpcheck.gpus import visible_devices
 from ddpcheck.gpus.allotment import Refusal, allot, nobody_to_ask, only_real
 from ddpcheck.gpus.gpu_inventory import NobodyToAsk
-from ddpcheck.gpus.gpu_mark import GpuMark, gpu_mark_of, has_ranks
 from ddpcheck.gpus.leases import FOLDER_VARIABLE, PATIENCE, PAUSE, Lease, folder
+from ddpcheck.marks.gpu_mark import GpuMark, gpu_mark_of, has_ranks
 from ddpcheck.vocabulary.clock import clock
 from ddpcheck.vocabulary.model import Gpu
 

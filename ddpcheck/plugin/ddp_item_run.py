@@ -18,15 +18,15 @@ from msgspec.structs import replace
 
 from ddpcheck.gpus.allotment import Allotment, Refusal, allot, nobody_to_ask, only_real
 from ddpcheck.gpus.gpu_inventory import NobodyToAsk
-from ddpcheck.gpus.gpu_mark import GpuMark, gpu_mark_of
+from ddpcheck.marks.ddp_mark import Mark
+from ddpcheck.marks.gpu_mark import GpuMark, gpu_mark_of
 from ddpcheck.outcomes.test_outcome import decide
-from ddpcheck.plugin.ddp_mark import Mark
 from ddpcheck.plugin.reruns import Attempt, errors_of, run_with_reruns
 from ddpcheck.ranks.session_settings import options_for_ranks, workerinput_for_ranks
-from ddpcheck.ranks.zygote_client import InternalError, Launcher
 from ddpcheck.report.pytest_reports import fail_for_subtests, plain_report, reports_of, subtest_reports
 from ddpcheck.vocabulary.model import Gpu, Leftover, Machine, Plan, RunRecord, WarningRecord
 from ddpcheck.vocabulary.wording import OUR_FAULT
+from ddpcheck.zygote.client import InternalError, Launcher
 
 DEFAULT_TIMEOUT = 60.0
 

@@ -22,12 +22,12 @@ from hypothesis.errors import UnsatisfiedAssumption
 from hypothesis.internal.intervalsets import IntervalSet
 from hypothesis.reporting import report
 
-from ddpcheck.properties.choices import ask_of, pack, packed, plain
+from ddpcheck.examples.choices import ask_of, pack, packed, plain
+from ddpcheck.examples.explicit_examples import explicit_examples
+from ddpcheck.examples.failure_origins import raise_again
+from ddpcheck.examples.random_streams import put_back_once
 from ddpcheck.properties.example_verdict import ExampleVerdict, verdict_of_ends, verdict_of_run
-from ddpcheck.properties.explicit_examples import explicit_examples
-from ddpcheck.properties.failure_origins import raise_again
 from ddpcheck.properties.living_ranks import LivingRanks
-from ddpcheck.properties.random_streams import put_back_once
 from ddpcheck.ranks import messages
 from ddpcheck.vocabulary.model import CallSite, ExampleEnd, Origin, RunRecord
 

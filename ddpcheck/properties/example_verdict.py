@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from ddpcheck.properties.failure_origins import line_in
+from ddpcheck.examples.failure_origins import line_in
 from ddpcheck.vocabulary.model import CallSite, ExampleEnd, Origin, RankEnding, RunRecord, Struct
 from ddpcheck.vocabulary.wording import ranks_text, signal_name
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from ddpcheck.ranks import messages
-from ddpcheck.ranks.zygote_client import Launcher
 from ddpcheck.vocabulary.clock import clock
 from ddpcheck.vocabulary.model import CheckRun, Leftover, Plan, RunRecord, WarningRecord
+from ddpcheck.zygote.client import Launcher
 
 
 class LivingRanks:

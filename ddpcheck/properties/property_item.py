@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ddpcheck.examples.failure_origins import RankFailure
 from ddpcheck.outcomes.test_outcome import Outcome, decide, group_of
 from ddpcheck.properties.engine import Engine, RunOver, Skipped
 from ddpcheck.properties.example_verdict import DISAGREE
-from ddpcheck.properties.failure_origins import RankFailure
 from ddpcheck.properties.hypothesis_plugin import AsHypothesis
 from ddpcheck.properties.living_ranks import LivingRanks
-from ddpcheck.ranks.zygote_client import InternalError, Launcher
-from ddpcheck.report.property_failures import distinct, with_example, words_of
+from ddpcheck.properties.property_failures import distinct, with_example, words_of
 from ddpcheck.report.pytest_reports import plain_report, reports_of
 from ddpcheck.vocabulary.model import Plan, RunRecord, never_started
+from ddpcheck.zygote.client import InternalError, Launcher
 
 
 class PropertyRun:

@@ -25,8 +25,8 @@ from _pytest.config import Config  # fromdictargs is pytest's constructor for su
 from ddpcheck.ranks import messages
 from ddpcheck.ranks.channel import Channel
 from ddpcheck.ranks.current_rank import Violation
-from ddpcheck.ranks.lost_peers import is_reaction
 from ddpcheck.vocabulary.clock import clock
+from ddpcheck.vocabulary.lost_peers import is_reaction
 from ddpcheck.vocabulary.model import PhaseReport, Plan, Raised, Task, WarningRecord
 
 

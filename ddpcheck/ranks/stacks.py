@@ -85,8 +85,7 @@ _FRAME = re.compile(r'  File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<functi
 _BELOW_THE_TEST = (
     os.sep + "_pytest" + os.sep,
     os.sep + "pluggy" + os.sep,
-    os.sep + os.path.join("ddpcheck", "ranks") + os.sep,
-    os.sep + os.path.join("ddpcheck", "properties") + os.sep,
+    *(os.sep + os.path.join("ddpcheck", folder) + os.sep for folder in ("ranks", "zygote", "examples")),
     os.sep + os.path.join("ddpcheck", "pytest_plugin.py"),
 )
 

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 
 from ddpcheck.evidence import Defect, Launched
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import exits_told, worlds
 from ddpcheck.judging.world import Process
 from ddpcheck.report import json_report, junit_report, report_files, terminal_report
 from ddpcheck.run import options as asked
-from ddpcheck.run.evidence_folder import Folder
 from ddpcheck.run.options import Options, WrongUsage
 from ddpcheck.run.supervisor import NotStarted, Run, Supervisor
 from ddpcheck.verdict.interruption import interruption, until

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from ddpcheck.evidence import GOING, HEADER
-from ddpcheck.run.evidence_folder import SUFFIX
+from ddpcheck.judging.evidence_folder import SUFFIX
 from ddpcheck.run.node_link import DEADLINE, Link, Refused, interface
 from ddpcheck.verdict.verdict import Verdict
 

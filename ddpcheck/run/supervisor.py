@@ -15,12 +15,12 @@ import psutil
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.deadlock import all_waits, certain
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import worlds
 from ddpcheck.judging.world import Moment, Process, Rank
 from ddpcheck.probes.recording.recorder import Recorder
 from ddpcheck.run import agent
 from ddpcheck.run.computing_processes import Computing
-from ddpcheck.run.evidence_folder import Folder
 from ddpcheck.run.many_nodes import Collector, Sender
 from ddpcheck.run.options import Options
 from ddpcheck.run.orphaned_ranks import Ranks, own_ranks

@@ -102,7 +102,7 @@ def forking() -> Iterator[Forks]:
 
 def serve() -> None:
     """Answer each request on standard input with a line of JSON."""
-    from ddpcheck.ranks.zygote_imports import import_torch
+    from ddpcheck.zygote.imports import import_torch
 
     import_torch()
     from ddpcheck.probes.all_probes import PROBES

@@ -168,7 +168,7 @@ def test_what_hangs_is_ended_and_located(tmp_path):
             pathlib.Path({str(reached)!r}).touch()
             threading.Event().wait()
 
-        if "ddpcheck.ranks.zygote" in sys.modules:
+        if "ddpcheck.zygote.zygote" in sys.modules:
             wait_for_ever()
 
         @pytest.mark.ddp(world_size=2)

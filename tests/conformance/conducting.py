@@ -11,7 +11,7 @@ from typing import Any
 from ddpcheck.conformance.results import Result
 from ddpcheck.conformance.situation_runner import Runner, Subject
 from ddpcheck.conformance.suite import Suite
-from ddpcheck.ranks.zygote_client import Launcher
+from ddpcheck.zygote.client import Launcher
 
 _FILE = """\
 from ddpcheck.conformance import adapter_lookup as finding

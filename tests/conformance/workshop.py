@@ -13,10 +13,10 @@ from ddpcheck.conformance.results import Result
 from ddpcheck.conformance.situation_runner import Runner, Subject
 from ddpcheck.conformance.suite import WORLD_SIZES, Suite
 from ddpcheck.conformance.suite_checks import ANY, BY_CHECK
-from ddpcheck.ranks.zygote_client import Launcher
 from ddpcheck.trainings.situations import LOSS_KINDS, Situation
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
+from ddpcheck.zygote.client import Launcher
 from fixtures.trainers.faulty.registry import FAULTS
 from fixtures.trainers.plain import Trainer
 from fixtures.trainers.unusual import UNUSUAL

@@ -17,7 +17,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddpcheck.ranks.zygote_imports import import_torch
+from ddpcheck.zygote.imports import import_torch
 
 import_torch()
 
@@ -27,10 +27,10 @@ import torch.distributed  # noqa: E402
 
 from ddpcheck.evidence import Began, ChildEnded, Defect  # noqa: E402
 from ddpcheck.judging.deadlock import certain  # noqa: E402
+from ddpcheck.judging.evidence_folder import Folder  # noqa: E402
 from ddpcheck.judging.membership import worlds  # noqa: E402
 from ddpcheck.judging.world import Judged, Moment, Process, World  # noqa: E402
 from ddpcheck.probes import all_probes  # noqa: E402
-from ddpcheck.run.evidence_folder import Folder  # noqa: E402
 from ddpcheck.verdict.judges import judge_world  # noqa: E402
 from ddpcheck.verdict.verdict import RankResult, Verdict, conclude  # noqa: E402
 from tests.forking import run_and_leave, write_to  # noqa: E402

@@ -11,11 +11,11 @@ import torch
 
 import ddpcheck
 from ddpcheck.evidence import UNREAD, UNSEEN, Step
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.optimizers import steps as optimizers
 from ddpcheck.probes.recording import patching, recorder
 from ddpcheck.probes.recording.pace import Pace
-from ddpcheck.run.evidence_folder import Folder
 
 
 @pytest.fixture

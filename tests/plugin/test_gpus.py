@@ -24,7 +24,7 @@ MADE_UP = """
 import os, sys
 from pathlib import Path
 
-zygote = sys.modules.get("ddpcheck.ranks.zygote")
+zygote = sys.modules.get("ddpcheck.zygote.zygote")
 if zygote is not None:
     from ddpcheck.gpus import visible_devices as visible
     from ddpcheck.vocabulary.model import Gpu, Machine
@@ -39,7 +39,7 @@ if zygote is not None:
 else:
     import ddpcheck.gpus.tests_without_ranks
     ddpcheck.gpus.tests_without_ranks.PATIENCE = 0.2
-fresh = sys.modules.get("ddpcheck.ranks.interpreter")
+fresh = sys.modules.get("ddpcheck.zygote.rank_interpreter")
 if zygote is not None or fresh is not None:
     import torch
     torch.cuda.set_device = lambda index: None

@@ -78,7 +78,7 @@ from ddpcheck.ranks import channel
 counting(channel, "encode", "encode")
 counting(channel, "_send", "write")
 counting(socket, "socketpair", "socket")
-zygote = sys.modules.get("ddpcheck.ranks.zygote")
+zygote = sys.modules.get("ddpcheck.zygote.zygote")
 if zygote is None:
     arming(session.Session, "_run", "session", lambda self, item, *rest: item.nodeid)
 else:

@@ -18,8 +18,8 @@ from typing import Any
 
 from ddpcheck import seams
 from ddpcheck.evidence import Defect
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes import all_probes
-from ddpcheck.run.evidence_folder import Folder
 from ddpcheck.verdict import missing_evidence
 from tests.corpus import forked
 from tests.seams import renaming

@@ -65,7 +65,7 @@ class Watch:
 
 def _zygotes(of: psutil.Process, below: int = 1) -> list[psutil.Process]:
     """The zygotes of a process, each of which has a keeper in between."""
-    found = [child for child in of.children() if any("ddpcheck.ranks.keeper" in word for word in child.cmdline())]
+    found = [child for child in of.children() if any("ddpcheck.zygote.keeper" in word for word in child.cmdline())]
     return [zygote for keeper in found for zygote in _zygotes(keeper, 0)] if below else found
 
 

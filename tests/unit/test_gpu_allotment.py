@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck.gpus.allotment import Allotment, Refusal, allot
-from ddpcheck.gpus.gpu_mark import GpuMark, read
-from ddpcheck.plugin.ddp_mark import BadMark
+from ddpcheck.marks.ddp_mark import BadMark
+from ddpcheck.marks.gpu_mark import GpuMark, read
 from ddpcheck.vocabulary.model import Gpu, Machine, Plan
 
 OLD, NEW = (2, 29, 7), (2, 30, 0)

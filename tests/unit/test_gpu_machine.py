@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from ddpcheck.gpus import gpu_inventory, visible_devices
-from ddpcheck.ranks import zygote_imports
 from ddpcheck.vocabulary.model import Gpu, Machine
+from ddpcheck.zygote import imports
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
@@ -207,15 +207,15 @@ def test_the_version_of_torchs_own_nccl():
 def test_a_zygote_counts_devices_without_cuda(monkeypatch):
     """Its environment says so; in a rank the user's own setting is back, and without one there is none."""
     name = "PYTORCH_NVML_BASED_CUDA_CHECK"
-    inside = zygote_imports.without_cuda({"A": "b"})
+    inside = imports.without_cuda({"A": "b"})
     assert inside[name] == "1"
-    assert zygote_imports.without_cuda({name: "0"}) == {name: "0"}
+    assert imports.without_cuda({name: "0"}) == {name: "0"}
     for environment in (inside, {name: "0"}):
         for key in {*inside, name}:
             monkeypatch.delenv(key, raising=False)
         for key, value in environment.items():
             monkeypatch.setenv(key, value)
-        zygote_imports.restore_cuda_check()
+        imports.restore_cuda_check()
         assert os.environ.get(name) == ("0" if environment is not inside else None)
 
 
@@ -223,7 +223,7 @@ def test_a_zygote_counts_devices_without_cuda(monkeypatch):
 @pytest.mark.parametrize("gpus", [True, False])
 def test_a_process_that_has_counted_devices_is_not_forked_from(monkeypatch, gpus):
     """Its forks cannot use CUDA; where there is no GPU, that is no matter."""
-    safety = zygote_imports.ForkSafety()
+    safety = imports.ForkSafety()
     safety.has_gpus = gpus
     assert safety.lost() == ""
     monkeypatch.setattr(torch._C, "_cuda_isInBadFork", lambda: True, raising=False)

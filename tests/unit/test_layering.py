@@ -37,11 +37,11 @@ LAYERS = [
     [
         "ddpcheck.checks.catalogue",
         "ddpcheck.evidence.record",
-        "ddpcheck.plugin.ddp_mark",
+        "ddpcheck.marks.ddp_mark",
         "ddpcheck.vocabulary.model",
         "ddpcheck.ranks.session_settings",
         "ddpcheck.vocabulary.versions",
-        "ddpcheck.ranks.lost_peers",
+        "ddpcheck.vocabulary.lost_peers",
         "ddpcheck.report.console",
         "ddpcheck.report.report_files",
         "ddpcheck.vocabulary.wording",
@@ -53,7 +53,7 @@ LAYERS = [
     ["ddpcheck.properties.loader_strategies", "ddpcheck.properties.tensor_strategies"],
     ["ddpcheck.strategies"],
     # The GPUs of a test: what a mark says, what there is, and who has them.
-    ["ddpcheck.gpus.leases", "ddpcheck.gpus.gpu_mark", "ddpcheck.gpus.visible_devices"],
+    ["ddpcheck.gpus.leases", "ddpcheck.marks.gpu_mark", "ddpcheck.gpus.visible_devices"],
     ["ddpcheck.gpus.allotment", "ddpcheck.gpus.gpu_inventory"],
     ["ddpcheck.gpus.tests_without_ranks"],
     # What processes write down, subject by subject, and all together.
@@ -114,7 +114,7 @@ LAYERS = [
         "ddpcheck.report.pytest_session",
         "ddpcheck.report.standstill_table",
     ],
-    ["ddpcheck.report.junit_report", "ddpcheck.report.property_failures", "ddpcheck.report.terminal_report"],
+    ["ddpcheck.report.junit_report", "ddpcheck.properties.property_failures", "ddpcheck.report.terminal_report"],
     # Devices that are not there: the rules, where tensors lie, torch's surface, and the context manager.
     [f"ddpcheck.device_simulation.{name}" for name in ("factories", "operators", "patching", "wording")],
     [
@@ -198,17 +198,17 @@ LAYERS = [
     [
         "ddpcheck.ranks.current_rank",
         "ddpcheck.ranks.assertion_exchange",
-        "ddpcheck.ranks.zygote_imports",
+        "ddpcheck.zygote.imports",
         "ddpcheck.ranks.rank_record",
     ],
-    ["ddpcheck.properties.rank_side", "ddpcheck.ranks.property_examples"],
+    ["ddpcheck.examples.rank_side", "ddpcheck.ranks.property_examples"],
     [
         "ddpcheck.assertions.model_and_data",
-        "ddpcheck.properties.state_machines",
+        "ddpcheck.examples.state_machines",
         "ddpcheck.ranks.pytest_host",
         "ddpcheck.ranks.supervisor",
     ],
-    ["ddpcheck.assertions.devices", "ddpcheck.ranks.rank_life", "ddpcheck.ranks.rank_starting"],
+    ["ddpcheck.assertions.devices", "ddpcheck.zygote.rank_life", "ddpcheck.ranks.rank_starting"],
     # Trials of the user's own save and load.
     [
         "ddpcheck.checkpoint_trials",
@@ -241,8 +241,8 @@ LAYERS = [
     ["ddpcheck.conformance.job", "ddpcheck.conformance.training_recorder"],
     ["ddpcheck.conformance.oracle", "ddpcheck.conformance.rank_training"],
     # The ends of the runtime: what ranks come from, what they are, and who asks for them.
-    ["ddpcheck.ranks.interpreter", "ddpcheck.ranks.zygote_link", "ddpcheck.ranks.zygote"],
-    ["ddpcheck.ranks.keeper", "ddpcheck.ranks.zygote_client"],
+    ["ddpcheck.zygote.rank_interpreter", "ddpcheck.zygote.link", "ddpcheck.zygote.zygote"],
+    ["ddpcheck.zygote.keeper", "ddpcheck.zygote.client"],
     # The pytest process's end of a property: living ranks, hypothesis around them, and an item.
     ["ddpcheck.properties.living_ranks"],
     ["ddpcheck.properties.engine"],
@@ -276,7 +276,7 @@ LAYERS = [
 IN_THE_PYTEST_PROCESS = [
     "ddpcheck",
     "ddpcheck.pytest_plugin",
-    "ddpcheck.plugin.ddp_mark",
+    "ddpcheck.marks.ddp_mark",
     "ddpcheck.plugin.ddp_item_run",
     "ddpcheck.outcomes.test_outcome",
     "ddpcheck.report.*",
@@ -284,8 +284,8 @@ IN_THE_PYTEST_PROCESS = [
     "ddpcheck.checks.*",
     "ddpcheck.properties.engine",
     "ddpcheck.properties.property_item",
-    "ddpcheck.ranks.zygote_client",
-    "ddpcheck.ranks.zygote_link",
+    "ddpcheck.zygote.client",
+    "ddpcheck.zygote.link",
     "ddpcheck.ranks.private_folders",
     "ddpcheck.ranks.messages",
     "ddpcheck.ranks.channel",
@@ -408,7 +408,7 @@ def test_modules_that_are_named_in_text_are_there():
         and isinstance(node.value, str)
         and re.fullmatch(r"ddpcheck(\.\w+)+", node.value)
     }
-    assert "ddpcheck.ranks.keeper" in named
+    assert "ddpcheck.zygote.keeper" in named
     assert named - FILES.keys() == set()
 
 

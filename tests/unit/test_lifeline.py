@@ -11,8 +11,9 @@ import time
 
 import pytest
 
-from ddpcheck.ranks import messages, private_folders, zygote_link
+from ddpcheck.ranks import messages, private_folders
 from ddpcheck.ranks.channel import Channel, Closed
+from ddpcheck.zygote import link
 
 HELLO = messages.Hello(options={}, args=[], sys_path=[], cwd="/", workerinput={}, runtime_dir="")
 
@@ -21,7 +22,7 @@ class Theirs:
     """The other ends of a zygote's connections, and a process in its place."""
 
     def __init__(self, monkeypatch):
-        monkeypatch.setattr(zygote_link, "launch", self._launch)
+        monkeypatch.setattr(link, "launch", self._launch)
 
     def _launch(self, module, descriptors, *args, **popen):
         self.control, self.keeper = (Channel(socket.socket(fileno=os.dup(d))) for d in descriptors[:2])
@@ -45,7 +46,7 @@ def theirs(temp, monkeypatch):
 @pytest.fixture
 def zygote(theirs):
     """The hold on it."""
-    held = zygote_link.Zygote(HELLO, show_output=False)
+    held = link.Zygote(HELLO, show_output=False)
     yield held
     theirs.control.close()
     theirs.keeper.close()
@@ -56,9 +57,9 @@ def zygote(theirs):
 @pytest.mark.parametrize("what", ["mkdtemp", "open", "socketpair", "launch"])
 def test_what_was_begun_is_let_go_of(temp, monkeypatch, what):
     """Wherever the start fails, the n-th time for every n, neither a descriptor nor a folder stays, and it is said."""
-    owner = {"mkdtemp": tempfile, "open": os, "socketpair": socket, "launch": zygote_link}[what]
+    owner = {"mkdtemp": tempfile, "open": os, "socketpair": socket, "launch": link}[what]
     plain = getattr(owner, what) if what != "launch" else lambda *args, **more: subprocess.Popen(["true"])
-    monkeypatch.setattr(zygote_link, "launch", lambda *args, **more: subprocess.Popen(["true"]))
+    monkeypatch.setattr(link, "launch", lambda *args, **more: subprocess.Popen(["true"]))
     before = len(os.listdir("/proc/self/fd"))
     for failing in range(1, 20):
         left = [failing]
@@ -73,7 +74,7 @@ def test_what_was_begun_is_let_go_of(temp, monkeypatch, what):
         with monkeypatch.context() as patched:
             patched.setattr(owner, what, refuse)
             try:
-                made = zygote_link.Zygote(HELLO, show_output=False)
+                made = link.Zygote(HELLO, show_output=False)
             except OSError as error:
                 refused = str(error)
         if made is not None:
@@ -93,7 +94,7 @@ def test_a_stopped_zygote_is_given_up_at_the_deadline(theirs, zygote):
     now = time.monotonic()
     theirs.control.send(messages.Watching(until=now + 0.3, begun=True, run_dir="x", pids=(1, 2)))
     theirs.keeper.send(messages.Halted(signal=int(signal.SIGSTOP)))
-    with pytest.raises(zygote_link.Unanswered, match="was stopped by SIGSTOP"):
+    with pytest.raises(link.Unanswered, match="was stopped by SIGSTOP"):
         zygote.receive(60.0)
     assert 0.3 <= time.monotonic() - now < 10
     assert zygote.watching is not None
@@ -113,10 +114,10 @@ def test_a_zygote_that_goes_on_is_heard(theirs, zygote):
 
 def test_one_that_is_not_stopped_and_late_is_given_up_too(theirs, zygote, monkeypatch):
     """Much later: it may be at work on tracebacks."""
-    monkeypatch.setattr(zygote_link, "LATE", 0.2)
+    monkeypatch.setattr(link, "LATE", 0.2)
     zygote.send(messages.Abort())
     theirs.control.send(messages.Watching(until=time.monotonic(), begun=True, run_dir="x", pids=()))
-    with pytest.raises(zygote_link.Unanswered, match="did not answer"):
+    with pytest.raises(link.Unanswered, match="did not answer"):
         zygote.receive(60.0)
 
 
@@ -129,18 +130,18 @@ def test_the_end_of_the_zygote_is_heard(theirs, zygote):
 
 def test_an_import_without_end_is_given_up(theirs, zygote, monkeypatch):
     """With the file's name; as long as it goes on from file to file, it is waited for."""
-    monkeypatch.setattr(zygote_link, "SILENCE", 0.3)
+    monkeypatch.setattr(link, "SILENCE", 0.3)
     zygote.send(messages.Abort())
     begun = time.monotonic()
     private_folders.note_collecting(zygote._folder.path, "/project/test_stuck.py")
-    with pytest.raises(zygote_link.Unanswered, match=r"an end of importing /project/test_stuck\.py"):
+    with pytest.raises(link.Unanswered, match=r"an end of importing /project/test_stuck\.py"):
         zygote.receive(0.0)
     assert 0.6 <= time.monotonic() - begun < 10
 
 
 def test_waiting_for_gpus_has_no_end(theirs, zygote, monkeypatch):
     """Somebody else holds them, for as long as they like."""
-    monkeypatch.setattr(zygote_link, "SILENCE", 0.1)
+    monkeypatch.setattr(link, "SILENCE", 0.1)
     zygote.send(messages.Abort())
     theirs.control.send(messages.Waiting(text="busy"))
     assert zygote.receive(0.0) == messages.Waiting(text="busy")

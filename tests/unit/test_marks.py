@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddpcheck.plugin import ddp_mark
+from ddpcheck.marks import ddp_mark
 from ddpcheck.pytest_plugin import pytest_pycollect_makemodule
 
 # Not in one piece: the plugin looks for that text, to start its runtime while pytest collects.

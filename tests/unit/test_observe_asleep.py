@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.ddp import conversions, module_calls
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.optimizers import steps
 from ddpcheck.probes.randomness import random_states
 from ddpcheck.probes.recording import patching, recorder, unwatchable_moments
-from ddpcheck.run.evidence_folder import Folder
 
 
 @pytest.fixture

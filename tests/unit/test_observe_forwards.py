@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.ddp import module_calls
 from ddpcheck.probes.recording import recorder
-from ddpcheck.run.evidence_folder import Folder
 
 
 @pytest.fixture

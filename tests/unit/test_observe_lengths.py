@@ -12,11 +12,11 @@ from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Dataset, S
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.data import dataloaders, rank_attributes
 from ddpcheck.probes.data.dataset_length import length
 from ddpcheck.probes.data.one_epoch import deciding_sampler
 from ddpcheck.probes.recording import recorder
-from ddpcheck.run.evidence_folder import Folder
 
 SIZE = 7
 asked: list[str] = []

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.optimizers import steps
 from ddpcheck.probes.recording import patching, recorder
-from ddpcheck.run.evidence_folder import Folder
 
 
 class Keeping(torch.optim.Optimizer):

@@ -8,9 +8,9 @@ import threading
 import time
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.processes import main_thread
 from ddpcheck.probes.recording import call_frames, recorder
-from ddpcheck.run.evidence_folder import Folder
 
 DEADLINE = 20.0
 

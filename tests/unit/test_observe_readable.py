@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from ddpcheck.checkpoint_trials import unloaded_state
 from ddpcheck.evidence import ABSENT, UNSEEN, Looking, Optimizer, Parameter, Site, Step
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.ddp import model_state
 from ddpcheck.probes.digests import batch_fingerprints, fast_digests, readable_memory
 from ddpcheck.probes.digests.exact_digests import Unreadable, digest, tensor_bytes
@@ -21,7 +22,6 @@ from ddpcheck.probes.digests.sample_fingerprints import fingerprint
 from ddpcheck.probes.optimizers import steps as optimizers
 from ddpcheck.probes.recording import patching, recorder
 from ddpcheck.probes.training_state import held_values
-from ddpcheck.run.evidence_folder import Folder
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of kinds of tensors that torch calls prototypes
 

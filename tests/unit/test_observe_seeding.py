@@ -26,7 +26,7 @@ random.seed(3)
 list(DataLoader(Drawn(), batch_size=2))
 recorder.stop()
 from ddpcheck import evidence as ev
-from ddpcheck.run.evidence_folder import Folder
+from ddpcheck.judging.evidence_folder import Folder
 folder = Folder(Path(sys.argv[1]))
 folder.read()
 (process,) = folder.processes.values()

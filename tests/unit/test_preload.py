@@ -10,7 +10,7 @@ import pytest
 
 ASKED = """
 import json, os, sys
-from ddpcheck.ranks import zygote_imports as preload
+from ddpcheck.zygote import imports as preload
 preload.import_torch()
 import torch
 for name, state in json.loads(sys.argv[1]).items():

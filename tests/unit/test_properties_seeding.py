@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, core, find, given, register_random, settings
 from hypothesis import strategies as st
 
-from ddpcheck.properties.random_streams import put_back_once
+from ddpcheck.examples.random_streams import put_back_once
 
 
 def drawn() -> tuple[float, float]:

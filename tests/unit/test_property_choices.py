@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.internal.intervalsets import IntervalSet
 
-from ddpcheck.properties.choices import ask_bytes, ask_of, pack, packed, plain, unpack
+from ddpcheck.examples.choices import ask_bytes, ask_of, pack, packed, plain, unpack
 from ddpcheck.ranks import messages
 from tests.unit.test_wire import round_trip
 

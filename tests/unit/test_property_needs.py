@@ -12,9 +12,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from ddpcheck.examples.state_machines import run_state_machine
 from ddpcheck.properties.engine import _fitting, _noted, _runner
 from ddpcheck.properties.requirements import trouble
-from ddpcheck.properties.state_machines import run_state_machine
 
 
 class Machine(RuleBasedStateMachine):

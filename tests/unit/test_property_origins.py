@@ -8,7 +8,7 @@ import sys
 import pytest
 from hypothesis.internal.escalation import InterestingOrigin
 
-from ddpcheck.properties.failure_origins import RankFailure, line_in, origin_of, raise_again
+from ddpcheck.examples.failure_origins import RankFailure, line_in, origin_of, raise_again
 from ddpcheck.vocabulary.model import CallSite, Origin
 
 

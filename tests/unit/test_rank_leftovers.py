@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ddpcheck.ranks.rank_life import _leftovers
+from ddpcheck.zygote.rank_life import _leftovers
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ddpcheck.evidence import Call, frame
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.collectives import call_log, one_call
 from ddpcheck.probes.processes import main_thread
 from ddpcheck.probes.recording import recorder
-from ddpcheck.run.evidence_folder import Folder
 from ddpcheck.vocabulary.clock import clock
 
 ROOT = Path(__file__).parents[2]

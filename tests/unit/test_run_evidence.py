@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpcheck import evidence as ev
-from ddpcheck.run.evidence_folder import Folder
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.verdict.reader_notes import unseen
 
 RECORDS = [

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.world import Process
-from ddpcheck.run.evidence_folder import Folder
 
 STARTS = """
     import runpy, sys

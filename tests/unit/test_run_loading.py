@@ -27,12 +27,12 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.world import Process
 from ddpcheck.probes.data import dataloaders, loader_pass
 from ddpcheck.probes.ddp import forward_inputs
 from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder
-from ddpcheck.run.evidence_folder import Folder
 
 PATCHED = [
     (DataLoader, "__init__"), (DistributedSampler, "__init__"), (dataloader._BaseDataLoaderIter, "__init__"),

@@ -14,9 +14,9 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import framing
+from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes import all_probes
 from ddpcheck.probes.recording import recorder, user_lines
-from ddpcheck.run.evidence_folder import Folder
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from ddpcheck.evidence import NO_SITE, ChildEnded, Ended, Raised
 from ddpcheck.probes.processes import started_processes
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.patching import around, shielded
-from ddpcheck.ranks.lost_peers import is_reaction
+from ddpcheck.vocabulary.lost_peers import is_reaction
 from ddpcheck.vocabulary.own_code import PROBES
 
 GLOO_REST = 0.3

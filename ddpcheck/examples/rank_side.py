@@ -26,15 +26,15 @@ from hypothesis.internal.conjecture.data import ConjectureData, Status
 from hypothesis.internal.escalation import get_trimmed_traceback
 from hypothesis.reporting import with_reporter
 
-from ddpcheck.properties.choices import ask_bytes, ask_of, plain, unpack
-from ddpcheck.properties.explicit_examples import explicit_examples
-from ddpcheck.properties.failure_origins import is_engine, is_ours, origin_of
-from ddpcheck.properties.random_streams import put_back_once
+from ddpcheck.examples.choices import ask_bytes, ask_of, plain, unpack
+from ddpcheck.examples.explicit_examples import explicit_examples
+from ddpcheck.examples.failure_origins import is_engine, is_ours, origin_of
+from ddpcheck.examples.random_streams import put_back_once
 from ddpcheck.ranks import messages
 from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.current_rank import current
-from ddpcheck.ranks.lost_peers import is_reaction
 from ddpcheck.vocabulary.clock import clock
+from ddpcheck.vocabulary.lost_peers import is_reaction
 from ddpcheck.vocabulary.model import CallSite, ExampleEnd
 from ddpcheck.vocabulary.wording import ranks_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ddpcheck.plugin.ddp_mark import BadMark
+from ddpcheck.marks.ddp_mark import BadMark
 
 if TYPE_CHECKING:
     import pytest

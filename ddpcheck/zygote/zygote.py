@@ -29,13 +29,13 @@ from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.huge_pages import Folding
 from ddpcheck.ranks.process_ties import Family, adopt_orphans, die_with_parent, kill_descendants, tied_to_parent
 from ddpcheck.ranks.pytest_host import CannotCollect, Host
-from ddpcheck.ranks.rank_life import be_rank, save_coverage
 from ddpcheck.ranks.rank_record import StartedRank
 from ddpcheck.ranks.rank_starting import CannotStart, fork_ranks, start_interpreters, why
 from ddpcheck.ranks.supervisor import Interrupted, Supervision
-from ddpcheck.ranks.zygote_imports import ForkSafety, import_torch
 from ddpcheck.vocabulary.clock import clock
 from ddpcheck.vocabulary.model import Gpu, Plan, never_started
+from ddpcheck.zygote.imports import ForkSafety, import_torch
+from ddpcheck.zygote.rank_life import be_rank, save_coverage
 
 
 class NoLease(Exception):
@@ -188,7 +188,7 @@ class Zygote:
             return []
         host.item(plan)  # for its error, said once instead of by every rank
         if plan.examples:
-            import ddpcheck.properties.rank_side  # noqa: F401 - here, and not in every rank
+            import ddpcheck.examples.rank_side  # noqa: F401 - here, and not in every rank
         return fork_ranks(plan, self.control, self._enter(host, plan, run_dir))
 
     def _enter(self, host: Host, plan: Plan, run_dir: str):  # type: ignore[no-untyped-def]

@@ -34,7 +34,7 @@ def main(control: int, lifeline: int, lock: int, folder: str) -> None:
         os.setsid()  # a signal to the zygote's group is none to the keeper
         os.close(lifeline)
         os.close(lock)
-        from ddpcheck.ranks import zygote  # here: with it comes much that a keeper has no use for
+        from ddpcheck.zygote import zygote  # here: with it comes much that a keeper has no use for
 
         zygote.main(control)
     os.close(control)

@@ -58,7 +58,7 @@ def run_state_machine(machine: Callable[[], RuleBasedStateMachine], data: Any) -
 @contextlib.contextmanager
 def _telling(machine: Any) -> Iterator[None]:
     """Have each step told before it is run, where its reader may need it: hypothesis tells steps that have returned."""
-    from ddpcheck.properties.rank_side import telling
+    from ddpcheck.examples.rank_side import telling
 
     tell = telling()
     strategy = getattr(machine, "_rules_strategy", None)

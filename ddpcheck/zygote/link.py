@@ -23,9 +23,9 @@ from ddpcheck.ranks import private_folders, stacks
 from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.process_ties import RUN_VARIABLE, sweep
 from ddpcheck.ranks.rank_starting import launch
-from ddpcheck.ranks.zygote_imports import single_threaded, without_cuda
 from ddpcheck.vocabulary.clock import clock
 from ddpcheck.vocabulary.wording import signal_name
+from ddpcheck.zygote.imports import single_threaded, without_cuda
 
 STOP_PATIENCE = 3.0
 """Seconds that the zygote has for the session's own finishing hooks, and its keeper to end what is left."""
@@ -71,7 +71,7 @@ class Zygote:
             log = None if show_output else undo.enter_context(self._log().open("wb"))
             path = self._folder.path
             self._process = launch(
-                "ddpcheck.ranks.keeper",
+                "ddpcheck.zygote.keeper",
                 [theirs.fileno(), keepers.fileno(), self._folder.lock],
                 sys.path,
                 without_cuda(single_threaded(visible_devices.as_called(os.environ))) | {RUN_VARIABLE: path},

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from ddpcheck.gpus.gpu_inventory import NobodyToAsk
 from ddpcheck.ranks import messages, private_folders, stacks
 from ddpcheck.ranks.channel import Closed
-from ddpcheck.ranks.zygote_link import Unanswered, Zygote
 from ddpcheck.vocabulary.clock import clock
 from ddpcheck.vocabulary.model import EndingKind, Machine, Plan, RankEnding, RunRecord, never_started
+from ddpcheck.zygote.link import Unanswered, Zygote
 
 ABORT_PATIENCE = 1.5
 """Seconds to end the ranks of an interrupted test; it cannot while it imports a module that does not return."""

@@ -8,8 +8,8 @@ import socket
 from ddpcheck.ranks import messages
 from ddpcheck.ranks.channel import Channel
 from ddpcheck.ranks.pytest_host import Host
-from ddpcheck.ranks.rank_life import be_rank
-from ddpcheck.ranks.zygote_imports import import_torch
+from ddpcheck.zygote.imports import import_torch
+from ddpcheck.zygote.rank_life import be_rank
 
 
 def main(fd: int) -> None:

@@ -16,8 +16,8 @@ from _pytest._code.code import (  # pytest has no public way to build a represen
     ReprTraceback,
 )
 
+from ddpcheck.examples.failure_origins import is_engine, is_ours
 from ddpcheck.outcomes.test_outcome import Outcome, decide
-from ddpcheck.properties.failure_origins import is_engine, is_ours
 from ddpcheck.report.pytest_reports import reports_of
 from ddpcheck.vocabulary.model import RunRecord
 

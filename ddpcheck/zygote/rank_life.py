@@ -14,17 +14,17 @@ from typing import NoReturn
 
 import pluggy
 
+from ddpcheck.examples.state_machines import refuse_other_ways
 from ddpcheck.probes.in_ddp_tests import watch_training
-from ddpcheck.properties.state_machines import refuse_other_ways
 from ddpcheck.ranks import captured_output, messages, process_group, stacks
 from ddpcheck.ranks.channel import Channel, Closed, Taken
 from ddpcheck.ranks.current_rank import CurrentRank, set_current
-from ddpcheck.ranks.lost_peers import is_reaction
 from ddpcheck.ranks.process_ties import adopt_orphans, children, describe, die_with_parent, is_childless
 from ddpcheck.ranks.pytest_host import CannotCollect, Host, RankReporter, capture_anew, give_own_folders
-from ddpcheck.ranks.zygote_imports import restore_cuda_check, restore_thread_settings
+from ddpcheck.vocabulary.lost_peers import is_reaction
 from ddpcheck.vocabulary.model import Leftover, Plan
 from ddpcheck.vocabulary.wording import OUR_FAULT
+from ddpcheck.zygote.imports import restore_cuda_check, restore_thread_settings
 
 
 def be_rank(host: Host, plan: Plan, rank: int, channel: Channel, run_dir: str, parent: int) -> NoReturn:
@@ -62,7 +62,7 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: Channel, run_dir: str, p
         if plan.world_size > 1:
             refuse_other_ways()
         if plan.examples:
-            from ddpcheck.properties.rank_side import Follower  # with it comes hypothesis
+            from ddpcheck.examples.rank_side import Follower  # with it comes hypothesis
 
             pluggy.PluginManager.register(config.pluginmanager, Follower(item, channel), "ddpcheck-follower")
         item.ihook.pytest_runtest_protocol(item=item, nextitem=None)

@@ -1,0 +1,1 @@
+"""The examples of a property, in the ranks that run them."""

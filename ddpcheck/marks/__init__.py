@@ -1,0 +1,1 @@
+"""What the marks ``ddp`` and ``gpu`` may say."""
