@@ -64,15 +64,15 @@ def _checks() -> int:
 
 
 def _explain(arguments: list[str]) -> int:
-    from ddpcheck.checks.catalogue import CHECKS
-    from ddpcheck.explanations import unknown
+    from ddpcheck.checks.registry import every_check
     from ddpcheck.report.explain import show_check, show_text
+    from ddpcheck.report.explanations import unknown
 
     if len(arguments) != 1:
         print("ddpcheck explain: name one check, as in `ddpcheck explain gradient-sync`", file=sys.stderr)
         return 2
     (name,) = arguments
-    if name in CHECKS:
+    if name in every_check():
         show_check(name, sys.stdout)
         return 0
     from ddpcheck.conformance.item_descriptions import check_of, described, nearest
@@ -83,7 +83,7 @@ def _explain(arguments: list[str]) -> int:
         told = f"there is no check {name!r}: did you mean {meant}?" if meant is not None else unknown(name)
         print(f"ddpcheck explain: {told}", file=sys.stderr)
         return 2
-    if check.id in CHECKS:
+    if check.id in every_check():
         show_check(check.id, sys.stdout)
     show_text(described(check), sys.stdout)
     return 0

@@ -14,12 +14,9 @@ import platform
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from typing import Any, NamedTuple
-
-from ddpcheck.checks.catalogue import CHECKS, ORACLES
 
 
 class Seam(NamedTuple):
@@ -27,12 +24,8 @@ class Seam(NamedTuple):
 
     name: str
     """As one would look it up: ``torch.nn.parallel.DistributedDataParallel._post_forward``."""
-    purpose: str
-    """What a probe sees there, as the end of "it shows …"."""
-    checks: tuple[str, ...] = ()
-    """What cannot be judged of a script's run without it."""
-    asserted: tuple[str, ...] = ()
-    """The assertions that cannot be judged without it, by their names, or all those of a check, by its id."""
+    sight: str = ""
+    """What a probe sees there: one of SIGHTS, on which checks rest."""
     by_instances: bool = False
     """Objects of the class have it, and the class itself does not."""
     since: tuple[int, int] = (0, 0)
@@ -54,7 +47,7 @@ class Seam(NamedTuple):
     @property
     def of(self) -> str:
         """Who should have it, with the version: ``torch 2.13.0``."""
-        package = self.name.partition(".")[0]
+        package = _package(self.name)
         return f"{package} {_version(package)}" if package in _PACKAGES else f"Python {platform.python_version()}"
 
     @property
@@ -80,7 +73,11 @@ class Seam(NamedTuple):
         return not self.optional and _release(self.name) >= self.since
 
 
-_PACKAGES = ("torch", "numpy")
+_PACKAGES = ("torch", "numpy", "pytest", "hypothesis")
+
+
+def _package(name: str) -> str:
+    return name.partition(".")[0].lstrip("_")
 
 
 @cache
@@ -90,7 +87,7 @@ def _version(package: str) -> str:
 
 
 def _release(name: str) -> tuple[int, ...]:
-    package = name.partition(".")[0]
+    package = _package(name)
     if package not in _PACKAGES:
         return sys.version_info[:2]
     return tuple(int(number) for number in re.findall(r"\d+", _version(package))[:2])
@@ -121,190 +118,160 @@ def _is_named_by(kind: Any, name: str) -> bool:
     return False
 
 
-# --- what checks have in common
-
-STOPS = ("rank-failure", "no-hang")
-_CALLS = ("collective-order", "no-hang")
-_STATE = ("initial-broadcast", "gradient-sync", "parameter-sync", "buffer-sync", "optimizer-sync", "reducer-coverage")
-_DATA = ("shard-partition", "epoch-reshuffle", "batch-count")
-_READ_AFTER = "checkpoint-read-after-write"
-_WRITES = ("checkpoint-single-writer", _READ_AFTER, "checkpoint-atomic-save")
-_READS = (_READ_AFTER, "checkpoint-map-location", "checkpoint-load-complete")
-_ALL = tuple(check for check in CHECKS if check not in ORACLES)
-_WRAPPED = tuple(check for check in _ALL if check not in ("rank-failure", *_WRITES))
-"""What a wrapper is the ground of, or what is told with the help of one."""
-_REDUCED = ("reducer-coverage", "gradient-sync", *_CALLS)
-"""What is judged by the forwards that have made a backward reduce."""
-_MEETINGS = (*_CALLS, "reducer-coverage", "gradient-sync", "parameter-sync", *_DATA, _READ_AFTER, _READS[-1])
-"""What is judged by where ranks meet."""
-_RECORDED = ("checkpoint-single-writer", _READ_AFTER, "checkpoint-map-location")
-"""What assertions judge by what they have put on record, as it is of runs."""
-_HELD = ("resume-equivalence", "checkpoint-load-complete")
-"""What assertions judge by all that a training holds."""
+# --- the table: what is seen, as the end of "it shows …", and where
 
 
-def _at(home: str, names: str, purpose: str, *checks: str, asserted: Iterable[str] = (), **more: bool) -> list[Seam]:
-    """The seams of one module or class that serve the same purpose; ``names`` stand side by side."""
-    return [Seam(f"{home}.{name}", purpose, checks, tuple(asserted), **more) for name in names.split()]  # type: ignore[arg-type]
+def _at(home: str, names: str, **more: Any) -> list[Seam]:
+    """The seams of one module or class; ``names`` stand side by side."""
+    return [Seam(f"{home}.{name}", **more) for name in names.split()]
 
 
-def _on(home: str, names: str, purpose: str, *checks: str, asserted: Iterable[str] = ()) -> list[Seam]:
+def _on(home: str, names: str, **more: Any) -> list[Seam]:
     """Those that the objects of a class have."""
-    return _at(home, names, purpose, *checks, asserted=asserted, by_instances=True)
-
-
-def _files(home: str, names: str, purpose: str, *checks: str) -> list[Seam]:
-    """Those of what is done with files."""
-    return _at(home, names, purpose, *checks, asserted=[check for check in checks if check in _RECORDED])
-
-
-def _meetings(home: str, names: str, **more: bool) -> list[Seam]:
-    """Those of collectives."""
-    return _at(home, names, "every collective that is called", *_MEETINGS, asserted=[_READ_AFTER], **more)
+    return _at(home, names, by_instances=True, **more)
 
 
 _C10D = "torch.distributed.distributed_c10d"
 _DATALOADER = "torch.utils.data.dataloader"
 _DDP = "torch.nn.parallel.DistributedDataParallel"
+_FETCH = "torch.utils.data._utils.fetch"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
 _JOIN = "torch.distributed.algorithms.join.Join"
 _MODULE = "torch.nn.Module"
 _OPENER = "torch.serialization._open_zipfile_writer_file"
 _OPTIMIZER = "torch.optim.Optimizer"
+_PASS = f"{_DATALOADER}._BaseDataLoaderIter"
 _PROCESS = "multiprocessing.process.BaseProcess"
 _SAMPLER = "torch.utils.data.distributed.DistributedSampler"
 _SCALER = "torch.amp.GradScaler"
 _SCHEDULER = "torch.optim.lr_scheduler.LRScheduler"
+_WORKERS = f"{_DATALOADER}._MultiProcessingDataLoaderIter"
 
-# One line for what serves one purpose: where it is, its names, to see what, for which checks.
 # fmt: off
-SEAMS = (
-    # wrappers
-    *_at(_DDP, "__init__", "which modules are wrapped", *_WRAPPED, asserted=[_READ_AFTER]),
-    *_at(_DDP, "_pre_forward", "where forwards begin", "buffer-sync", "rng-independence", "shard-partition", *_REDUCED),
-    *_at(_DDP, "_post_forward", "which forwards arm the reducer", "buffer-sync", "rng-independence", *_REDUCED,
-         asserted=[_READ_AFTER]),
-    *_at(_DDP, "register_comm_hook", "which ranks are averaged later, on purpose", *_STATE),
-    *_at(_DDP, "no_sync", "which backwards are not to reduce", "reducer-coverage", "gradient-sync"),
-    *_at(_DDP, "will_sync_module_buffers", "which forwards broadcast buffers", "buffer-sync", *_CALLS),
-    *_on(_DDP, "require_backward_grad_sync", "which backwards reduce", *_REDUCED, asserted=[_READ_AFTER]),
-    *_on(_DDP, "_module_parameters", "which parameters are reduced", *_REDUCED, "parameter-sync", _READS[-1]),
-    *_on(_DDP, "parameters_to_ignore", "which parameters are left to the ranks", *_STATE),
-    *_on(_DDP, "process_group", "which ranks a wrapper reduces over", *_WRAPPED),
-    *_on(_DDP, "broadcast_buffers", "which wrappers broadcast buffers", "buffer-sync"),
-    *_on(_DDP, "device_ids", "which devices a wrapper was given", "device-placement", asserted=["device-placement"]),
-    *_on(_DDP, "output_device", "which devices a wrapper was given", asserted=["device-placement"]),
-    *_on(_DDP, "_has_rebuilt_buckets", "which forward lays out buckets anew", *_CALLS),
-    *_on(_DDP, "reducer", "which backwards have reduced everything", *_CALLS),
-    *_on(_DDP, "_comm_hooks", "which wrappers may reduce in the order of ranks", asserted=["resume-equivalence"]),
-    *_at("torch._C._distributed_c10d.Reducer", "_check_reducer_finalized", "which backwards have reduced everything",
-         *_CALLS),
-    *_at("torch.nn.parallel.distributed", "_find_tensors", "which backwards come through a wrapper", *_REDUCED),
-    *_at("torch.autograd", "backward", "every backward", *_REDUCED, *_DATA, asserted=[_READ_AFTER]),
-    # modules
-    *_at(_MODULE, "__call__", "which modules are called", "buffer-sync", "parameter-sync", "reducer-coverage"),
-    *_at(_MODULE, "_apply", "which wrapped modules are moved or cast", "gradient-sync"),
-    *_at(_MODULE, "zero_grad", "where gradients begin anew", "reducer-coverage"),
-    *_on(_MODULE, "_buffers _non_persistent_buffers_set", "which buffers are to agree", "buffer-sync",
-         "initial-broadcast", asserted=_HELD),
-    *_on(_MODULE, "_parameters _modules", "where parameters are", "reducer-coverage", asserted=_HELD),
-    *_at("torch.nn.modules.module", "register_module_parameter_registration_hook", "where parameters come from",
-         "reducer-coverage"),
+_TABLE: dict[str, tuple[str, list[Seam]]] = {
+    # wrappers, and the modules inside
+    "wrappers": ("which modules are wrapped, and for which ranks", _at(_DDP, "__init__") + _on(_DDP, "process_group")),
+    "forwards": ("where forwards through a wrapper begin", _at(_DDP, "_pre_forward")),
+    "armed forwards": ("which forwards arm the reducer", _at(_DDP, "_post_forward")),
+    "backwards": ("every backward", _at("torch.autograd", "backward")),
+    "reductions": ("which backwards reduce", _on(_DDP, "require_backward_grad_sync")
+        + _at("torch.nn.parallel.distributed", "_find_tensors")),
+    "reduced parameters": ("which parameters are reduced", _on(_DDP, "_module_parameters")),
+    "no_sync": ("which backwards are not to reduce", _at(_DDP, "no_sync")),
+    "broadcasts of buffers": ("which forwards broadcast buffers", _at(_DDP, "will_sync_module_buffers")),
+    "buffers": ("which buffers are to agree", _on(_DDP, "broadcast_buffers")
+        + _on(_MODULE, "_buffers _non_persistent_buffers_set")),
+    "devices": ("which devices a wrapper was given", _on(_DDP, "device_ids output_device")),
+    "communication hooks": ("which wrappers may reduce in the order of ranks", _on(_DDP, "_comm_hooks")),
+    "unfinished calls": ("which calls have not come to their end", _on(_DDP, "_has_rebuilt_buckets reducer")
+        + _at("torch._C._distributed_c10d.Reducer", "_check_reducer_finalized")
+        + _on(_JOIN, "_enable _process_group") + _at(f"{_C10D}.GroupMember", "NON_GROUP_MEMBER")),
+    "module calls": ("which modules are called", _at(_MODULE, "__call__")),
+    "conversions": ("which wrapped modules are moved or cast", _at(_MODULE, "_apply")),
+    "parameter names": ("where parameters come from, and gradients begin anew", _at(_MODULE, "zero_grad")
+        + _at(_OPTIMIZER, "zero_grad")
+        + _at("torch.nn.modules.module", "register_module_parameter_registration_hook")),
+    "held state": ("where parameters are", _on(_MODULE, "_parameters _modules")),
     # optimizers
-    *_at(_OPTIMIZER, "__init__", "which optimizers are built", *_STATE),
-    *_at(_OPTIMIZER, "zero_grad", "where gradients begin anew", "reducer-coverage"),
-    *_at("torch.optim.optimizer", "register_optimizer_step_pre_hook", "what optimizers step on", *_STATE, *_READS),
-    *_at("torch.optim.optimizer", "register_optimizer_step_post_hook", "what optimizers have stepped", *_STATE, *_READS,
-         asserted=["assert_replicas_identical"]),
-    *_at("torch.distributed.fsdp._common_utils", "_is_fsdp_flattened", "which parameters are shards of FSDP", *_STATE,
-         later=True),
-    *_at(_SCALER, "step", "which optimizers have a scaler", "optimizer-sync", "gradient-sync"),
-    *_on(_SCALER, "_scale", "the scale of gradients", "optimizer-sync", "gradient-sync"),
-    *_at(_SCHEDULER, "step", "how often schedulers are stepped", "optimizer-sync"),
-    *_on(_SCHEDULER, "optimizer last_epoch", "how often schedulers are stepped", "optimizer-sync"),
+    "optimizers": ("which optimizers are built, and what of theirs is left to each rank", _at(_OPTIMIZER, "__init__")
+        + _at(_DDP, "register_comm_hook") + _on(_DDP, "parameters_to_ignore")
+        + _at("torch.distributed.fsdp._common_utils", "_is_fsdp_flattened", later=True)),
+    "steps": ("what optimizers step on, and have stepped", _at("torch.optim.optimizer",
+        "register_optimizer_step_pre_hook register_optimizer_step_post_hook")),
+    "scalers": ("the scale of gradients", _at(_SCALER, "step") + _on(_SCALER, "_scale")),
+    "schedulers": ("how often schedulers are stepped", _at(_SCHEDULER, "step")
+        + _on(_SCHEDULER, "optimizer last_epoch")),
     # groups, and where ranks meet
-    *_at(_C10D, "init_process_group", "which processes are ranks", *_ALL, asserted=[_READ_AFTER]),
-    *_at(_C10D, "_get_default_store", "which processes are of one group", *_ALL),
-    *_at(_C10D, "destroy_process_group", "which ranks have left", "process-hygiene", *_CALLS),
-    *_at(_C10D, "new_group _get_default_group GroupMember", "which groups there are", *_WRAPPED, _READ_AFTER,
-         asserted=[_READ_AFTER]),
-    *_at(f"{_C10D}.GroupMember", "NON_GROUP_MEMBER", "who is in no group", *_CALLS, asserted=[_READ_AFTER]),
-    *_at(_C10D, "_world", "which groups are left", "process-hygiene"),
-    *_at(f"{_C10D}._world", "pg_map", "which groups are left", "process-hygiene"),
-    *_meetings(_C10D, "all_reduce broadcast all_gather all_gather_into_tensor reduce reduce_scatter gather scatter"),
-    *_meetings(_C10D, "reduce_scatter_tensor all_to_all all_to_all_single barrier monitored_barrier"),
-    *_meetings(_C10D, "all_gather_object broadcast_object_list gather_object scatter_object_list"),
-    *_meetings(_C10D, "send recv isend irecv"),
-    *_meetings(_C10D, "send_object_list recv_object_list all_gather_single reduce_scatter_single", optional=True),
-    *_meetings(_C10D, "all_reduce_coalesced all_gather_coalesced _all_gather_base _reduce_scatter_base", optional=True),
-    *_meetings(_C10D, "_resolve_process_group"),
-    *_meetings("torch._C._distributed_c10d.Work", "wait"),
-    *_meetings(_FUNCTIONAL, "all_reduce broadcast all_gather_tensor reduce_scatter_tensor all_to_all_single",
-               later=True),
-    *_meetings(_FUNCTIONAL, "all_gather_single reduce_scatter_single all_gather_tensor_autograd", later=True,
-               optional=True),
-    *_meetings(_FUNCTIONAL, "reduce_scatter_tensor_autograd all_to_all_single_autograd", later=True, optional=True),
-    *_meetings(_FUNCTIONAL, "all_gather_single_autograd reduce_scatter_single_autograd", later=True, optional=True),
-    *_at("torch.distributed.ProcessGroup", "allreduce allreduce_coalesced allgather _allgather_base reduce_scatter "
-         "_reduce_scatter_base alltoall alltoall_base barrier broadcast scatter reduce gather",
-         "every call of a group's own methods", asserted=[_READ_AFTER]),
-    *_files("torch.distributed.Store", "set wait get", "which keys ranks wait for", _READ_AFTER),
-    *_at(_JOIN, "__enter__ __exit__", "where ranks may have uneven inputs", *_STATE, *_CALLS, *_DATA),
-    *_on(_JOIN, "_enable _process_group", "which ranks leave a join together", *_CALLS),
+    "ranks": ("which processes are ranks of one group", _at(_C10D, "init_process_group _get_default_store")),
+    "groups": ("which groups there are", _at(_C10D, "new_group _get_default_group GroupMember")),
+    "leaving": ("which ranks have left", _at(_C10D, "destroy_process_group")),
+    "collectives": ("every collective that is called",
+        _at(_C10D, "all_reduce broadcast all_gather all_gather_into_tensor reduce reduce_scatter gather scatter")
+        + _at(_C10D, "reduce_scatter_tensor all_to_all all_to_all_single barrier monitored_barrier")
+        + _at(_C10D, "all_gather_object broadcast_object_list gather_object scatter_object_list")
+        + _at(_C10D, "send recv isend irecv _resolve_process_group")
+        + _at(_C10D, "send_object_list recv_object_list all_gather_single reduce_scatter_single", optional=True)
+        + _at(_C10D, "all_reduce_coalesced all_gather_coalesced _all_gather_base _reduce_scatter_base", optional=True)
+        + _at("torch._C._distributed_c10d.Work", "wait")
+        + _at(_FUNCTIONAL, "all_reduce broadcast all_gather_tensor reduce_scatter_tensor all_to_all_single", later=True)
+        + _at(_FUNCTIONAL, "all_gather_single reduce_scatter_single all_gather_tensor_autograd", later=True,
+              optional=True)
+        + _at(_FUNCTIONAL, "reduce_scatter_tensor_autograd all_to_all_single_autograd", later=True, optional=True)
+        + _at(_FUNCTIONAL, "all_gather_single_autograd reduce_scatter_single_autograd", later=True, optional=True)),
+    "methods of groups": ("every call of a group's own methods", _at("torch.distributed.ProcessGroup",
+        "allreduce allreduce_coalesced allgather _allgather_base reduce_scatter _reduce_scatter_base alltoall "
+        "alltoall_base barrier broadcast scatter reduce gather")),
+    "uneven inputs": ("where ranks may have uneven inputs", _at(_JOIN, "__enter__ __exit__")),
     # data
-    *_at("torch.utils.data.DataLoader", "__init__", "which loaders there are", *_DATA, "rng-independence"),
-    *_at(_SAMPLER, "__init__", "where samplers are built", *_DATA),
-    *_at(_SAMPLER, "__iter__", "the order of every pass", asserted=["epoch-reshuffle"]),
-    *_at(f"{_DATALOADER}._BaseDataLoaderIter", "__init__ _next_index __next__", "every pass and its batches", *_DATA,
-         "rng-independence"),
-    *_on(f"{_DATALOADER}._BaseDataLoaderIter", "_base_seed", "what workers are seeded by", *_DATA, "rng-independence"),
-    *_at(f"{_DATALOADER}._MultiProcessingDataLoaderIter", "_reset", "passes of workers that stay", *_DATA,
-         "rng-independence"),
-    Seam(f"{_DATALOADER}._MultiProcessingDataLoaderIter._in_order", "which batches come in order", _DATA,
-         by_instances=True, since=(2, 6)),
-    *_at("torch.utils.data._utils.fetch._MapDatasetFetcher", "fetch", "what is drawn for samples", *_DATA,
-         "rng-independence"),
-    *_at("torch.utils.data._utils.fetch._IterableDatasetFetcher", "fetch", "what is drawn for samples", *_DATA,
-         "rng-independence"),
-    *_at("torch", "default_generator manual_seed set_rng_state", "random states", *_DATA, "rng-independence"),
-    *_at("torch.cuda", "default_generators manual_seed manual_seed_all set_rng_state set_rng_state_all",
-         "random states", "rng-independence"),
-    *_at("random", "seed setstate", "random states", *_DATA, "rng-independence"),
-    *_at("numpy.random", "seed set_state", "random states", *_DATA, "rng-independence", later=True),
+    "passes": ("every pass through a loader, and what is drawn for its samples",
+        _at("torch.utils.data.DataLoader", "__init__") + _at(_PASS, "__init__ _next_index __next__")
+        + _on(_PASS, "_base_seed") + _at(_WORKERS, "_reset") + _at(f"{_FETCH}._MapDatasetFetcher", "fetch")
+        + _at(f"{_FETCH}._IterableDatasetFetcher", "fetch")
+        + _at("torch", "default_generator manual_seed set_rng_state") + _at("random", "seed setstate")
+        + _at("numpy.random", "seed set_state", later=True)),
+    "samplers": ("where samplers are built, and which batches come in order", _at(_SAMPLER, "__init__")
+        + _on(_WORKERS, "_in_order", since=(2, 6))),
+    "orders of samplers": ("the order of every pass through a sampler", _at(_SAMPLER, "__iter__")),
+    "random states": ("random states of GPUs", _at("torch.cuda",
+        "default_generators manual_seed manual_seed_all set_rng_state set_rng_state_all")),
     # files
-    *_files("torch.serialization", "save", "what is saved", *_WRITES),
-    *_files("torch.serialization", "load", "what is loaded", *_READS),
-    *_at(_OPENER, "__init__", "which files torch.save opens", *_WRITES, asserted=_WRITES),
-    *_files(_OPENER, "__exit__", "which files torch.save opens", *_WRITES),
-    *_files("torch.jit._script.RecursiveScriptModule", "save", "what is saved", *_WRITES),
-    *_files("torch.jit._serialization", "save", "what is saved", *_WRITES),
-    *_files("torch.jit._serialization", "load", "what is loaded", *_READS),
-    *_files(_MODULE, "load_state_dict", "what is loaded into modules", *_READS),
-    *_files(_OPTIMIZER, "load_state_dict", "what is loaded into optimizers", _READS[-1]),
-    *_files(_SCHEDULER, "load_state_dict", "what is loaded into schedulers", _READS[-1]),
-    *_files(_SCALER, "load_state_dict", "what is loaded into scalers", _READS[-1]),
-    *_files("posixpath", "exists isfile isdir", "which files are waited for", _READ_AFTER),
-    *_files("pathlib.Path", "exists is_file is_dir", "which files are waited for", _READ_AFTER),
-    *_files("threading.Thread", "join", "which threads are waited for", _READ_AFTER),
-    *_files("threading.Event", "wait", "which threads are waited for", _READ_AFTER),
-    *_files("queue.Queue", "join get", "which threads are waited for", _READ_AFTER),
-    *_files("concurrent.futures.Future", "result exception", "which threads are waited for", _READ_AFTER),
-    *_files("concurrent.futures._base", "wait", "which threads are waited for", _READ_AFTER),
-    *_files("threading", "_active", "which threads are waited for", _READ_AFTER),
+    "saves": ("what is saved", _at("torch.serialization", "save") + _at(_OPENER, "__exit__")
+        + _at("torch.jit._script.RecursiveScriptModule", "save") + _at("torch.jit._serialization", "save")),
+    "files that torch.save opens": ("which files torch.save opens", _at(_OPENER, "__init__")),
+    "loads": ("what is loaded", _at("torch.serialization", "load") + _at("torch.jit._serialization", "load")
+        + _at(_MODULE, "load_state_dict")),
+    "state loads": ("what is loaded into optimizers, schedulers and scalers", _at(_OPTIMIZER, "load_state_dict")
+        + _at(_SCHEDULER, "load_state_dict") + _at(_SCALER, "load_state_dict")),
+    "waits for files": ("which files, keys and threads are waited for", _at("posixpath", "exists isfile isdir")
+        + _at("pathlib.Path", "exists is_file is_dir") + _at("torch.distributed.Store", "set wait get")
+        + _at("threading.Thread", "join") + _at("threading.Event", "wait") + _at("queue.Queue", "join get")
+        + _at("concurrent.futures.Future", "result exception") + _at("concurrent.futures._base", "wait")
+        + _at("threading", "_active")),
     # processes
-    *_at("threading.Thread", "start", "which threads are started", "process-hygiene"),
-    *_at("threading", "_register_atexit", "what is left when a script is over", "process-hygiene"),
-    *_at("multiprocessing.process", "_children", "which children end by themselves", "process-hygiene"),
-    *_at(_PROCESS, "start", "which processes are started", "process-hygiene"),
-    *_at("subprocess.Popen", "__init__", "which processes are started", "process-hygiene"),
-    *_at(_PROCESS, "run", "what children raise, and leave", *STOPS, "process-hygiene"),
-    *_at(_PROCESS, "_bootstrap", "how children end", *STOPS, "process-hygiene"),
-    *_at("torch.multiprocessing.spawn", "_wrap", "what children raise", *STOPS),
-    *_at("multiprocessing.popen_fork.Popen", "poll", "how children end", *STOPS),
-    *_at("subprocess.Popen", "_handle_exitstatus", "how children end", *STOPS),
-    *_at("os", "_exit", "which processes end at once", *STOPS, "process-hygiene"),
-)
+    "what is left": ("what is left when a script is over", _at("threading.Thread", "start")
+        + _at("threading", "_register_atexit") + _at("multiprocessing.process", "_children") + _at(_PROCESS, "start")
+        + _at("subprocess.Popen", "__init__") + _at(_C10D, "_world") + _at(f"{_C10D}._world", "pg_map")),
+    "ends of processes": ("what processes raise, and how they end", _at(_PROCESS, "run _bootstrap")
+        + _at("torch.multiprocessing.spawn", "_wrap") + _at("multiprocessing.popen_fork.Popen", "poll")
+        + _at("subprocess.Popen", "_handle_exitstatus") + _at("os", "_exit")),
+}
 # fmt: on
+
+SIGHTS: dict[str, str] = {sight: purpose for sight, (purpose, _) in _TABLE.items()}
+"""What probes see, by the names that checks rest on, as the end of "it shows …"."""
+SEAMS = tuple(seam._replace(sight=sight) for sight, (_, seams) in _TABLE.items() for seam in seams)
+
+RUNTIME = tuple(
+    Seam(f"{home}.{name}", f"for {purpose}", by_instances=by_instances, later=True)
+    for purpose, home, names, by_instances in (
+        ("reports that ranks made", "_pytest._code.code", "ExceptionChainRepr ReprEntry ReprEntryNative", False),
+        ("reports that ranks made", "_pytest._code.code", "ReprExceptionInfo ReprFileLocation ReprTraceback", False),
+        ("reports that ranks made", "_pytest.skipping", "evaluate_xfail_marks", False),
+        ("reports that ranks made", "pytest.TestReport", "_from_json", False),
+        ("the session in a rank", "_pytest.config.Config", "fromdictargs", False),
+        ("the session in a rank", "_pytest._io", "TerminalWriter", False),
+        ("the session in a rank", "_pytest.config.Config", "_tmp_path_factory", False),
+        ("the session in a rank", "pytest.Session", "_fixturemanager _setupstate", True),
+        ("the fixtures of a property", "pytest.Function", "_fixtureinfo _request", True),
+        ("tests that are run again", "_pytest", "hookspec", False),
+        ("examples in ranks", "hypothesis.internal.conjecture.data", "ConjectureData Status", False),
+        ("examples in ranks", "hypothesis.internal.escalation", "get_trimmed_traceback", False),
+        ("examples in ranks", "hypothesis.internal", "entropy", False),
+        ("examples in ranks", "hypothesis.internal.intervalsets", "IntervalSet", False),
+        ("examples in ranks", "hypothesis.control", "current_build_context", False),
+    )
+    for name in names.split()
+)
+"""What the plugin itself takes from pytest and hypothesis beside their documented names: no check rests on it."""
+
+SEEN = {
+    "torch": "2.4.1, 2.6.0, 2.9.1, 2.13.0 and 2.15.0",
+    "Python": "3.10 to 3.13",
+    "pytest": "8.2 and 9.2",
+    "hypothesis": "6.131 and later",
+    "numpy": "2",
+}
+"""The versions where all of these were seen in their places, but for what is newer or says that it may be missing."""
 
 BY_NAME = {seam.name: seam for seam in SEAMS}
 _BY_LAST: dict[str, list[Seam]] = defaultdict(list)
@@ -340,11 +307,3 @@ def import_homes() -> None:
 def reason(name: str, of: str) -> str:
     """Why a check was not made, as a clause."""
     return f"{of} has no {name}, on which this check rests"
-
-
-def unjudgeable(check: str, assertion: str) -> str:
-    """Why an assertion cannot be judged here, as a clause; empty where all that it rests on is there."""
-    for seam in SEAMS:
-        if {check, assertion}.intersection(seam.asserted) and seam.is_missing:
-            return reason(seam.name, seam.of)
-    return ""

@@ -79,7 +79,7 @@ def assert_load_complete(load: Callable[[], object], training: Any) -> None:
     __tracebackhide__ = True
     from ddpcheck.checkpoint_trials import unloaded_state
     from ddpcheck.checkpoint_trials.user_calls import Failed, attempt, told
-    from ddpcheck.checks.resuming import Loaded
+    from ddpcheck.evidence.training_state import Loaded
     from ddpcheck.probes.training_state import held_values
 
     title = "assert_load_complete"
@@ -276,7 +276,7 @@ def _record(
     __tracebackhide__ = True
     from ddpcheck.checkpoint_trials.trainings import moved, own_devices
     from ddpcheck.checkpoint_trials.user_calls import Failed, attempt, told
-    from ddpcheck.checks.recorded import Recorded
+    from ddpcheck.evidence.recorded_save import Recorded
     from ddpcheck.probes.recording.patching import probed
     from ddpcheck.probes.training_state import held_values
 

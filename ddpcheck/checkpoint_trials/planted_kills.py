@@ -22,7 +22,7 @@ import torch.serialization
 from ddpcheck.checkpoint_trials import folder_snapshots
 from ddpcheck.checkpoint_trials.collectives_alone import listen
 from ddpcheck.checkpoint_trials.forked_copies import Ending, in_copy
-from ddpcheck.checks.checkpoint_atomic_save.assertion import Kill
+from ddpcheck.evidence.planted_kills import Kill
 from ddpcheck.probes.files import paths
 
 _WRITING = os.O_WRONLY | os.O_RDWR

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ddpcheck.checkpoint_trials import folder_snapshots, planted_kills
 from ddpcheck.checkpoint_trials.forked_copies import in_copy
-from ddpcheck.checks.checkpoint_atomic_save.assertion import Kill
+from ddpcheck.evidence.planted_kills import Kill
 
 
 class Stage(NamedTuple):

@@ -12,11 +12,9 @@ import msgspec
 from ddpcheck.checkpoint_trials import folder_snapshots, forked_copies, planted_kills, saves_in_parts
 from ddpcheck.checkpoint_trials.trainings import Trainings, Wrap, idle, modules_only, moved, own_devices
 from ddpcheck.checkpoint_trials.user_calls import Failed, told
-from ddpcheck.checks.checkpoint_atomic_save.assertion import Kill, Killed
-from ddpcheck.checks.checkpoint_single_writer.hidden_writers import ASK, Alone
-from ddpcheck.checks.recorded import Recorded
-from ddpcheck.checks.resuming import Loaded, Resumed
-from ddpcheck.evidence.training_state import Holdings
+from ddpcheck.evidence.planted_kills import Kill, Killed
+from ddpcheck.evidence.recorded_save import ASK_ALONE, Alone, Recorded
+from ddpcheck.evidence.training_state import Holdings, Loaded, Resumed
 from ddpcheck.probes.files.recorded_section import Section
 from ddpcheck.probes.randomness import random_states
 from ddpcheck.probes.training_state import held_values
@@ -78,7 +76,7 @@ class Trial:
         folder = self.path.parent
         self.there = tuple(folder_snapshots.names(folder))
         facts = Recorded(evidence=self.section.so_far(), failure=told(failed), folder=str(folder), there=self.there)
-        self._judge("checkpoint-single-writer", facts, failed, {ASK: lambda _: self._alone()})
+        self._judge("checkpoint-single-writer", facts, failed, {ASK_ALONE: lambda _: self._alone()})
 
     def _alone(self) -> Alone:
         """What this rank writes out of sight: a copy of it saves alone, into a folder of its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddpcheck.evidence import training_record
 from ddpcheck.judging.world import Judged
+from ddpcheck.trainings.suite_row import Row, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
@@ -102,3 +103,6 @@ def _finding(ranks: list[int], expected: str, found: str, advice: str) -> Findin
         found=found,
         advice=advice,
     )
+
+
+ROWS = (Row(CHECK, ("plain",), one(judge), also_failed=True),)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 
-from ddpcheck.conformance.suite_checks import ANY, BY_CHECK, Check
+from ddpcheck.conformance.suite_checks import BY_CHECK
 from ddpcheck.trainings.situations import BY_NAME, Situation
+from ddpcheck.trainings.suite_row import ANY, Row
 from ddpcheck.vocabulary.wording import count, listing
 
 ADAPTER = "`fit` trains the job's model, by its loss, for all epochs, and returns"
@@ -27,7 +28,7 @@ _RATES = {"steps": " and another rate at every step", "plateau": " and ReduceLRO
 _SIZES = re.compile(r"-\d+ranks?$")
 
 
-def check_of(name: str) -> Check | None:
+def check_of(name: str) -> Row | None:
     """The check of the suite that is meant by a name, which may be that of an item; None where there is none."""
     return BY_CHECK.get(_SIZES.sub("", name))
 
@@ -37,13 +38,13 @@ def nearest(name: str) -> str | None:
     return next(iter(difflib.get_close_matches(_SIZES.sub("", name), BY_CHECK, n=1)), None)
 
 
-def about(check: Check) -> str:
+def about(check: Row) -> str:
     """What is particular of the situations that it is judged by: of the last, where these go on from each other."""
     last = check.situations[-1]
     return "all trainings that come to their end" if last == ANY else BY_NAME[last].about
 
 
-def described(check: Check) -> str:
+def described(check: Row) -> str:
     """The situations of a check with their settings, as Markdown."""
     lines = ["## In the conformance suite", ""]
     if check.name == "adapter":
@@ -58,7 +59,7 @@ def described(check: Check) -> str:
     return "\n".join([*lines, *(f"- {situation.about}" for situation in trained), ""])
 
 
-def _ranks(check: Check) -> str:
+def _ranks(check: Row) -> str:
     if check.world_sizes:
         return f", in {listing([str(size) for size in check.world_sizes])} ranks only"
     return f", in {check.least} ranks or more" if check.least > 1 else ""

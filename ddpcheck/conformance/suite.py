@@ -11,9 +11,10 @@ from typing import Any
 from ddpcheck.conformance.expected_failures import Expected
 from ddpcheck.conformance.results import Result, Status
 from ddpcheck.conformance.situation_runner import Runner, TooManyHangs
-from ddpcheck.conformance.suite_checks import ANY, BY_CHECK, CHECKLIST, ORDINARY, Check
+from ddpcheck.conformance.suite_checks import BY_CHECK, CHECKLIST
 from ddpcheck.judging.world import Judged
 from ddpcheck.trainings.situations import BY_NAME, LOSS_KINDS
+from ddpcheck.trainings.suite_row import ANY, ORDINARY, Row
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.clock import clock
 from ddpcheck.vocabulary.model import Finding
@@ -79,7 +80,7 @@ class Suite:
         status: Status = "at-risk" if judged.findings else "held"
         return Result(status=status, findings=tuple(judged.findings), **common)
 
-    def _judged(self, runner: Runner, check: Check, world_size: int) -> tuple[Judged, str]:
+    def _judged(self, runner: Runner, check: Row, world_size: int) -> tuple[Judged, str]:
         """What the judge says, and why there is nothing for it to judge."""
         nothing = Judged(check=check.id, checked=0)
         try:
@@ -87,9 +88,7 @@ class Suite:
         except TooManyHangs as error:
             return nothing, str(error)
 
-    def _judged_by_trainings(
-        self, runner: Runner, check: Check, world_size: int, nothing: Judged
-    ) -> tuple[Judged, str]:
+    def _judged_by_trainings(self, runner: Runner, check: Row, world_size: int, nothing: Judged) -> tuple[Judged, str]:
         if check.name == "adapter" and (said := runner.training("plain", world_size).unsupported):
             return Judged(check=check.id, checked=1, findings=(_nothing_to_check(said, world_size),)), ""
         if check.name != "adapter":
@@ -111,7 +110,7 @@ class Suite:
             return nothing, "no training came to its end"
         return check.judge(kept), ""
 
-    def _trainings(self, runner: Runner, check: Check, world_size: int) -> list[Trained]:
+    def _trainings(self, runner: Runner, check: Row, world_size: int) -> list[Trained]:
         """What came of the check's situations; of those of a check of all trainings, until too many have hung."""
         if check.situations != (ANY,):
             return [

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from ddpcheck import seams
+from ddpcheck.checks.resting import asserted_on, resting_on
 from ddpcheck.doctor.advice import innermost
 from ddpcheck.doctor.child_processes import ending, running
 from ddpcheck.doctor.facts import BACKENDS, Gpu, Seam, Torch, Unknown, asked
@@ -140,10 +141,10 @@ def _seams() -> tuple[Seam, ...]:
     return tuple(
         Seam(
             name=one.name,
-            purpose=one.purpose,
+            purpose=seams.SIGHTS[one.sight],
             of=one.of,
             there=not one.is_missing,
-            rests=tuple(dict.fromkeys((*one.checks, *one.asserted))),
+            rests=tuple(dict.fromkeys((*resting_on(one.sight), *asserted_on(one.sight)))),
         )
         for one in seams.SEAMS
         if one.is_missing or one.is_there

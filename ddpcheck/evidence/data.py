@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -65,6 +65,8 @@ class Pass(Record, frozen=True, kw_only=True):
 
 class Batch(Record, frozen=True, kw_only=True):
     """A batch was handed to the script."""
+
+    share: ClassVar[float] = 0.25
 
     loader: int
     pass_: int

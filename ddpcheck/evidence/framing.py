@@ -11,35 +11,13 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterator
-from typing import Any, get_args
+from functools import reduce
+from operator import or_
+from typing import Any
 
 import msgspec
 
-from ddpcheck.evidence.data import Batch, Inputs, Loader, Pass, PassEnded, Stream
-from ddpcheck.evidence.files import File, StateLoaded
-from ddpcheck.evidence.groups import Call, Joined, Joining, JudgedBy, Left, Stored
-from ddpcheck.evidence.optimizers import Exchanged, Optimizer, Scheduled, Step, Transfers
-from ddpcheck.evidence.processes import (
-    Began,
-    ChildEnded,
-    Computed,
-    Defect,
-    Ended,
-    Launched,
-    Lingering,
-    Looking,
-    Missing,
-    Overlooked,
-    Pulse,
-    Raised,
-    Signalled,
-    Silent,
-    Site,
-    Started,
-    Stopped,
-)
-from ddpcheck.evidence.record import Record
-from ddpcheck.evidence.wrappers import Attributes, Evaluated, EvaluatedOnData, Moved, Placed, Replaced, Synced, Wrapped
+from ddpcheck.evidence.record import Record, kinds
 
 FORMAT = b"ddpcheck-evidence-"
 HEADER = FORMAT + b"2"
@@ -48,16 +26,8 @@ GOING, LIMITED, FULL, LOST, OVER = b".", b"M", b"F", b"L", b"O"
 """It goes on; with some records left out, for its limit was reached; there was no room for more; the file could not be
 reached any more; it ended as it should."""
 
-RECORDS = (
-    Began | Defect | Missing | Overlooked | Site | Raised | Pulse | Ended | Started | Lingering | Looking
-    | Launched | ChildEnded | Joined | JudgedBy | Joining | Left | Stored | Call | Wrapped | Placed | Moved
-    | Attributes | Replaced | Synced | Evaluated | EvaluatedOnData | Optimizer | Step | Scheduled | Loader | Pass
-    | Batch | PassEnded | Inputs | Stream | File | StateLoaded | Signalled | Silent | Computed | Stopped | Exchanged
-    | Transfers
-)  # fmt: skip
-
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(RECORDS)
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(reduce(or_, kinds()))
 
 _HEAD = 8
 """Bytes of length and checksum."""
@@ -66,7 +36,7 @@ _LONGEST = 1 << 26
 
 _BEGINNING = re.compile(
     rb"(?s).{%d}(?:[\x90-\x9f]|\xdc..)[\xa0-\xbf](?:%s)"
-    % (_HEAD, b"|".join(sorted(kind.__name__.encode() for kind in get_args(RECORDS))))
+    % (_HEAD, b"|".join(sorted(kind.__name__.encode() for kind in kinds())))
 )
 """Where a frame may begin: its head, an array, and the name of a record."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ddpcheck.evidence.record import Record
 
 SENDS = frozenset({"send", "isend", "send_object_list"})
@@ -41,6 +43,8 @@ class Joining(Record, frozen=True, kw_only=True):
 class Left(Record, frozen=True, kw_only=True):
     """destroy_process_group of the default group."""
 
+    unlimited: ClassVar[bool] = True
+
     site: int
 
 
@@ -53,6 +57,8 @@ class Stored(Record, frozen=True, kw_only=True):
 
 class Call(Record, frozen=True, kw_only=True):
     """A collective (or a step of DDP that communicates) was called; it is done when the rank goes on."""
+
+    share: ClassVar[float] = 0.15
 
     op: str
     """``all_reduce``, ``barrier``, ``send`` …; ``ddp-construct``, ``ddp-buffers``, ``ddp-gradients``."""

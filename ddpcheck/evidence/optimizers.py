@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -120,6 +120,8 @@ class Spent(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 class Step(Record, frozen=True, kw_only=True):
     """One step of an optimizer."""
+
+    share: ClassVar[float] = 0.35
 
     optimizer: int
     number: int

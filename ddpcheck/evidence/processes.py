@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ddpcheck.evidence.record import Record
 
@@ -41,6 +41,8 @@ class Site(Record, frozen=True, kw_only=True):
 class Raised(Record, frozen=True, kw_only=True):
     """An exception that ended the program (or the function given to a child process)."""
 
+    unlimited: ClassVar[bool] = True
+
     kind: str
     message: str
     text: str
@@ -56,6 +58,8 @@ class Raised(Record, frozen=True, kw_only=True):
 
 class Defect(Record, frozen=True, kw_only=True):
     """ddpcheck itself has failed in this process; the program went on without that look."""
+
+    unlimited: ClassVar[bool] = True
 
     text: str
 
@@ -97,6 +101,8 @@ class Pulse(Record, frozen=True, kw_only=True):
 class Ended(Record, frozen=True, kw_only=True):
     """The last word of a process that came to its end by itself."""
 
+    unlimited: ClassVar[bool] = True
+
     how: Literal["exit", "os._exit", "exception"]
     code: int | None
     site: int
@@ -136,6 +142,8 @@ class Launched(Record, frozen=True, kw_only=True):
 
 class ChildEnded(Record, frozen=True, kw_only=True):
     """A process saw its child end: who, and how."""
+
+    unlimited: ClassVar[bool] = True
 
     pid: int
     code: int | None

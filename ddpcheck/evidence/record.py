@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from typing import ClassVar
+
 import msgspec
 
 from ddpcheck.vocabulary.clock import clock
@@ -26,6 +30,19 @@ class Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=Tru
 
     n: int
     at: float
+
+    share: ClassVar[float] = 0.0
+    """The part of an evidence file that this kind may fill; 0 for those that share the rest with all others."""
+    unlimited: ClassVar[bool] = False
+    """It is written whatever the file's limit: there are few, and a rank that has ended well must not look stuck."""
+
+
+def kinds() -> list[type[Record]]:
+    """Every kind of record: the classes of this package's modules that are one."""
+    package = importlib.import_module("ddpcheck.evidence")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"ddpcheck.evidence.{module.name}")
+    return Record.__subclasses__()
 
 
 def now() -> float:

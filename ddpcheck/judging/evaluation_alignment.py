@@ -11,6 +11,8 @@ from ddpcheck.judging.world import Rank, World
 
 Evaluation = list[tuple[Rank, ev.Evaluated]]
 """By rank."""
+Model = tuple[tuple[int, int], ...]
+"""By rank, the number of a module."""
 
 
 def evaluations(world: World) -> Iterator[tuple[Replicas | None, Evaluation]]:
@@ -33,3 +35,26 @@ def evaluations(world: World) -> Iterator[tuple[Replicas | None, Evaluation]]:
         if len(by_rank) > 1 and len({len(records) for records in by_rank.values()}) == 1:
             for records in zip(*by_rank.values(), strict=True):
                 yield (wrappers[place] if isinstance(place, int) else None), list(records)
+
+
+def model_of(records: Evaluation) -> Model:
+    """What is evaluated, on each of the ranks."""
+    return tuple((rank.rank, one.module) for rank, one in records)
+
+
+def is_compared(records: Evaluation) -> bool:
+    """Whether the ranks' models may be held against each other: none was a mere trial, or is trained by each alone."""
+    dry = all(_is_dry_run(rank, one) for rank, one in records)
+    return not dry and not any(one.stepped for _, one in records)
+
+
+def _is_dry_run(rank: Rank, one: ev.Evaluated) -> bool:
+    """Whether a module was tried out before a wrapper was built around it, whose constructor makes the ranks equal.
+
+    So are shapes found, and the parameters of lazy modules made. What was evaluated on many inputs may have gone on
+    into the training.
+    """
+    wraps = [w.n for w in rank.of(ev.Wrapped) if one.module in (w.module, *w.parts) and one.n < w.n]
+    if one.wrapper is not None or one.module < 0 or not wraps:
+        return False
+    return not any(d.module == one.module and d.n < min(wraps) for d in rank.of(ev.EvaluatedOnData))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.per_world import per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
 
@@ -22,6 +23,8 @@ ARRAYS = (".npy", ".npz")
 """Files of numpy's: a cache of data, or parameters as well."""
 MOST_LISTINGS = 50
 """Questions after many files that are looked at."""
+MOST_LOADS = 2_000
+"""Loads that are looked at."""
 NEVER = 1 << 62
 """The end of what is not known to end: it is enforced to be over before nothing."""
 
@@ -151,6 +154,12 @@ class Files:
         return {*self.writes, *self.reads, *self.queries, *listed}
 
 
+@per_world
+def files_of(world: World) -> Files:
+    """Everything that was done to files in a world."""
+    return Files(world)
+
+
 def stopped_by(touches: Sequence[Touch]) -> tuple[str, ...]:
     """The link to what has ended the program, where that was one of these, or speaks of their files."""
     for touch in touches:
@@ -158,6 +167,11 @@ def stopped_by(touches: Sequence[Touch]) -> tuple[str, ...]:
             if raised.site == touch.record.site or touch.record.path in raised.message:
                 return ("stop",)
     return ()
+
+
+def next_load(load: Touch) -> float:
+    """The ``n`` of the next load on the same rank; infinite where there is none."""
+    return min((r.n for r in load.rank.of(ev.File) if r.how in LOADS and r.n > load.start), default=float("inf"))
 
 
 def is_lock(path: str) -> bool:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import ABSENT, WIDTH
+from ddpcheck.judging.per_world import per_world
 from ddpcheck.judging.step_alignment import members
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
@@ -172,10 +173,17 @@ def passes_of(rank: Rank) -> list[Pass]:
     return list(found.values())
 
 
-def lines(world: World, every: Sequence[Sequence[Pass]]) -> list[Line]:
-    """All loops over loaders that at least one rank has gone through; ``every`` holds the passes of each rank."""
+@per_world
+def every_pass(world: World) -> list[list[Pass]]:
+    """The passes of each rank."""
+    return [passes_of(rank) for rank in world]
+
+
+@per_world
+def loops(world: World) -> list[Line]:
+    """All loops over loaders that at least one rank has gone through."""
     by_key: dict[tuple[str, str, int], dict[int, list[Pass]]] = defaultdict(dict)
-    for rank, passes in zip(world, every, strict=True):
+    for rank, passes in zip(world, every_pass(world), strict=True):
         order: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
         for one in passes:
             made = rank.where(one.loader.site) if one.loader is not None else None
@@ -191,6 +199,7 @@ def _trained(passes: Sequence[Pass]) -> bool:
     return any(one.backwards for one in passes) or (not known and any(one.begun.grad for one in passes))
 
 
+@per_world
 def data_groups(world: World) -> tuple[list[list[int]], bool]:
     """The ranks that train one replica each, group by group, and whether a DDP wrapper says so.
 
@@ -206,3 +215,8 @@ def data_groups(world: World) -> tuple[list[list[int]], bool]:
         if len(group) > 1 and not any(set(group) & set(one) for one in largest):
             largest.append(list(group))
     return (largest, True) if groups else ([list(everyone)], False)
+
+
+def no_loader(world: World) -> str:
+    """That there was nothing to go through, as a reason; empty where there was."""
+    return "" if any(rank.of(ev.Loader) for rank in world) else "the program made no DataLoader"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import known_errors
 from ddpcheck.judging.call_divergence import Parting, compared, partings, sequences
 from ddpcheck.judging.deadlock import BY_THE_AGENT, Wait, all_waits, at_its_end, certain, is_gone
+from ddpcheck.judging.per_world import per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Struct
 
@@ -48,17 +48,9 @@ class Stop(Struct, frozen=True, kw_only=True):
     """How many calls there were to compare."""
 
 
-_known: WeakKeyDictionary[World, Stop] = WeakKeyDictionary()
-
-
+@per_world
 def stop(world: World) -> Stop:
-    """How it ended; worked out once."""
-    if world not in _known:
-        _known[world] = _stop(world)
-    return _known[world]
-
-
-def _stop(world: World) -> Stop:
+    """How it ended."""
     found = sequences(world)
     parting = next(iter(partings(world, found)), None)
     lost = tuple(sorted(_lost(world), key=lambda f: f.at))

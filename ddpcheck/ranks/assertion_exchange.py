@@ -7,11 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ddpcheck.checks.catalogue import NOT_CHECKED
 from ddpcheck.ranks import messages
 from ddpcheck.vocabulary.clock import clock
 from ddpcheck.vocabulary.model import CheckRun, Finding, Question, Status
-from ddpcheck.vocabulary.wording import ranks_text
+from ddpcheck.vocabulary.wording import NOT_CHECKED, ranks_text
 
 Judge = Callable[[str, Sequence[Any], Sequence[Sequence[Any]]], "tuple[Finding, ...] | Question"]
 """Called with a check id, each rank's facts, and each rank's answers, round by round."""

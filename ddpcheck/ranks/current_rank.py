@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddpcheck.checks.resting import unjudgeable
 from ddpcheck.ranks import messages
 from ddpcheck.ranks.channel import Channel
-from ddpcheck.seams import unjudgeable
 from ddpcheck.vocabulary.model import CallSite, Finding, Plan
 from ddpcheck.vocabulary.own_code import PACKAGE
 
@@ -100,7 +100,7 @@ class CurrentRank:
                 where=call_site(),
                 facts=facts,
                 stuck=stuck,
-                unjudgeable=unjudgeable(check, title),
+                unjudgeable=unjudgeable(check),
             )
         )
         while True:

@@ -9,19 +9,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ddpcheck.checks.catalogue import CHECKS, ORACLES
-from ddpcheck.explanations import text_of_check
+from ddpcheck.checks.registry import every_check, has_part
 from ddpcheck.report.console import console_on, ruled
+from ddpcheck.report.explanations import text_of_check
 
 
 def show_checks(stream: IO[str]) -> None:
     """Print every id, and when its invariant holds."""
     console = console_on(stream)
     table = ruled(console)
-    table.add_column("check", min_width=max(map(len, CHECKS)) + 2, style="bold")
+    known = every_check()
+    table.add_column("check", min_width=max(map(len, known)) + 2, style="bold")
     table.add_column("holds when", overflow="fold")
-    for check, holds in CHECKS.items():
-        table.add_row(check + (" *" if check in ORACLES else ""), holds)
+    for check, its in known.items():
+        table.add_row(check + ("" if has_part(check, "run") else " *"), its.holds)
     console.print(table)
     console.print()
     console.print(Text("* takes a second run to compare with: `ddpcheck run` cannot show it", style="dim"))

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from ddpcheck.checks.registry import those
 from ddpcheck.report import report_files
 from ddpcheck.report.finding_text import text_of
-from ddpcheck.verdict.grouping import STOPPED
 from ddpcheck.verdict.verdict import CheckResult, Verdict
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
@@ -71,7 +71,7 @@ def _found(name: str, finding: Finding, strict: bool) -> _Case:
     text = text_of([finding])
     if finding.severity == "warning" and not strict:
         return _Case(name, output=text)
-    kind = "error" if finding.check in STOPPED else "failure"
+    kind = "error" if finding.check in those("stops") else "failure"
     on = f"{ranks_text(finding.ranks)}: " if finding.ranks else ""
     return _Case(name, kind, f"{on}{finding.subject}: {finding.found}", text)
 
@@ -82,7 +82,7 @@ def _consequence(check: str, result: CheckResult, verdict: Verdict, strict: bool
     text += f" as a consequence of {causes[0].check}: {causes[0].subject}" if causes else ""
     if result.status == "at-risk" and not strict:
         return _Case(check, output=text)
-    return _Case(check, "error" if check in STOPPED else "failure", text, text_of(causes[:1]))
+    return _Case(check, "error" if check in those("stops") else "failure", text, text_of(causes[:1]))
 
 
 def _properties(verdict: Verdict) -> dict[str, str]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ddpcheck.checks.catalogue import CHECKS, NOT_CHECKED
+from ddpcheck.checks.registry import checks
 from ddpcheck.vocabulary.versions import installed
-from ddpcheck.vocabulary.wording import count
+from ddpcheck.vocabulary.wording import NOT_CHECKED, count
 
 
 class SessionReport:
@@ -33,7 +33,7 @@ class SessionReport:
         """Every check: its status, how often it was checked, at risk and violated, and why it could not be."""
         table: dict[str, dict[str, Any]] = {
             check: {"status": NOT_CHECKED, "checked": 0, "at_risk": 0, "violated": 0, "skipped_because": None}
-            for check in CHECKS
+            for check in checks()
         }
         for test in self.tests:
             for run in test["checks"]:

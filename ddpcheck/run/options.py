@@ -19,7 +19,7 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ddpcheck.checks.catalogue import CHECKS, ORACLES
+from ddpcheck.checks.registry import every_check, has_part
 from ddpcheck.report.report_files import Unwritable, check_writable, reason
 from ddpcheck.vocabulary.model import Struct
 
@@ -232,7 +232,7 @@ def _explicit(arguments: list[str]) -> set[str]:
 def _chosen(checks: str | None, skip: str | None) -> frozenset[str] | None:
     if checks is None and skip is None:
         return None
-    wanted = set(_ids(checks, "--checks")) if checks is not None else set(CHECKS)
+    wanted = set(_ids(checks, "--checks")) if checks is not None else set(every_check())
     return frozenset(wanted - set(_ids(skip, "--skip") if skip is not None else ()))
 
 
@@ -241,10 +241,10 @@ def _ids(text: str, option: str) -> list[str]:
     if not ids:
         raise WrongUsage(f"{option} names no check; ddpcheck checks lists them")
     for one in ids:
-        if one not in CHECKS:
-            near = difflib.get_close_matches(one, CHECKS, n=1, cutoff=0.0)[0]
+        if one not in every_check():
+            near = difflib.get_close_matches(one, every_check(), n=1, cutoff=0.0)[0]
             raise WrongUsage(f"there is no check {one!r}; the nearest is {near} (ddpcheck checks lists them)")
-        if one in ORACLES and option == "--checks":
+        if not has_part(one, "run") and option == "--checks":
             raise WrongUsage(f"{one} takes a second run to compare with, which the run of one script does not have")
     return ids
 

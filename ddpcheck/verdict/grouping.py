@@ -6,37 +6,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from ddpcheck.checks.check import LAST
+from ddpcheck.checks.registry import every_check
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import listing
-
-STOPPED = ("no-hang", "rank-failure")
-STATE = ("initial-broadcast", "gradient-sync", "parameter-sync", "buffer-sync", "optimizer-sync")
-
-FOLLOWS: dict[str, tuple[str, ...]] = {
-    "device-placement": STOPPED,
-    "checkpoint-load-complete": (*STATE, *STOPPED),
-    "checkpoint-single-writer": ("checkpoint-read-after-write", *STOPPED),
-    "checkpoint-read-after-write": ("checkpoint-single-writer", "checkpoint-load-complete", *STATE, *STOPPED),
-    "process-hygiene": (*STATE, *STOPPED),
-    "shard-partition": ("batch-count", "epoch-reshuffle", *STOPPED),
-    "batch-count": ("collective-order", *STATE, *STOPPED),
-    "reducer-coverage": (*STATE, "collective-order", *STOPPED),
-    "collective-order": (*STATE, *STOPPED),
-    "initial-broadcast": ("gradient-sync", "parameter-sync", "buffer-sync"),
-    "gradient-sync": ("parameter-sync", "optimizer-sync", "buffer-sync"),
-    "optimizer-sync": ("parameter-sync", "gradient-sync"),
-    "parameter-sync": ("gradient-sync", "buffer-sync", "initial-broadcast"),
-    "rank-failure": ("collective-order", "no-hang"),
-    "no-hang": ("collective-order",),
-}
-"""What may be a consequence of what, if both concern the same thing. The order is that of telling."""
-
-_RANKS = {check: place for place, check in enumerate(FOLLOWS)}
 
 
 def grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Fold consequences into their causes; errors first, and of these the earliest and most telling."""
-    ordered = sorted(findings, key=lambda f: (f.severity != "error", _RANKS.get(f.check, len(_RANKS))))
+    ordered = sorted(findings, key=lambda f: (f.severity != "error", _place(f)))
     kept: list[Finding] = []
     for finding in ordered:
         causes = [place for place, one in enumerate(kept) if _explains(one, finding)]
@@ -48,8 +26,15 @@ def grouped(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(_merged(kept), key=lambda f: f.severity != "error"))
 
 
+def _place(finding: Finding) -> int:
+    """Its place in the telling; that of a finding of the runtime's own comes last."""
+    check = every_check().get(finding.check)
+    return check.order if check is not None else LAST
+
+
 def _explains(cause: Finding, finding: Finding) -> bool:
-    if finding.check not in FOLLOWS.get(cause.check, ()):
+    check = every_check().get(finding.check)
+    if check is None or cause.check not in check.follows:
         return False
     if cause.severity == "warning" and finding.severity == "error":
         return False

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.registry import those
 from ddpcheck.judging.world import Judged, Moment, Process
 from ddpcheck.vocabulary.model import Struct
 
 REASON = "the run was interrupted"
 
-AT_THE_END = ("rank-failure", "no-hang", "process-hygiene")
-"""What takes a run that comes to its end."""
 
 SOONER = 2.0
 """Seconds: ranks may have had the signal, or missed one that had it, so long before the process that tells of it."""
@@ -75,7 +74,7 @@ def without_ends(found: dict[str, Judged]) -> dict[str, Judged]:
     """What the judges have said, without the checks whose end nobody has seen; a failure or a hang before it counts."""
     return {
         check: Judged(check=check, checked=0, skipped_because=REASON)
-        if check in AT_THE_END and not judged.findings
+        if check in those("of_endings") and not judged.findings
         else judged
         for check, judged in found.items()
     }

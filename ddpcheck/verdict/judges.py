@@ -3,76 +3,53 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable
+
+from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import checkpoints, loaders, steps
-from ddpcheck.checks.buffer_sync import run as stateful
-from ddpcheck.checks.catalogue import CHECKS
-from ddpcheck.checks.collective_order import run as calls
-from ddpcheck.checks.device_placement import run as placement
-from ddpcheck.checks.gradient_sync import program_reductions
-from ddpcheck.checks.no_hang import run as waiting
-from ddpcheck.checks.optimizer_sync import run as optimizing
-from ddpcheck.checks.parameter_sync import evaluated_weights
-from ddpcheck.checks.process_hygiene import run as leftovers
-from ddpcheck.checks.rank_failure import run as endings
-from ddpcheck.checks.reducer_coverage import run as coverage
-from ddpcheck.checks.rng_independence import run as streams
+from ddpcheck.checks.registry import checks, every_check, has_part, judge_of
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.verdict import interruption, missing_evidence
-
-Judge = Callable[[World], Iterable[Judged]]
-
-JUDGES: tuple[Judge, ...] = (
-    endings.judge,
-    waiting.judge,
-    calls.judge,
-    loaders.judge,
-    coverage.judge,
-    steps.judge,
-    program_reductions.judge,
-    evaluated_weights.judge,
-    stateful.judge,
-    optimizing.judge,
-    streams.judge,
-    checkpoints.judge,
-    placement.judge,
-    leftovers.judge,
-)
-"""One for each family of checks."""
 
 
 def judge_world(world: World, defects: list[str] | None = None) -> dict[str, Judged]:
     """What each check has to say; one that nothing has checked is among them.
 
-    A judge that fails is a defect of ours: its traceback goes to ``defects``,
-    and the others are heard all the same.
+    A judge of ours that fails is a defect of ours: its traceback goes to
+    ``defects``, and the others are heard all the same. One of another package
+    takes nothing but its own check with it.
     """
-    found = {check: Judged(check=check, checked=0) for check in CHECKS}
-    for judge in JUDGES:
-        try:
-            said = list(judge(world))
-        except Exception:
-            if defects is None:
-                raise
-            defects.append(traceback.format_exc())
-            continue
-        for judged in said:
-            found[judged.check] = _together(found[judged.check], judged)
+    found = {}
+    for check in every_check():
+        judged = Judged(check=check, checked=0)
+        if check not in checks():
+            judged = _of_another_package(check, world)
+        elif has_part(check, "run"):
+            try:
+                judged = judge_of(check, "run")(world)
+            except Exception:
+                if defects is None:
+                    raise
+                defects.append(traceback.format_exc())
+        found[check] = judged
     if not any(rank.of(ev.Wrapped) or rank.of(ev.Step) for rank in world):
         found = {check: _nothing(judged) for check, judged in found.items()}
     found = missing_evidence.only_grounded(found, world)
     return found if world.now is None else interruption.without_ends(found)
 
 
-def _together(before: Judged, judged: Judged) -> Judged:
-    return Judged(
-        check=judged.check,
-        checked=before.checked + judged.checked,
-        findings=before.findings + judged.findings,
-        skipped_because=before.skipped_because or judged.skipped_because,
-    )
+def _of_another_package(check: str, world: World) -> Judged:
+    """What the judge of another package says, under the check's own id whatever it calls itself."""
+    try:
+        said = judge_of(check, "run")(world)
+        findings = tuple(replace(finding, check=check) for finding in said.findings)
+        return Judged(
+            check=check, checked=int(said.checked), findings=findings, skipped_because=str(said.skipped_because)
+        )
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        told = f"its judge failed: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
+        return Judged(check=check, checked=0, skipped_because=" ".join(told.split()))
 
 
 def _nothing(judged: Judged) -> Judged:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.registry import those
+from ddpcheck.checks.resting import resting_on
 from ddpcheck.judging.world import Judged, Process, World
-from ddpcheck.seams import BY_NAME, STOPS, reason
+from ddpcheck.seams import BY_NAME, reason
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 
@@ -22,7 +24,7 @@ def lost(processes: Iterable[Process]) -> dict[str, str]:
     """By check that cannot be made: why, as a clause."""
     found: dict[str, str] = {}
     for name, of in missing(processes).items():
-        for check in BY_NAME[name].checks if name in BY_NAME else ():
+        for check in resting_on(BY_NAME[name].sight) if name in BY_NAME else ():
             found.setdefault(check, reason(name, of))
     return found
 
@@ -32,7 +34,7 @@ def only_grounded(found: Mapping[str, Judged], world: World) -> dict[str, Judged
     without = lost(process for rank in world for process in (rank.process, *rank.workers))
     grounded = {
         check: judged
-        if check not in without or (check in STOPS and any(f.severity == "error" for f in judged.findings))
+        if check not in without or (check in those("stops") and any(f.severity == "error" for f in judged.findings))
         else Judged(check=check, checked=0, skipped_because=without[check])
         for check, judged in found.items()
     }

@@ -9,19 +9,16 @@ from typing import Literal
 
 import msgspec
 
-from ddpcheck.checks.catalogue import CHECKS, ORACLES
+from ddpcheck.checks.registry import every_check, has_part, those
 from ddpcheck.evidence import Site
 from ddpcheck.judging.standstill import Standstill, standstill
 from ddpcheck.judging.world import Judged, Process, World
 from ddpcheck.verdict import missing_evidence, outside_groups, reader_notes
-from ddpcheck.verdict.grouping import STOPPED, grouped
+from ddpcheck.verdict.grouping import grouped
 from ddpcheck.vocabulary.model import Finding, Severity, Status, Struct
 from ddpcheck.vocabulary.versions import installed
 
 Word = Literal["held", "violated", "failed", "hung", "interrupted", "nothing-checked"]
-
-ENDINGS = ("rank-failure", "no-hang", "process-hygiene")
-"""Checked by every program that starts and ends: they alone do not make a run that was checked."""
 
 
 class Exit(IntEnum):
@@ -136,7 +133,7 @@ def conclude(
     raw = [finding for of_world in judged for finding in _kept(of_world, chosen)]
     interrupted = interrupted_by is not None
     if ours:
-        raw = [finding for finding in raw if finding.check not in ENDINGS]
+        raw = [finding for finding in raw if finding.check not in those("of_endings")]
     stopped = None
     if not interrupted and not ours:
         stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung, killed_by)
@@ -181,7 +178,9 @@ def _kept(judged: Mapping[str, Judged], chosen: Collection[str] | None) -> list[
         finding
         for one in judged.values()
         for finding in one.findings
-        if chosen is None or finding.check in chosen or (finding.check in STOPPED and finding.severity == "error")
+        if chosen is None
+        or finding.check in chosen
+        or (finding.check in those("stops") and finding.severity == "error")
     ]
 
 
@@ -195,7 +194,7 @@ def _stopped_unseen(
     killed_by: int | None,
 ) -> Finding | None:
     """The finding for a program that failed or hung where no judge of a world has seen it."""
-    if any(f.check in STOPPED and f.severity == "error" for f in raw):
+    if any(f.check in those("stops") and f.severity == "error" for f in raw):
         return None
     numbers = {(r.host, r.pid): r.rank for r in ranks}
     if hung:
@@ -229,8 +228,10 @@ def _word(raw: Sequence[Finding], findings: Sequence[Finding], checks: Mapping[s
         return "violated"
     asked = {check for check, result in checks.items() if result.checked}
     left_out = {check for check, result in checks.items() if result.skipped_because == NOT_ASKED}
-    ends_alone = set(CHECKS) - left_out <= set(ENDINGS)
-    return "held" if asked - set(ENDINGS) or (asked and ends_alone) else "nothing-checked"
+    # What every program shows that starts and ends does not alone make a run that was checked.
+    endings = set(those("of_endings"))
+    ends_alone = set(every_check()) - left_out <= endings
+    return "held" if asked - endings or (asked and ends_alone) else "nothing-checked"
 
 
 NOT_ASKED = "left out by --checks or --skip"
@@ -252,7 +253,9 @@ def _checks(
         concerned = {f.check for f in raw if f.severity == severity}
         concerned |= {c for f in findings if f.severity == severity for c in (f.check, *f.also)}
         broken |= dict.fromkeys(concerned, status)
-    return {check: _check(check, judged, broken.get(check), chosen, lost.get(check, ""), part) for check in CHECKS}
+    return {
+        check: _check(check, judged, broken.get(check), chosen, lost.get(check, ""), part) for check in every_check()
+    }
 
 
 _BROKEN: dict[Severity, Status] = {"warning": "at-risk", "error": "violated"}
@@ -277,8 +280,9 @@ def _check(
         return CheckResult(status="held", checked=checked)
     reason = lost or next((one.skipped_because for one in said if one.skipped_because), "")
     if not reason:
-        reason = _ORACLE if check in ORACLES else _NOTHING if said else _NO_WORLD
-    if part and not lost and check not in ORACLES:
+        reason = _NOTHING if said else _NO_WORLD
+        reason = reason if has_part(check, "run") else _ORACLE
+    if part and not lost and has_part(check, "run"):
         reason = f"{part}; as far as it goes, {reason}"
     return CheckResult(status="not-checked", skipped_because=reason)
 

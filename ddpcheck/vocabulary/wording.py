@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable
+from typing import Literal
 
 OUR_FAULT = "ddpcheck itself failed; this says nothing about the test. Please report it:"
 """Begins what is said of a fault of ours."""
+
+NOT_CHECKED: Literal["not-checked"] = "not-checked"
+"""A status; and among a finding's links, that it says why there was nothing to judge."""
 
 
 def ranks_text(ranks: Iterable[int]) -> str:

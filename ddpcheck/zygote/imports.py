@@ -8,9 +8,10 @@ import importlib
 import linecache
 import logging
 import os
+import pkgutil
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ddpcheck.gpus.gpu_inventory import children_lack_cuda
 from ddpcheck.ranks.process_ties import native_threads
@@ -30,20 +31,8 @@ _LAZY = (
     "torch.profiler._cupti_monitor",
 )
 
-_OURS = (
-    "ddpcheck.probes.in_ddp_tests",
-    "ddpcheck.assertions.model_and_data",
-    "ddpcheck.ranks.rendezvous",
-    # A tenth of a second here; in a rank pytest would have to parse each of them, in vain, for assertions to rewrite.
-    "ddpcheck.assertions.checkpoints",
-    "ddpcheck.checkpoint_trials.trial",
-    "ddpcheck.probes.collectives.process_groups",
-    "ddpcheck.probes.collectives.every_call",
-    "ddpcheck.probes.collectives.stores",
-    "ddpcheck.probes.files.file_operations",
-    "ddpcheck.probes.tensor_devices",
-    "ddpcheck.assertions.devices",
-)
+_FOLDERS = ("probes", "assertions", "checkpoint_trials")
+"""Our own that ranks import, all of it: in a rank pytest would have to parse each file, in vain, for assertions."""
 
 # Those whose lines stand in the stack of a test's body.
 _IN_STACKS = (
@@ -113,10 +102,18 @@ def restore_cuda_check() -> None:
         os.environ.pop(_NVML_CHECK, None)
 
 
+def _ours() -> Iterator[str]:
+    for folder in _FOLDERS:
+        package = importlib.import_module(f"ddpcheck.{folder}")
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.startswith("ddpcheck.probes.startup"):  # which is at work as soon as it is imported
+                yield found.name
+
+
 def import_torch() -> None:
     """Import torch and what DistributedDataParallel would import later, without running any of it."""
     importlib.import_module("torch")
-    for name in (*_LAZY, *_OURS):
+    for name in (*_LAZY, "ddpcheck.ranks.rendezvous", *_ours()):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     _anticipate()

@@ -15,13 +15,13 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Iterator
-from typing import NoReturn
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
 
 import pytest
 from msgspec.structs import replace
 
-from ddpcheck.checks import judge
+from ddpcheck.checks.registry import judge_of
 from ddpcheck.gpus.gpu_inventory import look
 from ddpcheck.gpus.leases import PATIENCE, PAUSE, Lease, folder
 from ddpcheck.ranks import messages, private_folders
@@ -33,7 +33,7 @@ from ddpcheck.ranks.rank_record import StartedRank
 from ddpcheck.ranks.rank_starting import CannotStart, fork_ranks, start_interpreters, why
 from ddpcheck.ranks.supervisor import Interrupted, Supervision
 from ddpcheck.vocabulary.clock import clock
-from ddpcheck.vocabulary.model import Gpu, Plan, never_started
+from ddpcheck.vocabulary.model import Finding, Gpu, Plan, Question, never_started
 from ddpcheck.zygote.imports import ForkSafety, import_torch
 from ddpcheck.zygote.rank_life import be_rank, save_coverage
 
@@ -166,7 +166,7 @@ class Zygote:
                 raise CannotStart(f"its ranks could not be started: {why(error)}") from error
             if self.spoiled is not None and not started:
                 return self.spoiled
-            return messages.Ran(record=Supervision(plan, started, self.control, run_dir, judge, family).watch())
+            return messages.Ran(record=Supervision(plan, started, self.control, run_dir, _judge, family).watch())
         except (CannotCollect, CannotStart) as error:
             return messages.Ran(record=never_started(plan, str(error)))
         except (Interrupted, Closed):
@@ -211,6 +211,12 @@ class Zygote:
     def _leave(self) -> NoReturn:
         kill_descendants()
         os._exit(0)
+
+
+def _judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
+    """Judge an assertion by what each rank has said, and by the ranks' answers to questions, round by round."""
+    found: tuple[Finding, ...] | Question = judge_of(check, "assertion")(facts, rounds)
+    return found
 
 
 def main(fd: int) -> None:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 import ddpcheck
 from ddpcheck.checkpoint_trials import folder_snapshots, planted_kills
 from ddpcheck.checkpoint_trials.forked_copies import in_copy
-from ddpcheck.checks.checkpoint_atomic_save.assertion import Kill
+from ddpcheck.evidence.planted_kills import Kill
 from tests.checkpoints.savers import (
     NAME,
     SAVERS,

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
+from ddpcheck.checks.catalogue import CHECKS
 from running import run, script
 
 from ddpcheck import cli
-from ddpcheck.checks.catalogue import CHECKS
 from ddpcheck.conformance.suite_checks import BY_CHECK
 from ddpcheck.run.options import WrongUsage, parse
 

@@ -6,9 +6,8 @@ import os
 from xml.etree import ElementTree
 
 import pytest
-from running import run, script
-
 from ddpcheck.checks.catalogue import CHECKS
+from running import run, script
 
 CORRECT = """
 model, optimizer = setup()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ddpcheck.checks.catalogue import CHECKS
+
 from ddpcheck.conformance.item_descriptions import ADAPTER, about
 from ddpcheck.conformance.suite_checks import CHECKLIST
 

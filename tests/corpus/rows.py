@@ -158,7 +158,7 @@ def serve() -> None:
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    forked.watching.patch()
+    forked.all_probes.patch()
     for line in sys.stdin:
         request = json.loads(line)
         path = Path(request["path"])

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.checkpoints import judge
 from ddpcheck.vocabulary.model import CallSite
+from tests.unit.judged import run_judged
 from tests.unit.written import call, rename, save, world
 
+FILES = (
+    "checkpoint-single-writer",
+    "checkpoint-atomic-save",
+    "checkpoint-read-after-write",
+    "checkpoint-map-location",
+    "checkpoint-load-complete",
+)
+"""The checks of files that a run writes and reads."""
 BARRIER = [call(1, 12)]
 
 
@@ -15,7 +23,7 @@ def ask(check, *ranks, **more):
 
 
 def verdict(check, over):
-    (found,) = [judged for judged in judge(over) if judged.check == check]
+    (found,) = run_judged(over, check)
     return found
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from ddpcheck.conformance.judges import endings
 from trained import hung, micro, only, raised, situation, step, trace, trained
 
 from ddpcheck.conformance import adapter_check
-from ddpcheck.conformance.judges import endings
 from ddpcheck.evidence import training_record
 from ddpcheck.trainings.situations import Size
 from ddpcheck.vocabulary.model import Leftover, RankEnding

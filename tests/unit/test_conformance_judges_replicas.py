@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from ddpcheck.conformance.judges import replicas
 from trained import micro, only, situation, step, stepped, trace, trained
 
 from ddpcheck.checks.optimizer_sync import conformance as rates
-from ddpcheck.conformance.judges import replicas
 from ddpcheck.evidence import training_record
 
 BATCHES = [0, 1], [2, 3]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from ddpcheck.conformance.judges import samples
 from trained import micro, only, situation, trace, trained
 
-from ddpcheck.conformance.judges import samples
 from ddpcheck.trainings.situations import Size, curriculum
 
 

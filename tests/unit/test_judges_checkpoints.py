@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from ddpcheck.checks.recorded import Recorded
+from ddpcheck.checks.resuming import ADVICE, Loaded, Resumed
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks import judge
-from ddpcheck.checks.checkpoint_atomic_save.assertion import Kill, Killed
-from ddpcheck.checks.recorded import Recorded
-from ddpcheck.checks.resuming import ADVICE, Loaded, Resumed
+from ddpcheck.evidence.planted_kills import Kill, Killed
 from ddpcheck.evidence.training_state import Failure, Value
 from ddpcheck.vocabulary.model import Finding
 

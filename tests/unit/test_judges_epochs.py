@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from ddpcheck.checks import judge
-from ddpcheck.checks.epoch_reshuffle.assertion import EpochFacts, Pass
+from ddpcheck.evidence.epochs import EpochFacts, SamplerPass
 from ddpcheck.vocabulary.model import Finding
 
 
 def passes(*epochs_and_orders, length=100):
-    return [Pass(epoch=epoch, order=order, length=length) for epoch, order in epochs_and_orders]
+    return [SamplerPass(epoch=epoch, order=order, length=length) for epoch, order in epochs_and_orders]
 
 
 def ask(*ranks, shuffle=True, kind="DistributedSampler"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ddpcheck.checks import judge
-from ddpcheck.checks.shard_partition.assertion import SamplerFacts, ShardFacts
+from ddpcheck.evidence.epochs import SamplerFacts, ShardFacts
 from ddpcheck.vocabulary.model import Finding, Question
 
 EXPECTED = "each sample of the dataset in the epoch of one rank"

@@ -71,7 +71,7 @@ LAYERS = [
     [f"ddpcheck.checks.{name}" for name in ("ground", "known", "order", "pairing", "touched", "worlds")],
     [
         "ddpcheck.judging.step_alignment",
-        "ddpcheck.checks.checkpoint_read_after_write.file_queries",
+        "ddpcheck.judging.file_queries",
         "ddpcheck.verdict.interruption",
         "ddpcheck.verdict.ranks_we_crashed",
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.batch_count.run import AGREED
-from ddpcheck.checks.loaders import judge
+from tests.unit.judged import run_judged
 from tests.unit.loaded import OWN, PLAIN, STREAM, loader, through
 from tests.unit.written import call, ended, world, wrapped
 
@@ -12,7 +12,7 @@ REDUCTION = call(1, 31, "ddp-gradients", detail="wrapper 0")
 
 
 def verdict(check, *ranks, **more):
-    (judged,) = [j for j in judge(world(*[[wrapped(5), *own] for own in ranks], **more)) if j.check == check]
+    (judged,) = run_judged(world(*[[wrapped(5), *own] for own in ranks], **more), check)
     return judged
 
 

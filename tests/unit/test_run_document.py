@@ -9,9 +9,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from ddpcheck.checks.catalogue import CHECKS
 from msgspec.structs import replace
 
-from ddpcheck.checks.catalogue import CHECKS
 from ddpcheck.report import json_report, junit_report, report_files
 from ddpcheck.report.report_files import Unwritable, check_writable
 from tests.unit.verdicts import AT_RISK, ERROR, HELD, HUNG, NOTHING, VIOLATED, WARNING, results

@@ -8,10 +8,10 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-
-from ddpcheck import explanations
 from ddpcheck.checks.catalogue import CHECKS
 from ddpcheck.explanations import SECTIONS, UnknownCheck, as_document, nearest, text_of_check, unknown
+
+from ddpcheck import explanations
 
 DOCUMENT = Path(explanations.__file__).parents[2] / "docs" / "checks.md"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import steps
-from ddpcheck.checks.optimizer_sync import run as optimizing
-from ddpcheck.checks.reducer_coverage import run as coverage
 from ddpcheck.judging import step_alignment
+from tests.unit.judged import run_findings, run_judged
 from tests.unit.written import exchanged, file, load, loaded, rename, save, step, transfers, world, wrapped
+
+CHECKS = ("initial-broadcast", "gradient-sync", "parameter-sync", "reducer-coverage", "optimizer-sync")
 
 
 def digests(text):
@@ -39,9 +39,7 @@ BOTH = [carried(0, number=0), carried(1, number=1)]
 
 def found(*ranks):
     """Each finding's check, ranks and severity."""
-    judges = (steps.judge, coverage.judge, optimizing.judge)
-    judged = [j for judge in judges for j in judge(world(*ranks))]
-    return [(f.check, f.ranks, f.severity) for j in judged for f in j.findings]
+    return [(f.check, f.ranks, f.severity) for f in run_findings(world(*ranks), *CHECKS)]
 
 
 def checks(*ranks):
@@ -55,11 +53,9 @@ def test_equal_values_are_no_ground():
         for r, g in enumerate(("gh", "ij"))
     ]
     assert found(*ranks) == []
-    judged = [j for judge in (steps.judge, optimizing.judge) for j in judge(world(*ranks))]
-    assert {j.check: j.checked for j in judged if j.check != "initial-broadcast"} == {
-        "gradient-sync": 0, "parameter-sync": 0, "optimizer-sync": 0,
-    }  # fmt: skip
-    assert all("no gradient reduced by the program itself" in j.skipped_because for j in judged[1:])
+    for judged in run_judged(world(*ranks), "gradient-sync", "parameter-sync", "optimizer-sync"):
+        assert judged.checked == 0
+        assert "no gradient reduced by the program itself" in judged.skipped_because
 
 
 def by_hand(gradients, *records, first=BOTH):
@@ -140,7 +136,7 @@ def test_a_wrapper_that_is_never_let_reduce(between, others, armed, expected):
         assert ("reducer-coverage", (0, 1), "error") in found(*ranks)
     else:
         assert found(*ranks) == expected
-        (judged,) = coverage.judge(world(*ranks))
+        (judged,) = run_judged(world(*ranks), "reducer-coverage")
         assert judged.checked == len(expected)  # what the program reduces is not on record, and so not held
         assert "by other means" in judged.skipped_because or judged.checked
 
@@ -247,7 +243,7 @@ def test_what_is_outside_of_every_wrapper_may_be_each_ranks_own(ours, theirs, fi
             *records[2:],
         ]
 
-    ((finding,),) = [j.findings for j in coverage.judge(world(rank("gh", ours), rank("gi", theirs)))]
+    (finding,) = run_findings(world(rank("gh", ours), rank("gi", theirs)), "reducer-coverage")
     assert finding.severity == expected
     assert finding.found.endswith("each rank has trained its own") is (expected == "warning")
     assert ("or because each rank is to own them" in finding.cause) is (expected == "warning")
@@ -291,9 +287,7 @@ ARRAY, MOVED = file("write", "open", "/w", 9), rename("/w", "/v", 9)
 
 def test_ranks_that_train_models_of_their_own():
     """Shards of one dataset, nothing wrapped, nothing exchanged: said once, and not a word of a wrapper's output."""
-    judged = [j for judge in (steps.judge, coverage.judge, optimizing.judge)
-              for j in judge(world(shard(0, "gh"), shard(1, "ij")))]  # fmt: skip
-    (finding,) = [f for j in judged for f in j.findings]
+    (finding,) = run_findings(world(shard(0, "gh"), shard(1, "ij")), *CHECKS)
     assert (finding.check, finding.severity, finding.ranks) == ("reducer-coverage", "error", (0, 1))
     assert finding.found.startswith("2 models, each trained on the shard of its rank alone")
     assert "from the wrapper" not in finding.advice
@@ -334,7 +328,7 @@ def test_a_scheduler_that_is_stepped_after_every_micro_batch():
 
     def cause(backwards):
         rank = [wrapped(3), optimizer(wrapper=0), stepped("gh", backwards=backwards), scheduled]
-        ((finding,),) = [j.findings for j in optimizing.judge(world(rank, rank))]
+        (finding,) = run_findings(world(rank, rank), "optimizer-sync")
         return finding.cause
 
     assert cause(2).startswith("it is stepped after every micro-batch")

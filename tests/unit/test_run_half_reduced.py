@@ -15,8 +15,8 @@ AVERAGE = carried(0, "parameter")
 
 def judged(*ranks):
     """How often it looked; each finding's severity, subject and step."""
-    (one,) = program_reductions.judge(world(*ranks))
-    return one.checked, [(f.severity, f.subject, f.step) for f in one.findings]
+    checked, findings = program_reductions.judge(world(*ranks))
+    return checked, [(f.severity, f.subject, f.step) for f in findings]
 
 
 def to_one(letters, *records, first=TO_ONE, others=0):

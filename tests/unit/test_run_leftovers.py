@@ -16,8 +16,7 @@ from tests.unit.written import ended, raised, world, wrapped
 
 
 def ask(*ranks, **more):
-    (judged,) = judge(world(*ranks, **more))
-    return judged
+    return judge(world(*ranks, **more))
 
 
 def at(line):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import steps
-from ddpcheck.checks.optimizer_sync import run as optimizing
-from ddpcheck.checks.reducer_coverage import run as coverage
 from ddpcheck.judging import step_alignment
+from tests.unit.judged import run_judged
 from tests.unit.written import exchanged, step, transfers, world, wrapped
+
+CHECKS = ("initial-broadcast", "gradient-sync", "parameter-sync", "reducer-coverage", "optimizer-sync")
 
 
 def digests(letters):
@@ -29,7 +29,7 @@ def stepped(gradients, parameters="cd", of=0, number=0, **more):
 
 
 def judged(*ranks):
-    return {j.check: j for judge in (steps.judge, coverage.judge, optimizing.judge) for j in judge(world(*ranks))}
+    return {one.check: one for one in run_judged(world(*ranks), *CHECKS)}
 
 
 def found(*ranks):

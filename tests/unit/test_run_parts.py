@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.loaders import judge
-from ddpcheck.checks.shard_partition.run import PARTS
+from ddpcheck.checks.shard_partition.run import PARTS, judge
 from tests.unit.loaded import PLAIN, digest, drawn, loader, through
 from tests.unit.written import ended, world, wrapped
 
@@ -32,8 +31,7 @@ def trained(rank, shapes, order=range(16), times=1, given=GIVEN, content=None, l
 
 
 def shared(*ranks):
-    (judged,) = [j for j in judge(world(*ranks)) if j.check == "shard-partition"]
-    return judged
+    return judge(world(*ranks))
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.checks.checkpoints import judge
 from ddpcheck.judging.world import World
-from tests.unit.judged_files import BARRIER, ask, at, saved, verdict
+from tests.unit.judged import run_findings
+from tests.unit.judged_files import BARRIER, FILES, ask, at, saved, verdict
 from tests.unit.written import (
     call,
     file,
@@ -244,8 +244,8 @@ def test_the_load_that_failed_is_linked():
 def test_a_world_of_which_little_is_known():
     """Missing ranks, and evidence that the disk had no room for, accuse nobody."""
     over = World([rank(1, [load("/job/a.pt", 15)], 3)], 3)
-    assert [f for judged in judge(over) for f in judged.findings if f.severity == "error"] == []
+    assert [f for f in run_findings(over, *FILES) if f.severity == "error"] == []
     over = world([save("/job/a.pt", 10)], [load("/job/a.pt", 15)])
     over.ranks[0].process.gap = "there was no room for more"
     assert verdict(READ, over).findings == ()
-    assert all(judged.findings == () for judged in judge(World([], 2)))
+    assert run_findings(World([], 2), *FILES) == []

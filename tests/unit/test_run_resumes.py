@@ -5,22 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoints import judge
 from ddpcheck.judging.world import World
-from ddpcheck.vocabulary.model import CallSite
+from tests.unit.judged import run_findings
+from tests.unit.judged_files import FILES, ask, at
 from tests.unit.written import call, load, loaded, query, raised, rank, save, step, world, wrapped
 
 LOCATION, COMPLETE = "checkpoint-map-location", "checkpoint-load-complete"
-
-
-def ask(check, *ranks):
-    """The verdict of one check on a world of these ranks."""
-    (found,) = [judged for judged in judge(world(*ranks)) if judged.check == check]
-    return found
-
-
-def at(line):
-    return CallSite(file="train.py", line=line, function="main")
 
 
 # --- where the tensors land
@@ -222,12 +212,13 @@ def test_a_race_explains_what_the_ranks_have_loaded():
         loaded("module", 6, **HELD),
         step(9),
     ]
-    findings = [f for j in judge(world(first, [wrapped(2), query("/job/a.pt", 5, False), step(9)])) for f in j.findings]
+    second = [wrapped(2), query("/job/a.pt", 5, False), step(9)]
+    findings = run_findings(world(first, second), *FILES)
     assert [(f.check, "wrapper 0" in f.links) for f in findings] == [("checkpoint-read-after-write", True)]
 
 
 def test_a_rank_of_which_nothing_is_known():
     """Where a rank is missing, nobody can say that it has not loaded."""
     over = World([rank(0, [loaded("module", 6, **HELD), step(9)])], 2)
-    assert [f for judged in judge(over) for f in judged.findings] == []
+    assert run_findings(over, *FILES) == []
     assert isinstance(over.ranks[0].of(ev.StateLoaded)[0], ev.StateLoaded)

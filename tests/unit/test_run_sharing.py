@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.loaders import judge
 from ddpcheck.checks.shard_partition.left_out_samples import IN_PART
+from ddpcheck.checks.shard_partition.run import judge
 from tests.unit.loaded import OWN, PLAIN, STREAM, drawn, loader, through
 from tests.unit.written import ended, rank, world, wrapped
 
@@ -16,9 +16,7 @@ EVERY = list(range(16))
 
 def shared(*ranks, **more):
     """What is said of data: each rank's records, in a program with a DDP model."""
-    (judged,) = [j for j in judge(world(*[[wrapped(5), *own, ended()] for own in ranks], **more))
-                 if j.check == "shard-partition"]  # fmt: skip
-    return judged
+    return judge(world(*[[wrapped(5), *own, ended()] for own in ranks], **more))
 
 
 def told(*ranks, **more):
@@ -147,7 +145,7 @@ def test_ranks_of_one_model_share_their_data():
         [wrapped(5, group=groups[r % 2]), distributed(r // 2), *through([EVEN, ODD][r // 2]), ended()]
         for r in range(4)
     ]  # fmt: skip
-    (judged,) = [j for j in judge(world(*ranks)) if j.check == "shard-partition"]
+    judged = judge(world(*ranks))
     assert (judged.checked, judged.findings) == (2, ())
 
 
@@ -191,7 +189,7 @@ def test_several_passes_are_one_finding():
 def test_without_a_ddp_model_it_is_a_warning():
     """Ranks that hold parts of one model by other means may have to read the same."""
     own = [loader(**PLAIN), *through(EVERY)]
-    (judged,) = [j for j in judge(world(own, own)) if j.check == "shard-partition"]
+    judged = judge(world(own, own))
     assert [f.severity for f in judged.findings] == ["warning"]
 
 
@@ -242,7 +240,7 @@ def test_local_rank_for_rank():
     ]  # fmt: skip
     over = world(*[[]] * 4)
     over.ranks = tuple(ranks)
-    (judged,) = [j for j in judge(over) if j.check == "shard-partition"]
+    judged = judge(over)
     assert judged.findings[0].cause.endswith("; that is LOCAL_RANK where RANK is needed")
 
 

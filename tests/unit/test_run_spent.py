@@ -25,7 +25,7 @@ def rank(spent, wrapper=0, before=None, torchs=True):
 
 
 def found(*ranks):
-    (judged,) = coverage.judge(world(*ranks))
+    judged = coverage.judge(world(*ranks))
     return [(f.severity, f.where.line, f.count) for f in judged.findings]
 
 

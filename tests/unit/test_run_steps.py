@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import steps
-from ddpcheck.checks.optimizer_sync import run as optimizing
-from ddpcheck.checks.reducer_coverage import run as coverage
+from ddpcheck.checks.parameter_sync import causes
 from ddpcheck.judging import step_alignment
+from tests.unit.judged import run_findings
 from tests.unit.written import step, transfers, world, wrapped
+
+CHECKS = ("initial-broadcast", "gradient-sync", "parameter-sync", "reducer-coverage", "optimizer-sync")
 
 
 def digests(text):
@@ -33,9 +34,7 @@ def stepped(line, gradients, parameters="cd", number=0, of=0, **more):
 
 def found(*ranks):
     """Each finding's check, ranks and cause."""
-    judges = (steps.judge, coverage.judge, optimizing.judge)
-    judged = [j for judge in judges for j in judge(world(*ranks))]
-    return [(f.check, f.ranks, f.cause) for j in judged for f in j.findings]
+    return [(f.check, f.ranks, f.cause) for f in run_findings(world(*ranks), *CHECKS)]
 
 
 def test_equal_steps_hold():
@@ -129,8 +128,8 @@ def test_ranks_that_step_apart_on_purpose():
 
 def messages(*ranks):
     """Each finding's check, what was found, and its cause."""
-    judged = [j for judge in (steps.judge, optimizing.judge) for j in judge(world(*ranks))]
-    return [(f.check, f.found, f.cause) for j in judged for f in j.findings]
+    checks = [check for check in CHECKS if check != "reducer-coverage"]
+    return [(f.check, f.found, f.cause) for f in run_findings(world(*ranks), *checks)]
 
 
 APART = "2 of 2 parameters to differ after step 3: w0, w1"
@@ -180,7 +179,7 @@ def test_state_that_parted_in_steps_that_were_not_looked_at():
     ]  # fmt: skip
     seen = [whole(1), whole(2)]
     assert [cause for _, _, cause in messages(rank("ef", *seen), rank("xy", *seen))] == [
-        steps.STATES, "it was loaded or reset on some ranks alone",
+        causes.STATES, "it was loaded or reset on some ranks alone",
     ]  # fmt: skip
     rates = messages(rank("ef", *between, rates=[0.1]), rank("xy", *between, rates=[0.2]))
-    assert rates[0] == ("parameter-sync", APART, steps.RATES)
+    assert rates[0] == ("parameter-sync", APART, causes.RATES)

@@ -16,8 +16,7 @@ SEEDED = {"seeded": 7, "seed": "42"}
 
 
 def judged(*ranks, lines=None):
-    (found,) = judge(world(*[[wrapped(5), *own, ended()] for own in ranks], lines=lines))
-    return found
+    return judge(world(*[[wrapped(5), *own, ended()] for own in ranks], lines=lines))
 
 
 def found(*ranks, lines=None):
@@ -91,7 +90,7 @@ def test_groups_of_ranks_that_are_alike():
 def test_ranks_of_one_model_may_draw_alike():
     """Ranks outside of each other's DDP group hold parts of one model."""
     ranks = [[wrapped(5, group=f"{r % 2},{r % 2 + 2}#1"), *forwards(*"ab" if r < 2 else "cd")] for r in range(4)]
-    (verdict,) = judge(world(*ranks))
+    verdict = judge(world(*ranks))
     assert (verdict.checked, verdict.findings) == (4, ())
 
 
@@ -236,7 +235,7 @@ def test_workers_write_for_their_rank():
         ranks.append(made)
     over = world([], [])
     over.ranks = tuple(ranks)
-    (verdict,) = judge(over)
+    verdict = judge(over)
     (finding,) = verdict.findings
     assert finding.where.line == 7
     assert math.isfinite(verdict.checked)

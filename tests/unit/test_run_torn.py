@@ -5,17 +5,16 @@ from __future__ import annotations
 import random
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.collective_order import run as calls
-from ddpcheck.checks.no_hang import run as waiting
-from ddpcheck.checks.rank_failure import run as endings
 from ddpcheck.judging import deadlock
 from ddpcheck.judging.happens_before import Order
 from ddpcheck.judging.world import Moment, World
+from tests.unit.judged import run_judged
 from tests.unit.written import call, ended, raised, rank, step, wrapped
 
 OPS = ["barrier", "all_reduce", "broadcast", "gather", "ddp-gradients", "ddp-buffers", "ddp-unfinished", "send", "recv",
        "irecv", "wait", "join", "new_group"]  # fmt: skip
 GROUPS = ["world", "world", "0,1#1", "1,2#1", "?"]
+CHECKS = ("rank-failure", "no-hang", "collective-order")
 MESSAGES = ["Connection closed by peer", "Timed out waiting 20ms for recv", "EADDRINUSE", "no", ""]
 
 
@@ -62,12 +61,10 @@ def test_no_evidence_makes_a_judge_raise():
         if draw.random() < 0.2:
             ranks.pop()
         over = World(ranks, size)
-        checks = [(j.check, j.findings) for judge in (endings.judge, waiting.judge, calls.judge) for j in judge(over)]
-        assert [check for check, _ in checks] == ["rank-failure", "no-hang", "collective-order"]
-        assert sum(len(found) for check, found in checks if check != "collective-order") <= 1
+        said = [(judged.check, judged.findings) for judged in run_judged(over, *CHECKS)]
+        assert [check for check, _ in said] == [*CHECKS]
+        assert sum(len(found) for check, found in said if check != "collective-order") <= 1
         again = World(ranks, size)
-        assert checks == [
-            (j.check, j.findings) for judge in (endings.judge, waiting.judge, calls.judge) for j in judge(again)
-        ]
+        assert said == [(judged.check, judged.findings) for judged in run_judged(again, *CHECKS)]
         deadlock.certain(World(ranks, size, now=Moment(at=100.0)))
         Order(over).enforced(0, 3, 1, 4)

@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks import steps
-from ddpcheck.checks.buffer_sync import run as stateful
-from ddpcheck.checks.optimizer_sync import run as optimizing
-from ddpcheck.checks.reducer_coverage import run as coverage
 from ddpcheck.judging import step_alignment
 from ddpcheck.verdict import judges, reader_notes
+from tests.unit.judged import run_judged
 from tests.unit.written import Made, step, world, wrapped
 
 
@@ -43,11 +40,10 @@ CHECKS = ("initial-broadcast", "gradient-sync", "parameter-sync", "optimizer-syn
 
 def judged(*ranks: list[Made]) -> dict[str, tuple[int, int, str]]:
     """How often each check looked, how many findings it has, and why it was not checked."""
-    found: dict[str, tuple[int, int, str]] = {}
-    for judge in (steps.judge, optimizing.judge, coverage.judge):
-        for one in judge(world(*ranks)):
-            found[one.check] = (one.checked, len(one.findings), one.skipped_because if not one.checked else "")
-    return {check: found[check] for check in CHECKS}
+    return {
+        one.check: (one.checked, len(one.findings), one.skipped_because if not one.checked else "")
+        for one in run_judged(world(*ranks), *CHECKS)
+    }
 
 
 def test_shards_are_not_compared() -> None:
@@ -99,14 +95,15 @@ def evaluated(parameters: str, buffers: str, **more: Any) -> list[Made]:
 ])  # fmt: skip
 def test_an_evaluation_of_shards_counts_nowhere(parameters: str, buffers: str, expected: dict[str, int]) -> None:
     """What a model holds that is sharded says nothing of the ranks; its buffers do."""
-    found = stateful.judge(world(*[evaluated(parameters, buffers)] * 2))
+    found = run_judged(world(*[evaluated(parameters, buffers)] * 2), "buffer-sync", "parameter-sync")
     assert {one.check: one.checked for one in found} == expected
 
 
 @pytest.mark.parametrize(("own", "expected"), [(True, 0), (False, 1)])
 def test_a_model_that_each_rank_trains_for_itself_counts_nowhere(own: bool, expected: int) -> None:
     """Nothing is claimed of it, so that nothing is held."""
-    found = stateful.judge(world(*[evaluated(letter, "b", stepped=own) for letter in "pq"]))
+    over = world(*[evaluated(letter, "b", stepped=own) for letter in "pq"])
+    found = run_judged(over, "buffer-sync", "parameter-sync")
     assert {one.check: one.checked for one in found} == {"buffer-sync": expected, "parameter-sync": expected}
 
 

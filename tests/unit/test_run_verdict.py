@@ -6,10 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
+from ddpcheck.checks.catalogue import CHECKS, ORACLES
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.catalogue import CHECKS, ORACLES
 from ddpcheck.judging.membership import worlds
 from ddpcheck.judging.world import Judged, Process
 from ddpcheck.verdict.judges import judge_world

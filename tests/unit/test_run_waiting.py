@@ -252,16 +252,16 @@ def test_numbers_that_are_not_on_record_may_have_come():
 
 
 def hang(*ranks, **more):
-    (judged,) = judge(killed(*ranks, **more))
+    judged = judge(killed(*ranks, **more))
     (finding,) = judged.findings
     return finding
 
 
 def test_a_world_that_ended_well_does_not_hang():
     """Calls are what makes the check checked."""
-    (judged,) = judge(world([call(1, 5), call(2, 5, waits=False), ended()], [call(1, 5), ended()]))
+    judged = judge(world([call(1, 5), call(2, 5, waits=False), ended()], [call(1, 5), ended()]))
     assert (judged.check, judged.checked, judged.findings) == ("no-hang", 2, ())
-    (judged,) = judge(world([ended()], [ended()]))
+    judged = judge(world([ended()], [ended()]))
     assert (judged.checked, judged.skipped_because) == (0, "no rank has waited for another")
 
 
@@ -305,7 +305,7 @@ def test_a_silent_rank_is_told_from_one_at_work():
     """No Python code ran in it: the line is where it was last seen, and the cause is not its own slowness."""
     both = killed(waits(), [pulse(None, 8, "sleep")])
     both.ranks[1].silent = 61.4
-    ((finding,),) = [one.findings for one in judge(both)]
+    (finding,) = judge(both).findings
     assert "rank 1 has run no Python code for 61 s, and was last seen at train.py:8" in finding.found
     assert "on rank 1 native code keeps the GIL" in finding.cause
 
@@ -355,7 +355,7 @@ def test_a_reduction_left_over_is_the_cause():
 
 def test_a_rank_at_its_end_is_no_hang():
     """Ranks that wait for their threads when the script is over are killed, and have not hung in the program."""
-    (judged,) = judge(killed([left(), pulse(None, 0, "_shutdown")], [left(), ended()]))
+    judged = judge(killed([left(), pulse(None, 0, "_shutdown")], [left(), ended()]))
     assert judged.findings == ()
 
 
@@ -363,7 +363,7 @@ def test_a_failure_is_no_hang():
     """Who waits for a rank that has failed is its consequence."""
     error = (ev.Raised, {"kind": "ValueError", "message": "", "text": "", "site": 8, "lost_peer": False})
     over = World([rank(0, waits(), exit_code=None, signal=15), rank(1, [error], exit_code=1)], 2)
-    (judged,) = judge(over)
+    judged = judge(over)
     assert judged.findings == ()
 
 
@@ -372,4 +372,4 @@ def test_who_was_deaf_to_our_signal_has_not_failed(stopped, check):
     """A rank that SIGKILL had to end, when ddpcheck ended a hang: elsewhere it is the first to have gone."""
     ranks = [rank(0, waits(), exit_code=None, signal=15), rank(1, [pulse(None, 8)], exit_code=None, signal=9)]
     over = World(ranks, 2, stopped=stopped)
-    assert [one.check for one in [*judge(over), *endings.judge(over)] if one.findings] == [check]
+    assert [one.check for one in (judge(over), endings.judge(over)) if one.findings] == [check]

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from ddpcheck.checks.catalogue import CHECKS
 from written import step, world, wrapped
 
 import ddpcheck
 from ddpcheck import evidence as ev
 from ddpcheck import seams
-from ddpcheck.checks.catalogue import CHECKS
 from ddpcheck.judging.world import Judged
 from ddpcheck.verdict import missing_evidence
 from ddpcheck.verdict.judges import judge_world

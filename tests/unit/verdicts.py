@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ddpcheck.checks.catalogue import CHECKS
 from msgspec.structs import replace
 
-from ddpcheck.checks.catalogue import CHECKS
 from ddpcheck.judging.standstill import Parted, Passed, Stand, Standstill
 from ddpcheck.verdict.verdict import CheckResult, RankResult, Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding

@@ -8,26 +8,9 @@ from typing import Any
 
 import msgspec
 
-from ddpcheck.vocabulary.model import Finding, Struct
+from ddpcheck.evidence.epochs import BatchFacts
+from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
-
-
-class BatchFacts(Struct, frozen=True, kw_only=True):
-    """How many batches one rank has in an epoch, and the numbers that imply how many it should."""
-
-    batches: int
-    """Batches of an epoch, counted without loading any."""
-    consumed: int | None = None
-    """Batches that the training loop says it took."""
-    size: int | None = None
-    """Samples in the dataset; None for a stream."""
-    batch_size: int | None = None
-    """None where a batch sampler of the user's own decides."""
-    drop_last: bool = False
-    """The loader drops an incomplete last batch."""
-    sampler_drops: bool = False
-    """The sampler drops the remainder instead of padding."""
-
 
 CHECK = "batch-count"
 
@@ -38,7 +21,7 @@ def implied(size: int, world_size: int, batch_size: int, drop_last: bool, sample
     return share // batch_size if drop_last else -(-share // batch_size)
 
 
-def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...]:
+def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...]:
     """Compare the ranks' numbers of batches with each other, and with what the sizes imply."""
     facts = [msgspec.convert(one, BatchFacts) for one in said]
     taken = [f.batches if f.consumed is None else f.consumed for f in facts]

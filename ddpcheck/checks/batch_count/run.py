@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.batch_count.agreed_end import came_through, in_step, was_stopped
 from ddpcheck.checks.batch_count.assertion import implied
-from ddpcheck.judging.loader_passes import Line, Pass
-from ddpcheck.judging.world import World
+from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops, no_loader
+from ddpcheck.judging.world import Judged, World
+from ddpcheck.judging.world_ending import stop
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
 
@@ -26,7 +27,25 @@ AGREED = "ranks had unequal numbers of batches, and went on to meet the others f
 """Why nothing was checked."""
 
 
-def judge_line(world: World, line: Line, ranks: Sequence[int]) -> tuple[int, list[Finding], str]:
+def judge(world: World) -> Judged:
+    """Compare the passes of the ranks that train replicas of one model, loop by loop."""
+    groups, _ = data_groups(world)
+    # A rank that was through when the run was interrupted may have been about to begin again.
+    cut_off = world.now is not None and stop(world).kind == "interrupted"
+    checked = 0
+    findings: list[Finding] = []
+    uncounted = ""
+    for group in groups:
+        for line in loops(world):
+            times, found, because = _judge_line(world, line, group)
+            checked += times
+            findings += [] if cut_off else found
+            uncounted = uncounted or because
+    because = no_loader(world) or uncounted or "no two ranks were seen to end a pass of one loader"
+    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
+
+
+def _judge_line(world: World, line: Line, ranks: Sequence[int]) -> tuple[int, list[Finding], str]:
     """Judge the passes of one loop over a loader, for the ranks that have to keep step with each other.
 
     How often it was checked, what was found, and why passes were not checked.

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.evaluation_alignment import Evaluation, evaluations
+from ddpcheck.judging.evaluation_alignment import Evaluation, Model, evaluations, is_compared, model_of
 from ddpcheck.judging.step_alignment import Replicas
-from ddpcheck.judging.world import Judged, Rank, World
+from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -18,7 +18,7 @@ _OWN_AFFAIR = ("rank", "device", "seed", "worker", "local", "index", "path", "di
 """Parts of the names of attributes that may well differ between ranks."""
 
 
-def judge(world: World) -> Iterable[Judged]:
+def judge(world: World) -> Judged:
     """Compare buffers when DDP has broadcast them, when a step has been made, and when a model is evaluated."""
     checked = 0
     findings: list[Finding] = []
@@ -29,26 +29,16 @@ def judge(world: World) -> Iterable[Judged]:
         findings += found
         if names:
             told[replicas.link] = names
-    evaluated = 0
-    models: dict[tuple[tuple[int, int], ...], list[Finding]] = {}
+    models: dict[Model, Finding | None] = {}
     for wrapper, records in evaluations(world):
-        if all(_is_dry_run(rank, one) for rank, one in records):
-            continue
-        if any(one.stepped for _, one in records):
-            continue  # trained by each rank for itself, or else told of at its steps
-        # Those of a wrapped module are compared with what it held after its last step, by a judge of their own.
-        seen = wrapper is None and step_alignment.are_seen([one.parameters.digests for _, one in records])
-        evaluated += seen
-        checked += seen or step_alignment.are_seen([one.buffers.digests for _, one in records])
-        model = tuple((rank.rank, one.module) for rank, one in records)
-        if not models.get(model):
-            models[model] = list(_evaluation(records, told))
-    of_models = [finding for found in models.values() for finding in found]
-    findings += [finding for finding in of_models if finding.check == CHECK]
+        if is_compared(records):
+            copies = wrapper is None and step_alignment.are_seen([one.parameters.digests for _, one in records])
+            checked += copies or step_alignment.are_seen([one.buffers.digests for _, one in records])
+            model = model_of(records)
+            models[model] = models.get(model) or _evaluation(records, told)
+    findings += [finding for finding in models.values() if finding is not None]
     findings += _attributes(world, told)
-    parameters = tuple(finding for finding in of_models if finding.check == "parameter-sync")
-    yield Judged(check=CHECK, checked=checked, findings=tuple(findings))
-    yield Judged(check="parameter-sync", checked=evaluated, findings=parameters)
+    return Judged(check=CHECK, checked=checked, findings=tuple(findings))
 
 
 # --- wrappers
@@ -155,47 +145,19 @@ def _why(moment: str, broadcast: bool, unknown: bool) -> tuple[str, str, str]:
 # --- evaluations
 
 
-def _is_dry_run(rank: Rank, one: ev.Evaluated) -> bool:
-    """Whether a module was tried out before a wrapper was built around it, whose constructor makes the ranks equal.
-
-    So are shapes found, and the parameters of lazy modules made. What was evaluated on many inputs may have gone on
-    into the training.
-    """
-    wraps = [w.n for w in rank.of(ev.Wrapped) if one.module in (w.module, *w.parts) and one.n < w.n]
-    if one.wrapper is not None or one.module < 0 or not wraps:
-        return False
-    return not any(d.module == one.module and d.n < min(wraps) for d in rank.of(ev.EvaluatedOnData))
-
-
-def _evaluation(records: Evaluation, told: Mapping[str, set[str]]) -> Iterable[Finding]:
-    """What differs of one model that several ranks evaluate; ``told`` are the buffers that wrappers were accused of."""
+def _evaluation(records: Evaluation, told: Mapping[str, set[str]]) -> Finding | None:
+    """The buffers that differ of one model that several ranks evaluate; wrappers were accused of ``told`` already."""
     first = records[0][1]
     ranks = [rank.rank for rank, _ in records]
-    link = f"model {records[0][1].module}"
     apart = step_alignment.differing([one.parameters.digests for _, one in records])
-    if apart and first.wrapper is None:
-        odd = step_alignment.odd_ranks([one.parameters.digests for _, one in records], apart, ranks)
-        names = [first.parameters.names[p] for p in apart]
-        yield Finding(
-            check="parameter-sync",
-            severity="warning",  # without a wrapper, it may well be each rank's own
-            ranks=odd,
-            subject=f"the {first.kind} that is evaluated",
-            expected="all ranks to hold the same parameters of a model that all of them evaluate",
-            found=f"{len(names)} of {count(len(first.parameters.names), 'parameter')} to differ: {listing(names)}",
-            cause="it was built or updated on each rank by itself, and no wrapper has brought the ranks together",
-            advice="Wrap the model (or broadcast its state) before its first use; update copies from wrapped models.",
-            where=next((r.where(one.site) for r, one in records if r.rank in odd), None),
-            links=(link,),
-        )
     places = step_alignment.differing([one.buffers.digests for _, one in records])
     names = [first.buffers.names[p] for p in places]
     if not names or _explained(first, names, told):
-        return
+        return None
     broadcast = any(w.wrapper == first.wrapper and w.broadcast_buffers for w in records[0][0].of(ev.Wrapped))
     meant = first.wrapper is not None or (not apart and any(_is_copy(first, w) for w in records[0][0].of(ev.Wrapped)))
     odd = step_alignment.odd_ranks([one.buffers.digests for _, one in records], places, ranks)
-    yield Finding(
+    return Finding(
         check=CHECK,
         severity="error" if meant and not broadcast else "warning",
         ranks=odd,
@@ -210,7 +172,7 @@ def _evaluation(records: Evaluation, told: Mapping[str, set[str]]) -> Iterable[F
         ),
         advice="Broadcast rank 0's buffers before all ranks evaluate, or evaluate on one rank.",
         where=next((r.where(one.site) for r, one in records if r.rank in odd), None),
-        links=(link, "buffers"),
+        links=(f"model {first.module}", "buffers"),
     )
 
 

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from ddpcheck.checks.catalogue import NOT_CHECKED
-from ddpcheck.evidence.training_state import Failure
+from ddpcheck.evidence.planted_kills import Kill, Killed
 from ddpcheck.judging import failed_user_functions
-from ddpcheck.vocabulary.model import Finding, Struct
-from ddpcheck.vocabulary.wording import count, listing, ranks_text
-
-Left = Literal["old", "new", "other", "raised"]
-"""What a load found after a kill: the state before the save, the one after it, neither of them, or an error."""
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import NOT_CHECKED, count, listing, ranks_text
 
 
-class Kill(Struct, frozen=True, kw_only=True):
-    """One save that was killed, and what a load made of what it left."""
-
-    moment: str
-    """``after 512 of 1,024 bytes of model.pt`` …"""
-    left: Left
-    detail: str = ""
-
-
-class Killed(Struct, frozen=True, kw_only=True):
-    """What one rank has tried."""
-
-    kills: tuple[Kill, ...] = ()
-    not_tried: str = ""
-    """Why no kill could be planted, where this rank writes."""
-    unstopped: tuple[str, ...] = ()
-    """Files whose writing no kill has stopped, at whichever byte."""
-    together: tuple[Kill, ...] = ()
-    """Of several ranks that write: what this rank finds where some of them have saved; the same moments on all."""
-    failure: Failure | None = None
-
-
-def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()) -> tuple[Finding, ...]:
+def judge(facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()) -> tuple[Finding, ...]:
     """One finding for all kills that have lost the checkpoint."""
     said = {rank: msgspec.convert(fact, Killed) for rank, fact in enumerate(facts) if fact is not None}
     raised = failed_user_functions.judge([said[rank].failure if rank in said else None for rank in range(len(facts))])

@@ -13,6 +13,7 @@ from ddpcheck.trainings.interrupted import (
     start_of,
     violated,
 )
+from ddpcheck.trainings.suite_row import Row
 from ddpcheck.trainings.trained_situation import Trained
 
 ATOMIC = "checkpoint-atomic-save"
@@ -61,3 +62,14 @@ def _of_two_checkpoints(whole: Trained, resumed: Trained, start: int) -> bool:
 _BEFORE = "a training that is killed in the middle of a save to go on from the checkpoint before it"
 _TOGETHER = "Write all that belongs to a checkpoint into one file, or into one folder that is renamed when it is whole."
 _RENAME = "Write to another name in the same folder, and rename it over the checkpoint once it is whole."
+
+
+ROWS = (
+    Row(
+        ATOMIC,
+        ("long", "killed-in-save", "resumed-in-save"),
+        lambda trained: judge_save(*trained),
+        oracle=True,
+        also_failed=True,
+    ),
+)

@@ -1,158 +1,38 @@
-"""Does every rank read a file only when its write is over, and does none take it away before the last read?
-
-What counts is the order that the program enforces by its collectives, not how
-it happened to go. Judge of checkpoint-read-after-write.
-"""
+"""Does every rank read a file only when its write is over, and does none take it away before the last read?"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_read_after_write.file_queries import Asked
-from ddpcheck.judging.file_history import LOADS, NEVER, SAVES, Files, Touch, done, is_lock, is_state, shown, stopped_by
-from ddpcheck.judging.happens_before import Order
-from ddpcheck.judging.world import Judged
+from ddpcheck.judging.file_history import LOADS, NEVER, Touch, done, shown, stopped_by
+from ddpcheck.judging.file_races import Race, Races, races_of
+from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text
 
 CHECK = "checkpoint-read-after-write"
-MOST = 5_000
-"""Paths that are looked at."""
+
 TOLD = 100
 """Races of one line that its finding is made from."""
 
 
-class Race(NamedTuple):
-    """What one rank puts or takes away, and a read on another rank that nothing keeps apart from it."""
-
-    change: Touch
-    read: Touch
-    again: bool
-    """An earlier write of the same rank does come before the read: it is a later one that comes too soon."""
-    sure: bool = True
-    """Something comes of it that is not the same on all ranks, or may not be."""
+def judge(world: World) -> Judged:
+    """Report the races between the ranks' reads and writes."""
+    return judge_races(races_of(world))
 
 
-def judge(files: Files, several: set[str]) -> tuple[Judged, set[str]]:
-    """The verdict, and the paths that are read too soon; those that several ranks write are told of already."""
-    order, asked_for = Order(files.world), Asked(files)
-    written, taken = [], []
-    checked, unordered = 0, ""
-    for path in sorted(files.everything):
-        if is_lock(path):
-            continue
-        writes = files.written_to(path)
-        reads = [t for t in files.reads.get(path, ()) if t.record.existed or t.record.how in LOADS]
-        asked = [t for t in files.asked_for(path) if _matters(files, path)]
-        removals = files.removed_from(path)
-        if not _between_ranks(writes + removals, reads + asked):
-            continue
-        if path in several:
-            unordered = "several ranks wrote what others read, see checkpoint-single-writer"
-            continue
-        if checked == MOST:
-            break
-        checked += 1
-        races = _races(order, asked_for, writes, [*reads, *asked])
-        races = [weighed for race in races if (weighed := _weighed(files, asked_for, race)) is not None]
-        written += races
-        if not races:
-            taken += _races(order, asked_for, removals, reads)
-    findings = [*_findings(written, _too_soon), *_findings(taken, _taken_away)]
-    because = "" if checked else unordered or "no rank read a file that another one had written or removed"
-    judged = Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=because)
-    return judged, {race.read.path for race in written}
-
-
-def _matters(files: Files, path: str) -> bool:
-    """Whether it is a file to load from, so that to ask for it decides something."""
-    return path in files.reads or any(t.record.how in SAVES or t.record.op == "rename" for t in files.writes[path])
-
-
-def _between_ranks(changes: Sequence[Touch], reads: Sequence[Touch]) -> bool:
-    return any(c.rank is not r.rank for c in changes for r in reads)
-
-
-def _races(order: Order, asked: Asked, changes: Sequence[Touch], reads: Sequence[Touch]) -> list[Race]:
-    """For each read, the first change on another rank that it is not kept apart from."""
-    by_rank: dict[int, list[Touch]] = defaultdict(list)
-    for change in sorted(changes, key=lambda t: t.end):
-        by_rank[change.number].append(change)
-    found = []
-    for read in reads:
-        if read.record.op == "query" and asked.is_wait(read):
-            continue
-        for rank, theirs in by_rank.items():
-            if rank != read.number:
-                race = _race(order, asked, theirs, read)
-                if race is not None:
-                    found.append(race)
-    return found
-
-
-def _race(order: Order, asked: Asked, changes: list[Touch], read: Touch) -> Race | None:
-    """Of one rank's changes, in their order, those up to some one are over before the read: what of the next?"""
-
-    def is_before(change: Touch) -> bool:
-        if change.record.locked and read.record.locked:
-            return True
-        if order.enforced(change.number, change.end, read.number, read.start):
-            return True
-        return asked.has_waited_for(change, read)
-
-    low, high = 0, len(changes)
-    while low < high:
-        middle = (low + high) // 2
-        if is_before(changes[middle]):
-            low = middle + 1
-        else:
-            high = middle
-    if low == len(changes):
-        return None
-    change = changes[low]
-    if order.enforced(read.number, read.end, change.number, change.start):
-        return None
-    return Race(change, read, low > 0 and read.record.existed)
-
-
-def _weighed(files: Files, asked: Asked, race: Race) -> Race | None:
-    """The race, and whether it is sure that it matters; nothing where it is sure that it does not."""
-    read = race.read
-    if _is_any_version_right(files, read.path) and not asked.leads_to_load(read):
-        # Whoever reads it gets the whole of some version; there may be none yet.
-        looked = any(q.rank is read.rank and q.start < read.start for q in files.queries.get(read.path, ()))
-        if race.again or (read.record.op == "read" and looked):
-            return None
-        return race._replace(sure=False)
-    if read.record.op == "query":
-        settled = asked.is_settled(read)
-        return None if settled == "yes" else race._replace(sure=settled == "no")
-    return race
-
-
-def _is_any_version_right(files: Files, path: str) -> bool:
-    """Whether a file is whole whenever it is there, is read, and by none of its names and readers the state of a model.
-
-    Such are the heartbeats that each rank leaves for the others.
-    """
-    writes = files.written_to(path)
-    reads = files.reads.get(path, ())
-    return (
-        bool(writes)
-        and bool(reads)
-        and not any(map(is_state, reads))
-        and all(t.record.op == "rename" and t.path == path for t in writes)
-        and not any(map(is_state, writes))
-        and not any(is_state(before) for t in writes for before in files.writes.get(t.record.path, ()))
-    )
-
-
-# --- findings
+def judge_races(found: Races) -> Judged:
+    """The same of these races alone."""
+    findings = [*_findings(found.written, _too_soon), *_findings(found.taken, _taken_away)]
+    because = "no rank read a file that another one had written or removed"
+    if found.unordered:
+        because = "several ranks wrote what others read, see checkpoint-single-writer"
+    because = "" if found.checked else because
+    return Judged(check=CHECK, checked=found.checked, findings=tuple(findings), skipped_because=because)
 
 
 def _findings(races: Sequence[Race], tell: Callable[[list[Race]], Finding]) -> list[Finding]:

@@ -11,21 +11,10 @@ import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from ddpcheck.checks.catalogue import NOT_CHECKED
+from ddpcheck.evidence.recorded_save import Alone
 from ddpcheck.judging.file_history import CLAIMS, Files, is_lock
-from ddpcheck.vocabulary.model import Finding, Struct
-from ddpcheck.vocabulary.wording import listing, ranks_text
-
-ASK = "what it writes alone"
-
-
-class Alone(Struct, frozen=True, kw_only=True):
-    """What a copy of one rank has written out of sight."""
-
-    names: tuple[str, ...] = ()
-    """Of files, those included that it has renamed or removed again."""
-    why_not: str = ""
-    """Why this is not known."""
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import NOT_CHECKED, listing, ranks_text
 
 
 def judge(

@@ -1,1 +1,25 @@
-"""The check ``collective-order``."""
+"""``collective-order``: see explanation.md beside this file."""
+
+from __future__ import annotations
+
+from ddpcheck.checks.check import Check
+
+CHECK = Check(
+    holds="all ranks issue the same collectives in the same order",
+    order=90,
+    follows=("batch-count", "reducer-coverage", "rank-failure", "no-hang"),
+    rests_on=(
+        "groups",
+        "wrappers",
+        "uneven inputs",
+        "collectives",
+        "forwards",
+        "backwards",
+        "armed forwards",
+        "reduced parameters",
+        "reductions",
+        "broadcasts of buffers",
+        "leaving",
+        "unfinished calls",
+    ),
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import call_divergence, call_divergence_causes
@@ -13,7 +13,7 @@ from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import listing, ranks_text, signal_name
 
 
-def judge(world: World) -> Iterable[Judged]:
+def judge(world: World) -> Judged:
     """Compare the ranks' calls group by group, and the order of their wrappers' parameters."""
     ended = stop(world)
     findings = [*_orders(world)]
@@ -22,7 +22,7 @@ def judge(world: World) -> Iterable[Judged]:
         parting = ended.parting
         if parting is not None and (ended.kind != "failed" or _before_the_failure(ended, parting)):
             findings.append(_finding(world, ended, parting))
-    yield Judged(
+    return Judged(
         check="collective-order",
         checked=ended.compared,
         findings=tuple(findings),

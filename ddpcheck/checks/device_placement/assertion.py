@@ -14,7 +14,7 @@ from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import listing, ranks_text
 
 
-def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...]:
+def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...]:
     """Hold every rank's whereabouts against the devices that are its own, and the ranks' against each other's."""
     facts = [msgspec.convert(one, Whereabouts) for one in said]
     ground = _unusable(facts) or _nothing(facts) or _not_there(facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.world import Judged, Rank, World
@@ -13,13 +13,13 @@ from ddpcheck.vocabulary.wording import ranks_text
 CHECK = "device-placement"
 
 
-def judge(world: World) -> Iterable[Judged]:
+def judge(world: World) -> Judged:
     """The verdict; on the CPU alone there is nothing to misplace, unless a script speaks of devices."""
     wrapped = [w for rank in world for w in rank.of(ev.Wrapped)]
     checked = sum(1 for w in wrapped if w.device_ids is not None or any(d != "cpu" for d in w.devices))
     findings = (*_refused(world), *_no_such_device(world), *_shared(world))
     because = "" if checked or findings else "all wrapped modules were on the CPU" if wrapped else "nothing was wrapped"
-    yield Judged(check=CHECK, checked=max(checked, len(findings)), findings=findings, skipped_because=because)
+    return Judged(check=CHECK, checked=max(checked, len(findings)), findings=findings, skipped_because=because)
 
 
 def _raised(world: World, *words: str) -> list[tuple[Rank, ev.Raised]]:

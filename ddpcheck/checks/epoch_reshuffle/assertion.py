@@ -7,33 +7,13 @@ from typing import Any
 
 import msgspec
 
-from ddpcheck.vocabulary.model import Finding, Struct
-
-
-class Pass(Struct, frozen=True, kw_only=True):
-    """One time that a rank went through its sampler."""
-
-    epoch: int
-    """What set_epoch had said."""
-    order: str
-    """A digest of the indices, in order."""
-    length: int
-
-
-class EpochFacts(Struct, frozen=True, kw_only=True):
-    """The passes of one rank through one sampler."""
-
-    kind: str
-    shuffle: bool
-    passes: list[Pass]
-    followed: bool = True
-    """Its passes are on record: they go by torch's own order."""
-
+from ddpcheck.evidence.epochs import EpochFacts, SamplerPass
+from ddpcheck.vocabulary.model import Finding
 
 CHECK = "epoch-reshuffle"
 
 
-def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...]:
+def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...]:
     """Compare the orders of a rank's passes with each other."""
     facts = [msgspec.convert(one, EpochFacts) for one in said]
     everyone = tuple(range(len(facts)))
@@ -67,7 +47,7 @@ NO_CHANCE = 10
 """Samples whose order does not come twice by chance: ten have 3.6 million orders."""
 
 
-def _repetition(passes: Sequence[Pass]) -> tuple[int, int] | None:
+def _repetition(passes: Sequence[SamplerPass]) -> tuple[int, int] | None:
     """The first two passes with one order, where that is no chance.
 
     A second look at an epoch (to evaluate, say) is no fault as long as there is another epoch.

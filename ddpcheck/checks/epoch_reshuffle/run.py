@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.epoch_reshuffle.assertion import NO_CHANCE
-from ddpcheck.judging.loader_passes import Line, Pass
+from ddpcheck.judging.loader_passes import Pass, loops, no_loader
+from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 
 CHECK = "epoch-reshuffle"
@@ -15,14 +16,14 @@ CHECK = "epoch-reshuffle"
 Key = tuple[str, str, int, str]
 
 
-def judge_lines(lines: Sequence[Line]) -> tuple[int, list[Finding]]:
+def judge(world: World) -> Judged:
     """Compare the orders of each rank's training passes over one dataset with each other.
 
     Where every epoch has a loader of its own, the line that makes it is what they have in common.
     """
-    loops: dict[Key, dict[int, list[Pass]]] = defaultdict(lambda: defaultdict(list))
+    trained: dict[Key, dict[int, list[Pass]]] = defaultdict(lambda: defaultdict(list))
     links: dict[Key, str] = {}
-    for line in lines:
+    for line in loops(world):
         if line.training:
             for rank, passes in line.passes.items():
                 for one in passes:
@@ -30,18 +31,19 @@ def judge_lines(lines: Sequence[Line]) -> tuple[int, list[Finding]]:
                     if loader is not None and one.ended is not None and one.ended.order:
                         made = one.rank.where(loader.site)
                         key = (str(made), str(one.where), loader.dataset_id, loader.sampler)
-                        loops[key][rank].append(one)
+                        trained[key][rank].append(one)
                         links.setdefault(key, line.link)
     checked = 0
     findings = []
-    for key, by_rank in loops.items():
+    for key, by_rank in trained.items():
         for passes in by_rank.values():
             passes.sort(key=lambda one: one.begun.n)
         checked += max((len(passes) - 1 for passes in by_rank.values() if _shuffles(passes)), default=0)
         finding = _repeated(by_rank, links[key]) or _never_shuffled(by_rank, links[key])
         if finding is not None:
             findings.append(finding)
-    return checked, findings
+    because = no_loader(world) or "no shuffled loader was gone through twice in training"
+    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _shuffles(passes: Sequence[Pass]) -> bool:

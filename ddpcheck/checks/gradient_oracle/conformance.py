@@ -9,6 +9,7 @@ from ddpcheck.checks.gradient_oracle.micro_batches_per_step import changed_betwe
 from ddpcheck.evidence.oracle_comparison import OTHER_DTYPE, ComparedStep, Likeness
 from ddpcheck.judging.world import Judged
 from ddpcheck.trainings.situations import Precision
+from ddpcheck.trainings.suite_row import Row, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -313,3 +314,34 @@ def _steady(ratios: Sequence[float]) -> bool:
 
 def _numbers(step: ComparedStep) -> str:
     return ", ".join(map(str, step.numbers))
+
+
+ROWS = (
+    Row(CHECK, ("plain",), one(judge), oracle=True),
+    *(
+        Row(f"{CHECK}:{situation}", (situation,), one(judge), oracle=True)
+        for situation in (
+            "exact",
+            "in-order",
+            "drop-last",
+            "few-samples",
+            "accumulation",
+            "accumulation-tail",
+            "clipping",
+            "accumulation-clipping",
+            "schedule",
+            "schedule-accumulation",
+            "batchnorm",
+            "dropout",
+            "branches",
+            "tied",
+            "iterable",
+            "validation",
+            "float32",
+            "bfloat16",
+            "tokens",
+            "tokens-accumulation",
+            "pairs",
+        )
+    ),
+)

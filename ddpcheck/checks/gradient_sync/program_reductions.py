@@ -15,7 +15,7 @@ from ddpcheck.judging import step_alignment
 from ddpcheck.judging.file_history import LOADS
 from ddpcheck.judging.replicated_parameters import first_calls, grounds, histories, lasts, like
 from ddpcheck.judging.step_alignment import Aligned
-from ddpcheck.judging.world import Judged, World
+from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding, Severity
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -23,13 +23,15 @@ CHECK = "gradient-sync"
 History = Sequence[list[ev.Exchanged]]
 
 
-def judge(world: World) -> Iterable[Judged]:
-    """Compare gradients that were reduced to one rank, or at other steps, where nothing else brings ranks together."""
+def judge(world: World) -> tuple[int, list[Finding]]:
+    """Compare gradients that were reduced to one rank, or at other steps, where nothing else brings ranks together.
+
+    How often they were compared, and what was found.
+    """
     checked = 0
     findings: list[Finding] = []
     if not _is_all_known(world):
-        yield Judged(check=CHECK, checked=0)
-        return
+        return 0, []
     for optimizer in step_alignment.optimizers(world):
         history = histories(optimizer)
         ground = grounds(world, optimizer)
@@ -41,7 +43,7 @@ def judge(world: World) -> Iterable[Judged]:
         ):
             checked += judged[0]
             findings += judged[1]
-    yield Judged(check=CHECK, checked=checked, findings=tuple(findings))
+    return checked, findings
 
 
 def _is_all_known(world: World) -> bool:

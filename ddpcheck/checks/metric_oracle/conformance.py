@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ddpcheck.evidence import training_record
 from ddpcheck.judging.world import Judged
+from ddpcheck.trainings.suite_row import Row, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -99,3 +100,9 @@ def _finding(
         advice=advice,
         count=len(reports),
     )
+
+
+ROWS = (
+    Row(CHECK, ("validation",), one(judge)),
+    Row(f"{CHECK}:few-validation", ("few-validation",), one(judge)),
+)

@@ -14,18 +14,17 @@ from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text
 
 
-def judge(world: World) -> Iterable[Judged]:
+def judge(world: World) -> Judged:
     """What a world that was ended from outside has hung in."""
     checked = sum(1 for rank in world for call in rank.of(ev.Call) if call.waits)
     ended = stop(world)
     if ended.kind != "hung":
-        yield Judged(
+        return Judged(
             check="no-hang",
             checked=checked,
             skipped_because="" if checked else "no rank has waited for another",
         )
-        return
-    yield Judged(check="no-hang", checked=max(1, checked), findings=(_finding(world, ended),))
+    return Judged(check="no-hang", checked=max(1, checked), findings=(_finding(world, ended),))
 
 
 def _finding(world: World, ended: Stop) -> Finding:

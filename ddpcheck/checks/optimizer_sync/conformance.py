@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from ddpcheck.evidence import training_record
 from ddpcheck.judging.world import Judged
+from ddpcheck.trainings.situations import rates
+from ddpcheck.trainings.suite_row import ANY, Row, each, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
@@ -152,3 +154,22 @@ def _violated(
         step=step,
     )
     return Judged(check=CHECK, checked=checked, findings=(finding,))
+
+
+def _optimizing(trained: Trained) -> Judged:
+    """The state on all ranks, and the rates: but where they depend on what was evaluated, or may on the tokens."""
+    judged, situation = judge_state(trained), trained.situation
+    own_rates = situation.rates == "plateau" or situation.loss != "samples"
+    return judged if judged.findings or own_rates else _schedule(trained)
+
+
+def _schedule(trained: Trained) -> Judged:
+    return judge_schedule(trained, rates(trained.situation, len(trained.traces[0].steps)))
+
+
+ROWS = (
+    Row(CHECK, (ANY,), each(_optimizing), least=2),
+    Row(f"{CHECK}:schedule", ("schedule",), one(_schedule)),
+    Row(f"{CHECK}:schedule-accumulation", ("schedule-accumulation",), one(_schedule)),
+    Row(f"{CHECK}:plateau", ("plateau",), one(judge_plateau)),
+)

@@ -9,8 +9,8 @@ from itertools import compress
 from typing import Any
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.steps import states, wrapper_links
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.differing_steps import states, wrapper_links
 from ddpcheck.judging.replicated_parameters import grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
@@ -21,7 +21,7 @@ CHECK = "optimizer-sync"
 _FIX = "Compute learning rates and scales from numbers that all ranks share, and load optimizer state on all of them."
 
 
-def judge(world: World) -> Iterable[Judged]:
+def judge(world: World) -> Judged:
     """Compare what decides the length and direction of each step."""
     checked = 0
     findings: list[Finding] = []
@@ -35,7 +35,7 @@ def judge(world: World) -> Iterable[Judged]:
         findings += _apart(optimizer, steps, places)
     findings += _schedulers(world)
     unseen = why_none(world, optimizers)
-    yield Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=unseen)
+    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=unseen)
 
 
 Broken = tuple[int, list[Rank], list[ev.Step], str, list[Any], str, str]

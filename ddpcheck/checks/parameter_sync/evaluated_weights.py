@@ -14,7 +14,7 @@ from ddpcheck.judging import step_alignment
 from ddpcheck.judging.evaluation_alignment import Evaluation, evaluations
 from ddpcheck.judging.replicated_parameters import grounds
 from ddpcheck.judging.step_alignment import Aligned, Replicas
-from ddpcheck.judging.world import Judged, Rank, World
+from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
@@ -23,8 +23,11 @@ _REDUCED = ("all_reduce", "reduce")
 """Collectives that make one number of what each rank has found."""
 
 
-def judge(world: World) -> Iterable[Judged]:
-    """Compare what the ranks evaluate with what all of them held after the last step."""
+def judge(world: World) -> tuple[int, list[Finding]]:
+    """Compare what the ranks evaluate with what all of them held after the last step.
+
+    How often that was compared, and what was found.
+    """
     optimizers = step_alignment.optimizers(world)
     states = {one.called: _State(world, one, optimizers) for one in step_alignment.wrappers(world)}
     checked = 0
@@ -42,7 +45,7 @@ def judge(world: World) -> Iterable[Judged]:
         finding = _finding(state, records, apart, len(places)) if apart else None
         if finding is not None:
             findings.setdefault((*replicas.called, finding.where), finding)
-    yield Judged(check=CHECK, checked=checked, findings=tuple(findings.values()))
+    return checked, list(findings.values())
 
 
 class _State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.world import Judged, Rank, World
@@ -17,12 +17,12 @@ _WAITING = ("_shutdown", "_exit_function", "_python_exit")
 """Where the interpreter is when it waits for what is left, at its end."""
 
 
-def judge(world: World) -> Iterable[Judged]:
+def judge(world: World) -> Judged:
     """The verdict on the ranks that came to their end by themselves, and on what they share."""
     ended = [rank for rank in world if _ended(rank) is not None]
     findings = (*_port(world), *_same_memory(world), *_never_left(world), *_groups(ended), *_running(ended))
     because = "" if ended or findings else "no rank ended by itself"
-    yield Judged(check=CHECK, checked=max(len(ended), len(findings)), findings=findings, skipped_because=because)
+    return Judged(check=CHECK, checked=max(len(ended), len(findings)), findings=findings, skipped_because=because)
 
 
 def _ended(rank: Rank) -> ev.Ended | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import known_errors
@@ -20,7 +20,7 @@ SHORT = 300.0
 """Seconds: a group's timeout below it was chosen, and is what is at fault."""
 
 
-def judge(world: World) -> Iterable[Judged]:
+def judge(world: World) -> Judged:
     """Name the first failure of a world, unless ranks failed because their calls were not the same."""
     ended = stop(world)
     findings: tuple[Finding, ...] = ()
@@ -28,7 +28,7 @@ def judge(world: World) -> Iterable[Judged]:
         findings = (_failed(world, ended),)
     elif ended.kind == "lost":
         findings = (_lost(world, ended),)
-    yield Judged(check="rank-failure", checked=len(world), findings=findings)
+    return Judged(check="rank-failure", checked=len(world), findings=findings)
 
 
 # --- a failure of a rank's own

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import crossed_reductions, reused_or_dropped_gradients
 from ddpcheck.checks.reducer_coverage.separate_models import Steps, alone, outside, separate, with_gradient
-from ddpcheck.checks.steps import wrapper_links
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.differing_steps import wrapper_links
 from ddpcheck.judging.replicated_parameters import grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
@@ -18,7 +18,7 @@ from ddpcheck.vocabulary.wording import count, listing
 CHECK = "reducer-coverage"
 
 
-def judge(world: World) -> Iterable[Judged]:
+def judge(world: World) -> Judged:
     """Look at which parameters the reducers know, and at how each step was armed."""
     wrapped = any(rank.of(ev.Wrapped) for rank in world)
     checked = 0
@@ -50,7 +50,7 @@ def judge(world: World) -> Iterable[Judged]:
     if not wrapped and not findings:
         findings += separate(world)
     because = why_none(world, optimizers) if wrapped else "no module was wrapped in DistributedDataParallel"
-    yield Judged(check=CHECK, checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
+    return Judged(check=CHECK, checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
 
 
 # --- which parameters

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.steps import wrapper_links
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.differing_steps import wrapper_links
 from ddpcheck.judging.indirect_exchanges import by_files, is_seen_together, kept_apart, nothing_else
-from ddpcheck.judging.loader_passes import Line, lines, passes_of
+from ddpcheck.judging.loader_passes import Line, loops
 from ddpcheck.judging.replicated_parameters import Grounds, grounds
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import World
@@ -182,7 +182,7 @@ def _alike(optimizer: Aligned, places: Sequence[int]) -> bool:
 
 def _shards(world: World) -> Line | None:
     """A training loop in which every rank goes through its shard of one dataset."""
-    for line in lines(world, [passes_of(rank) for rank in world]):
+    for line in loops(world):
         loaders = [ones[0].loader for ones in line.passes.values()]
         sharded = all(one is not None and one.distributed and one.replicas == world.world_size for one in loaders)
         if line.training and len(line.passes) == len(world) and sharded:

@@ -17,6 +17,7 @@ from ddpcheck.trainings.interrupted import (
     violated,
 )
 from ddpcheck.trainings.steps_with_micro_batches import STREAMS, Window
+from ddpcheck.trainings.suite_row import Row
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -308,3 +309,16 @@ def _made_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, st
 
 def _shown(batches: Sequence[list[int]]) -> str:
     return listing([str(n) for batch in batches for n in batch], 8)
+
+
+def _row(kind: str = "") -> Row:
+    return Row(
+        RESUME + (kind and f":{kind}"),
+        tuple(name + (kind and f"-{kind}") for name in ("long", "killed", "resumed")),
+        lambda trained: judge_resume(*trained),
+        oracle=True,
+        also_failed=True,
+    )
+
+
+ROWS = (_row(), _row("accumulation"), _row("epoch-end"), _row("random"))

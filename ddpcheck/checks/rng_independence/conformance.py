@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from ddpcheck.conformance.judges.samples import epochs_of
 from ddpcheck.judging.world import Judged
+from ddpcheck.trainings.epochs_of_samples import epochs_of
 from ddpcheck.trainings.steps_with_micro_batches import STREAMS
+from ddpcheck.trainings.suite_row import Row, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
@@ -121,3 +122,10 @@ def _violated(
         advice=advice,
     )
     return Judged(check=CHECK, checked=checked, findings=(finding,))
+
+
+ROWS = (
+    Row(CHECK, ("dropout",), one(judge_dropout)),
+    Row(f"{CHECK}:augmentation", ("augmentation",), one(judge_augmentation)),
+    Row(f"{CHECK}:long-random", ("long-random",), one(judge_augmentation)),
+)

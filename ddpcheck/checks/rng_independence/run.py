@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.loader_passes import Line, Pass, data_groups, lines, passes_of
+from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops
 from ddpcheck.judging.world import Judged, Process, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding, Struct
 from ddpcheck.vocabulary.wording import ranks_text
@@ -67,7 +67,7 @@ class Hits:
         return any(drawn.restored for hit in self.equal for drawn in hit)
 
 
-def judge(world: World) -> Iterable[Judged]:
+def judge(world: World) -> Judged:
     """Compare the states that each rank drew from with the other ranks', and with those of its earlier passes."""
     groups, _ = data_groups(world)
     checked = 0
@@ -86,7 +86,7 @@ def judge(world: World) -> Iterable[Judged]:
             if hits.all:
                 fetches.setdefault(number, (line, hits))
     findings = _findings(world, forwards, list(fetches.values()))
-    yield Judged(
+    return Judged(
         check=CHECK,
         checked=checked,
         findings=tuple(findings),
@@ -146,9 +146,8 @@ def _drawn(
 
 def _fetches(world: World, group: Sequence[int]) -> list[tuple[Line, Hits]]:
     """For each training loop: the fetches that drew from the same state on several ranks, or in several passes."""
-    every = [passes_of(rank) for rank in world]
     found = []
-    for line in lines(world, every):
+    for line in loops(world):
         hits = Hits()
         if line.training:
             _compare(line, {rank: passes for rank, passes in line.passes.items() if rank in group}, hits)

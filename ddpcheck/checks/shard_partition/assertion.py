@@ -9,55 +9,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ddpcheck.vocabulary.model import Finding, Question, Struct
+from ddpcheck.evidence.epochs import ShardFacts
+from ddpcheck.vocabulary.model import Finding, Question
 from ddpcheck.vocabulary.wording import count, ranks_text
-
-
-class SamplerFacts(Struct, frozen=True, kw_only=True):
-    """How the samples were chosen, as the sampler itself says."""
-
-    kind: str
-    """The sampler's class."""
-    distributed: bool = False
-    """It knows of ranks: it has num_replicas and rank."""
-    rank: int | None = None
-    num_replicas: int | None = None
-    seed: int | None = None
-    epoch: int | None = None
-    shuffle: bool | None = None
-    drop_last: bool = False
-    positions: int | None = None
-    """The samples it gives this rank, before the loader drops an incomplete batch."""
-
-
-class ShardFacts(Struct, frozen=True, kw_only=True):
-    """What one rank's epoch consists of."""
-
-    sampler: SamplerFacts
-    prints: list[str]
-    """A fingerprint of each sample, in the order of the epoch."""
-    dropped: int | None = None
-    """How many of these, the last, the loader drops; None where they are only what it yields."""
-    indices: list[int] | None = None
-    """Each sample's place in this rank's dataset, where there are places."""
-    size: int | None = None
-    """Samples in the dataset; None for a stream."""
-    by_content: bool = True
-    """Fingerprints are of contents; of indices where a sample is another each time it is read."""
-    drops_batch: bool = False
-    """The loader drops an incomplete last batch."""
-    batch_size: int | None = None
-    probes: list[str] | None = None
-    """Fingerprints of a few places of the dataset, the same on all ranks; None where they show nothing.
-
-    Empty for a place whose sample is another each time it is read.
-    """
-
 
 CHECK = "shard-partition"
 
 
-def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
+def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
     """Compare the ranks' samples: none twice but for padding, none missing but for what drop_last drops.
 
     ``said`` holds a ShardFacts of every rank as plain data. Where a sample

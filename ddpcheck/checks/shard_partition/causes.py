@@ -35,7 +35,7 @@ def place(line: Line, loaders: Loaders) -> CallSite | None:
     return line.first.where
 
 
-def loops(line: Line, ranks: tuple[int, ...]) -> tuple[tuple[int, CallSite], ...]:
+def loop_lines(line: Line, ranks: tuple[int, ...]) -> tuple[tuple[int, CallSite], ...]:
     """The loops over the loader, on the first ranks concerned."""
     found = [(rank, line.passes[rank][0].where) for rank in ranks if rank in line.passes]
     return tuple((rank, where) for rank, where in found[:2] if where is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.shard_partition.causes import UNAWARE, loops, place, sampler_cause, subject
+from ddpcheck.checks.shard_partition.causes import UNAWARE, loop_lines, place, sampler_cause, subject
 from ddpcheck.judging.loader_passes import Line, Pass
 from ddpcheck.judging.same_dataset import Identity
 from ddpcheck.vocabulary.model import Finding, Struct
@@ -115,7 +115,7 @@ def never_given(line: Line, epochs: Sequence[Epoch]) -> Finding | None:
         advice=f"If a part of the data is not what is meant, see why the {kind} never gives the rest; a Subset says so "
         "where it is.",
         where=place(line, loaders),
-        proof=loops(line, ranks),
+        proof=loop_lines(line, ranks),
         links=(line.link,),
     )
 
@@ -162,6 +162,6 @@ def left_out(line: Line, passes: Mapping[int, Pass], identity: Identity) -> Find
         cause=sampler_cause(passes, ones, identity),
         advice="Make the sampler for as many ranks as there are, each with its own rank from 0 to world_size - 1.",
         where=place(line, ones),
-        proof=loops(line, tuple(passes)),
+        proof=loop_lines(line, tuple(passes)),
         links=(line.link,),
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.shard_partition.causes import UNAWARE, Loaders, advice, cause, loops, place, subject
+from ddpcheck.checks.shard_partition.causes import UNAWARE, Loaders, advice, cause, loop_lines, place, subject
 from ddpcheck.checks.shard_partition.left_out_samples import (
     IN_PART,
     Epoch,
@@ -19,9 +19,10 @@ from ddpcheck.checks.shard_partition.left_out_samples import (
     own_epoch,
 )
 from ddpcheck.checks.shard_partition.parts_of_batches import sharers
-from ddpcheck.judging.loader_passes import Line, Pass, Sample
+from ddpcheck.checks.shard_partition.unintended_data import same_inputs, sampler_lost
+from ddpcheck.judging.loader_passes import Line, Pass, Sample, data_groups, every_pass, loops, no_loader
 from ddpcheck.judging.same_dataset import Identity, by_index, identity_of
-from ddpcheck.judging.world import World
+from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding, Struct
 from ddpcheck.vocabulary.wording import ranks_text
 
@@ -60,7 +61,33 @@ class Overlap(Struct, frozen=True, kw_only=True):
     """So many are not given twice on purpose."""
 
 
-def judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -> tuple[int, list[Finding], str]:
+def judge(world: World) -> Judged:
+    """Compare the passes of the ranks that train replicas of one model, loop by loop."""
+    groups, wrapped = data_groups(world)
+    training = [line for line in loops(world) if line.training]
+    communicate = any(rank.of(ev.Call) for rank in world)
+    checked = 0
+    findings: list[Finding] = []
+    unshared = ""
+    for group in groups:
+        for line in training:
+            if wrapped and communicate and line.alone:
+                continue
+            times, found, because = _judge_line(world, line, group, wrapped)
+            checked += times
+            findings += found
+            unshared = unshared or because
+    told = {link for finding in findings for link in finding.links}
+    findings += [finding for finding in sampler_lost(every_pass(world)) if told.isdisjoint(finding.links)]
+    if not training:
+        times, found = same_inputs(world, groups)
+        checked += times
+        findings += found
+    because = no_loader(world) or unshared or "no two ranks were seen to train with one loader"
+    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
+
+
+def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -> tuple[int, list[Finding], str]:
     """Judge the passes of one training loop, for the ranks that train replicas of one model.
 
     How often it was checked, what was found, and why passes were not checked.
@@ -306,7 +333,7 @@ def _overlapping(
         else f"If samples are not meant to count twice, let each share of the {kind} end where the next one begins.",
         where=place(line, loaders),
         count=len(overlaps),
-        proof=loops(line, worst.ranks),
+        proof=loop_lines(line, worst.ranks),
         # Ranks at several epochs overlap, and those that are never told of theirs go through one order again and again.
         links=(line.link, f"epochs of {line.link}")
         if len({p.begun.epoch for p in passes.values()}) > 1
@@ -327,6 +354,6 @@ def _nothing_in_common(line: Line, ranks: tuple[int, ...]) -> Finding:
         advice="Give random splits and generated data a generator with the same seed everywhere, or, if each rank is "
         "meant to have data of its own, a sampler that does not share them out.",
         where=line.first.rank.where(loader.site) if loader is not None else line.first.where,
-        proof=loops(line, ranks),
+        proof=loop_lines(line, ranks),
         links=(line.link,),
     )

@@ -57,7 +57,7 @@ class Ledger:
         self.writer = writer
         self._numbers: Counter[str] = Counter()
         self._messages: defaultdict[tuple[str, bool, int | None], _Messages] = defaultdict(_Messages)
-        self._room = writer.limit * recorder.SHARES["Call"]
+        self._room = writer.limit * Call.share
         self._used = 0
         self._lines: Counter[tuple[str, int]] = Counter()
         self._tail: deque[Call] = deque(maxlen=TAIL)

@@ -121,7 +121,7 @@ class Passing:
             self._tell(writer, number, batch, indices)
 
     def _tell(self, writer: recorder.Recorder, number: int, batch: Any, indices: array.array[int] | None) -> None:
-        stride = writer.stride("Batch")
+        stride = writer.stride(Batch)
         places = None
         if indices is not None and stride > 1:
             # The same samples on every rank, whatever batch they are in.

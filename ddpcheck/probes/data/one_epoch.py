@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler
 
-from ddpcheck.checks.batch_count.assertion import BatchFacts
-from ddpcheck.checks.shard_partition.assertion import SamplerFacts, ShardFacts
+from ddpcheck.evidence.epochs import BatchFacts, SamplerFacts, ShardFacts
 from ddpcheck.probes.data import sampler_order
 from ddpcheck.probes.data.rank_attributes import place_among, whole_number
 from ddpcheck.probes.digests.sample_fingerprints import fingerprint, samples_of_batch

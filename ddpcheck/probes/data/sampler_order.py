@@ -11,9 +11,9 @@ from typing import Any
 import xxhash
 from torch.utils.data.distributed import DistributedSampler
 
-from ddpcheck.checks.epoch_reshuffle.assertion import EpochFacts, Pass
+from ddpcheck.evidence.epochs import EpochFacts, SamplerPass
 
-_passes: dict[int, list[Pass]] = {}
+_passes: dict[int, list[SamplerPass]] = {}
 """By the sampler's id: one with an equality of its own may have no hash."""
 _watching = False
 _recording = True
@@ -37,13 +37,13 @@ def watch() -> None:
         order = list(original(self))
         if _recording:
             digest = xxhash.xxh3_64_hexdigest(array.array("q", order).tobytes())
-            _passes_of(self).append(Pass(epoch=getattr(self, "epoch", 0), order=digest, length=len(order)))
+            _passes_of(self).append(SamplerPass(epoch=getattr(self, "epoch", 0), order=digest, length=len(order)))
         return iter(order)
 
     DistributedSampler.__iter__ = iterate  # type: ignore[method-assign]
 
 
-def _passes_of(sampler: DistributedSampler[Any]) -> list[Pass]:
+def _passes_of(sampler: DistributedSampler[Any]) -> list[SamplerPass]:
     if id(sampler) not in _passes:
         _passes[id(sampler)] = []
         weakref.finalize(sampler, _passes.pop, id(sampler), None).atexit = False

@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpcheck.judging.model_comparison import ModelFacts, TensorFacts, WorstDifference
+from ddpcheck.evidence.model_state import ModelFacts, TensorFacts, WorstDifference
 from ddpcheck.probes.ddp.armed_forwards import armed_forwards
 from ddpcheck.probes.digests import readable_memory, sparse_tensors
 from ddpcheck.probes.digests.exact_digests import Unreadable, digest_each, digest_of_parts, tensor_bytes
@@ -75,7 +75,7 @@ def _described(tensors: Sequence[tuple[str, torch.Tensor | None, bool]]) -> dict
         raise ValueError("a tensor on the meta device has no elements to compare; materialise the model first")
     if any(tensor.is_nested for tensor in present):
         raise Unreadable("a nested tensor has rows of its own on each rank: ddpcheck does not compare it")
-    digests, finite = iter(_digests(present)), iter(_finite(present))
+    digests = iter(_digests(present))
     return {
         name: TensorFacts(
             digest=next(digests),
@@ -83,7 +83,6 @@ def _described(tensors: Sequence[tuple[str, torch.Tensor | None, bool]]) -> dict
             shape=tuple(tensor.shape),
             reduced=reduced,
             shared=readable_memory.is_shared(tensor),
-            nonfinite=not next(finite),
         )
         if tensor is not None
         else TensorFacts(present=False, reduced=reduced)
@@ -102,30 +101,6 @@ def _digests(tensors: Sequence[torch.Tensor]) -> list[str]:
     each = iter(digest_each([part for of in parts for part in of]))
     told = [[next(each) for _ in of] for of in parts]
     return [digest_of_parts([one.encode() for one in of]) if len(of) > 1 else of[0] for of in told]
-
-
-def _finite(tensors: Sequence[torch.Tensor]) -> list[bool]:
-    """Whether each tensor's elements are all finite, asked of each device once."""
-    found = [True] * len(tensors)
-    asked: dict[torch.device, list[tuple[int, torch.Tensor]]] = {}
-    for place, tensor in enumerate(tensors):
-        if tensor.is_floating_point() and (flag := _is_finite(tensor)) is not None:
-            asked.setdefault(tensor.device, []).append((place, flag))
-    for answers in asked.values():
-        flags = torch.stack([flag for _, flag in answers]).tolist()
-        for (place, _), flag in zip(answers, flags, strict=True):
-            found[place] = flag
-    return found
-
-
-def _is_finite(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Whether all elements are, where they lie; None for a type of which torch cannot tell."""
-    held = sparse_tensors.packed(tensor)
-    plain = held[1] if held is not None else readable_memory.local(tensor)
-    try:
-        return None if plain is None else torch.isfinite(plain if plain.itemsize > 1 else plain.float()).all()
-    except (NotImplementedError, RuntimeError):
-        return None
 
 
 # --- the elements, where digests differ

@@ -180,7 +180,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     usage = [wrapper.since(it.before.get(wrapper.number, {})) for wrapper in it.wrappers]
     gradients, whole = b"", False
     closure = bool(args and len(args) > 1 and args[1] is not None) or kwargs.get("closure") is not None
-    stride = writer.stride("Step")
+    stride = writer.stride(Step)
     if not closure and it.steps % stride == 0 and (it.pace.is_due(it.steps) or it.whole_pace.is_due(it.steps)):
         whole = it.whole_pace.is_due(it.steps)
         with recorder.silence():
@@ -284,7 +284,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         parameters, state = b"", {}
     it.window.left(writer, it.number, number, held)
     program_reductions.forget([one.window for one in _watched.values()])
-    if looked or _telling(usage, it) or number % writer.stride("Step") == 0:
+    if looked or _telling(usage, it) or number % writer.stride(Step) == 0:
         writer.write(
             Step(
                 **writer.next(),

@@ -29,11 +29,8 @@ from ddpcheck.evidence import FULL, GOING, HEADER, LIMITED, LOST, OVER, Defect, 
 from ddpcheck.probes.recording import signal_exceptions
 from ddpcheck.vocabulary.clock import clock
 
-SHARES = {"Step": 0.35, "Batch": 0.25, "Call": 0.15}
-"""The parts of the limit that the kinds of records may fill which come with every step; the rest is for all others."""
-
-UNLIMITED = ("Raised", "Left", "Ended", "ChildEnded", "Defect")
-"""Few, and without them a rank that has ended well looks like one that is stuck."""
+OTHERS = 0.25
+"""The part of the limit that all kinds of records may fill together which have no share of their own."""
 
 
 class Recorder:
@@ -53,8 +50,8 @@ class Recorder:
         self._file = _identity(self._fd)
         self._marked = _mark(self._fd)
         self._numbers = itertools.count(1)
-        self._used: dict[str, int] = {}
-        self._strides: dict[str, int] = {}
+        self._used: dict[type[Record], int] = {}
+        self._strides: dict[type[Record], int] = {}
         self._limited = False
         self.open = True
         self._put(HEADER + GOING)
@@ -73,11 +70,10 @@ class Recorder:
             except Exception as error:  # a value that it cannot hold
                 signal_exceptions.let_through(error)
                 data = frame(Defect(n=record.n, at=record.at, text=traceback.format_exc()[-4000:]))
-            kind = type(record).__name__
-            share = kind if kind in SHARES else ""
-            used = self._used.get(share, 0) + len(data)
-            if kind in UNLIMITED or used <= self.limit * SHARES.get(share, 0.25):
-                self._used[share] = used
+            kind = type(record) if record.share else Record
+            used = self._used.get(kind, 0) + len(data)
+            if record.unlimited or used <= self.limit * (record.share or OTHERS):
+                self._used[kind] = used
                 self._put(data)
             elif not self._limited:
                 self._limited = True
@@ -150,14 +146,14 @@ class Recorder:
 
     # --- thinning
 
-    def stride(self, kind: str) -> int:
+    def stride(self, kind: type[Record]) -> int:
         """Every how many of this kind there is still room to write down.
 
         It doubles each time that half of what was left has been used, so that
         it ends never; and being a power of two, what two processes have
         written down always has places in common.
         """
-        share = self.limit * SHARES[kind]
+        share = self.limit * kind.share
         stride = self._strides.get(kind, 1)
         while self._used.get(kind, 0) > share * (1 - 1 / (2 * stride)):
             stride *= 2

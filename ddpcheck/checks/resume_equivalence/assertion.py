@@ -1,24 +1,16 @@
-"""Is a training that was loaded the one that was saved, and does it go on as if it had never stopped?
-
-Judges of checkpoint-load-complete and resume-equivalence, as assertions.
-"""
+"""Does a training that was saved and loaded go on as if it had never stopped?"""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ddpcheck.checks.catalogue import NOT_CHECKED
-from ddpcheck.evidence.training_state import Failure, Holdings, Kind, Value
+from ddpcheck.evidence.training_state import LASTING, Kind, Resumed, Value, is_any
 from ddpcheck.judging import failed_user_functions
-from ddpcheck.vocabulary.model import Finding, Struct
-from ddpcheck.vocabulary.wording import count, listing, ranks_text
-
-LASTING = ("parameter", "buffer")
-"""What a module's state_dict holds."""
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import NOT_CHECKED, count, listing, ranks_text
 
 ADVICE: dict[str, str] = {
     "batches": "Save how many batches of the epoch are done, with the epoch; after a load, set_epoch and skip these.",
@@ -38,155 +30,11 @@ ADVICE: dict[str, str] = {
 """By kind of what was not restored; in the order in which one explains the next."""
 
 
-class Loaded(Struct, frozen=True, kw_only=True):
-    """What one rank held when it saved, before it loaded, and afterwards."""
-
-    saved: Holdings = msgspec.field(default_factory=dict)
-    """Empty where that is not known: then ``left`` says what is missing."""
-    before: Holdings = msgspec.field(default_factory=dict)
-    after: Holdings = msgspec.field(default_factory=dict)
-    left: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
-    """Tensors of which the load has left elements as they were: how many, of how many."""
-    not_looked_at: tuple[str, ...] = ()
-    """Tensors that could not be overwritten before, so that this is not known of them."""
-    failure: Failure | None = None
-    how: str = ""
-    """Into what it was loaded, where that is not what was saved: ``saved from …, loaded into …``."""
-
-
-class Resumed(Struct, frozen=True, kw_only=True):
-    """What one rank has come to without stopping, and after a save and a load."""
-
-    steps: int
-    saved: Holdings = msgspec.field(default_factory=dict)
-    loaded: Holdings = msgspec.field(default_factory=dict)
-    went_on: Holdings = msgspec.field(default_factory=dict)
-    resumed: Holdings = msgspec.field(default_factory=dict)
-    batches_went_on: tuple[str, ...] = ()
-    """A digest of what the modules were given, for each step."""
-    batches_resumed: tuple[str, ...] = ()
-    idle: frozenset[str] = frozenset()
-    """Streams and counters that no step has moved: they are not compared."""
-    ignored: frozenset[str] = frozenset()
-    in_order: bool = True
-    """Sums of gradients depend on nothing but the gradients; else, in both, on how DDP has laid out its buckets."""
-    failure: Failure | None = None
-
-
-def judge(check: str, facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()) -> tuple[Finding, ...]:
-    """The findings of one of these checks."""
-    if check == "resume-equivalence":
-        resumed = [None if fact is None else msgspec.convert(fact, Resumed) for fact in facts]
-        raised = failed_user_functions.judge([one.failure if one is not None else None for one in resumed])
-        return raised or _resumed([one for one in resumed if one is not None])
-    loaded = [None if fact is None else msgspec.convert(fact, Loaded) for fact in facts]
-    raised = failed_user_functions.judge([one.failure if one is not None else None for one in loaded])
-    return raised or _complete([one for one in loaded if one is not None])
-
-
-# --- a load leaves nothing silently untouched
-
-
-def _complete(said: Sequence[Loaded]) -> tuple[Finding, ...]:
-    untouched: dict[str, list[int]] = defaultdict(list)
-    other: dict[str, list[int]] = defaultdict(list)
-    for rank, one in enumerate(said):
-        for name, (left, of) in one.left.items():
-            if left == of:
-                untouched[name].append(rank)
-        for name, value in one.saved.items():
-            after = one.after.get(name)
-            # A buffer may be another on each rank, and the checkpoint has that of one: DDP sends rank 0's to all.
-            if value.kind in LASTING and not value.is_empty and not _is_any(after, name, said):
-                same = after is not None and after.equals(one.before.get(name))
-                (untouched if same or after is None else other)[name].append(rank)
-    if not untouched and not other:
-        return _in_part(said)
-    found = untouched or other
-    name = next(iter(found))
-    total = sum(1 for value in (said[0].saved or said[0].after).values() if value.kind in LASTING)
-    ranks = sorted({rank for ranks in found.values() for rank in ranks})
-    some = len(ranks) < len(said)
-    first = said[ranks[0]]
-    what = "untouched by the load" if untouched else "other than saved after the load"
-    held, wanted = first.after.get(name), first.saved.get(name)
-    shown = " is not there" if held is None else f" is {held.shown}"
-    if held is not None and wanted is not None:
-        shown += f", and {wanted.shown} was saved"
-    if not untouched and some:
-        cause = f"{ranks_text(ranks)} loaded something else than the others, or not at all"
-    elif untouched and len(untouched) == total:
-        cause = "nothing was loaded: a load that goes on where it finds no file, or no name that fits"
-    elif untouched:
-        cause = (
-            "the names in the checkpoint do not fit all of the module's (strict=False says so in its return value only)"
-        )
-    else:
-        cause = ""
-    return (
-        Finding(
-            check="checkpoint-load-complete",
-            severity="error",
-            ranks=tuple(ranks),
-            subject=name,
-            expected="a load to leave every parameter and buffer as it was saved"
-            + (f" ({first.how})" if first.how else ""),
-            found=f"{len(found)} of {total} {what} on {ranks_text(ranks)} ({listing(found, 4)}); {name} on rank "
-            f"{ranks[0]}{shown}",
-            cause=cause,
-            advice="Save model.module.state_dict(), load it into the module inside, with strict=True, on all ranks.",
-            count=len(found),
-        ),
-    )
-
-
-def _in_part(said: Sequence[Loaded]) -> tuple[Finding, ...]:
-    """A tensor of which the load has written some elements, and not all."""
-    ranks = [rank for rank, one in enumerate(said) if one.left]
-    if not ranks:
-        return _not_looked_at(said)
-    found = said[ranks[0]].left
-    name, (left, of) = next(iter(found.items()))
-    return (
-        Finding(
-            check="checkpoint-load-complete",
-            severity="error",
-            ranks=tuple(ranks),
-            subject=name,
-            expected="a load to write every element of every parameter and buffer",
-            found=f"{left} of {count(of, 'element')} of {name} untouched by the load on rank {ranks[0]}"
-            + (f", and so in {count(len(found) - 1, 'other tensor')}" if len(found) > 1 else ""),
-            cause="what was saved is smaller than what it was loaded into",
-            advice="Load it into a module of the size that it was saved from; set what is new in it on purpose.",
-            count=len(found),
-        ),
-    )
-
-
-def _not_looked_at(said: Sequence[Loaded]) -> tuple[Finding, ...]:
-    """A warning where tensors could not be overwritten before the load."""
-    names = said[0].not_looked_at if said else ()
-    if not names:
-        return ()
-    return (
-        Finding(
-            check="checkpoint-load-complete",
-            severity="warning",
-            ranks=tuple(range(len(said))),
-            subject=names[0],
-            expected="every parameter and buffer to be overwritten before the load, to see what is left of that",
-            found=f"{listing(names, 4)} in a form that takes no values: expanded, sparse or quantized",
-            advice="Whether the load writes it is not known; compare it by hand.",
-        ),
-    )
-
-
-def _is_any(after: Value | None, name: str, said: Sequence[Loaded | Resumed]) -> bool:
-    """Whether it is what some rank has saved."""
-    return after is not None and any(after.equals(one.saved.get(name)) for one in said)
-
-
-# --- going on equals never having stopped
+def judge(facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()) -> tuple[Finding, ...]:
+    """Hold what each rank has come to after a load against what it came to without."""
+    resumed = [None if fact is None else msgspec.convert(fact, Resumed) for fact in facts]
+    raised = failed_user_functions.judge([one.failure if one is not None else None for one in resumed])
+    return raised or _resumed([one for one in resumed if one is not None])
 
 
 class _Difference(NamedTuple):
@@ -272,7 +120,7 @@ def _differences(said: Sequence[Resumed]) -> Iterator[_Difference]:
 
 def _is_restored(said: Sequence[Resumed], rank: int, name: str, kind: Kind) -> bool:
     saved, loaded = said[rank].saved.get(name), said[rank].loaded.get(name)
-    return _same(saved, loaded) or (kind in LASTING and _is_any(loaded, name, said))
+    return _same(saved, loaded) or (kind in LASTING and is_any(loaded, name, said))
 
 
 def _same(one: Value | None, other: Value | None) -> bool:

@@ -1,20 +1,19 @@
-"""How trainings end: one rank that fails is told as the cause, nothing hangs, and nothing is left behind."""
+"""`rank-failure` over a training: what one rank raises comes out of fit there, and no other rank goes on."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from ddpcheck.evidence import training_record
 from ddpcheck.judging.world import Judged
 from ddpcheck.outcomes.test_outcome import crash_message
+from ddpcheck.trainings.suite_row import Row, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
-from ddpcheck.vocabulary.wording import listing, ranks_text
+from ddpcheck.vocabulary.wording import ranks_text
 
 PLANNED = "the conformance suite lets the loss of this rank fail here"
 
 
-def judge_failure(trained: Trained) -> Judged:
+def judge(trained: Trained) -> Judged:
     """`rank-failure`: what one rank raises comes out of fit there, and no other rank returns as if all were well."""
     last = trained.world_size - 1
     trace, ending = trained.traces[last], trained.record.endings[last]
@@ -58,28 +57,4 @@ def _violated(trained: Trained, ranks: list[int], found: str, advice: str) -> Ju
     return Judged(check="rank-failure", checked=1, findings=(finding,))
 
 
-def judge_progress(trained: Sequence[Trained]) -> Judged:
-    """`no-hang`: every training came to an end of its own."""
-    findings = [one.failure() for one in trained if one.hung]
-    return Judged(check="no-hang", checked=len(trained), findings=tuple(findings[:3]))
-
-
-def judge_leftovers(trained: Sequence[Trained]) -> Judged:
-    """`process-hygiene`: no thread and no process of a training is there when fit has returned."""
-    findings = []
-    for one in trained:
-        left = list(dict.fromkeys(f"a {left.kind} ({left.name})" for left in one.record.leftovers))
-        if left and not one.failed:
-            ranks = sorted({left.rank for left in one.record.leftovers if left.rank is not None})
-            findings.append(
-                Finding(
-                    check="process-hygiene",
-                    severity="error",
-                    ranks=tuple(ranks),
-                    subject=f"fit(job), {one.situation.about}",
-                    expected="nothing to be left running when fit has returned",
-                    found=f"{listing(left, 3)} on {ranks_text(ranks) if ranks else 'some rank'}",
-                    advice="End and join what the trainer has started before fit returns.",
-                )
-            )
-    return Judged(check="process-hygiene", checked=len(trained), findings=tuple(findings[:1]))
+ROWS = (Row("rank-failure", ("raises",), one(judge), also_failed=True),)

@@ -1,134 +1,41 @@
-"""Does what is loaded land where it belongs, and is all of it taken?
-
-Judges of checkpoint-map-location and checkpoint-load-complete.
-"""
+"""Does a load leave nothing silently untouched?"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.file_history import LOADS, SAVES, Files, Touch, done, shown
+from ddpcheck.judging.file_history import LOADS, MOST_LOADS, SAVES, Files, Touch, files_of, next_load, shown
+from ddpcheck.judging.file_races import races_of
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
-LOCATION, COMPLETE = "checkpoint-map-location", "checkpoint-load-complete"
-MOST = 2_000
-"""Loads that are looked at."""
+CHECK = "checkpoint-load-complete"
+
 NEARLY_ALL = 0.9
 """The part of a module's keys that is missing when the names do not fit."""
 PREFIXES = ("module.", "_orig_mod.")
 """What DistributedDataParallel and torch.compile put before the names."""
 
 
-# --- a load keeps a rank on its own device
-
-
-def map_location(files: Files) -> Judged:
-    """The verdict on the devices that loads put tensors on."""
-    loads = [t for reads in files.reads.values() for t in reads if t.record.how in LOADS and t.record.devices]
-    wrong: dict[object, list[Touch]] = defaultdict(list)
-    risky: dict[object, list[Touch]] = defaultdict(list)
-    for t in sorted(loads, key=lambda t: (t.number, t.start))[:MOST]:
-        own = _own_device(t.rank)
-        elsewhere = [d for d in t.record.devices if d.startswith("cuda") and own is not None and d != own]
-        if elsewhere:
-            wrong[t.where].append(t)
-        elif not t.record.device and _is_from_another(files, t) and _is_state(files, t):
-            risky[t.where].append(t)
-    misled = [landed_elsewhere(group, _own_device(group[0].rank) or "") for group in wrong.values()]
-    findings = [*misled, *(_by_luck(group) for group in risky.values())]
-    because = "" if loads else "nothing with tensors was loaded"
-    return Judged(check=LOCATION, checked=len(loads), findings=tuple(findings), skipped_because=because)
-
-
-def _own_device(rank: Rank) -> str | None:
-    """The GPU that a rank trains on; None for one that trains on the CPU."""
-    devices = {d for w in rank.of(ev.Wrapped) for d in w.devices}
-    gpus = {d for d in devices if d.startswith("cuda")}
-    return gpus.pop() if len(gpus) == 1 and len(devices) == 1 else None
-
-
-def _is_from_another(files: Files, load: Touch) -> bool:
-    """Whether another rank has saved it; of what this run has not saved, rank 0 is taken to be the one."""
-    savers = {t.number for t in files.written_to(load.path) if t.start < load.start or t.rank is not load.rank}
-    return load.number not in (savers or {0})
-
-
-def _is_state(files: Files, load: Touch) -> bool:
-    """Whether it is the state of a training, and not data: it was saved as such, or goes into a module."""
-    if any(t.record.how in SAVES and t.record.keys for t in files.written_to(load.path)):
-        return True
-    following = _next_load(load)
-    return any(load.start < s.n < following for s in load.rank.of(ev.StateLoaded))
-
-
-def _next_load(load: Touch) -> float:
-    return min((r.n for r in load.rank.of(ev.File) if r.how in LOADS and r.n > load.start), default=float("inf"))
-
-
-def landed_elsewhere(loads: Sequence[Touch], own: str) -> Finding:
-    """The finding on loads that have put tensors on a GPU which is not their rank's; ``own`` is that of the first."""
-    first = loads[0]
-    given = f"map_location={first.record.device}" if first.record.device else "no map_location"
-    return Finding(
-        check=LOCATION,
-        severity="error",
-        ranks=tuple(sorted({t.number for t in loads})),
-        subject=f"file {shown(first)}",
-        expected=f"what rank {first.number} loads to land on its own device, {own}, or on the CPU",
-        found=f"tensors on {listing(first.record.devices)} after {done(first)} with {given}",
-        cause=""
-        if first.record.device
-        else "without map_location a tensor goes back to the device that it was saved from",
-        advice='Load with map_location="cpu", or with the device of this rank.',
-        where=first.where,
-        count=len(loads),
-        links=(f"file {first.path}",),
-    )
-
-
-def _by_luck(loads: list[Touch]) -> Finding:
-    first = loads[0]
-    return Finding(
-        check=LOCATION,
-        severity="warning",
-        ranks=tuple(sorted({t.number for t in loads})),
-        subject=f"file {shown(first)}",
-        expected="a load to say where the tensors shall go: map_location",
-        found=f"{done(first)} without it, of what another rank has saved: right on the CPU, but tensors saved from a "
-        "GPU go back to that GPU, on every rank",
-        advice='Load with map_location="cpu", or with the device of this rank.',
-        where=first.where,
-        count=len(loads),
-        links=(f"file {first.path}",),
-    )
-
-
-# --- a load leaves nothing silently untouched
-
-
-def load_complete(files: Files, racing: set[str]) -> Judged:
+def judge(world: World) -> Judged:
     """The verdict on what was loaded: into everything, from everything, and on every rank.
 
     That ranks load different things is no wonder where they ask for a file,
     or read it, while it is being written.
     """
-    world = files.world
     checked = sum(len(rank.of(ev.StateLoaded)) for rank in world)
     findings = [
         *_refused(world),
         *_untouched(world),
-        *(() if racing else _on_some_ranks(world)),
-        *_left_in_the_file(files),
+        *(() if races_of(world).written else _on_some_ranks(world)),
+        *_left_in_the_file(files_of(world)),
     ]
     because = "" if checked or findings else "no load_state_dict was called"
-    return Judged(
-        check=COMPLETE, checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because
-    )
+    return Judged(check=CHECK, checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
 
 
 def _refused(world: World) -> Iterator[Finding]:
@@ -144,7 +51,7 @@ def _refused(world: World) -> Iterator[Finding]:
         where = rank.where(first.site)
         fitting = next((p for p in PREFIXES if f'"{p}' in first.message), None)
         yield Finding(
-            check=COMPLETE,
+            check=CHECK,
             severity="error",
             ranks=tuple(r.rank for r, _ in raised),
             subject=first.message.partition(":")[0].partition("for ")[2] or "load_state_dict",
@@ -182,7 +89,7 @@ def _untouched(world: World) -> Iterator[Finding]:
         prefix = _prefix(first)
         certain = first.thrown_away and (prefix is not None or not first.fitting)
         yield Finding(
-            check=COMPLETE,
+            check=CHECK,
             severity="error" if certain else "warning",
             ranks=tuple(sorted({r.rank for r, _ in found})),
             subject=first.kind,
@@ -264,7 +171,7 @@ def _unequal(wrapper: int | None, each: dict[Rank, ev.StateLoaded], everywhere: 
         advice = "Load on every rank, or on rank 0 before the module is wrapped: the constructor sends it to all."
     where = first.where(each[first].site)
     return Finding(
-        check=COMPLETE,
+        check=CHECK,
         severity="error",
         ranks=ranks,
         subject=f"wrapper {wrapper}" if wrapper is not None else "the model",
@@ -293,7 +200,7 @@ def _left_in_the_file(files: Files) -> Iterator[Finding]:
     groups: dict[CallSite | None, list[Touch]] = defaultdict(list)
     saves = {tuple(t.record.keys) for found in files.writes.values() for t in found if t.record.how in SAVES}
     loads = [t for reads in files.reads.values() for t in reads if t.record.how in LOADS and t.record.optimizers]
-    for t in loads[:MOST]:
+    for t in loads[:MOST_LOADS]:
         if tuple(t.record.keys) in saves and _goes_on_without(t):
             groups[t.where].append(t)
     for where, loads in groups.items():
@@ -302,7 +209,7 @@ def _left_in_the_file(files: Files) -> Iterator[Finding]:
             listing([f"'{k}'" for k in first.record.optimizers], 3) if first.record.optimizers != [""] else "all of it"
         )
         yield Finding(
-            check=COMPLETE,
+            check=CHECK,
             severity="warning",
             ranks=tuple(sorted({t.number for t in loads})),
             subject=f"file {shown(first)}",
@@ -319,7 +226,7 @@ def _left_in_the_file(files: Files) -> Iterator[Finding]:
 def _goes_on_without(load: Touch) -> bool:
     """Whether a module took its part, an optimizer steps next, and none has got its own."""
     rank = load.rank
-    following = _next_load(load)
+    following = next_load(load)
     taken = [s for s in rank.of(ev.StateLoaded) if load.start < s.n < following]
     if not any(s.owner == "module" for s in taken):
         return False

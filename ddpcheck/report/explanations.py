@@ -7,9 +7,8 @@ docs/checks.md holds all of them.
 from __future__ import annotations
 
 import difflib
-from importlib import resources
 
-from ddpcheck.checks.catalogue import ASSERTIONS, CHECKS, ORACLES
+from ddpcheck.checks.registry import checks, every_check, explanation, has_part
 
 SECTIONS = ("Why it matters", "What breaks it", "The fix", "Severity", "What it does not see")
 """The headings of every text, in their order; what stands before the first adds to the sentence of the catalogue."""
@@ -21,17 +20,17 @@ class UnknownCheck(Exception):
 
 def text_of_check(check: str) -> str:
     """The whole text of one check, as Markdown."""
-    if check not in CHECKS:
+    if check not in every_check():
         raise UnknownCheck(unknown(check))
-    return f"# {check}\n\n> {_sentence(check)}\n\n{_in_a_test(check)}{_body(check)}"
+    return f"# {check}\n\n> {_sentence(check)}\n\n{_in_a_test(check)}{explanation(check)}"
 
 
 def nearest(check: str) -> str | None:
     """The id that somebody who wrote this probably meant; None where there is none like it."""
     written = check.strip().lower().replace("_", "-").replace(" ", "-")
-    found = difflib.get_close_matches(written, CHECKS, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(written, every_check(), n=1, cutoff=0.5)
     if not found:
-        words = {word: one for one in reversed(CHECKS) for word in one.split("-")}
+        words = {word: one for one in reversed(every_check()) for word in one.split("-")}
         found = [words[word] for word in difflib.get_close_matches(written, words, n=1, cutoff=0.7)]
     return found[0] if found else None
 
@@ -45,41 +44,42 @@ def unknown(check: str) -> str:
 
 def as_document() -> str:
     """docs/checks.md: all texts, with a table of contents."""
-    rows = [f"| [`{check}`](#{check}) | {holds} | {_run(check)} |" for check, holds in CHECKS.items()]
+    rows = [f"| [`{check}`](#{check}) | {its.holds} | {_run(check)} |" for check, its in checks().items()]
     head = [
         "# The checks",
         "",
         "One name per invariant: in assertions, in `ddpcheck run`, in reports and here. `ddpcheck explain ID` shows",
-        "one of these texts. They are written down in ddpcheck/explanations, and this file is made from them:",
-        "`python -m ddpcheck.explanations > docs/checks.md`.",
+        "one of these texts. Each lies in the folder of its check, and this file is made from them: `nox -s docs`.",
         "",
         "| check | holds when | shown by `ddpcheck run` |",
         "|---|---|---|",
         *rows,
     ]
-    texts = [f"## {check}\n\n> {_sentence(check)}\n\n{_in_a_test(check)}{_deeper(_body(check))}" for check in CHECKS]
+    texts = [
+        f"## {check}\n\n> {_sentence(check)}\n\n{_in_a_test(check)}{_deeper(explanation(check))}" for check in checks()
+    ]
     return "\n".join(head) + "\n\n" + "\n".join(texts)
 
 
 def _sentence(check: str) -> str:
-    holds = CHECKS[check]
+    holds = every_check()[check].holds
     return f"{holds[:1].upper()}{holds[1:]}."
 
 
 def _in_a_test(check: str) -> str:
     """The assertions of a check, as a paragraph; nothing where there is none."""
-    names = [f"`ddpcheck.{name}`" for name in ASSERTIONS.get(check, ())]
+    names = [f"`ddpcheck.{name}`" for name in every_check()[check].assertions]
     return f"In a test: {', '.join(names)}.\n\n" if names else ""
 
 
 def _run(check: str) -> str:
-    return "no" if check in ORACLES else "yes"
-
-
-def _body(check: str) -> str:
-    return resources.files(__name__).joinpath(f"{check}.md").read_text(encoding="utf-8")
+    return "yes" if has_part(check, "run") else "no"
 
 
 def _deeper(text: str) -> str:
     """The same text with its headings one level lower."""
     return "\n".join("#" + line if line.startswith("## ") else line for line in text.split("\n"))
+
+
+if __name__ == "__main__":
+    print(as_document(), end="")

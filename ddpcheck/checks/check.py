@@ -1,0 +1,30 @@
+"""What a check says of itself: the value ``CHECK`` in the ``__init__`` of its folder."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+LAST = 1000
+
+
+class Check(NamedTuple):
+    """One invariant: when it holds, where it stands among the others, and what has to be seen to judge it."""
+
+    holds: str
+    """When it holds, as a clause: what ``ddpcheck checks`` lists."""
+    order: int = LAST
+    """Its place in every list, and among findings of one severity: what causes others comes before them."""
+    severity: Literal["error", "warning"] = "error"
+    """The worst that a finding of it can be."""
+    follows: tuple[str, ...] = ()
+    """The checks of which a finding may be the cause of a finding of this one, where both concern the same thing."""
+    rests_on: tuple[str, ...] = ()
+    """What probes must see for a run to be judged, by names of ``ddpcheck.seams``; the ranks go without saying."""
+    asserted_on: tuple[str, ...] = ()
+    """The same for its assertions."""
+    assertions: tuple[str, ...] = ()
+    """The assertions that hold it inside a ``ddp`` test."""
+    of_endings: bool = False
+    """It is about how a program ends: every program shows it, and one that was interrupted does not."""
+    stops: bool = False
+    """A finding of it says why a program came to a stop: it is reported whichever checks were chosen."""

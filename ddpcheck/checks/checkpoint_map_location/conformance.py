@@ -1,0 +1,13 @@
+"""``checkpoint-map-location`` over trainings, as the judge of a script's run sees them."""
+
+from __future__ import annotations
+
+from ddpcheck.trainings.on_devices import on_devices
+from ddpcheck.trainings.suite_row import Row, watched
+
+CHECK = "checkpoint-map-location"
+
+ROWS = (
+    Row(CHECK, ("resumed",), watched(CHECK), least=2),
+    on_devices(CHECK),
+)

@@ -1,0 +1,99 @@
+"""Why gradients differ between ranks, and what to do about it."""
+
+from __future__ import annotations
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.differing_steps import Broken
+from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.vocabulary.model import CallSite
+from ddpcheck.vocabulary.wording import ranks_text
+
+
+def why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
+    """The cause of gradients that differ, and what to do."""
+    _, step, places = broken
+    ranks = optimizer.ranks
+    if converted_at(optimizer, broken) is not None:
+        return (
+            "the module was converted (to(), cpu(), double() …) after it had been wrapped: DDP's hooks stay on what it "
+            "had before",
+            "Convert the module first, and wrap it then.",
+        )
+    least, most = min(s.backwards for s in step), max(s.backwards for s in step)
+    ahead = [rank.rank for rank, s in zip(ranks, step, strict=True) if s.backwards == most]
+    if 0 < least < most:
+        return (
+            f"{ranks_text(ahead)} made {most} backward() calls for this step, and the others {least}: a step was left "
+            "out there, so that each rank's gradients are of another batch",
+            "Let all ranks step, or none: agree on it by an all-reduce of the condition.",
+        )
+    ended = _ended_with(optimizer, broken)
+    known = all(optimizer.described[0].parameters[p].reduced for p in places)
+    armed = all(u.armed for usages in _usages(optimizer, broken) for u in usages)
+    if ended and known and armed and len(set(ended)) == 1:
+        if len(factors := {s.scale for s in step}) > 1 and ev.UNREAD not in factors:
+            scales = [f"{s.scale:g}" if s.scale else "none" for s in step]
+            shown = ", ".join(f"{scale} on rank {r.rank}" for r, scale in zip(ranks, scales, strict=True))
+            return (
+                f"they were equal when backward() ended, and then divided by gradient scales that are not: {shown}",
+                "Give every rank's GradScaler the same initial scale, load its state on all of them, and let them "
+                "update alike.",
+            )
+        return (
+            "they were equal when backward() ended: what came between it and the step treated them differently "
+            "(clipping, scaling or zeroing on one rank alone)",
+            "Treat gradients alike on every rank between backward() and step().",
+        )
+    wrapped = any(optimizer.described[0].parameters[p].wrapper is not None for p in places)
+    if absent(broken):
+        unused = ", or train such a model with find_unused_parameters=True" if wrapped else ""
+        return (
+            "a rank has skipped its backward(), or a branch that depends on the rank or its data",
+            f"Run the same forward and backward on every rank{unused}.",
+        )
+    if not wrapped:
+        return (
+            "the program reduces them itself, and what came between its collective and the step treated them "
+            "differently (clipping, scaling or zeroing on one rank alone)",
+            "Treat gradients alike on every rank between their reduction and step().",
+        )
+    return (
+        "the reduction did not take place for them",
+        "Compute the loss from the output of the wrapper itself; leave no_sync() before the last forward of a step.",
+    )
+
+
+def absent(broken: Broken) -> list[int]:
+    """The places of gradients that some rank does not have."""
+    _, step, places = broken
+    return [p for p in places if any(step_alignment.at(s.gradients, p) == ev.ABSENT for s in step)]
+
+
+def _usages(optimizer: Aligned, broken: Broken) -> list[list[ev.Usage]]:
+    """What became of the wrappers that hold these parameters, rank by rank."""
+    _, step, places = broken
+    mine = {optimizer.described[0].parameters[p].wrapper for p in places}
+    return [[u for u in s.usage if u.wrapper in mine] for s in step]
+
+
+def _ended_with(optimizer: Aligned, broken: Broken) -> list[tuple[bytes, ...]]:
+    """The wrappers' gradients when backward() had ended, rank by rank; none where some rank did not look."""
+    after = [tuple(u.after for u in usages) for usages in _usages(optimizer, broken)]
+    return after if all(after) and all(all(one) for one in after) else []
+
+
+def was_not_reduced(optimizer: Aligned, broken: Broken) -> bool:
+    """Whether they were seen to differ when backward() had ended already."""
+    return len(set(_ended_with(optimizer, broken))) > 1
+
+
+def converted_at(optimizer: Aligned, broken: Broken) -> CallSite | None:
+    """The line that converted a wrapped module: its gradients have new accumulators, which DDP does not know."""
+    _, step, places = broken
+    mine = {optimizer.described[0].parameters[p].wrapper for p in places}
+    for rank, s in zip(optimizer.ranks, step, strict=True):
+        for moved in rank.of(ev.Moved):
+            if moved.wrapper in mine and moved.n < s.n:
+                return rank.where(moved.site)
+    return None

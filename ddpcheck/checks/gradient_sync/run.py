@@ -1,0 +1,70 @@
+"""Do all ranks hold the same gradients on entry to every optimizer step?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.gradient_sync import causes, program_reductions
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.differing_steps import Broken, odd_site, parts, wrapper_links
+from ddpcheck.judging.replicated_parameters import grounds, why_none
+from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.world import Judged, World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
+
+CHECK = "gradient-sync"
+
+
+def judge(world: World) -> Judged:
+    """Compare the digests of all ranks on entry to steps, and look at whether what the program reduces reaches all."""
+    checked, findings = program_reductions.judge(world)
+    own: list[Finding] = []
+    optimizers = step_alignment.optimizers(world)
+    for optimizer in optimizers:
+        places = grounds(world, optimizer).gradients
+        steps = list(optimizer.compared())
+        checked += sum(
+            all(one.gradients for one in s) and step_alignment.are_seen([one.gradients for one in s], places)
+            for _, s in steps
+        )
+        for broken, wanted in parts(optimizer, steps, places, lambda step: step.gradients):
+            own.append(_finding(optimizer, broken, wanted))
+    because = why_none(world, optimizers)
+    return Judged(check=CHECK, checked=checked, findings=(*own, *findings), skipped_because=because)
+
+
+def _finding(optimizer: Aligned, broken: Sequence[Broken], wanted: int) -> Finding:
+    number, step, places = broken[0]
+    parameters = optimizer.described[0].parameters
+    names = [parameters[p].name for p in places]
+    digests = [s.gradients for s in step]
+    ranks = optimizer.ranks
+    odd = step_alignment.odd_ranks(digests, places, [r.rank for r in ranks])
+    absent = causes.absent(broken[0])
+    moved = causes.converted_at(optimizer, broken[0])
+    cause, advice = causes.why(optimizer, broken[0])
+    shown = f"{len(names)} of {count(wanted, 'gradient')} to differ on entry to step {number}: {listing(names)}"
+    if absent:
+        missing = [r.rank for r, d in zip(ranks, digests, strict=True) if step_alignment.at(d, absent[0]) == ev.ABSENT]
+        shown += f"; {parameters[absent[0]].name} has no gradient at all on {ranks_text(missing)}"
+    # What treats all gradients alike, such as a clip by their norm, carries a difference on to other wrappers' too.
+    shared = () if causes.was_not_reduced(optimizer, broken[0]) else (f"optimizer {optimizer.number}",)
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=odd,
+        subject=names[0],
+        step=number,
+        expected="all ranks to hold the same gradients on entry to the optimizer's step",
+        found=shown,
+        cause=cause,
+        advice=advice,
+        where=moved or odd_site(ranks, odd, step),
+        count=len(broken),
+        links=(*shared, *wrapper_links(optimizer, places)),
+        proof=tuple(
+            (rank.rank, site) for rank, s in zip(ranks, step, strict=True) if (site := rank.where(s.site)) is not None
+        ),
+    )

@@ -1,0 +1,104 @@
+"""Do all ranks hold rank 0's state from the wrap to the first step?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.differing_steps import wrapper_links
+from ddpcheck.judging.replicated_parameters import grounds
+from ddpcheck.judging.step_alignment import Aligned, Replicas
+from ddpcheck.judging.world import Judged, World
+from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.wording import count, listing
+
+CHECK = "initial-broadcast"
+
+
+def judge(world: World) -> Judged:
+    """Compare the digests of all ranks at construction, and on entry to the first step."""
+    checked = 0
+    findings: list[Finding] = []
+    for replicas in step_alignment.wrappers(world):
+        checked += _is_seen(replicas)
+        finding = _constructed(replicas)
+        if finding is not None:
+            findings.append(finding)
+    told = {link for finding in findings for link in finding.links}
+    optimizers = step_alignment.optimizers(world)
+    for optimizer in optimizers:
+        parameters = grounds(world, optimizer).parameters
+        places = [p for p in parameters if optimizer.described[0].parameters[p].wrapper is not None]
+        checked += bool(places) and optimizer.first
+        news = [p for p in places if f"wrapper {optimizer.described[0].parameters[p].wrapper}" not in told]
+        finding = _entered(optimizer, news) if optimizer.first else None
+        if finding is not None:
+            findings.append(finding)
+    unseen = step_alignment.why_unseen(optimizers)
+    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=unseen)
+
+
+def _is_seen(replicas: Replicas) -> bool:
+    """Whether the ranks have looked at anything of a wrapper's module, where it has anything."""
+    digests = [w.parameters.digests + w.buffers.digests for w in replicas.wrapped]
+    return not any(digests) or step_alignment.are_seen(digests)
+
+
+def _constructed(replicas: Replicas) -> Finding | None:
+    wrapped, ranks = replicas.wrapped, [rank.rank for rank in replicas.ranks]
+    names: list[str] = []
+    odd: set[int] = set()
+    for part in ("parameters", "buffers"):
+        digests = [getattr(w, part).digests for w in wrapped]
+        left_out = {*wrapped[0].ignored, *(wrapped[0].local_buffers if part == "buffers" else ())}
+        places = [p for p in step_alignment.differing(digests) if getattr(wrapped[0], part).names[p] not in left_out]
+        names += [getattr(wrapped[0], part).names[p] for p in places]
+        if places:
+            odd.update(step_alignment.odd_ranks(digests, places, ranks))
+    if not names:
+        return None
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=tuple(sorted(odd)),
+        subject=names[0],
+        expected="all ranks to hold rank 0's parameters and buffers when DDP's constructor returns",
+        found=f"{count(len(names), 'tensor')} to differ: {listing(names)}",
+        advice="Let every rank build the same model, and ignore no parameter that must be the same.",
+        where=replicas.ranks[0].where(wrapped[0].site),
+        links=(f"wrapper {replicas.number}",),
+    )
+
+
+def _entered(optimizer: Aligned, places: Sequence[int]) -> Finding | None:
+    """Parameters that were changed on some ranks between the wrap and the first step."""
+    digests = [d.values for d in optimizer.described]
+    apart = [p for p in step_alignment.differing(digests) if p in set(places)]
+    if not apart:
+        return None
+    names = [optimizer.described[0].parameters[p].name for p in apart]
+    odd = step_alignment.odd_ranks(digests, apart, [r.rank for r in optimizer.ranks])
+    first = optimizer.described[0]
+    inner = first.inner
+    where = _first_step(optimizer)
+    changed = "changed on some ranks between the wrap and the first step: a load, a reset, or an initialisation there"
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=odd,
+        subject=names[0],
+        step=0,
+        expected="all ranks to hold the same parameters until the first optimizer step",
+        found=f"{count(len(names), 'parameter')} to differ on entry to the first step: {listing(names)}",
+        cause="" if inner else changed,
+        advice="Load and initialise before the model is wrapped, or do the same on every rank.",
+        where=where,
+        links=wrapper_links(optimizer, apart),
+    )
+
+
+def _first_step(optimizer: Aligned) -> CallSite | None:
+    for rank, steps in zip(optimizer.ranks, optimizer.steps, strict=True):
+        if steps:
+            return rank.where(steps[min(steps)].site)
+    return None

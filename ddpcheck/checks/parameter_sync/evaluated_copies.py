@@ -1,0 +1,47 @@
+"""Do all ranks evaluate the same weights of a model that no wrapper holds, such as an average of them?"""
+
+from __future__ import annotations
+
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.evaluation_alignment import Evaluation, Model, evaluations, is_compared, model_of
+from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing
+
+CHECK = "parameter-sync"
+
+
+def judge(world: World) -> tuple[int, list[Finding]]:
+    """Compare such models between the ranks that evaluate them: how often, and what was found."""
+    checked = 0
+    models: dict[Model, Finding | None] = {}
+    for wrapper, records in evaluations(world):
+        # Those of a wrapped module are compared with what it held after its last step: see evaluated_weights.
+        if wrapper is not None or not is_compared(records):
+            continue
+        checked += step_alignment.are_seen([one.parameters.digests for _, one in records])
+        model = model_of(records)
+        models[model] = models.get(model) or _finding(records)
+    return checked, [finding for finding in models.values() if finding is not None]
+
+
+def _finding(records: Evaluation) -> Finding | None:
+    first = records[0][1]
+    apart = step_alignment.differing([one.parameters.digests for _, one in records])
+    if not apart or first.wrapper is not None:
+        return None
+    ranks = [rank.rank for rank, _ in records]
+    odd = step_alignment.odd_ranks([one.parameters.digests for _, one in records], apart, ranks)
+    names = [first.parameters.names[p] for p in apart]
+    return Finding(
+        check=CHECK,
+        severity="warning",  # without a wrapper, it may well be each rank's own
+        ranks=odd,
+        subject=f"the {first.kind} that is evaluated",
+        expected="all ranks to hold the same parameters of a model that all of them evaluate",
+        found=f"{len(names)} of {count(len(first.parameters.names), 'parameter')} to differ: {listing(names)}",
+        cause="it was built or updated on each rank by itself, and no wrapper has brought the ranks together",
+        advice="Wrap the model (or broadcast its state) before its first use; update copies from wrapped models.",
+        where=next((r.where(one.site) for r, one in records if r.rank in odd), None),
+        links=(f"model {first.module}",),
+    )

@@ -1,0 +1,63 @@
+"""Do all ranks hold the same parameters after every optimizer step, and wherever they evaluate them?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpcheck.checks.parameter_sync import causes, evaluated_copies, evaluated_weights
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.differing_steps import Broken, Compared, odd_site, parts, wrapper_links
+from ddpcheck.judging.replicated_parameters import grounds, why_none
+from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.world import Judged, World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing
+
+CHECK = "parameter-sync"
+
+
+def judge(world: World) -> Judged:
+    """Compare the digests of all ranks on exit from steps, and of the models that several ranks evaluate."""
+    checked = 0
+    findings: list[Finding] = []
+    optimizers = step_alignment.optimizers(world)
+    for optimizer in optimizers:
+        places = grounds(world, optimizer).parameters
+        steps = list(optimizer.compared())
+        checked += sum(step_alignment.are_seen([one.parameters for one in s], places) for _, s in steps)
+        for broken, wanted in parts(optimizer, steps, places, lambda step: step.parameters):
+            findings.append(_finding(optimizer, steps, broken, wanted))
+    for times, found in (evaluated_weights.judge(world), evaluated_copies.judge(world)):
+        checked += times
+        findings += found
+    because = why_none(world, optimizers)
+    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=because)
+
+
+def _finding(optimizer: Aligned, steps: Compared, broken: Sequence[Broken], wanted: int) -> Finding:
+    number, step, places = broken[0]
+    names = [optimizer.described[0].parameters[p].name for p in places]
+    odd = step_alignment.odd_ranks([s.parameters for s in step], places, [r.rank for r in optimizer.ranks])
+    unseen = optimizer.blind_before(number)
+    cause = causes.why(optimizer, steps, broken[0], bool(unseen))
+    shown = f"{len(names)} of {count(wanted, 'parameter')} to differ after step {number}: {listing(names)}"
+    shown += f"; {unseen}" if not cause else ""
+    links = (f"rates of optimizer {optimizer.number}",) if cause == causes.RATES else wrapper_links(optimizer, places)
+    return Finding(
+        check=CHECK,
+        severity="error",
+        ranks=odd,
+        subject=names[0],
+        step=number,
+        expected="all ranks to hold the same parameters after the optimizer's step",
+        found=shown,
+        cause=cause,
+        advice="Find what changes parameters on one rank alone: to reduce gradients never repairs parameters."
+        if cause
+        else "Find what one rank alone does in these steps, to parameters or to gradients after backward().",
+        where=odd_site(optimizer.ranks, odd, step),
+        count=len(broken),
+        links=(*links, f"optimizer {optimizer.number}")
+        if cause in (causes.GRADIENTS, causes.STATES) or not links
+        else links,
+    )

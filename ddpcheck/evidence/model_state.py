@@ -1,0 +1,47 @@
+"""A model's tensors, as a rank holds them at a line of a test."""
+
+from __future__ import annotations
+
+from ddpcheck.vocabulary.model import Struct
+
+
+class TensorFacts(Struct, frozen=True, kw_only=True):
+    """One tensor, as one rank holds it."""
+
+    digest: str = ""
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    present: bool = True
+    """False for a parameter without a gradient."""
+    reduced: bool = True
+    """The model's DDP wrapper reduces this parameter."""
+    shared: bool = False
+    """It lies in memory that other processes may write to."""
+
+
+class ModelFacts(Struct, frozen=True, kw_only=True):
+    """A model's tensors, and how DDP has treated the model, as one rank sees it."""
+
+    tensors: dict[str, TensorFacts]
+    wrapped: bool = True
+    armed_forwards: int | None = None
+    """Forwards through the wrapper that made the next backward synchronise; None where that is not known."""
+    stepped: bool = False
+    synchronising: bool = True
+    """require_backward_grad_sync: false within no_sync()."""
+    atol: float = 0.0
+    rtol: float = 0.0
+
+
+class WorstDifference(Struct, frozen=True, kw_only=True):
+    """Where a rank's tensor is farthest from the reference's."""
+
+    size: float
+    place: tuple[int, ...]
+    mine: str
+    reference: str
+    elements: int
+    """How many elements differ by more than is allowed."""
+    of: int
+    scale: float | None = None
+    """The one factor between the two, if there is one."""

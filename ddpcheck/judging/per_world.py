@@ -1,0 +1,25 @@
+"""What several judges ask of one world: worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from ddpcheck.judging.world import World
+
+T = TypeVar("T")
+
+
+def per_world(function: Callable[[World], T]) -> Callable[[World], T]:
+    """Remember what a function says of each world, as long as there is that world."""
+    known: WeakKeyDictionary[World, T] = WeakKeyDictionary()
+
+    @wraps(function)
+    def remembered(world: World) -> T:
+        if world not in known:
+            known[world] = function(world)
+        return known[world]
+
+    return remembered

@@ -1,0 +1,59 @@
+"""Which samples the ranks have taken in each epoch, by the numbers that the samples themselves carry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ddpcheck.trainings.trained_situation import Trained
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import listing
+
+Batches = list[list[int]]
+"""The micro-batches of one rank in one epoch, each the numbers of its samples."""
+
+
+UNEVEN = "the ranks' batches cannot be told apart by epochs: see batch-count"
+
+
+OF_A_STREAM = (
+    "Give each rank every world_size-th sample of the stream, and repeat some at its end where one rank would have one "
+    "more; among the workers of a loader the dataset shares itself out (torch.utils.data.get_worker_info)."
+)
+
+
+def epochs_of(trained: Trained) -> list[list[Batches]] | None:
+    """For each epoch and each rank, its micro-batches; None where ranks did not take equally many in every epoch."""
+    epochs = trained.situation.epochs
+    taken = [[micro.forward.samples for micro in trace.micros] for trace in trained.traces]
+    lengths = {len(batches) for batches in taken}
+    if len(lengths) != 1 or (length := lengths.pop()) % epochs or not length:
+        return None
+    each = length // epochs
+    return [[batches[epoch * each : (epoch + 1) * each] for batches in taken] for epoch in range(epochs)]
+
+
+def in_order(ranks: list[Batches], size: int) -> bool:
+    """Whether the samples come as the dataset has them, dealt out one by one or batch by batch; padding comes last."""
+    by_batch = [n for batches in zip(*ranks, strict=True) for batch in batches for n in batch]
+    own = [[n for batch in batches for n in batch] for batches in ranks]
+    one_by_one = [n for taken in zip(*own, strict=False) for n in taken]
+    return any(bool(dealt) and dealt[:size] == list(range(min(size, len(dealt)))) for dealt in (by_batch, one_by_one))
+
+
+def numbers(samples: Sequence[int]) -> str:
+    """Samples by their numbers, the first of them."""
+    return listing([str(n) for n in samples], 6)
+
+
+def of_the_dataset(trained: Trained, check: str, expected: str, found: str, advice: str, cause: str = "") -> Finding:
+    """A finding on what all ranks have taken of ``job.dataset``."""
+    return Finding(
+        check=check,
+        severity="error",
+        ranks=tuple(trained.ranks),
+        subject="job.dataset",
+        expected=expected,
+        found=found,
+        cause=cause,
+        advice=advice,
+    )
