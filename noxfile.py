@@ -55,12 +55,26 @@ def oldest(session: nox.Session) -> None:
     session.run("pytest", "-n", "2", "--dist", "loadfile", "--long", *session.posargs)
 
 
+@nox.session(venv_backend="none")
+def new_check(session: nox.Session) -> None:
+    """Write the skeleton of a check, whose tests run at once: ``nox -s new_check -- my-invariant``."""
+    session.run("python", "-m", "tests.skeleton.new_check", *session.posargs, external=True)
+
+
+@nox.session(python="3.11")
+def docs(session: nox.Session) -> None:
+    """Make docs/checks.md from the checks' explanations and programs; what is reported is asked of the command."""
+    session.install("-e", ".[dev]")
+    session.run("python", "-m", "tests.programs.document", *session.posargs)
+
+
 @nox.session(python="3.11")
 def lint(session: nox.Session) -> None:
-    """ruff: rules and format."""
-    session.install("ruff")
+    """ruff: rules and format; and which folder imports which."""
+    session.install("ruff", "import-linter", "-e", ".")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports")
 
 
 @nox.session(python="3.11")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddpcheck.ranks.current_rank import current
 from ddpcheck.ranks.judged_assertion import assert_judged
+from ddpcheck.ranks.messages import EVIDENCE
 
 if TYPE_CHECKING:
     import torch
@@ -30,9 +31,9 @@ def assert_replicas_identical(module: torch.nn.Module, *, rtol: float = 0.0, ato
     """
     __tracebackhide__ = True
     from ddpcheck.probes.ddp import model_state
-    from ddpcheck.probes.optimizers import stepped_parameters
+    from ddpcheck.probes.optimizers import steps
 
-    if stepped_parameters.has_stepped(module.parameters()):
+    if steps.are_stepped(module.parameters()):
         _assert_state("parameter-sync", "assert_replicas_identical", module, model_state.parameters(module), rtol, atol)
     else:
         tensors = model_state.parameters(module) + model_state.buffers(module)
@@ -127,7 +128,9 @@ def _assert_state(
 ) -> None:
     __tracebackhide__ = True
     from ddpcheck.probes.ddp import model_state
+    from ddpcheck.probes.optimizers import at_a_line
 
     rank = current(f"ddpcheck.{title}")
     facts = model_state.facts(module, tensors, rtol, atol)
-    assert_judged(check, title, facts, model_state.answers(tensors, rank._evidence_dir, rank.rank))
+    answers = model_state.answers(tensors, rank._evidence_dir, rank.rank)
+    assert_judged(check, title, facts, {**answers, EVIDENCE: lambda _: at_a_line.evidence(module)})

@@ -8,6 +8,8 @@ import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ddpcheck.conformance.expected_failures import Expected
 from ddpcheck.conformance.results import Result, Status
 from ddpcheck.conformance.situation_runner import Runner, TooManyHangs
@@ -16,6 +18,7 @@ from ddpcheck.judging.world import Judged
 from ddpcheck.trainings.situations import BY_NAME, LOSS_KINDS
 from ddpcheck.trainings.suite_row import ANY, ORDINARY, Row
 from ddpcheck.trainings.trained_situation import Trained
+from ddpcheck.verdict.grouping import grouped
 from ddpcheck.vocabulary.clock import clock
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import listing
@@ -108,7 +111,7 @@ class Suite:
             kept = [one for one in kept if not one.failed]
         if not kept:
             return nothing, "no training came to its end"
-        return check.judge(kept), ""
+        return _explained(check.judge(kept), kept), ""
 
     def _trainings(self, runner: Runner, check: Row, world_size: int) -> list[Trained]:
         """What came of the check's situations; of those of a check of all trainings, until too many have hung."""
@@ -125,6 +128,16 @@ class Suite:
                 if BY_NAME[name].loss in self.losses and BY_NAME[name].fits(world_size)
             )
         return found
+
+
+def _explained(judged: Judged, trained: Sequence[Trained]) -> Judged:
+    """Whatever the judges of a script's run can explain of a finding, the suite explains in the same words."""
+    found = [one for training in trained for one in grouped(f for j in training.watched.values() for f in j.findings)]
+    findings = []
+    for finding in judged.findings:
+        first = next((f for f in found if f.cause and finding.check in (f.check, *f.also)), finding)
+        findings.append(replace(finding, cause=first.cause, advice=first.advice))
+    return replace(judged, findings=tuple(findings))
 
 
 def _nothing_to_check(said: str, world_size: int) -> Finding:

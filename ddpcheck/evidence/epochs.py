@@ -61,13 +61,17 @@ class BatchFacts(Struct, frozen=True, kw_only=True):
     """The loader drops an incomplete last batch."""
     sampler_drops: bool = False
     """The sampler drops the remainder instead of padding."""
+    dataset: str = ""
+    """The dataset's class."""
+    sampler: str = ""
+    """The class of what decides which samples this rank gets; empty where that is not known."""
 
 
 class SamplerPass(Struct, frozen=True, kw_only=True):
     """One time that a rank went through its sampler."""
 
-    epoch: int
-    """What set_epoch had said."""
+    epoch: int | None
+    """What set_epoch had said; None where there is no such thing."""
     order: str
     """A digest of the indices, in order."""
     length: int

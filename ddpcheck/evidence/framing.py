@@ -20,8 +20,11 @@ import msgspec
 from ddpcheck.evidence.record import Record, kinds
 
 FORMAT = b"ddpcheck-evidence-"
-HEADER = FORMAT + b"2"
-"""What a file begins with; one byte more says how recording goes."""
+HEADER = FORMAT + b"%08x" % zlib.crc32(
+    repr([(kind.__name__, [*kind.__struct_fields__], kind.__annotations__) for kind in kinds()]).encode()
+)
+"""What a file begins with: the records and their fields have a number, by which another version is known. One byte
+more says how recording goes."""
 GOING, LIMITED, FULL, LOST, OVER = b".", b"M", b"F", b"L", b"O"
 """It goes on; with some records left out, for its limit was reached; there was no room for more; the file could not be
 reached any more; it ended as it should."""

@@ -24,11 +24,6 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
 
     tensors: dict[str, TensorFacts]
     wrapped: bool = True
-    armed_forwards: int | None = None
-    """Forwards through the wrapper that made the next backward synchronise; None where that is not known."""
-    stepped: bool = False
-    synchronising: bool = True
-    """require_backward_grad_sync: false within no_sync()."""
     atol: float = 0.0
     rtol: float = 0.0
 

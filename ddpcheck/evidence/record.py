@@ -42,7 +42,7 @@ def kinds() -> list[type[Record]]:
     package = importlib.import_module("ddpcheck.evidence")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"ddpcheck.evidence.{module.name}")
-    return Record.__subclasses__()
+    return sorted(Record.__subclasses__(), key=lambda kind: kind.__name__)
 
 
 def now() -> float:

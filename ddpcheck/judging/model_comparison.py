@@ -173,65 +173,28 @@ def _difference(
             f"{worst.elements:,} of {count(worst.of, 'element')}, by up to {worst.size:.3g}{place} "
             f"(rank {rank} has {worst.mine}, rank {reference} has {worst.reference}){also}"
         ),
-        cause=_cause(check, facts, names, worst),
-        advice=_advice(check),
+        cause=_cause(check, facts, worst),
+        advice=ADVICE[check],
         count=differ,
     )
 
 
-def _cause(check: str, facts: Sequence[ModelFacts], names: Sequence[str], worst: WorstDifference) -> str:
+def _cause(check: str, facts: Sequence[ModelFacts], worst: WorstDifference) -> str:
+    """What the tensors alone show; what the ranks have kept on record may explain more."""
     wrapped = [f.wrapped for f in facts]
-    unknown = [n for n in names if n in facts[0].tensors and not facts[0].tensors[n].reduced and "(buffer)" not in n]
     if not any(wrapped):
         return "the model is not in DistributedDataParallel, so nothing made the ranks agree"
     if not all(wrapped):
         return f"only {ranks_text(r for r, w in enumerate(wrapped) if w)} has the model in DistributedDataParallel"
-    if unknown:
-        return (
-            f"DDP does not know {listing(unknown, 3)}: created or replaced after the wrap, frozen at the time, or on "
-            "its list of ignored parameters"
-        )
-    if check == "gradient-sync":
-        return _gradient_cause(facts, worst)
-    if check == "initial-broadcast":
-        return (
-            "the state was changed after DDP's constructor on some ranks only, such as a reset, or a checkpoint that "
-            "one rank has loaded"
-        )
-    return (
-        "DDP reduces gradients and never repairs parameters, so a change on one rank stays: a checkpoint loaded or a "
-        "value edited there, gradients that differed in a step, or optimizer state that differs"
-    )
+    scale = worst.scale or 0.0
+    if check == "gradient-sync" and abs(scale - round(scale)) < 1e-3 and round(scale) > 1:
+        return f"the gradients of one rank are {round(scale)} times the other's: a scaling under a rank's condition"
+    return ""
 
 
-def _gradient_cause(facts: Sequence[ModelFacts], worst: WorstDifference) -> str:
-    armed = [f.armed_forwards for f in facts]
-    if len(set(armed)) > 1 and None not in armed:
-        shown = ", ".join(f"{n} on rank {r}" for r, n in enumerate(armed))
-        return f"the ranks went through the wrapper's forward, in synchronising mode, unequally often ({shown})"
-    if not all(f.synchronising for f in facts):
-        return "the model is within no_sync(), where gradients stay local until the next synchronising backward"
-    if armed[0] == 0:
-        return (
-            "no forward went through the DDP wrapper in synchronising mode: the loss came from `model.module`, from "
-            "another method of it, or from within no_sync()"
-        )
-    if worst.scale is not None and abs(worst.scale - round(worst.scale)) < 1e-3 and round(worst.scale) > 1:
-        return (
-            f"the gradients of one rank are {round(worst.scale)} times the other's: a scaling under a rank's condition"
-        )
-    return (
-        "the last backward was not reduced (its forward bypassed the wrapper or was within no_sync()), or gradients "
-        "were changed on one rank after it: clipped, scaled, zeroed, or made NaN"
-    )
-
-
-def _advice(check: str) -> str:
-    if check == "gradient-sync":
-        return (
-            "Compute the loss from the output of the wrapper itself, leave no_sync() before the last forward of a "
-            "step, and treat gradients alike on every rank."
-        )
-    if check == "initial-broadcast":
-        return "Load and initialise before the wrap, or do it on every rank alike."
-    return "Assert equal gradients before the step, to see whether they or the parameters part first."
+ADVICE = {
+    "initial-broadcast": "Load and initialise before the model is wrapped, or do the same on every rank.",
+    "gradient-sync": "Compute the loss from the output of the wrapper itself, leave no_sync() before the last forward "
+    "of a step, and treat gradients alike on every rank between backward() and step().",
+    "parameter-sync": "Find what changes parameters on one rank alone: to reduce gradients never repairs parameters.",
+}

@@ -120,7 +120,7 @@ def whole(name: str) -> int | None:
 def _forked() -> None:
     """A child that was forked has a file of its own, where one can be made."""
     writer = recorder.leave()
-    if writer is not None:
+    if writer is not None and not isinstance(writer, recorder.InMemory):
         try:
             open_file(writer.folder, writer.limit, worker_of=os.getppid())
         except Exception as error:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ddpcheck.ranks import messages
+from ddpcheck.verdict.explained_assertion import explained
 from ddpcheck.vocabulary.clock import clock
 from ddpcheck.vocabulary.model import CheckRun, Finding, Question, Status
 from ddpcheck.vocabulary.wording import NOT_CHECKED, ranks_text
@@ -38,6 +39,8 @@ class Exchange:
         self._rounds: list[list[Any]] = []
         self._answers: dict[int, Any] = {}
         self._asked = False
+        self._found: tuple[Finding, ...] = ()
+        """What was found, while the ranks are asked for what explains it."""
         self.until: float | None = None
         """When (by the monotonic clock) it is judged without those who have not come."""
 
@@ -66,12 +69,21 @@ class Exchange:
         groundless = [rank for rank, e in sorted(self.waiting.items()) if e.unjudgeable]
         if groundless and not any(e.stuck for e in self.waiting.values()):
             return self._close((self._groundless(groundless),))
-        facts = [self.waiting[rank].facts for rank in range(self.world_size)]
-        result = self.judge(self.waiting[0].check, facts, self._rounds)
+        result: tuple[Finding, ...] | Question
+        if self._found:
+            result = explained(self._found, self._rounds[-1])
+        else:
+            facts = [self.waiting[rank].facts for rank in range(self.world_size)]
+            result = self.judge(self.waiting[0].check, facts, self._rounds)
+            if not isinstance(result, Question) and self._is_to_be_explained(result):
+                self._found, result = result, Question(ask=messages.EVIDENCE)
         if isinstance(result, Question):
             self._asked = True
             return {rank: messages.Ask(question=result) for rank in self.waiting}
         return self._close(tuple(f if f.where else replace(f, where=self.waiting[0].where) for f in result))
+
+    def _is_to_be_explained(self, found: Sequence[Finding]) -> bool:
+        return any(f.severity == "error" for f in found) and all(e.explains for e in self.waiting.values())
 
     def _judge_who_came(self) -> dict[int, messages.Message]:
         """The verdict where a rank cannot go on: by its evidence, and that of those who came; None for the others."""

@@ -101,6 +101,7 @@ class CurrentRank:
                 facts=facts,
                 stuck=stuck,
                 unjudgeable=unjudgeable(check),
+                explains=messages.EVIDENCE in (answers or {}),
             )
         )
         while True:

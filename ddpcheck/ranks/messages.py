@@ -173,6 +173,10 @@ class CouldNotStart(Message, frozen=True, kw_only=True):
     reaction: bool = False
 
 
+EVIDENCE = "evidence"
+"""What a rank may be asked for where an assertion is violated: what it has kept that explains it."""
+
+
 class Evidence(Message, frozen=True, kw_only=True):
     """The rank has come to an assertion and waits for its verdict."""
 
@@ -185,6 +189,8 @@ class Evidence(Message, frozen=True, kw_only=True):
     """The rank cannot go on; others may be waiting for it in a collective, and then never come here."""
     unjudgeable: str = ""
     """Why nothing can be made of the facts, as a clause: what they rest on is missing in this rank."""
+    explains: bool = False
+    """The rank has an answer to EVIDENCE."""
 
 
 class Answer(Message, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import tempfile
 import tokenize
 import warnings
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
@@ -85,7 +85,7 @@ def parse(arguments: list[str]) -> Options:
                 check_writable(path)
             except Unwritable as error:
                 raise WrongUsage(str(error)) from None
-    explicit = _explicit(arguments)
+    explicit = _explicit(arguments, vars(given))
     if explicit:
         _see_numbers(given)
     options = Options(
@@ -133,7 +133,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="ddpcheck run",
         description="Run a training script as torchrun would, and say which invariants of distributed training held.",
         epilog="Without any of torchrun's options, the script starts its ranks itself (mp.spawn, multiprocessing).",
-        parents=[],
+        parents=[torchruns],
+        conflict_handler="resolve",  # both have --help
         allow_abbrev=torchruns.allow_abbrev,
     )
     ours = parser.add_argument_group("ddpcheck")
@@ -158,10 +159,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MB",
         help="the most that each rank writes down (%(default)s)",
     )
-    own = parser.add_argument_group("torchrun")
-    for action in torchruns._actions:
-        if not isinstance(action, argparse._HelpAction):
-            own._add_action(action)
     return parser
 
 
@@ -214,19 +211,13 @@ def _see_folder(path: Path, alone: bool) -> None:
         raise WrongUsage(f"--evidence {path} cannot be written to: {reason(error)}") from None
 
 
-def _explicit(arguments: list[str]) -> set[str]:
+def _explicit(arguments: list[str], options: Iterable[str]) -> set[str]:
     """Which of torchrun's options for starting ranks were given, on the command line or in PET_ variables."""
     parser = _parser()
-    names = set()
-    for action in parser._actions:
-        env = f"PET_{action.dest.upper()}"
-        if env in os.environ:
-            names.add(action.dest)
-        action.default = argparse.SUPPRESS
-        action.required = False
+    parser.set_defaults(**dict.fromkeys(options, argparse.SUPPRESS))
+    given = vars(parser.parse_args(arguments)).keys() | {one for one in options if f"PET_{one.upper()}" in os.environ}
     ours = {"json", "junit", "checks", "skip", "strict", "stall_timeout", "evidence", "evidence_limit"}
-    given = vars(parser.parse_args(arguments))
-    return (names | set(given)) - ours - set(_ABOUT_THE_SCRIPT)
+    return given - ours - set(_ABOUT_THE_SCRIPT)
 
 
 def _chosen(checks: str | None, skip: str | None) -> frozenset[str] | None:

@@ -46,7 +46,7 @@ def _of_another_package(check: str, world: World) -> Judged:
         return Judged(
             check=check, checked=int(said.checked), findings=findings, skipped_because=str(said.skipped_because)
         )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         told = f"its judge failed: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"
         return Judged(check=check, checked=0, skipped_because=" ".join(told.split()))

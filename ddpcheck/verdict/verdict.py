@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ddpcheck.checks.registry import every_check, has_part, those
+from ddpcheck.checks.registry import GROUP, every_check, has_part, others, those
 from ddpcheck.evidence import Site
 from ddpcheck.judging.standstill import Standstill, standstill
 from ddpcheck.judging.world import Judged, Process, World
@@ -157,6 +157,7 @@ def conclude(
         notes=(
             *reader_notes.unseen(worlds, processes),
             *missing_evidence.told(processes),
+            *_unusable(),
             *notes,
             *reader_notes.gaps(worlds),
         ),
@@ -167,6 +168,14 @@ def conclude(
         folder=next((p.began.folder for p in processes if p.began is not None and p.began.folder), ""),
         lines=_lines(processes, findings),
     )
+
+
+def _unusable() -> list[str]:
+    """What a reader has to know of other packages' checks that are not there."""
+    return [
+        f"The checks of {one.prefix} (an entry point of {GROUP}) could not be loaded: {one.why}."
+        for one in others().unusable
+    ]
 
 
 # --- findings

@@ -116,6 +116,8 @@ def import_torch() -> None:
     for name in (*_LAZY, "ddpcheck.ranks.rendezvous", *_ours()):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    in_ddp_tests = importlib.import_module("ddpcheck.probes.in_ddp_tests")
+    in_ddp_tests.patch()  # here, once, and not in every rank
     _anticipate()
     gc.freeze()  # before the first collection, which would look at a million objects to find that they stay
     gc.enable()

@@ -15,7 +15,7 @@ from typing import NoReturn
 import pluggy
 
 from ddpcheck.examples.state_machines import refuse_other_ways
-from ddpcheck.probes.in_ddp_tests import watch_training
+from ddpcheck.probes import in_ddp_tests
 from ddpcheck.ranks import captured_output, messages, process_group, stacks
 from ddpcheck.ranks.channel import Channel, Closed, Taken
 from ddpcheck.ranks.current_rank import CurrentRank, set_current
@@ -42,7 +42,7 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: Channel, run_dir: str, p
             if plan.simulated:
                 _simulate(len(plan.gpus), plan.backend)
             process_group.join(plan, rank, run_dir)
-            watch_training()
+            in_ddp_tests.begin()
             set_current(CurrentRank(plan, rank, run_dir, channel))
             channel.send(messages.Joined())
             # No body begins before every rank has every connection: a short

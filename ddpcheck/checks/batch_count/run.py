@@ -6,17 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.batch_count import causes
 from ddpcheck.checks.batch_count.agreed_end import came_through, in_step, was_stopped
-from ddpcheck.checks.batch_count.assertion import implied
 from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops, no_loader
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.judging.world_ending import stop
 from ddpcheck.vocabulary.model import Finding
-from ddpcheck.vocabulary.wording import count
 
 CHECK = "batch-count"
 
-_LEFT = "A rank with fewer batches leaves the others in a collective that never completes"
 _MET = (
     "All collectives were met in this run, but not by calls for the same batches: batches may be left out, or paired "
     "with those of another pass"
@@ -106,25 +104,17 @@ def _finding(
     )
     # Who says that others wait for ever has to have seen it, or calls that nobody answers.
     through = came_through(world)
-    wanted = "the same number of batches on every rank"
     first = next((one for one in loaders.values() if one is not None), None)
-    if expected is not None and first is not None:
-        dropped = " with drop_last" if first.drop_last else ""
-        wanted = (
-            f"{count(expected, 'batch', 'batches')} on every rank ({count(first.size or 0, 'sample')} on "
-            f"{count(len(loaders), 'rank')}, batches of {first.batch_size}{dropped})"
-        )
     places = [(rank, passes[rank].where) for rank in passes if rank != ranks[0]]
     return Finding(
         check=CHECK,
         severity="warning" if through else "error",
         ranks=ranks,
         subject=f"the DataLoader over {first.dataset}" if first is not None else "the DataLoader",
-        expected=wanted,
+        expected=causes.wanted(expected, _loaded(first) if first is not None else None, len(loaders)),
         found=f"{shown} in pass {number + 1}",
         cause=_cause(loaders),
-        advice=f"{_MET if through else _LEFT}: let a DistributedSampler pad, or drop_last even the shards out, or "
-        "train within `with model.join():`.",
+        advice=f"{_MET if through else causes.LEFT}: {causes.EVEN_OUT}",
         where=passes[ranks[0]].where,
         count=times,
         proof=tuple((rank, where) for rank, where in places[:1] if where is not None),
@@ -141,7 +131,7 @@ def _implied(loaders: Mapping[int, ev.Loader | None]) -> int | None:
     found = facts.pop() if len(facts) == 1 else None
     if found is None or found[0] is None or not found[1]:
         return None
-    return implied(found[0], len(loaders), found[1], found[2], found[3])
+    return causes.implied(found[0], len(loaders), found[1], found[2], found[3])
 
 
 def _by_size(loaders: Mapping[int, ev.Loader | None]) -> bool:
@@ -150,20 +140,12 @@ def _by_size(loaders: Mapping[int, ev.Loader | None]) -> bool:
     return any(len(set(values)) > 1 for values in ([o.batch_size for o in known], [o.drop_last for o in known]))
 
 
+def _loaded(one: ev.Loader) -> causes.Loaded:
+    size = None if one.stream else one.size
+    decides = one.batch_sampler or one.sampler
+    return causes.Loaded(size, one.batch_size, one.drop_last, one.sampler_drops, one.dataset, decides)
+
+
 def _cause(loaders: Mapping[int, ev.Loader | None]) -> str:
     known = [one for one in loaders.values() if one is not None]
-    if not known or len(known) < len(loaders):
-        return ""
-    if known[0].stream:
-        return f"each rank's {known[0].dataset} ends when its own part of the data does"
-    for name, values in (
-        ("dataset sizes", [one.size for one in known]),
-        ("batch sizes", [one.batch_size for one in known]),
-        ("settings of drop_last", [one.drop_last for one in known]),
-    ):
-        if len(set(values)) > 1:
-            return f"the ranks have different {name} ({', '.join(map(str, values))})"
-    decides = known[0].batch_sampler or known[0].sampler
-    if decides != "DistributedSampler":
-        return f"the parts that {decides} gives the ranks make different numbers of batches"
-    return ""
+    return causes.why([*map(_loaded, known)]) if len(known) == len(loaders) else ""

@@ -6,7 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.epoch_reshuffle.assertion import NO_CHANCE
+from ddpcheck.checks.epoch_reshuffle import causes
+from ddpcheck.checks.epoch_reshuffle.causes import NO_CHANCE
+from ddpcheck.evidence.epochs import SamplerPass
 from ddpcheck.judging.loader_passes import Pass, loops, no_loader
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -50,24 +52,29 @@ def _shuffles(passes: Sequence[Pass]) -> bool:
     return all(one.loader is not None and one.loader.shuffle for one in passes)
 
 
+def _is_distributed(passes: Sequence[Pass]) -> bool:
+    return all(one.loader is None or one.loader.distributed for one in passes)
+
+
+def _told(one: Pass) -> SamplerPass:
+    assert one.ended is not None
+    return SamplerPass(epoch=one.begun.epoch, order=one.ended.order, length=one.ended.samples)
+
+
 def _repeated(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:
     """A sampler that shuffles, and gives one order in several epochs."""
-    found = {rank: pair for rank, ps in by_rank.items() if _shuffles(ps) and (pair := _repetition(ps)) is not None}
+    found = {
+        rank: pair
+        for rank, passes in by_rank.items()
+        if _shuffles(passes) and (pair := causes.repetition([*map(_told, passes)], _is_distributed(passes))) is not None
+    }
     if not found:
         return None
     rank, (a, b) = next(iter(sorted(found.items())))
     passes = by_rank[rank]
     loader = passes[a].loader
     kind = loader.sampler if loader is not None else "sampler"
-    first, second = passes[a].begun.epoch, passes[b].begun.epoch
-    if loader is not None and not loader.distributed:
-        cause = "the random state that it shuffles with was the same both times"
-        advice = "Do not seed the sampler's generator (or the global one) with the same number in every epoch."
-    else:
-        advice = "Call loader.sampler.set_epoch(epoch) at the start of every epoch."
-        cause = f"the sampler's order does not depend on its epoch ({first}, then {second})"
-        if first == second:
-            cause = f"set_epoch was not called between them, or with the same number: the epoch was {first} both times"
+    cause, advice = causes.why(_told(passes[a]), _told(passes[b]), _is_distributed(passes))
     return Finding(
         check=CHECK,
         severity="error",
@@ -82,27 +89,6 @@ def _repeated(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:
         proof=_made(passes[b]),
         links=(f"epochs of {link}",),
     )
-
-
-def _repetition(passes: Sequence[Pass]) -> tuple[int, int] | None:
-    """The first two passes with one order, where that is no chance.
-
-    A second look at an epoch is no fault as long as there is another epoch.
-    """
-    never_set = len({one.begun.epoch for one in passes}) == 1
-    earlier: dict[tuple[str, int], list[int]] = defaultdict(list)
-    for number, one in enumerate(passes):
-        if one.ended is None:
-            continue
-        key = (one.ended.order, one.ended.samples)
-        for before in earlier[key]:
-            another_epoch = passes[before].begun.epoch != one.begun.epoch
-            length = one.ended.samples
-            by_chance = length < NO_CHANCE and (another_epoch or one.loader is None or not one.loader.distributed)
-            if length > 1 and not by_chance and (another_epoch or never_set):
-                return before, number
-        earlier[key].append(number)
-    return None
 
 
 def _never_shuffled(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from ddpcheck.checks.shard_partition import sampler_causes
 from ddpcheck.evidence.epochs import ShardFacts
 from ddpcheck.vocabulary.model import Finding, Question
 from ddpcheck.vocabulary.wording import count, ranks_text
@@ -199,21 +200,10 @@ def _name(facts: Sequence[ShardFacts], print_: str) -> str:
 
 def _cause(facts: Sequence[ShardFacts]) -> str:
     samplers = [f.sampler for f in facts]
-    kind = samplers[0].kind
-    unaware = [s.kind for s in samplers if not s.distributed]
-    if unaware:
-        return f"{unaware[0]} knows nothing of ranks, so each rank goes through the whole dataset"
-    if len(facts) > 1 and len({s.rank for s in samplers}) < len(facts):
-        return f"several ranks have a {kind} for the same rank ({', '.join(str(s.rank) for s in samplers)})"
-    if {s.num_replicas for s in samplers} != {len(facts)}:
-        return f"{kind} was made for {samplers[0].num_replicas} ranks, and there are {len(facts)}"
-    for name in ("seed", "epoch", "shuffle"):
-        values = [getattr(s, name) for s in samplers]
-        if len(set(values)) > 1:
-            return f"the ranks' samplers have different values of {name} ({', '.join(map(str, values))})"
-    if _indices_are_disjoint(facts):
-        return "the datasets' orders differ: the ranks' indices are disjoint, but the same index is not the same sample"
-    return f"{kind} gives the ranks indices in common"
+    blind = [s.kind for s in samplers if not s.distributed]
+    if blind:
+        return sampler_causes.unaware(blind[0])
+    return sampler_causes.why(samplers, (), not _indices_are_disjoint(facts))
 
 
 def _indices_are_disjoint(facts: Sequence[ShardFacts]) -> bool:
@@ -225,12 +215,8 @@ def _indices_are_disjoint(facts: Sequence[ShardFacts]) -> bool:
 
 
 def _advice(facts: Sequence[ShardFacts]) -> str:
-    if not all(f.sampler.distributed for f in facts):
-        return "Give the DataLoader sampler=DistributedSampler(dataset), and leave its own shuffle off."
-    return (
-        "Build the sampler after the process group exists, with the same seed on every rank, over a dataset whose "
-        "order is the same everywhere, and call set_epoch with the same epoch."
-    )
+    aware = all(f.sampler.distributed for f in facts)
+    return sampler_causes.BUILT_ALIKE if aware else sampler_causes.UNAWARE_ADVICE
 
 
 def _gap(facts: Sequence[ShardFacts], missing: int, allowed: int) -> Finding:

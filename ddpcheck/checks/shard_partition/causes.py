@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.shard_partition import sampler_causes
+from ddpcheck.evidence.epochs import SamplerFacts
 from ddpcheck.judging.loader_passes import Line, Pass
 from ddpcheck.judging.same_dataset import Identity
 from ddpcheck.judging.world import World
@@ -55,7 +57,7 @@ def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: 
     if not all(one.distributed for one in known.values()):
         kind = next(one.sampler for one in known.values() if not one.distributed)
         if _covers(passes, known):
-            return f"{kind} knows nothing of ranks, so each rank goes through the whole dataset"
+            return sampler_causes.unaware(kind)
         return f"{kind} draws an order on each rank that does not fit the others', by a seed of its own perhaps"
     return sampler_cause(passes, known, identity)
 
@@ -83,27 +85,21 @@ def _covers(passes: Mapping[int, Pass], loaders: Mapping[int, ev.Loader]) -> boo
 
 
 def sampler_cause(passes: Mapping[int, Pass], loaders: Loaders, identity: Identity) -> str:
+    """What is wrong with distributed samplers, as these say of themselves."""
     known = {rank: one for rank, one in loaders.items() if one is not None}
-    kind = next(iter(known.values())).sampler
-    ranks = {rank: one.rank for rank, one in known.items()}
-    if len(set(ranks.values())) < len(ranks):
-        local = {rank: passes[rank].rank.joined.local_rank for rank in ranks if rank in passes}
-        why = "; that is LOCAL_RANK where RANK is needed" if ranks == local else ""
-        return f"several ranks have a {kind} for the same rank ({', '.join(map(str, ranks.values()))}){why}"
-    replicas = {one.replicas for one in known.values()}
-    if replicas != {len(known)}:
-        made = ", ".join(map(str, sorted(r for r in replicas if r is not None)))
-        return f"{kind} was made for {made} ranks, and there are {len(known)}"
-    for name, values in (
-        ("seed", [one.seed for one in known.values()]),
-        ("epoch", [one.begun.epoch for one in passes.values()]),
-        ("shuffle", [one.shuffle for one in known.values()]),
-    ):
-        if len(set(values)) > 1:
-            return f"the ranks' samplers have different values of {name} ({', '.join(map(str, values))})"
-    if not identity.same:
-        return "the datasets' orders differ: the ranks' indices are disjoint, but the same index is not the same sample"
-    return f"{kind} gives the ranks indices in common"
+    samplers = [
+        SamplerFacts(
+            kind=one.sampler,
+            rank=one.rank,
+            num_replicas=one.replicas,
+            seed=one.seed,
+            epoch=passes[rank].begun.epoch if rank in passes else None,
+            shuffle=one.shuffle,
+        )
+        for rank, one in known.items()
+    ]
+    local_ranks = [passes[rank].rank.joined.local_rank if rank in passes else None for rank in known]
+    return sampler_causes.why(samplers, local_ranks, identity.same)
 
 
 def advice(loaders: Loaders) -> str:
@@ -114,8 +110,5 @@ def advice(loaders: Loaders) -> str:
             "as it is when the process group exists."
         )
     if not known or not all(one.distributed for one in known):
-        return "Give the DataLoader sampler=DistributedSampler(dataset), and leave its own shuffle off."
-    return (
-        "Build the sampler after the process group exists, with the same seed on every rank, over a dataset whose "
-        "order is the same everywhere, and call set_epoch with the same epoch."
-    )
+        return sampler_causes.UNAWARE_ADVICE
+    return sampler_causes.BUILT_ALIKE

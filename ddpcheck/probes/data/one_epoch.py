@@ -100,7 +100,8 @@ class Epoch:
     def batches(self, consumed: int | None = None) -> BatchFacts:
         with self._undisturbed():
             if not self.by_index or self.loader is None:
-                return BatchFacts(batches=sum(1 for _ in self.source), consumed=consumed)
+                dataset = type(self.dataset).__name__ if self.dataset is not None else ""
+                return BatchFacts(batches=sum(1 for _ in self.source), consumed=consumed, dataset=dataset)
             facts = self._sampler_facts()
             plain = type(self.loader.batch_sampler) is BatchSampler
             return BatchFacts(
@@ -110,6 +111,8 @@ class Epoch:
                 batch_size=self._batch_size() if plain else None,
                 drop_last=self._drops_batch(),
                 sampler_drops=facts.drop_last,
+                dataset=type(self.dataset).__name__,
+                sampler=facts.kind,
             )
 
     # --- parts

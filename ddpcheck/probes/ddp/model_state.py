@@ -12,10 +12,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence.model_state import ModelFacts, TensorFacts, WorstDifference
-from ddpcheck.probes.ddp.armed_forwards import armed_forwards
 from ddpcheck.probes.digests import readable_memory, sparse_tensors
 from ddpcheck.probes.digests.exact_digests import Unreadable, digest_each, digest_of_parts, tensor_bytes
-from ddpcheck.probes.optimizers import stepped_parameters
 from ddpcheck.vocabulary.wording import listing
 
 Named = Iterable[tuple[str, "torch.Tensor | None"]]
@@ -60,9 +58,6 @@ def facts(module: torch.nn.Module, tensors: Named, rtol: float = 0.0, atol: floa
     return ModelFacts(
         tensors=described,
         wrapped=wrapped,
-        armed_forwards=armed_forwards(module),
-        stepped=stepped_parameters.has_stepped(owners.values()),
-        synchronising=bool(getattr(module, "require_backward_grad_sync", True)),
         rtol=rtol,
         atol=atol,
     )

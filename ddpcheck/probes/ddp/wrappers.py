@@ -74,23 +74,30 @@ def _around_init(original: Any) -> Any:
         writer = recorder.current()
         if writer is None:
             original(self, module, *args, **kwargs)
+            if recorder.always() is not None:  # what is built out of hearing may still be used in it
+                _take_up(self)
             return
         site = user_lines.here()
         group = _group_of(known_places, (self, module, *args), kwargs)
         call = every_call.call("ddp-construct", group, f"wrapper {WRAPPERS.made}")
         with call if group != "?" else nullcontext():  # on a group that is not known it could be matched with none
             original(self, module, *args, **kwargs)
-        wrapper = WRAPPERS.add(self)
-        wrapper.group = group_key(attribute(self, "process_group", None))
-        wrapper.buffers = sum(1 for _ in self.module.buffers())
-        _roots[self] = _roots[self.module] = wrapper
-        for part in self.module.modules():
-            _wrapped_parts.add(part)
+        wrapper = _take_up(self)
         with recorder.silence():
             record = _describe(writer, self, wrapper, site)
         writer.write(record)
 
     return __init__
+
+
+def _take_up(ddp: Any) -> Wrapper:
+    wrapper = WRAPPERS.add(ddp)
+    wrapper.group = group_key(attribute(ddp, "process_group", None))
+    wrapper.buffers = sum(1 for _ in ddp.module.buffers())
+    _roots[ddp] = _roots[ddp.module] = wrapper
+    for part in ddp.module.modules():
+        _wrapped_parts.add(part)
+    return wrapper
 
 
 def _group_of(places: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -5,23 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import HEADER
 from ddpcheck.probes import all_probes
 from ddpcheck.probes.collectives import one_call
-from ddpcheck.probes.ddp import armed_forwards
 from ddpcheck.probes.recording import patching, recorder, user_lines
 from ddpcheck.vocabulary.clock import clock
-
-DDP_MEETS = "all_reduce"
-"""What DDP's constructor, and a backward that it reduces, are put on record as: all ranks meet in them."""
 
 PROBES = ("collectives.process_groups", "collectives.every_call", "collectives.stores", "files.file_operations")
 _PATIENCE = 10.0
@@ -35,13 +29,16 @@ class Section:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "section"
+        self._before: recorder.Recorder | None = None
+        self._lines = user_lines.numbering()
 
     def begin(self) -> None:
         """Begin to record; the probes stay in place afterwards, and do nothing."""
         all_probes.patch(PROBES)
-        _watch_ddp()
+        _watch_groups()
         patching.rebind(user_lines.is_users_file)
         self._folder.mkdir(exist_ok=True)
+        self._before, self._lines = recorder.always(), user_lines.numbering()
         all_probes.open_file(self._folder, _LIMIT)
         all_probes.note_group("section")
         # Of all threads: callbacks of collectives run in torch's own.
@@ -75,25 +72,18 @@ class Section:
         """Record no more."""
         recorder.stop()
         recorder.mute(False)
+        recorder.use(self._before)
+        user_lines.number_by(self._lines)
 
 
-# --- DDP's own meetings
-
-_watching_ddp = False
-_reduced = 0
-"""Arming forwards up to the last backward."""
+# --- a group's own methods
 
 
-def _watch_ddp() -> None:
-    """Record where DDP lets ranks meet: of a whole script's run, more is known of its wrappers than here."""
-    global _watching_ddp, _reduced
-    _reduced = armed_forwards.all_armed_forwards()
-    if not _watching_ddp:
-        _watching_ddp = True
-        for name, op in _OF_GROUPS.items():
-            patching.around(dist.ProcessGroup, name, partial(_around_method, op=op))
-        patching.around(torch.autograd, "backward", _around_backward)
-        patching.around(DistributedDataParallel, "__init__", _around_init)
+@cache
+def _watch_groups() -> None:
+    """Record every call of a group's own methods."""
+    for name, op in _OF_GROUPS.items():
+        patching.around(dist.ProcessGroup, name, partial(_around_method, op=op))
 
 
 _OF_GROUPS = {
@@ -128,28 +118,3 @@ def _around_method(original: Any, op: str) -> Any:
             return work
 
     return method
-
-
-def _everybody(of: str) -> str:
-    return f"{','.join(map(str, range(dist.get_world_size())))}#{of}"
-
-
-def _around_backward(original: Any) -> Any:
-    def backward(*args: Any, **kwargs: Any) -> Any:
-        global _reduced
-        armed = armed_forwards.all_armed_forwards()
-        if armed == _reduced:
-            return original(*args, **kwargs)
-        _reduced = armed
-        with one_call.call(DDP_MEETS, _everybody("backward")):
-            return original(*args, **kwargs)
-
-    return backward
-
-
-def _around_init(original: Any) -> Any:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        with one_call.call(DDP_MEETS, _everybody("wrap")):
-            original(self, *args, **kwargs)
-
-    return __init__

@@ -150,6 +150,12 @@ def are_stepped(parameters: Iterable[torch.Tensor]) -> bool:
     return any(id(parameter) in updated for parameter in parameters)
 
 
+def of_parameters(parameters: Iterable[torch.Tensor]) -> list[tuple[Any, Watched]]:
+    """The optimizers that update any of these, as they are known by their steps."""
+    wanted = {id(parameter) for parameter in parameters}
+    return [(one, it) for one, it in _watched.items() if any(id(p) in wanted for p in it.parameters())]
+
+
 def steps_so_far() -> int:
     """Steps of all optimizers of this process."""
     return _steps
@@ -173,7 +179,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     if it.changes(parameters):
         it.window.begin_again()
         with recorder.silence():
-            _describe(writer, optimizer, it, parameters, site)
+            describe(writer, optimizer, it, parameters, site)
     if it.steps in ATTRIBUTES_AT:
         for wrapper in it.wrappers:
             note_attributes(writer, wrapper, site)
@@ -200,9 +206,8 @@ def _spend(it: Watched, parameters: list[torch.Tensor], look: bool) -> Spent | N
     return spent
 
 
-def _describe(
-    writer: recorder.Recorder, optimizer: Any, it: Watched, parameters: list[torch.Tensor], site: int
-) -> None:
+def describe(writer: recorder.Recorder, optimizer: Any, it: Watched, parameters: list[torch.Tensor], site: int) -> None:
+    """Write down an optimizer, and the parameters that it has from this step on."""
     WRAPPERS.look_again()
     described = []
     it.unseen.clear()
@@ -295,8 +300,8 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
                 parameters=parameters,
                 whole=whole,
                 state=state,
-                rates=[_number(group.get("lr", 0.0), held, looked) for group in optimizer.param_groups],
-                scale=_scale(it, held, looked),
+                rates=[number_of(group.get("lr", 0.0), held, looked) for group in optimizer.param_groups],
+                scale=scale_of(it, held, looked),
                 usage=usage,
                 backwards=BACKWARDS.count,
                 backward_site=BACKWARDS.site,
@@ -373,13 +378,14 @@ def _around_scaler_step(original: Any) -> Any:
     return step
 
 
-def _scale(it: Watched, parameters: list[torch.Tensor], looked: bool) -> float | None:
+def scale_of(it: Watched, parameters: list[torch.Tensor], looked: bool) -> float | None:
+    """The scaler's factor; None without a scaler, UNREAD where asking for it would mean to wait."""
     scaler = it.scaler() if it.scaler is not None else None
     scale = getattr(scaler, "_scale", None)
-    return _number(scale, parameters, looked) if isinstance(scale, torch.Tensor) else None
+    return number_of(scale, parameters, looked) if isinstance(scale, torch.Tensor) else None
 
 
-def _number(value: Any, parameters: list[torch.Tensor], looked: bool) -> float:
+def number_of(value: Any, parameters: list[torch.Tensor], looked: bool) -> float:
     """A number, or a tensor of one: on a device it is read where digests of what is there have just been waited for.
 
     None is a rate that the optimizer finds for itself: there is none, as in a group that has no such key.

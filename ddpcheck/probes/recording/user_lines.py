@@ -8,7 +8,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 
 from ddpcheck.evidence import NO_SITE, Site
@@ -30,7 +30,7 @@ _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist
 _users: dict[str, bool] = {}
 """By file: code objects are equal that say the same, wherever they stand."""
 _ids: dict[tuple[str, int, str], int] = {}
-_numbers = itertools.count(1)
+_numbers: Iterator[int] = itertools.count(1)
 
 
 def reset() -> None:
@@ -38,6 +38,19 @@ def reset() -> None:
     global _numbers
     _ids.clear()
     _numbers = itertools.count(1)
+
+
+def numbering() -> tuple[dict[tuple[str, int, str], int], Iterator[int]]:
+    """The numbers that were given so far, for `number_by`."""
+    return dict(_ids), _numbers
+
+
+def number_by(numbering: tuple[dict[tuple[str, int, str], int], Iterator[int]]) -> None:
+    """Go on with the numbers of another evidence file."""
+    global _numbers
+    ids, _numbers = numbering
+    _ids.clear()
+    _ids.update(ids)
 
 
 def is_library(path: str) -> bool:

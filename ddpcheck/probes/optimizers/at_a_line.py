@@ -1,0 +1,71 @@
+"""A line of a test, put on record as an optimizer step would be: what the ranks hold there, and what led to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ddpcheck.evidence import Step, Transfers, frame
+from ddpcheck.probes.ddp.wrapper_usage import REGION
+from ddpcheck.probes.ddp.wrappers import BACKWARDS
+from ddpcheck.probes.digests import fast_digests
+from ddpcheck.probes.optimizers import steps
+from ddpcheck.probes.optimizers.steps import Watched
+from ddpcheck.probes.recording import recorder, user_lines
+
+NOBODYS = 1 << 20
+"""The number of an optimizer that there is none of: the test has not stepped the model yet."""
+
+
+class Nobody:
+    """Stands for the optimizer that a test has not stepped yet."""
+
+    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
+        self.param_groups = [{"params": parameters, "lr": None}]
+
+
+def evidence(module: torch.nn.Module) -> bytes:
+    """The frames of what this rank has kept, and of this line for the parameters of a module; empty without any."""
+    writer = recorder.always()
+    if not isinstance(writer, recorder.InMemory):
+        return b""
+    before = len(writer.kept)
+    with recorder.silence():
+        parameters = list(module.parameters())
+        found = steps.of_parameters(parameters)
+        for optimizer, it in found or [(Nobody(parameters), Watched(NOBODYS, 0))]:
+            _record(writer, optimizer, it, bool(found))
+        # Nobody has watched what else goes between the ranks: that it makes nothing equal is what the assertion shows.
+        writer.write(Transfers(**writer.next(), of_models=0, others=0))
+    frames = b"".join(map(frame, writer.kept))
+    del writer.kept[before:]
+    return frames
+
+
+def _record(writer: recorder.InMemory, optimizer: Any, it: Watched, stepped: bool) -> None:
+    site = user_lines.here()
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if not stepped:
+        steps.describe(writer, optimizer, it, parameters, site)
+    writer.write(
+        Step(
+            **writer.next(),
+            optimizer=it.number,
+            number=it.steps,
+            site=site,
+            gradients=fast_digests.digests([p.grad for p in parameters], None, it.unseen),
+            parameters=fast_digests.digests(parameters, None, it.unseen),
+            whole=True,
+            state={},
+            rates=[steps.number_of(group.get("lr", 0.0), parameters, True) for group in optimizer.param_groups],
+            scale=steps.scale_of(it, parameters, True),
+            usage=[wrapper.since(it.before.get(wrapper.number, {})) for wrapper in it.wrappers],
+            backwards=BACKWARDS.count,
+            backward_site=BACKWARDS.site,
+            collectives=0,
+            region=REGION.number,
+            place=it.steps - it.region_start,
+        )
+    )

@@ -1,0 +1,32 @@
+"""Why an assertion is violated: whatever the judges of a script's run can explain, it explains in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ddpcheck.checks.registry import checks, has_part, judge_of
+from ddpcheck.judging.recorded_section import world_of
+from ddpcheck.judging.world import World
+from ddpcheck.verdict.grouping import grouped
+from ddpcheck.vocabulary.model import Finding
+
+
+def explained(findings: Sequence[Finding], evidence: Sequence[bytes]) -> tuple[Finding, ...]:
+    """The findings of an assertion with the cause and the fix that the ranks' own records show, where they do."""
+    if not all(evidence):
+        return tuple(findings)
+    world = world_of(evidence)
+    return tuple(_explained(finding, world) for finding in findings)
+
+
+def _explained(finding: Finding, world: World) -> Finding:
+    """With the first of what a run would report of this check, and of those that it may follow from."""
+    asked = [check for check in (finding.check, *checks()[finding.check].follows) if has_part(check, "run")]
+    found = grouped([one for check in asked for one in judge_of(check, "run")(world).findings])
+    first = next((one for one in found if one.severity == "error" and finding.check in (one.check, *one.also)), None)
+    if first is None or not first.cause:
+        return finding
+    lines = [(first.ranks[0] if first.ranks else 0, first.where)] if first.where is not None else []
+    return replace(finding, cause=first.cause, advice=first.advice, proof=(*lines, *finding.proof))

@@ -1,0 +1,1 @@
+"""What `nox -s new_check` writes."""
