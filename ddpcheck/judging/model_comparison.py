@@ -171,24 +171,27 @@ def _difference(
             f"{differ} of {count(total, NOUNS[check])} to differ from rank "
             f"{reference}'s on {ranks_text(beyond)}; most of all {name} on rank {rank}: "
             f"{worst.elements:,} of {count(worst.of, 'element')}, by up to {worst.size:.3g}{place} "
-            f"(rank {rank} has {worst.mine}, rank {reference} has {worst.reference}){also}"
+            f"(rank {rank} has {worst.mine}, rank {reference} has {worst.reference}){_factor(check, worst)}{also}"
         ),
-        cause=_cause(check, facts, worst),
+        cause=_cause(facts),
         advice=ADVICE[check],
         count=differ,
     )
 
 
-def _cause(check: str, facts: Sequence[ModelFacts], worst: WorstDifference) -> str:
-    """What the tensors alone show; what the ranks have kept on record may explain more."""
+def _factor(check: str, worst: WorstDifference) -> str:
+    times = round(worst.scale or 0.0)
+    exact = abs((worst.scale or 0.0) - times) < 1e-3
+    return f": {times} times the other's" if check == "gradient-sync" and times > 1 and exact else ""
+
+
+def _cause(facts: Sequence[ModelFacts]) -> str:
+    """What the wrapper alone shows; what the ranks have kept on record may explain more."""
     wrapped = [f.wrapped for f in facts]
     if not any(wrapped):
         return "the model is not in DistributedDataParallel, so nothing made the ranks agree"
     if not all(wrapped):
         return f"only {ranks_text(r for r, w in enumerate(wrapped) if w)} has the model in DistributedDataParallel"
-    scale = worst.scale or 0.0
-    if check == "gradient-sync" and abs(scale - round(scale)) < 1e-3 and round(scale) > 1:
-        return f"the gradients of one rank are {round(scale)} times the other's: a scaling under a rank's condition"
     return ""
 
 

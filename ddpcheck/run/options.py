@@ -213,9 +213,10 @@ def _see_folder(path: Path, alone: bool) -> None:
 
 def _explicit(arguments: list[str], options: Iterable[str]) -> set[str]:
     """Which of torchrun's options for starting ranks were given, on the command line or in PET_ variables."""
-    parser = _parser()
-    parser.set_defaults(**dict.fromkeys(options, argparse.SUPPRESS))
-    given = vars(parser.parse_args(arguments)).keys() | {one for one in options if f"PET_{one.upper()}" in os.environ}
+    absent = object()
+    read = _parser().parse_args(arguments, argparse.Namespace(**dict.fromkeys(options, absent)))
+    given = {one for one, value in vars(read).items() if value is not absent}
+    given |= {one for one in options if f"PET_{one.upper()}" in os.environ}
     ours = {"json", "junit", "checks", "skip", "strict", "stall_timeout", "evidence", "evidence_limit"}
     return given - ours - set(_ABOUT_THE_SCRIPT)
 

@@ -43,7 +43,7 @@ def test_documents_program_repeats_its_order(ddp, capsys):
     assert finding.check == "epoch-reshuffle"
     assert finding.ranks == (0, 1, 2, 3)
     assert finding.subject == "the sampler"
-    assert finding.found == "passes 1 and 2 through the DistributedSampler to have the same order"
+    assert finding.found == "passes 1 and 2 through the DistributedSampler in the same order"
     assert "set_epoch was not called" in finding.cause
     assert "set_epoch(epoch)" in finding.advice
 
