@@ -164,7 +164,7 @@ def _trouble() -> str:
 
 
 def _driver() -> str | None:
-    """As the kernel's module says, or else nvidia-smi."""
+    """As the kernel's module says, or else nvidia-smi, which may hang (torch.utils.collect_env would wait for it)."""
     module = Path("/proc/driver/nvidia/version")
     if module.exists():
         found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", module.read_text())

@@ -8,7 +8,7 @@ by tests that want one, and sessions that see different GPUs never meet.
 
 The kernel holds the locks: they end with the last process that has the file
 open, however it ends. Ranks that are forked inherit it, so that a GPU is not
-lent anew before they are gone.
+lent anew before they are gone. (filelock closes its file in a forked process.)
 """
 
 from __future__ import annotations

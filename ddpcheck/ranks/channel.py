@@ -1,6 +1,8 @@
 """Connections between the processes that ddpcheck started: messages in frames on a socket.
 
-A frame is four bytes of length and a msgpack body.
+A frame is four bytes of length and a msgpack body. multiprocessing.connection
+reads whole messages only: a rank that is stopped in the midst of sending one
+would stop whoever watches all ranks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""A TCP connection between two nodes of a run: both know the key, and say so before anything else is listened to."""
+"""A TCP connection between two nodes of a run: both know the key, and say so before anything else is listened to.
+
+multiprocessing.connection has no deadline for showing the key, and closing
+such a connection does not wake a thread that reads from it.
+"""
 
 from __future__ import annotations
 
