@@ -244,8 +244,9 @@ SEAMS = tuple(seam._replace(sight=sight) for sight, (_, seams) in _TABLE.items()
 RUNTIME = tuple(
     Seam(f"{home}.{name}", f"for {purpose}", by_instances=by_instances, later=True)
     for purpose, home, names, by_instances in (
-        ("reports that ranks made", "_pytest._code.code", "ExceptionChainRepr ReprEntry ReprEntryNative", False),
-        ("reports that ranks made", "_pytest._code.code", "ReprExceptionInfo ReprFileLocation ReprTraceback", False),
+        ("reports that ranks made", "_pytest._code.code", "ExceptionChainRepr ExceptionRepr ReprEntry", False),
+        ("reports that ranks made", "_pytest._code.code", "ReprEntryNative ReprExceptionInfo ReprFileLocation", False),
+        ("reports that ranks made", "_pytest._code.code", "ReprTraceback", False),
         ("reports that ranks made", "_pytest.skipping", "evaluate_xfail_marks", False),
         ("reports that ranks made", "pytest.TestReport", "_from_json", False),
         ("the session in a rank", "_pytest.config.Config", "fromdictargs", False),

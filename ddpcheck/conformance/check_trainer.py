@@ -108,20 +108,20 @@ def _checked_timeout(timeout: float) -> float:
 # --- where ranks find the adapter
 
 _FOUND_AGAIN = '''\
-import ddpcheck.conformance.adapter_lookup as finding
-import ddpcheck.probes.all_probes as watching
+from ddpcheck.conformance import adapter_lookup
+from ddpcheck.probes import all_probes
 
 # Once for all ranks that are forked from here; without a file to write to, probes do nothing.
-watching.patch()
+all_probes.patch()
 
-fit = finding.find({module!r}, {file!r}, {name!r})
+fit = adapter_lookup.find({module!r}, {file!r}, {name!r})
 
 
 def test_trainer():
     """Stands for the trainer in the ranks."""
 
 
-finding.attach(test_trainer, fit)
+adapter_lookup.attach(test_trainer, fit)
 '''
 
 

@@ -11,7 +11,7 @@ import contextlib
 import struct
 from socket import SHUT_WR, socket  # by name, as below: a test may replace what others find there
 
-from ddpcheck.ranks import messages as wire
+from ddpcheck.ranks import messages
 from ddpcheck.ranks.descriptors import identity, out_of_reach
 from ddpcheck.ranks.plain_data import encode
 
@@ -38,7 +38,7 @@ class Channel:
         self._descriptor = sock.fileno()
         self._identity = identity(self._descriptor)
         self._received = bytearray()
-        self._messages: list[wire.AnyMessage] = []
+        self._messages: list[messages.AnyMessage] = []
 
     def fileno(self) -> int:
         return self.sock.fileno()
@@ -59,7 +59,7 @@ class Channel:
         """The same connection, where no test that closes or redirects low descriptors meets it; instead of this."""
         return Channel(socket(fileno=out_of_reach(self.sock.detach())))
 
-    def send(self, message: wire.Message) -> None:
+    def send(self, message: messages.Message) -> None:
         """Send one message; raises Closed where nobody listens any more, and Taken where this end is not ours now."""
         body = encode(message)
         self._make_sure()
@@ -76,21 +76,21 @@ class Channel:
         if not self._is_ours():
             raise Taken(f"descriptor {self._descriptor}, over which this rank reports, was closed by the test")
 
-    def receive(self) -> wire.AnyMessage:
+    def receive(self) -> messages.AnyMessage:
         """Wait for the next message; raises Closed at the end of the stream."""
         while not self._messages:
             self.read()
         return self._messages.pop(0)
 
-    def next(self) -> wire.AnyMessage | None:
+    def next(self) -> messages.AnyMessage | None:
         """The next of the messages that have been read, if there is one."""
         return self._messages.pop(0) if self._messages else None
 
-    def receive_ready(self) -> list[wire.AnyMessage]:
+    def receive_ready(self) -> list[messages.AnyMessage]:
         """Read once from a readable connection: the messages that are complete now."""
         self.read()
-        messages, self._messages = self._messages, []
-        return messages
+        ready, self._messages = self._messages, []
+        return ready
 
     def read(self) -> None:
         """Read once; raises Closed at the end of the stream."""
@@ -109,4 +109,4 @@ class Channel:
                 return
             body = bytes(self._received[_LENGTH.size : end])
             del self._received[:end]
-            self._messages.append(wire.decode(body))
+            self._messages.append(messages.decode(body))

@@ -21,8 +21,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 
-from ddpcheck.ranks import messages as wire
-from ddpcheck.ranks import stacks
+from ddpcheck.ranks import messages, stacks
 from ddpcheck.ranks.assertion_exchange import Exchange, Judge
 from ddpcheck.ranks.captured_output import last_word
 from ddpcheck.ranks.channel import Channel, Closed
@@ -35,8 +34,7 @@ from ddpcheck.vocabulary.model import EndingKind, Leftover, Plan, RankEnding, Ru
 from ddpcheck.vocabulary.wording import signal_name
 
 GRACE = 0.25
-"""Seconds that the others have to end by themselves once a rank that failed has gone: for the
-error of a lost connection to arrive, which is worth more to a reader than a stack."""
+"""Seconds that the others have to end by themselves once a rank that failed has gone: until they report it."""
 
 MOST_GRACE = 0.75
 """The same from the first failure on, where the rank that failed takes its time to go."""
@@ -113,7 +111,7 @@ class Supervision:
         """Set the deadline; the pytest process is told, and holds it should this process not come to it."""
         self.deadline = deadline
         pids = tuple(r.watch.pid for r in self.ranks)
-        self.control.send(wire.Watching(until=deadline, begun=self.running, run_dir=self.run_dir, pids=pids))
+        self.control.send(messages.Watching(until=deadline, begun=self.running, run_dir=self.run_dir, pids=pids))
 
     # --- one turn
 
@@ -142,14 +140,14 @@ class Supervision:
 
     def _hear_control(self) -> None:
         try:
-            messages = self.control.receive_ready()
+            arrived = self.control.receive_ready()
         except Closed as closed:
             raise Interrupted from closed
-        for message in messages:
+        for message in arrived:
             match message:
-                case wire.Abort() | wire.Stop():
+                case messages.Abort() | messages.Stop():
                     raise Interrupted
-                case wire.Example():
+                case messages.Example():
                     self.examples.begin(message)
                     now = clock.now()
                     self._give_until(now + self.plan.timeout)
@@ -157,62 +155,62 @@ class Supervision:
                         self.stillness.begin(now)
                     for r in self.ranks:
                         self._send(r, message)
-                case wire.Given():
+                case messages.Given():
                     for r, given in self.examples.give(message):
                         self._send(r, given)
-                case wire.Finish():
+                case messages.Finish():
                     self.examples.finish()
                     self._give_until(clock.now() + around(self.plan))
 
     def _hear(self, r: WatchedRank) -> None:
         try:
-            messages = r.channel.receive_ready()
+            arrived = r.channel.receive_ready()
         except Closed:
             # The end of a process is told by its exit alone: a child of the
             # rank may keep the channel open, and a test may close it.
             self.selector.unregister(r.channel)
             return
-        for message in messages:
+        for message in arrived:
             self._take(r, message)
 
-    def _take(self, r: WatchedRank, message: wire.AnyMessage) -> None:
+    def _take(self, r: WatchedRank, message: messages.AnyMessage) -> None:
         if r.kind not in (None, "finished"):
             return  # judged already: the signal that took its stack may have set it going again
         match message:
-            case wire.Joined():
+            case messages.Joined():
                 r.joined = True
                 r.captured.open(r.watch.pid)
-            case wire.CouldNotStart(text=text, reaction=reaction):
+            case messages.CouldNotStart(text=text, reaction=reaction):
                 r.text, r.reaction = text, reaction
                 r.end("never-started")
                 self._note_failure()
-            case wire.Reported(report=report, part=part):
+            case messages.Reported(report=report, part=part):
                 (r.subtests if part else r.reports).append(report)
                 if r.failed:
                     self._note_failure()
-            case wire.Failing(raised=raised):
+            case messages.Failing(raised=raised):
                 r.raised = r.raised or raised
                 self._note_failure()
-            case wire.Evidence():
+            case messages.Evidence():
                 self.exchange.arrive(r.rank, message)
-            case wire.Answer(facts=facts):
+            case messages.Answer(facts=facts):
                 self.exchange.answer(r.rank, facts)
-            case wire.Following():
+            case messages.Following():
                 self.examples.follow(r)
-            case wire.Asked():
+            case messages.Asked():
                 self.examples.ask(r, message)
-            case wire.Noted():
+            case messages.Noted():
                 r.note(message)
-            case wire.ExampleEnded(end=end):
+            case messages.ExampleEnded(end=end):
                 self.examples.end(r, message)
                 if end.status == "failed":
                     self._note_failure()
-            case wire.BodyEnded():
+            case messages.BodyEnded():
                 r.body_ended = True
                 self.examples.leave(r)
-            case wire.Warned(warning=warning):
+            case messages.Warned(warning=warning):
                 self.warnings.append(warning)
-            case wire.Done(leftovers=leftovers, exit_reason=reason):
+            case messages.Done(leftovers=leftovers, exit_reason=reason):
                 r.done = True
                 self.leftovers.extend(leftovers)
                 if reason is not None:
@@ -253,7 +251,7 @@ class Supervision:
         if self.first_failure is None:
             self.first_failure = clock.now()
 
-    def _send(self, r: WatchedRank, message: wire.Message) -> None:
+    def _send(self, r: WatchedRank, message: messages.Message) -> None:
         with contextlib.suppress(Closed):  # its exit will tell
             r.channel.send(message)
 
@@ -262,25 +260,25 @@ class Supervision:
             self.running = True
             self._give_until(clock.now() + around(self.plan))  # told before a rank can do anything
             for r in self.ranks:
-                self._send(r, wire.Go())
+                self._send(r, messages.Go())
         over = {r.rank for r in self.ranks if r.over}
         self._advance_examples(over)
         if self.first_failure is None:
             for rank, message in self.exchange.step(gone=over).items():
                 self._send(self.ranks[rank], message)
-                if isinstance(message, wire.Verdict) and message.violated:
+                if isinstance(message, messages.Verdict) and message.violated:
                     self.ranks[rank].verdict = message.number
         if len(over) == len(self.ranks) or self.first_failure is not None:
             for r in self.ranks:
                 if r.body_ended and not r.released:
                     r.released = True
-                    self._send(r, wire.Release())
+                    self._send(r, messages.Release())
         nobody_waits = all(r.done or r.gone for r in self.ranks) or self.first_failure is not None
         for r in self.ranks:
             # One that was skipped leaves at once: the end of its connections is what tells the others.
             if r.done and not r.dismissed and (nobody_waits or not r.body_ended):
                 r.dismissed = True
-                self._send(r, wire.Leave())
+                self._send(r, messages.Leave())
 
     def _advance_examples(self, over: set[int]) -> None:
         """Pass on what the ranks of a property and the engine have for each other."""
@@ -291,7 +289,7 @@ class Supervision:
         over |= {r.rank for r in self.ranks if r.resting}
         if self.first_failure is None:
             told = self.examples.to_engine(self.exchange.done[self.told_checks :])
-            if isinstance(told, wire.ExampleOver):
+            if isinstance(told, messages.ExampleOver):
                 self.told_checks = len(self.exchange.done)
             if told is not None:
                 self.control.send(told)

@@ -18,8 +18,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ddpcheck.gpus import visible_devices
-from ddpcheck.ranks import messages as wire
-from ddpcheck.ranks import private_folders, stacks
+from ddpcheck.ranks import messages, private_folders, stacks
 from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.process_ties import RUN_VARIABLE, sweep
 from ddpcheck.ranks.rank_starting import launch
@@ -46,9 +45,9 @@ class Unanswered(Exception):
 class Zygote:
     """A zygote with its keeper, in a folder of their own; raises OSError where it cannot be started."""
 
-    def __init__(self, hello: wire.Hello, show_output: bool) -> None:
-        self.ready: wire.Ready | None = None
-        self.watching: wire.Watching | None = None
+    def __init__(self, hello: messages.Hello, show_output: bool) -> None:
+        self.ready: messages.Ready | None = None
+        self.watching: messages.Watching | None = None
         """The ranks of the test that was last asked for, once they are there."""
         self.prepared: set[str] = set()
         """The files that it was asked to collect in advance."""
@@ -93,23 +92,23 @@ class Zygote:
 
     # --- messages to and from it
 
-    def send(self, message: wire.Message) -> None:
+    def send(self, message: messages.Message) -> None:
         """Send one message; raises Closed where the zygote has ended."""
         self.watching, self.asked, self.asked_at, self._leasing = None, True, clock.now(), False
         self._look()
         self._control.send(message)
 
-    def receive(self, patience: float) -> wire.AnyMessage:
+    def receive(self, patience: float) -> messages.AnyMessage:
         """Wait for what the zygote says next; raises Closed at its end, and Unanswered where it is given up.
 
         ``patience``: seconds that it may be stopped where no test's deadline is known.
         """
         while True:
             message = self._control.next()
-            if isinstance(message, wire.Watching):
+            if isinstance(message, messages.Watching):
                 self.watching = message
             elif message is not None:
-                self.asked = self._leasing = isinstance(message, wire.Waiting)
+                self.asked = self._leasing = isinstance(message, messages.Waiting)
                 return message
             elif not self._hear(self._given_up_at(patience) - clock.now()) and not self._look():
                 raise Unanswered(self._why())
@@ -124,9 +123,9 @@ class Zygote:
                 self._note(self._lifeline.receive_ready())
         return bool(heard)
 
-    def _note(self, messages: list[wire.AnyMessage]) -> None:
-        for message in messages:
-            assert isinstance(message, wire.Halted), message
+    def _note(self, arrived: list[messages.AnyMessage]) -> None:
+        for message in arrived:
+            assert isinstance(message, messages.Halted), message
             self._stopped_by, self._stopped_at = message.signal, clock.now()
 
     def _given_up_at(self, patience: float) -> float:
@@ -163,7 +162,7 @@ class Zygote:
     def abort(self, patience: float) -> None:
         """End the ranks that run now; and the zygote, if it does not answer in time."""
         try:
-            self._control.send(wire.Abort())
+            self._control.send(messages.Abort())
             end = clock.now() + patience
             while self._control.next() is None:
                 if not self._hear(end - clock.now()):
@@ -181,7 +180,7 @@ class Zygote:
             return self.kill()  # it was started in advance, and nothing came of it
         try:
             with contextlib.suppress(Closed):
-                self.send(wire.Stop())
+                self.send(messages.Stop())
             self._process.wait(STOP_PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
@@ -192,7 +191,7 @@ class Zygote:
     def kill(self) -> None:
         """Have its keeper end it now, with everything below it."""
         with contextlib.suppress(Closed):
-            self._lifeline.send(wire.Stop())
+            self._lifeline.send(messages.Stop())
 
     def discard(self) -> str:
         """Forget a zygote that has ended or must end; returns how it ended, and what it wrote last."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ddpcheck.checks.catalogue import CHECKS
-
+from ddpcheck.checks.registry import checks
 from ddpcheck.conformance.item_descriptions import ADAPTER, about
 from ddpcheck.conformance.suite_checks import CHECKLIST
 
@@ -25,7 +24,7 @@ def listed() -> str:
     lines = ["", "| check | holds when | and in the situations |", "|---|---|---|"]
     for check, names in by_id.items():
         situations = ", ".join(f"`:{name}`" for name in names if name)
-        lines.append(f"| `{check}` | {CHECKS.get(check, ADAPTER)} | {situations} |")
+        lines.append(f"| `{check}` | {checks()[check].holds if check in checks() else ADAPTER} | {situations} |")
     lines += ["", "| situation | is |", "|---|---|"]
     lines += [f"| `:{name}` | {'; '.join(abouts)} |" for name, abouts in named.items()]
     return "\n".join([*lines, "", ""])

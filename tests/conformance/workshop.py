@@ -12,8 +12,9 @@ from ddpcheck.conformance.adapter_lookup import attach
 from ddpcheck.conformance.results import Result
 from ddpcheck.conformance.situation_runner import Runner, Subject
 from ddpcheck.conformance.suite import WORLD_SIZES, Suite
-from ddpcheck.conformance.suite_checks import ANY, BY_CHECK
+from ddpcheck.conformance.suite_checks import BY_CHECK
 from ddpcheck.trainings.situations import LOSS_KINDS, Situation
+from ddpcheck.trainings.suite_row import ANY
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.zygote.client import Launcher

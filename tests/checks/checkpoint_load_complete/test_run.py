@@ -1,0 +1,173 @@
+"""The judge of loads, over evidence written by hand: whether all of a checkpoint is taken, and on all ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.world import World
+from tests.judging.judged import run_findings
+from tests.judging.judged_files import FILES, ask, at
+from tests.judging.written import call, load, loaded, query, raised, rank, save, step, world, wrapped
+
+LOCATION, COMPLETE = "checkpoint-map-location", "checkpoint-load-complete"
+
+
+def test_a_complete_load():
+    """All keys, on all ranks."""
+    judged = ask(COMPLETE, *[[load("/job/a.pt", 5), loaded("module", 6)]] * 2)
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+@pytest.mark.parametrize(("missing", "unexpected", "cause"), [
+    (["a", "b", "c"], ["module.a", "module.b", "module.c"], "'module.', which DistributedDataParallel"),
+    (["a"], ["_orig_mod.a"], "'_orig_mod.', which torch.compile"),
+    (["module.a"], ["a"], "'module.', which DistributedDataParallel"),
+    (["a", "b", "c", "d"], ["w", "x"], "the names in the checkpoint are not those of the module"),
+])  # fmt: skip
+def test_names_that_do_not_fit(missing, unexpected, cause):
+    """With strict=False nothing is said, and nothing is loaded."""
+    names = {"strict": False, "missing": missing, "unexpected": unexpected}
+    loads = [loaded("module", 6, thrown_away=True, **names)]
+    (finding,) = ask(COMPLETE, loads, loads).findings
+    assert (finding.severity, finding.ranks, finding.where) == ("error", (0, 1), at(6))
+    assert cause in finding.cause
+    assert finding.found.endswith("with strict=False nothing is said of it")
+    # Who looks at the missing keys may mean it; but not that a prefix is in the way.
+    looked_at = ask(COMPLETE, *[[loaded("module", 6, **names)]] * 2).findings
+    assert [f.severity for f in looked_at] == ["warning"] * ("'" in cause)
+
+
+@pytest.mark.parametrize(("missing", "unexpected"), [
+    (["head.weight", "head.bias"], []),
+    (["head.weight", "head.bias"], ["classifier.weight", "classifier.bias"]),
+    (["a", "b", "c"], []),
+    ([], ["decoder.weight"]),
+])  # fmt: skip
+def test_parts_that_are_left_out_on_purpose(missing, unexpected):
+    """A new head, adapters, and a part of a larger model."""
+    loads = [loaded("module", 6, strict=False, missing=missing, unexpected=unexpected, thrown_away=True)]
+    assert ask(COMPLETE, loads, loads).findings == ()
+
+
+@pytest.mark.parametrize(("thrown_away", "expected"), [(True, ["warning"]), (False, [])])
+def test_one_layer_of_another_model(thrown_away, expected):
+    """Some of it fits: it may be all that was wanted."""
+    names = {"missing": ["a", "b", "c", "d"], "unexpected": ["x", "y"], "fitting": 1, "thrown_away": thrown_away}
+    loads = [loaded("module", 6, strict=False, **names)]
+    assert [f.severity for f in ask(COMPLETE, loads, loads).findings] == expected
+
+
+def test_a_load_that_is_refused():
+    """load_state_dict itself says so, and ends the program."""
+    message = 'Error(s) in loading state_dict for Net:\n\tMissing key(s): "a". Unexpected key(s): "module.a". '
+    (finding,) = ask(COMPLETE, *[[raised(message, 7)]] * 2).findings
+    assert (finding.ranks, finding.where, finding.links, finding.subject) == ((0, 1), at(7), ("stop",), "Net")
+    assert "'module.'" in finding.cause
+    (finding,) = ask(COMPLETE, [raised("Error(s) in loading state_dict for Net:\n\tsize mismatch", 7)], []).findings
+    assert finding.cause == ""
+
+
+def resumed(*taken, keys=("net", "adam"), **more):
+    """A rank that saves, and goes on from what it has saved."""
+    given = {"keys": list(keys), "optimizers": ["adam"], **more}
+    return [save("/job/a.pt", 3, **given), call(1, 4), load("/job/a.pt", 5, **given), *taken, step(9)]
+
+
+NET, ADAM = loaded("module", 6), loaded("optimizer", 7)
+
+
+def test_an_optimizer_that_begins_anew():
+    """Its moments lie in the checkpoint, and nobody takes them."""
+    (finding,) = ask(COMPLETE, resumed(NET), []).findings
+    assert (finding.severity, finding.ranks, finding.where) == ("warning", (0,), at(5))
+    assert "('adam')" in finding.found
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        resumed(NET, ADAM),
+        resumed(ADAM, NET),
+        resumed(NET)[:-1],  # an evaluation
+        resumed(),  # nothing of it is taken
+        resumed(NET, optimizers=[]),
+        # another program's checkpoint, to begin from
+        [load("/job/large.pt", 5, keys=["net", "adam"], optimizers=["adam"]), NET, step(9), save("/job/a.pt", 3)],
+    ],
+)
+def test_optimizers_that_are_as_they_should_be(records):
+    """Loaded, not needed, empty, or not this training's."""
+    assert ask(COMPLETE, records, []).findings == ()
+
+
+HELD = {"wrapped": True, "wrapper": 0, "digest": b"a"}
+
+
+def test_one_rank_loads_after_the_wrap():
+    """DDP does not send it to the others."""
+    (finding,) = ask(COMPLETE, [wrapped(2), loaded("module", 6, **HELD), step(9)], [wrapped(2), step(9)]).findings
+    assert (finding.ranks, finding.where, finding.links) == ((0,), at(6), ("wrapper 0",))
+    assert finding.found.startswith("only rank 0 loading, after the wrap")
+
+
+def test_each_rank_loads_another_file():
+    """Ranks that do not agree on the best checkpoint."""
+    ranks = [
+        [wrapped(2), load(f"/job/best-{r}.pt", 5), loaded("module", 6, **HELD | {"digest": b"%d" % r}), step(9)]
+        for r in range(2)
+    ]
+    (finding,) = ask(COMPLETE, *ranks).findings
+    assert finding.found == "each rank loading another state: rank 0 from best-0.pt, rank 1 from best-1.pt"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ([loaded("module", 6, **HELD), step(9)],) * 2,
+        ([loaded("module", 6), step(9)], [step(9)]),  # before the wrap
+        ([step(4), loaded("module", 6, **HELD)], [step(4)]),  # to evaluate
+        ([loaded("module", 6, **HELD), call(1, 7, "broadcast"), step(9)], [call(1, 7, "broadcast"), step(9)]),
+        ([loaded("module", 6, **HELD), call(1, 7, "ddp-construct"), step(9)], [call(1, 7, "ddp-construct"), step(9)]),
+    ],
+)
+def test_loads_that_leave_the_ranks_equal(first, second):
+    """On all ranks, before the wrap, after the training, or sent to the others by hand."""
+    assert ask(COMPLETE, [wrapped(2), *first], [wrapped(2), *second]).findings == ()
+
+
+def test_groups_of_ranks_load_for_themselves():
+    """Each group trains a model of its own; within a group, the ranks load alike."""
+
+    def ranks(*digests):
+        groups = ["0,1#1", "0,1#1", "2,3#1", "2,3#1"]
+        return [
+            [wrapped(2, group=group), loaded("module", 6, **HELD | {"digest": digest}), step(9)]
+            for group, digest in zip(groups, digests, strict=True)
+        ]
+
+    assert ask(COMPLETE, *ranks(b"a", b"a", b"b", b"b")).findings == ()
+    (finding,) = ask(COMPLETE, *ranks(b"a", b"a", b"b", b"c")).findings
+    assert finding.ranks == (2, 3)
+
+
+def test_a_race_explains_what_the_ranks_have_loaded():
+    """A rank that did not find the file has loaded nothing: that is told of as the race that it is."""
+    first = [
+        wrapped(2),
+        save("/job/a.pt", 3),
+        query("/job/a.pt", 5, True),
+        load("/job/a.pt", 6),
+        loaded("module", 6, **HELD),
+        step(9),
+    ]
+    second = [wrapped(2), query("/job/a.pt", 5, False), step(9)]
+    findings = run_findings(world(first, second), *FILES)
+    assert [(f.check, "wrapper 0" in f.links) for f in findings] == [("checkpoint-read-after-write", True)]
+
+
+def test_a_rank_of_which_nothing_is_known():
+    """Where a rank is missing, nobody can say that it has not loaded."""
+    over = World([rank(0, [loaded("module", 6, **HELD), step(9)])], 2)
+    assert run_findings(over, *FILES) == []
+    assert isinstance(over.ranks[0].of(ev.StateLoaded)[0], ev.StateLoaded)

@@ -1,0 +1,141 @@
+"""The judge of who writes a file, over evidence written by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck.judging.world import World
+from tests.judging.judged_files import BARRIER, ask, at, saved, verdict
+from tests.judging.written import (
+    call,
+    file,
+    raised,
+    rank,
+    rename,
+    save,
+)
+
+SINGLE, ATOMIC, READ = "checkpoint-single-writer", "checkpoint-atomic-save", "checkpoint-read-after-write"
+
+
+def test_one_writer_holds():
+    """Rank 0 saves, and the others do not."""
+    judged = ask(SINGLE, saved(), [])
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+def test_every_rank_saves():
+    """One finding for all that the function writes, at the first line, on all its ranks."""
+    (finding,) = ask(SINGLE, *[[*saved(), file("write", "open", "/job/config.json", 14)]] * 2).findings
+    assert (finding.severity, finding.ranks, finding.where, finding.count) == ("error", (0, 1), at(10), 6)
+    assert finding.subject == "file last.pt"
+    assert finding.found == "ranks 0 and 1 writing last.pt (and 2 more files), by torch.save"
+    assert finding.cause == "every rank comes to this line"
+    assert "file /job/last.pt" in finding.links
+
+
+def test_the_guard_asks_for_the_local_rank():
+    """Writers that all have one local rank, while others have not, are told of their guard."""
+    ranks = [rank(r, saved() if r % 2 == 0 else [], 4, local_rank=r % 2) for r in range(4)]
+    (finding,) = verdict(SINGLE, World(ranks, 4)).findings
+    assert finding.ranks == (0, 2)
+    assert finding.cause == "these ranks all have LOCAL_RANK 0: there is one such rank on every node"
+
+
+def test_every_rank_is_the_only_one_of_its_node():
+    """All have LOCAL_RANK 0, and all write: nothing shows that a guard has asked for it."""
+    ranks = [rank(r, saved(), 2, local_rank=0) for r in range(2)]
+    (finding,) = verdict(SINGLE, World(ranks, 2)).findings
+    assert finding.cause == "every rank comes to this line"
+
+
+def settings(held, *more):
+    """A small file that a rank has opened to write it anew, and what it then held."""
+    return [
+        file("write", "open", "/job/settings.json", 10),
+        file("content", "", "/job/settings.json", 0, identity=held),
+        *more,
+    ]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "expected"), [
+    (settings("a"), settings("a"), "warning"),
+    (settings("a")[:1], settings("a")[:1], "warning"),  # emptied, or too large to be looked at
+    (settings("a"), settings("b"), "error"),
+    (settings("a", file("append", "open", "/job/settings.json", 12)), settings("b"), "warning"),  # by then it had grown
+    (settings("a", *settings("b")), settings("b"), "warning"),  # written twice: another time, maybe
+])  # fmt: skip
+def test_a_small_file_that_all_ranks_write(ours, theirs, expected):
+    """Settings and logs that are begun anew are harmless, as long as the ranks put the same there."""
+    (finding,) = ask(SINGLE, ours, theirs).findings
+    assert (finding.severity, finding.ranks) == (expected, (0, 1))
+    assert finding.found.endswith("right by luck") is (expected == "warning")
+
+
+def turns(rank, epochs=4, between=True):
+    """A rank that saves in every other epoch, in turn with another one; the barriers have places of their own."""
+    records = []
+    for epoch in range(epochs):
+        if between or not epoch:
+            records.append(call(epoch + 1, 12))
+        if epoch % 2 == rank:
+            records += saved()
+    return records
+
+
+def test_ranks_that_take_turns():
+    """One rank writes at any time, where all meet between one rank's save and the other's."""
+    judged = ask(SINGLE, turns(0), turns(1))
+    assert (judged.checked, judged.findings) == (2, ())
+    (finding,) = ask(SINGLE, turns(0, between=False), turns(1, between=False)).findings
+    assert (finding.severity, finding.ranks) == ("error", (0, 1))
+    # A barrier before the saves of all ranks keeps none of them apart.
+    assert len(ask(SINGLE, [*BARRIER, *saved()], [*BARRIER, *saved()]).findings) == 1
+    # A thread goes on writing behind the barrier.
+    late = [save("/job/last.pt", 10, thread="saver"), *BARRIER]
+    assert len(ask(SINGLE, late, [*BARRIER, *saved()]).findings) == 1
+
+
+def test_every_rank_renames_one_folder():
+    """Two ranks that put the same staging folder in its place: the second fails, and that is linked."""
+    moves = [rename("/job/staging", "/job/done", 20)]
+    fails = [*moves, raised("[Errno 2] No such file: '/job/staging' -> '/job/done'", 20)]
+    (finding,) = ask(SINGLE, moves, fails).findings
+    assert (finding.where, finding.links) == (at(20), ("file /job/done", "stop"))
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [file("write", "open x", "/job/claim", 5)],
+        [file("write", "os.open", "/job/marker", 5)],
+        [file("write", "open", "/job/cache.lock", 5)],
+        [file("write", "open", "/job/cache.npy", 5, locked=True)],
+    ],
+)
+def test_what_ranks_are_meant_to_share(records):
+    """Claims, markers, locks, and what is written under a lock."""
+    assert ask(SINGLE, records, records).findings == ()
+
+
+def test_files_of_their_own():
+    """A file for each rank, and a temporary name for each rank that one of them renames."""
+    ranks = [[save(f"/job/last.{r}.tmp", 10), file("write", "open", f"/job/log.{r}", 12)] for r in range(2)]
+    ranks[0].append(rename("/job/last.0.tmp", "/job/last.pt", 11))
+    assert ask(SINGLE, *ranks).findings == ()
+
+
+def test_the_cache_of_a_library_is_at_risk_only():
+    """A library that gives each rank's copy its place at once is a warning."""
+    ranks = [[rename(f"/job/part.{r}", "/job/model.pt", 10, library=True)] for r in range(2)]
+    (finding,) = ask(SINGLE, *ranks).findings
+    assert finding.severity == "warning"
+
+
+def test_two_hosts():
+    """On several hosts /tmp is each host's own; elsewhere it is not known whether the folder is shared."""
+    for path, severities in (("/tmp/last.pt", []), ("/data/last.pt", ["warning"])):
+        ranks = [rank(r, [save(path, 5, identity=f"1:{r}")], host=f"h{r}") for r in range(2)]
+        assert [f.severity for f in verdict(SINGLE, World(ranks, 2)).findings] == severities
+    ranks = [rank(r, [save("/data/last.pt", 5, identity=f"{r}:77")], host=f"h{r}") for r in range(2)]
+    assert [f.severity for f in verdict(SINGLE, World(ranks, 2)).findings] == ["error"]

@@ -1,0 +1,113 @@
+"""The judge of epoch-reshuffle in a run, over passes written by hand."""
+
+from __future__ import annotations
+
+from tests.judging.judged import run_judged
+from tests.judging.loaded import OWN, PLAIN, loader, through
+from tests.judging.written import world, wrapped
+
+
+def verdict(check, *ranks, **more):
+    (judged,) = run_judged(world(*[[wrapped(5), *own] for own in ranks], **more), check)
+    return judged
+
+
+def epochs(*ranks):
+    return verdict("epoch-reshuffle", *ranks)
+
+
+def again(*ranks):
+    (finding,) = epochs(*ranks).findings
+    return finding
+
+
+def trained(*orders, line=20, numbers=None):
+    """Passes with these epochs and orders."""
+    return [
+        made
+        for number, (epoch, order) in enumerate(orders)
+        for made in through(range(12), number, epoch=epoch, order=order, line=line)
+    ]
+
+
+def test_other_orders_hold():
+    """Each epoch after the first counts."""
+    own = [loader(), *trained((0, "a"), (1, "b"), (2, "c"))]
+    judged = epochs(own, own)
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+def test_without_set_epoch_the_order_comes_again():
+    """It is told at the loop, with the line of the sampler."""
+    own = [loader(), *trained((0, "a"), (0, "a"), (0, "a"))]
+    finding = again(own, own)
+    assert finding.found == "passes 1 and 2 through the DistributedSampler in the same order"
+    assert finding.cause.endswith("the epoch was 0 both times")
+    assert (finding.severity, finding.where.line, finding.count) == ("error", 20, 2)
+    assert finding.proof[0][1].line == 11
+
+
+def test_a_second_look_at_an_epoch_is_no_fault():
+    """An epoch may be gone through twice, as long as there is another one."""
+    assert epochs([loader(), *trained((0, "a"), (1, "b"), (1, "b"))]).findings == ()
+
+
+def test_a_sampler_that_ignores_its_epoch():
+    """set_epoch was called, and changes nothing."""
+    finding = again([loader(), *trained((0, "a"), (1, "a"))])
+    assert finding.cause == "the sampler's order does not depend on its epoch (0, then 1)"
+
+
+def test_evaluation_needs_no_other_order():
+    """Only training passes are compared."""
+    own = [loader(), *(m for n in range(3) for m in through(range(12), n, order="a", trained=False, grad=False))]
+    assert (epochs(own).checked, epochs(own).findings) == (0, ())
+
+
+def test_a_loader_for_every_epoch():
+    """Loaders that one line makes anew are compared with each other."""
+    own = [
+        made
+        for number in range(3)
+        for made in [loader(loader=number), *through(range(12), of=number, order="a")]
+    ]  # fmt: skip
+    assert again(own).count == 2
+
+
+def test_other_datasets_of_one_size_are_not_compared():
+    """Two datasets that one line goes through may have the same order."""
+    own = [
+        made
+        for number in range(2)
+        for made in [loader(loader=number, dataset_id=number), *through(range(12), of=number, order="a")]
+    ]  # fmt: skip
+    assert epochs(own).findings == ()
+
+
+def test_a_generator_that_is_seeded_anew():
+    """Without ranks, too, an order that is meant to change has to."""
+    finding = again([loader(**PLAIN), *trained((None, "a"), (None, "a"))])
+    assert finding.cause == "the random state that it shuffles with was the same both times"
+
+
+def test_training_data_that_are_never_shuffled():
+    """A distributed sampler that was told not to shuffle: a warning, at its line."""
+    own = [loader(shuffle=False), *trained((0, "a"), (1, "a"))]
+    finding = again(own, own)
+    assert (finding.severity, finding.where.line) == ("warning", 11)
+
+
+def test_a_dataset_that_shuffles_by_itself():
+    """The same index is another sample in the next epoch."""
+    own = [
+        loader(shuffle=False),
+        *through(range(12), 0, order="a"),
+        *through(range(12), 1, order="a", contents=range(50, 62)),
+    ]
+    assert epochs(own, own).findings == ()
+
+
+def test_samplers_of_ones_own_may_keep_their_order():
+    """A curriculum has the same order each time."""
+    own = [loader(**OWN), *trained((None, "a"), (None, "a"))]
+    assert epochs(own, own).findings == ()

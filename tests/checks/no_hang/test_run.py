@@ -1,0 +1,143 @@
+"""The judge of no-hang: hangs told afterwards, over calls and pulses written by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.no_hang.run import judge
+from ddpcheck.checks.rank_failure import run as endings
+from ddpcheck.judging.membership import worlds
+from ddpcheck.judging.world import Moment, Process, World
+from ddpcheck.vocabulary.model import CallSite
+from tests.judging.hung_worlds import NOW, left, pulse, waits
+from tests.judging.written import call, ended, rank, world
+
+
+def killed(*ranks, size=None, by=15):
+    """A world that an agent has ended."""
+    return world(*ranks, exit_code=None, signal=by, world_size=size)
+
+
+def hang(*ranks, **more):
+    judged = judge(killed(*ranks, **more))
+    (finding,) = judged.findings
+    return finding
+
+
+def test_a_world_that_ended_well_does_not_hang():
+    """Calls are what makes the check checked."""
+    judged = judge(world([call(1, 5), call(2, 5, waits=False), ended()], [call(1, 5), ended()]))
+    assert (judged.check, judged.checked, judged.findings) == ("no-hang", 2, ())
+    judged = judge(world([ended()], [ended()]))
+    assert (judged.checked, judged.skipped_because) == (0, "no rank has waited for another")
+
+
+def test_a_hang_names_both_lines():
+    """What each rank waits in and where, whom for, what it did before, and where the calls part."""
+    before = call(1, 3, "all_reduce")
+    finding = hang([before, call(2, 5), pulse(3, 5)], [before, call(2, 6, "ddp-gradients"), pulse(3, 6)])
+    assert finding.found == (
+        "a deadlock: rank 0 waits in barrier() at train.py:5 for rank 1; rank 1 waits in DDP's reduction of gradients "
+        "in a backward at train.py:6 for rank 0. Here their calls part, after 1 equal call on the default group. "
+        "Before that, ranks 0 and 1 made all_reduce() at train.py:3"
+    )
+    assert finding.subject == "call 2 on the default group"
+    assert finding.where == CallSite(file="train.py", line=5, function="main")
+    assert {site.line for _, site in finding.proof} == {5, 6}
+    assert finding.links == ("stop", "call world 2")
+    assert finding.also == ("collective-order",)
+
+
+def test_ranks_that_wait_alike_are_told_together():
+    """Many ranks make no long text."""
+    odd = [call(1, 5), pulse(2, 5)]
+    usual = [call(1, 6, "all_reduce"), pulse(2, 6)]
+    finding = hang(usual, odd, usual, usual)
+    assert "ranks 0, 2-3 wait in all_reduce() at train.py:6 for rank 1" in finding.found
+    assert finding.ranks == (1,)
+
+
+def test_a_rank_that_does_something_else():
+    """No deadlock is certain: the rank that does not come is named with its line."""
+    finding = hang(waits(), [pulse(None, 8, "sleep")])
+    assert finding.found.startswith(
+        "no progress: rank 0 waits in barrier() at train.py:5 for rank 1; rank 1 is at train.py:8, in sleep()"
+    )
+    assert (finding.ranks, finding.where.line) == ((1,), 8)
+    assert finding.also == ()
+    assert "something else that does not end" in finding.cause
+
+
+def test_a_silent_rank_is_told_from_one_at_work():
+    """No Python code ran in it: the line is where it was last seen, and the cause is not its own slowness."""
+    both = killed(waits(), [pulse(None, 8, "sleep")])
+    both.ranks[1].silent = 61.4
+    (finding,) = judge(both).findings
+    assert "rank 1 has run no Python code for 61 s, and was last seen at train.py:8" in finding.found
+    assert "on rank 1 native code keeps the GIL" in finding.cause
+
+
+def test_whose_silence_it_is():
+    """A process is known by its host and pid; on another host the same pid is somebody else's."""
+    quiet, busy = rank(0, []), rank(1, [])
+    there = rank(1, [], host="other")
+    ours = Process("ddpcheck")
+    at = {"n": 1, "at": 1.0}
+    ours.add(
+        [
+            ev.Began(**at, pid=1, parent=0, host="", node=0, argv=[], folder="/", wall=0.0),
+            ev.Silent(**at, pid=quiet.process.pid, seconds=30.0),
+            ev.Silent(**at, pid=there.process.pid, seconds=30.0),
+        ]
+    )
+    (found,) = worlds([ours, quiet.process, there.process])
+    assert [r.silent for r in found] == [30.0, 0.0]
+    (found,) = worlds([quiet.process, busy.process])
+    assert [r.silent for r in found] == [0.0, 0.0]
+
+
+def test_a_hang_without_a_call():
+    """Ranks that wait for a file, or a lock."""
+    finding = hang([pulse(None, 8, "exists")], [pulse(None, 8, "exists")])
+    assert (finding.ranks, finding.where.line) == ((0, 1), 8)
+    assert finding.subject == "the program"
+    assert "no collective" in finding.cause
+
+
+def test_a_hang_without_any_evidence():
+    """Ranks that were killed before the first pulse."""
+    finding = hang([], [])
+    assert "rank 0 is at work elsewhere" in finding.found
+    assert finding.where is None
+
+
+def test_a_reduction_left_over_is_the_cause():
+    """The rank whose backward left parameters out is named, with its line."""
+    over = call(1, 7, "ddp-unfinished", waits=False, of=2)
+    behind = [call(1, 7, "ddp-gradients"), over, call(2, 6, "reduce", peer=0), pulse(4, 6)]
+    finding = hang(waits("ddp-gradients", line=7), behind)
+    assert (finding.ranks, finding.where.line) == ((1,), 7)
+    assert "on rank 1 some parameters had no part in this backward" in finding.cause
+
+
+def test_a_rank_at_its_end_is_no_hang():
+    """Ranks that wait for their threads when the script is over are killed, and have not hung in the program."""
+    judged = judge(killed([left(), pulse(None, 0, "_shutdown")], [left(), ended()]))
+    assert judged.findings == ()
+
+
+def test_a_failure_is_no_hang():
+    """Who waits for a rank that has failed is its consequence."""
+    error = (ev.Raised, {"kind": "ValueError", "message": "", "text": "", "site": 8, "lost_peer": False})
+    over = World([rank(0, waits(), exit_code=None, signal=15), rank(1, [error], exit_code=1)], 2)
+    judged = judge(over)
+    assert judged.findings == ()
+
+
+@pytest.mark.parametrize(("stopped", "check"), [(Moment(at=NOW), "no-hang"), (None, "rank-failure")])
+def test_who_was_deaf_to_our_signal_has_not_failed(stopped, check):
+    """A rank that SIGKILL had to end, when ddpcheck ended a hang: elsewhere it is the first to have gone."""
+    ranks = [rank(0, waits(), exit_code=None, signal=15), rank(1, [pulse(None, 8)], exit_code=None, signal=9)]
+    over = World(ranks, 2, stopped=stopped)
+    assert [one.check for one in (judge(over), endings.judge(over)) if one.findings] == [check]

@@ -1,0 +1,367 @@
+"""The judge of shard-partition, over passes written by hand: data shared out, and data that all ranks have."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.shard_partition.left_out_samples import IN_PART
+from ddpcheck.checks.shard_partition.run import judge
+from tests.judging.loaded import OWN, PLAIN, STREAM, drawn, loader, through
+from tests.judging.written import ended, rank, world, wrapped
+
+EVEN, ODD = list(range(0, 16, 2)), list(range(1, 16, 2))
+EVERY = list(range(16))
+
+
+def shared(*ranks, **more):
+    """What is said of data: each rank's records, in a program with a DDP model."""
+    return judge(world(*[[wrapped(5), *own, ended()] for own in ranks], **more))
+
+
+def told(*ranks, **more):
+    (finding,) = shared(*ranks, **more).findings
+    return finding
+
+
+def distributed(number, **more):
+    return loader(**{"rank": number, **more})
+
+
+# --- silent
+
+
+def test_shards_without_a_sample_in_common_hold():
+    """Each pass that several ranks trained with counts once."""
+    judged = shared([distributed(0), *through(EVEN)], [distributed(1), *through(ODD)])
+    assert (judged.checked, judged.findings) == (1, ())
+
+
+def test_padding_is_no_overlap():
+    """torch's sampler gives some samples twice, so that all ranks have equally many."""
+    judged = shared(
+        [distributed(0, size=15), *through(EVEN)], [distributed(1, size=15), *through([*ODD[:-1], 0])]
+    )  # fmt: skip
+    assert judged.findings == ()
+
+
+def test_samplers_of_ones_own_may_even_the_ranks_out():
+    """A few samples that come twice, where all are there, make the last batches full."""
+    twelve = {**OWN, "size": 12}
+    judged = shared([loader(**twelve), *through([*EVEN[:6], 1, 3])], [loader(**twelve), *through([*ODD[:6], 0, 2])])
+    assert (judged.checked, judged.findings) == (1, ())
+
+
+def test_batches_of_ones_own_may_be_filled_up():
+    """Buckets have a last batch each."""
+    own = loader(**OWN, batch_sampler="Buckets")
+    assert shared([own, *through([*EVEN, 1, 3])], [own, *through([*ODD, 0, 2])]).findings == ()
+
+
+def test_repeated_samples_may_be_meant():
+    """A rank that comes to a sample again draws some more often than others."""
+    own = loader(**OWN)
+    assert shared([own, *through([*EVEN, 0, 3])], [own, *through([*ODD, 0, 2])]).findings == ()
+
+
+def epochs(*orders, **more):
+    """A loader with a sampler of the user's own, and a pass in each of these orders."""
+    return [loader(**{**OWN, "size": 32, **more}), *(m for n, order in enumerate(orders) for m in through(order, n))]
+
+
+def test_samples_may_have_their_turn_in_another_epoch():
+    """A part of the dataset in each epoch: that others are left out in it is no fault, and not held either."""
+    later = [[16 + i for i in part] for part in (EVEN, ODD)]
+    judged = shared(epochs(EVEN, later[0]), epochs(ODD, later[1]))
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because == IN_PART
+    assert (shared(epochs(EVEN), epochs(ODD)).checked, shared(epochs(EVEN), epochs(ODD)).findings) == (0, ())
+
+
+def test_another_loader_may_have_the_rest():
+    """One for validation goes through the same dataset."""
+    held_out = loader(14, loader=1)
+    judged = shared([*epochs(EVEN, EVEN[::-1]), held_out], [*epochs(ODD, ODD[::-1]), held_out])
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+def test_a_sampler_of_ones_own_may_drop_incomplete_batches():
+    """Fewer than a batch of each rank are missing."""
+    assert shared(epochs(EVEN, EVEN[::-1], size=23), epochs(ODD, ODD[::-1], size=23)).findings == ()
+
+
+def test_evaluation_on_the_whole_data_is_no_fault():
+    """Only data that are trained with have to be shared out."""
+    judged = shared(*[[loader(**PLAIN), *through(EVERY, trained=False, grad=False)]] * 2)
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because == "no two ranks were seen to train with one loader"
+
+
+def test_one_rank_alone_reads_for_all():
+    """A loader that one rank goes through is nobody's share."""
+    assert shared([loader(**PLAIN), *through(EVERY)], [loader(**PLAIN)]).findings == ()
+
+
+def test_ranks_may_bring_data_of_their_own():
+    """The same indices of other datasets are other samples, also where their labels happen to agree."""
+    mine = through(EVERY, contents=[f"a{i}" for i in EVERY], labels=[i % 4 for i in EVERY])
+    yours = through(EVERY, contents=[f"b{i}" for i in EVERY], labels=[i % 4 for i in EVERY])
+    assert shared([loader(**PLAIN), *mine], [loader(**PLAIN), *yours]).findings == ()
+
+
+def test_data_may_hold_a_sample_twice():
+    """Equal rows come twice within a rank as well as on two of them."""
+    contents = [i % 5 for i in range(16)]
+    judged = shared(
+        [loader(**OWN), *through(EVEN, contents=[contents[i] for i in EVEN])],
+        [loader(**OWN), *through(ODD, contents=[contents[i] for i in ODD])],
+    )
+    assert judged.findings == ()
+
+
+def test_drawing_with_replacement_is_no_overlap():
+    """Ranks that draw by chance may meet the same sample."""
+    weighted = {**PLAIN, "sampler": "WeightedRandomSampler", "repeats": True}
+    judged = shared(
+        [loader(**weighted), *through([0, 3, 3, 7, 1, 9, 4, 7])],
+        [loader(**weighted), *through([3, 9, 2, 2, 5, 7, 0, 1])],
+    )
+    assert judged.findings == ()
+
+
+def test_a_sampler_without_end_is_judged_by_its_first_epoch():
+    """Later in a pass that goes on for ever, a rank comes to what another had before."""
+    judged = shared(
+        [loader(**OWN), *through([*EVEN, *ODD, *EVEN], exhausted=False)],
+        [loader(**OWN), *through([*ODD, *EVEN, *ODD], exhausted=False)],
+    )
+    assert judged.findings == ()
+
+
+def test_ranks_of_one_model_share_their_data():
+    """Ranks outside of each other's DDP group hold parts of one model, and get the same samples."""
+    groups = ("0,2#1", "1,3#1")
+    ranks = [
+        [wrapped(5, group=groups[r % 2]), distributed(r // 2), *through([EVEN, ODD][r // 2]), ended()]
+        for r in range(4)
+    ]  # fmt: skip
+    judged = judge(world(*ranks))
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+def test_a_further_pass_of_one_rank_shifts_nothing():
+    """Rank 0 has gone through its loader before, at another line."""
+    judged = shared(
+        [distributed(0), *through(EVEN, line=40, trained=False), *through(EVEN[::-1], 1)],
+        [distributed(1), *through(ODD)],
+    )
+    assert (judged.checked, judged.findings) == (1, ())
+
+
+def test_without_evidence_nothing_is_said():
+    """A rank that was killed early, and one that never came."""
+    assert shared([distributed(0), *through(EVEN, ended=False)[:2]], [], world_size=3).findings == ()
+    assert shared([], []).skipped_because == "the program made no DataLoader"
+
+
+# --- found
+
+
+def test_each_rank_goes_through_the_whole_dataset():
+    """A loader of one process is told at the line that makes it, with the loop over it."""
+    finding = told([loader(**PLAIN), *through(EVERY)], [loader(**PLAIN), *through(EVERY[::-1])])
+    assert finding.severity == "error"
+    assert finding.ranks == (0, 1)
+    assert finding.found == (
+        "16 of the 32 samples read (50 %) on another rank as well; for example sample 0, seen by ranks 0 and 1"
+    )
+    assert finding.cause == "RandomSampler knows nothing of ranks, so each rank goes through the whole dataset"
+    assert (finding.where.line, [site.line for _, site in finding.proof]) == (10, [20, 20])
+    assert finding.links == ("loader 0",)
+
+
+def test_several_passes_are_one_finding():
+    """The same fault in each epoch is counted."""
+    both = [loader(**PLAIN), *through(EVERY), *through(EVERY, 1)]
+    assert told(both, both).count == 2
+
+
+def test_without_a_ddp_model_it_is_a_warning():
+    """Ranks that hold parts of one model by other means may have to read the same."""
+    own = [loader(**PLAIN), *through(EVERY)]
+    judged = judge(world(own, own))
+    assert [f.severity for f in judged.findings] == ["warning"]
+
+
+def test_samples_that_change_are_known_by_their_index():
+    """With augmentation the indices count, where the labels show that the data are the same."""
+    labels = [i * 7 % 5 for i in EVERY]
+    finding = told(
+        [loader(**PLAIN), drawn("a", "fetch"), *through(EVERY, contents=[f"a{i}" for i in EVERY], labels=labels)],
+        [loader(**PLAIN), drawn("b", "fetch"), *through(EVERY, contents=[f"b{i}" for i in EVERY], labels=labels)],
+    )
+    assert "by index" in finding.expected
+
+
+def test_augmented_data_without_labels_are_left_alone():
+    """Nothing tells whether data that change are the same ones."""
+    judged = shared(*[
+        [loader(**PLAIN), drawn(r, "fetch"), *through(EVERY, contents=[f"{r}{i}" for i in EVERY])] for r in (0, 1)
+    ])  # fmt: skip
+    assert judged.findings == ()
+
+
+@pytest.mark.parametrize(
+    ("mine", "yours", "cause"),
+    [
+        ({"rank": 0, "seed": 1}, {"rank": 1, "seed": 2}, "the ranks' samplers have different values of seed (1, 2)"),
+        ({"rank": 0}, {"rank": 0}, "several ranks have a DistributedSampler for the same rank (0, 0)"),
+        (
+            {"rank": 0, "replicas": 1},
+            {"rank": 1, "replicas": 1},
+            "DistributedSampler was made for 1 ranks, and there are 2",
+        ),
+    ],
+)
+def test_a_sampler_made_wrongly_is_told_at_its_line(mine, yours, cause):
+    """Samplers that know of ranks, and give them samples in common."""
+    half = [*EVEN[:4], *ODD[:4]]
+    finding = told([loader(**mine), *through(EVEN)], [loader(**yours), *through(half)])
+    assert finding.cause == cause
+    assert finding.where.line == 11
+
+
+def test_local_rank_for_rank():
+    """A sampler made with LOCAL_RANK is recognised where the two differ."""
+    ranks = [
+        rank(n, [wrapped(5), loader(rank=n % 2, replicas=4), *through([4 * i + n % 2 for i in range(4)]), ended()], 4,
+             local_rank=n % 2)
+        for n in range(4)
+    ]  # fmt: skip
+    over = world(*[[]] * 4)
+    over.ranks = tuple(ranks)
+    judged = judge(over)
+    assert judged.findings[0].cause.endswith("; that is LOCAL_RANK where RANK is needed")
+
+
+def test_streams_of_one_shard():
+    """A stream that takes itself for the only one."""
+    own = [loader(**STREAM, dataset_rank=0, dataset_replicas=1), *through(None, contents=EVERY)]
+    finding = told(own, own)
+    assert finding.cause == (
+        "several ranks' Feed is for the same shard: 0 on rank 0, 0 on rank 1, as if there were one rank only: it may "
+        "have been made before the process group existed"
+    )
+
+
+def test_a_stream_that_knows_no_rank():
+    """A stream without an attribute that tells of ranks."""
+    own = [loader(**STREAM), *through(None, contents=EVERY)]
+    assert told(own, own).cause == "Feed is a stream that gives its samples without regard to the rank"
+
+
+def test_orders_of_ones_own_seed():
+    """A sampler of the user's own that shares out another order on each rank."""
+    finding = told(
+        [loader(**OWN), *through([0, 1, 2, 3, 4, 5, 6, 7])], [loader(**OWN), *through([4, 5, 6, 7, 12, 13, 0, 1])]
+    )
+    assert finding.cause.startswith("MySampler draws an order on each rank that does not fit the others'")
+
+
+def test_datasets_in_other_orders():
+    """Indices without one in common, and samples that are."""
+    finding = told(
+        [distributed(0), *through(EVEN, contents=[f"s{i}" for i in range(8)])],
+        [distributed(1), *through(ODD, contents=[f"s{i}" for i in range(8)])],
+    )
+    assert finding.cause.startswith("the datasets' orders differ")
+
+
+def test_data_of_ones_own_under_a_distributed_sampler():
+    """Shared out by index, and another sample at each: a warning."""
+
+    def passes(name, *orders):
+        return [p for n, i in enumerate(orders) for p in through(i, n, contents=[f"{name}{x}" for x in i])]
+
+    finding = told([distributed(0), *passes("a", EVEN, ODD)], [distributed(1), *passes("b", ODD, EVEN)])
+    assert (finding.severity, finding.where.line) == ("warning", 10)
+
+
+def test_drawing_the_same_with_replacement():
+    """Ranks that draw by chance, and all the same."""
+    own = [loader(**PLAIN, repeats=True), *through([0, 3, 3, 7, 1, 9, 4, 7])]
+    assert "in the same order" in told(own, own).found
+
+
+def test_samples_that_nobody_gets():
+    """A sampler that was made for more ranks than there are."""
+    finding = told(
+        [distributed(0, replicas=4), *through([0, 4, 8, 12])], [distributed(1, replicas=4), *through([1, 5, 9, 13])]
+    )
+    assert finding.found == "8 of 16 samples on no rank; the first is sample 2"
+    assert finding.cause == "DistributedSampler was made for 4 ranks, and there are 2"
+
+
+def test_samples_that_a_sampler_of_ones_own_never_gives():
+    """In one epoch as in another: a warning, for it may be meant."""
+    finding = told(epochs(EVEN, EVEN[::-1]), epochs(ODD, ODD[::-1]))
+    assert finding.severity == "warning"
+    assert finding.found == "16 of 32 samples on no rank in 2 passes; the first is sample 16"
+    assert finding.cause == "MySampler leaves them out"
+
+
+def test_shares_that_overlap_by_more_than_padding():
+    """All samples are there, and the dataset divides evenly: nothing explains those that come twice."""
+    finding = told([loader(**OWN), *through([*EVEN, 1, 3])], [loader(**OWN), *through([*ODD, 0, 2])])
+    assert finding.severity == "warning"
+    assert finding.found.startswith("4 of the 20 samples read (20 %) on another rank as well; for example sample 0")
+    assert finding.cause == "MySampler gives the ranks shares that overlap"
+
+
+@pytest.mark.parametrize("drops", [{"drop_last": True}, {"sampler_drops": True, "size": 17}])
+def test_what_is_dropped_is_not_missed(drops):
+    """Incomplete batches, and the remainder, may be left out."""
+    judged = shared([distributed(0, **drops), *through(EVEN[:8])], [distributed(1, **drops), *through(ODD[:8])])
+    assert judged.findings == ()
+
+
+# --- samplers and inputs
+
+
+def test_a_sampler_that_lost_its_place():
+    """A loader with a sampler of the user's own is never gone through; another takes its place."""
+    own = [loader(**{**OWN, "loader": 1}), loader(12, rank=0), *through(EVEN)]
+    other = [loader(**{**OWN, "loader": 1}), loader(12, rank=1), *through(ODD)]
+    finding = told(own, other)
+    assert (finding.severity, finding.where.line) == ("warning", 11)
+    assert finding.found == "training through a DistributedSampler in its place, and no pass through the MySampler"
+
+
+def test_a_sampler_in_use_has_not_lost_its_place():
+    """Both loaders are gone through."""
+    own = [
+        loader(**{**OWN, "loader": 1}),
+        loader(12, rank=0),
+        *through(EVEN),
+        *through(EVEN, of=1, line=21, trained=False),
+    ]
+    assert shared(own, own[:2]).findings == ()
+
+
+def given(number, digest):
+    return ev.Inputs, {"wrapper": 0, "number": number, "digest": digest, "site": 30}
+
+
+def test_inputs_that_all_ranks_share():
+    """Without a DataLoader, what goes into the model is compared."""
+    same = [given(n, bytes([n])) for n in range(4)]
+    finding = told(same, same)
+    assert (finding.severity, finding.count, finding.where.line) == ("warning", 4, 30)
+    assert shared(same, [given(n, bytes([n + 9])) for n in range(4)]).findings == ()
+
+
+def test_inputs_count_for_nothing_where_loaders_tell():
+    """Loaders say more than inputs do."""
+    same = [given(n, bytes([n])) for n in range(4)]
+    judged = shared([distributed(0), *through(EVEN), *same], [distributed(1), *through(ODD), *same])
+    assert judged.findings == ()

@@ -1,0 +1,32 @@
+"""What is known of the files of a run, and what its checks say where there are none."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck.judging.file_history import is_lock
+from tests.judging.judged_files import ask
+
+SINGLE, ATOMIC, READ = "checkpoint-single-writer", "checkpoint-atomic-save", "checkpoint-read-after-write"
+
+
+@pytest.mark.parametrize(
+    ("check", "reason"),
+    [
+        (SINGLE, "no file was written"),
+        (ATOMIC, "no checkpoint was saved"),
+        (READ, "no rank read a file that another one had written or removed"),
+        ("checkpoint-map-location", "nothing with tensors was loaded"),
+        ("checkpoint-load-complete", "no load_state_dict was called"),
+    ],
+)
+def test_without_files_nothing_is_checked(check, reason):
+    """A run that writes nothing says so, for each check."""
+    judged = ask(check, [], [])
+    assert (judged.checked, judged.skipped_because) == (0, reason)
+
+
+@pytest.mark.parametrize(("path", "lock"), [("/a/x.lock", True), ("/a/.lockfile", True), ("/a/block.pt", False)])
+def test_locks_by_their_name(path, lock):
+    """What is a lock says so in its name."""
+    assert is_lock(path) is lock

@@ -1,0 +1,112 @@
+"""Each check has a faulty program, of which it is the first finding, and a correct twin, of which nothing is said."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddpcheck.checks.registry import checks, explanation, has_part
+from ddpcheck.report.finding_text import text_of
+from tests.conformance.conducting import Conductor, conducting
+from tests.programs.forked_programs import running
+from tests.programs.oracle_programs import NAMES
+from tests.programs.reported import by_command, first_finding, folder, reported
+
+OF_RUNS = [check for check in checks() if has_part(check, "run")]
+OF_TRAINERS = [check for check in checks() if not has_part(check, "run")]
+
+WITHOUT_A_GPU = "all wrapped modules were on the CPU"
+"""Why a check may have had nothing to look at in a correct program."""
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Callable[[Path], dict[str, Any]]]:
+    with running() as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def conductor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conductor]:
+    with conducting(tmp_path_factory.mktemp("trainers"), "tests.programs.oracle_programs", NAMES) as one:
+        yield one
+
+
+@pytest.mark.parametrize("check", checks())
+def test_both_programs_are_there(check: str) -> None:
+    """Short, and each with one sentence on its first line; what is reported of the faulty one is beside them."""
+    titles = set()
+    for name in ("faulty.py", "correct.py"):
+        text = (folder(check) / name).read_text()
+        title = ast.get_docstring(ast.parse(text)) or ""
+        assert text.startswith(f'"""{title}"""\n')
+        assert title.endswith(".")
+        assert len(text.splitlines()) <= 55
+        titles.add(title)
+    assert len(titles) == 2
+    assert (folder(check) / "reported.txt").read_text().startswith(f"{check} ")
+
+
+def severity(check: str) -> str:
+    """What the fault is: as bad as a finding can be, but where the explanation says when it is a warning alone."""
+    worst = checks()[check].severity
+    told = (folder(check) / "reported.txt").read_text().splitlines()[0]
+    if worst == "error" and told.startswith(f"{check} at risk: "):
+        assert "A warning" in explanation(check).partition("## Severity")[2]
+        return "warning"
+    return worst
+
+
+@pytest.mark.parametrize("check", OF_RUNS)
+def test_a_fault_is_found(check: str, run: Callable[[Path], dict[str, Any]]) -> None:
+    """By this check and no other, in the words of reported.txt."""
+    document = run(folder(check) / "faulty.py")
+    assert document["internal"] == []
+    assert [(f["check"], f["severity"]) for f in document["findings"]] == [(check, severity(check))]
+    assert first_finding(document) == (folder(check) / "reported.txt").read_text()
+
+
+def held(check: str, document: dict[str, Any]) -> None:
+    """No finding of any check; and this one has looked."""
+    assert document["internal"] == []
+    assert [f["message"] for f in document["findings"]] == []
+    assert document["verdict"] == "held"
+    assert [rank["exit_code"] for rank in document["ranks"]] == [0, 0]
+    found = document["checks"][check]
+    assert found["status"] == "held" or found["skipped_because"] == WITHOUT_A_GPU, found
+
+
+@pytest.mark.parametrize("check", OF_RUNS)
+def test_its_twin_holds(check: str, run: Callable[[Path], dict[str, Any]]) -> None:
+    held(check, run(folder(check) / "correct.py"))
+
+
+@pytest.mark.parametrize("check", OF_TRAINERS)
+def test_a_faulty_trainer_is_found_out(check: str, conductor: Conductor) -> None:
+    """By this check, in the words of reported.txt."""
+    result = conductor.result(f"{folder(check).name}_faulty", check)
+    assert result.status == "violated", result.reason
+    assert [(f.check, f.severity) for f in result.findings] == [(check, severity(check))]
+    assert text_of(result.findings) + "\n" == (folder(check) / "reported.txt").read_text()
+
+
+@pytest.mark.parametrize("check", OF_TRAINERS)
+def test_the_twin_of_a_trainer_holds(check: str, conductor: Conductor) -> None:
+    result = conductor.result(f"{folder(check).name}_correct", check)
+    assert (result.status, result.findings) == ("held", ()), result.text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("check", checks())
+def test_what_is_reported(check: str) -> None:
+    """What the command says now is what reported.txt says."""
+    assert reported(check) == (folder(check) / "reported.txt").read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("check", OF_RUNS)
+def test_the_twin_under_the_command(check: str) -> None:
+    held(check, by_command(folder(check) / "correct.py"))

@@ -1,0 +1,78 @@
+"""Why an assertion is violated, by the ranks' own records: the cause and the fix that a run would report."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from ddpcheck import evidence as ev
+from ddpcheck.verdict.explained_assertion import explained
+from ddpcheck.vocabulary.model import CallSite, Finding
+from tests.judging.training_steps import optimizer, stepped
+from tests.judging.written import frames, transfers, wrapped
+
+FOUND = Finding(
+    check="gradient-sync",
+    severity="error",
+    ranks=(1,),
+    subject="w0",
+    expected="all ranks to hold the same gradients",
+    found="w0 to differ",
+    advice="Treat gradients alike on every rank.",
+    where=CallSite(file="test_it.py", line=40, function="test_it"),
+)
+
+
+def usage(**more):
+    given = {"wrapper": 0, "forwards": 1, "armed": 1, "reached": 1, "backwards": 1, "last_armed": True, **more}
+    return [ev.Usage(**given)]
+
+
+ARMED = usage()
+BYPASSED = usage(forwards=0, armed=0, reached=0, last_armed=False, bare_site=7)
+WITHIN_NO_SYNC = usage(armed=0, reached=0, no_sync=1, no_sync_forwards=1, last_armed=False, no_sync_site=6)
+
+
+def evidence(*ranks, letters=("gh", "ij")):
+    """What ranks with one wrapper have kept, at a line where they hold these gradients."""
+    return [
+        frames(number, [wrapped(3), optimizer(0, 4), stepped(9, own, **more), transfers()])
+        for number, (own, more) in enumerate(zip(letters, ranks, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "cause", "line"),
+    [
+        ({"usage": BYPASSED}, {"usage": BYPASSED}, "the loss came from `.module`", 7),
+        ({"usage": WITHIN_NO_SYNC}, {"usage": WITHIN_NO_SYNC}, "no_sync()", 6),
+        ({"usage": ARMED}, {"usage": ARMED, "backwards": 2}, "rank 1 made 2 backward() calls for this step", 9),
+    ],
+)
+def test_what_was_seen_before_is_the_cause(one, other, cause, line):
+    """The finding stays what it was; why it is so, the fix and the line are those of a run."""
+    (finding,) = explained([FOUND], evidence(one, other))
+    assert (finding.check, finding.ranks, finding.found, finding.where) == (
+        "gradient-sync",
+        (1,),
+        FOUND.found,
+        FOUND.where,
+    )
+    assert cause in finding.cause
+    assert finding.advice != FOUND.advice
+    assert finding.proof[0][1] == CallSite(file="train.py", line=line, function="main")
+
+
+def test_what_nothing_explains_is_told_as_it_is():
+    """Records that show no fault change nothing, and neither do those of some ranks alone."""
+    alike = evidence({"usage": ARMED}, {"usage": ARMED}, letters=("gh", "gh"))
+    assert explained([FOUND], alike) == (FOUND,)
+    told = evidence({"usage": BYPASSED}, {"usage": BYPASSED})
+    assert explained([FOUND], [told[0], b""]) == (FOUND,)
+
+
+def test_a_check_is_explained_by_what_it_may_follow_from_alone():
+    """Whatever else the records show is another matter."""
+    told = evidence({"usage": BYPASSED}, {"usage": BYPASSED})
+    other = replace(FOUND, check="shard-partition")
+    assert explained([other], told) == (other,)
