@@ -18,8 +18,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
 from importlib import metadata, resources
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
@@ -90,9 +90,18 @@ def part(check: str, name: Part) -> ModuleType | None:
 
 
 def judge_of(check: str, name: Part) -> Any:
-    """The judge of one kind of evidence; None where the check has none."""
+    """The judge of one kind of evidence, whose findings have the check's id; None where the check has none."""
     module = part(check, name)
-    return module.judge if module is not None else None
+    return partial(_named, check, module.judge) if module is not None else None
+
+
+def _named(check: str, judge: Callable[..., Any], *evidence: Any) -> Any:
+    from ddpcheck.judging.world import Judged  # a session without distributed tests finds checks, and judges none
+
+    said = judge(*evidence)
+    if isinstance(said, tuple):
+        return Judged(checked=1, findings=said).named(check).findings
+    return said.named(check) if isinstance(said, Judged) else said
 
 
 def has_part(check: str, name: Part) -> bool:

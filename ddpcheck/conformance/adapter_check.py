@@ -96,7 +96,6 @@ def _returns_early(trained: Trained) -> Finding | None:
 def _finding(ranks: list[int], expected: str, found: str, advice: str) -> Finding:
     return Finding(
         check=CHECK,
-        severity="error",
         ranks=tuple(ranks),
         subject="fit(job)",
         expected=expected,

@@ -111,7 +111,7 @@ class Suite:
             kept = [one for one in kept if not one.failed]
         if not kept:
             return nothing, "no training came to its end"
-        return _explained(check.judge(kept), kept), ""
+        return _explained(check.judge(kept).named(check.id), kept), ""
 
     def _trainings(self, runner: Runner, check: Row, world_size: int) -> list[Trained]:
         """What came of the check's situations; of those of a check of all trainings, until too many have hung."""
@@ -143,7 +143,6 @@ def _explained(judged: Judged, trained: Sequence[Trained]) -> Judged:
 def _nothing_to_check(said: str, world_size: int) -> Finding:
     return Finding(
         check="adapter",
-        severity="error",
         ranks=tuple(range(world_size)),
         subject="fit(job)",
         expected="fit(job) to carry out an ordinary training, at the least",

@@ -44,7 +44,6 @@ def judge(failures: Sequence[Failure | None]) -> tuple[Finding, ...]:
     return (
         Finding(
             check=CHECKS[first.doing],
-            severity="error",
             ranks=tuple(rank for rank, _ in own),
             subject=subject,
             expected=f"{first.doing}() to end on every rank",

@@ -62,7 +62,6 @@ def _nothing(check: str, facts: Sequence[ModelFacts]) -> Finding | None:
     gradients = check == "gradient-sync"
     return Finding(
         check=check,
-        severity="error",
         ranks=tuple(range(len(facts))),
         subject="the model",
         expected=EXPECTED[check],
@@ -86,7 +85,6 @@ def _unlike(check: str, facts: Sequence[ModelFacts]) -> Finding | None:
             odd = tuple(r for r in range(len(facts)) if r not in usual)
             return Finding(
                 check=check,
-                severity="error",
                 ranks=odd,
                 subject=name,
                 expected=EXPECTED[check],
@@ -163,7 +161,6 @@ def _difference(
     also = f"; also {listing(others, 4)}" if others else ""
     return Finding(
         check=check,
-        severity="error",
         ranks=tuple(beyond),
         subject=name,
         expected=EXPECTED[check] + allowed,

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.vocabulary.model import CallSite, Finding, Struct
@@ -19,12 +20,18 @@ R = TypeVar("R", bound=ev.Record)
 class Judged(Struct, frozen=True, kw_only=True):
     """What one check has to say of a run."""
 
-    check: str
     checked: int
     """How often the run gave it something to judge."""
     findings: tuple[Finding, ...] = ()
     skipped_because: str = ""
     """Why it was not checked."""
+    check: str = ""
+    """Its id; a judge may leave it out."""
+
+    def named(self, check: str) -> Judged:
+        """The same, under the id of the check and with findings that have one."""
+        findings = tuple(f if f.check else replace(f, check=check) for f in self.findings)
+        return replace(self, check=check, findings=findings)
 
 
 class Process:

@@ -122,7 +122,6 @@ class Exchange:
         first = self.waiting[min(self.waiting)]
         return Finding(
             check=first.check,
-            severity="error",
             ranks=tuple(sorted(self.waiting)),
             subject=first.title,
             expected="every rank to call the same assertion",

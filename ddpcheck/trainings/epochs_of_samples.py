@@ -49,7 +49,6 @@ def of_the_dataset(trained: Trained, check: str, expected: str, found: str, advi
     """A finding on what all ranks have taken of ``job.dataset``."""
     return Finding(
         check=check,
-        severity="error",
         ranks=tuple(trained.ranks),
         subject="job.dataset",
         expected=expected,

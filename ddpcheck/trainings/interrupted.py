@@ -95,7 +95,6 @@ def finding(
 ) -> Finding:
     return Finding(
         check=check,
-        severity="error",
         ranks=tuple(ranks),
         subject=f"fit(job), {trained.situation.about}",
         expected=expected,

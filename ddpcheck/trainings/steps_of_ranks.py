@@ -76,7 +76,6 @@ def differing(
     """A finding on ranks that do not hold what the others hold."""
     return Finding(
         check=check,
-        severity="error",
         ranks=tuple(ranks),
         subject=subject,
         expected=expected,

@@ -74,7 +74,6 @@ class Trained:
         if self._disagreed:
             return Finding(
                 check="rank-failure",
-                severity="error",
                 ranks=tuple(self._disagreed),
                 subject=f"fit(job), {self.situation.about}",
                 expected="ddpcheck.NotSupported to be raised on all ranks, or on none",
@@ -87,7 +86,6 @@ class Trained:
         limit = f"within {self.record.plan.timeout:g} s"
         return Finding(
             check="no-hang" if hung else "rank-failure",
-            severity="error",
             ranks=ranks,
             subject=f"fit(job), {self.situation.about}",
             expected=f"fit to return on every rank {limit if hung else ''}".strip(),

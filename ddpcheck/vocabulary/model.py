@@ -113,8 +113,6 @@ class CallSite(Struct, frozen=True, kw_only=True):
 class Finding(Struct, frozen=True, kw_only=True):
     """One broken invariant: what, on which ranks, where, and what to do."""
 
-    check: str
-    severity: Severity
     ranks: tuple[int, ...]
     subject: str
     """The parameter, sample, loader or call that the finding is about."""
@@ -124,6 +122,9 @@ class Finding(Struct, frozen=True, kw_only=True):
     """What is, as the end of "found …"."""
     advice: str
     """What to do, as a sentence."""
+    severity: Severity = "error"
+    check: str = ""
+    """The broken invariant; a judge may leave it out, and then it is that of its folder."""
     cause: str = ""
     """The likely cause, as a clause; empty where the finding says it all."""
     step: int | None = None

@@ -17,6 +17,7 @@ PLACES = {
     "explanation.md.txt": "ddpcheck/checks/{folder}/explanation.md",
     "faulty.py.txt": "fixtures/{folder}/faulty.py",
     "correct.py.txt": "fixtures/{folder}/correct.py",
+    "reported.txt": "fixtures/{folder}/reported.txt",
     "package.py.txt": "tests/checks/{folder}/__init__.py",
     "test_run.py.txt": "tests/checks/{folder}/test_run.py",
 }
@@ -53,9 +54,8 @@ def main(arguments: list[str]) -> int:
         return 2
     folder = arguments[0].replace("-", "_")
     print("\n".join(str(path.relative_to(ROOT)) for path in written))
-    print(
-        f"\nIt works as it stands. Try it, then make it yours:\n  pytest tests/checks/{folder} tests/programs -k {arguments[0]}"
-    )
+    print("\nIt works as it stands. Try it, then make it yours:")
+    print(f"  pytest tests/checks/{folder} tests/programs -k '{folder} or {arguments[0]}'")
     print(f"  ddpcheck run --standalone --nproc-per-node 2 fixtures/{folder}/faulty.py")
     return 0
 

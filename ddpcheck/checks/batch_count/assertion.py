@@ -12,8 +12,6 @@ from ddpcheck.checks.batch_count import causes
 from ddpcheck.evidence.epochs import BatchFacts
 from ddpcheck.vocabulary.model import Finding
 
-CHECK = "batch-count"
-
 
 def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...]:
     """Compare the ranks' numbers of batches with each other, and with what the sizes imply."""
@@ -44,8 +42,6 @@ def _finding(facts: Sequence[BatchFacts], taken: Sequence[int], expected: int | 
     odd = tuple(rank for rank, n in enumerate(taken) if n != usual) or tuple(range(len(facts)))
     shown = ", ".join(f"{n} on rank {rank}" for rank, n in enumerate(taken))
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=odd,
         subject="the loader",
         expected=causes.wanted(expected, _loaded(_usual(facts)), len(facts)),

@@ -34,7 +34,7 @@ def judge(trained: Trained) -> Judged:
                 else "",
             ),
         )
-    return Judged(check="batch-count", checked=len(found), findings=findings)
+    return Judged(checked=len(found), findings=findings)
 
 
 _OF_A_DATASET = (

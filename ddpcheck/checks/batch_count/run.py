@@ -13,8 +13,6 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.judging.world_ending import stop
 from ddpcheck.vocabulary.model import Finding
 
-CHECK = "batch-count"
-
 _MET = (
     "All collectives were met in this run, but not by calls for the same batches: batches may be left out, or paired "
     "with those of another pass"
@@ -40,7 +38,7 @@ def judge(world: World) -> Judged:
             findings += [] if cut_off else found
             uncounted = uncounted or because
     because = no_loader(world) or uncounted or "no two ranks were seen to end a pass of one loader"
-    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
+    return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _judge_line(world: World, line: Line, ranks: Sequence[int]) -> tuple[int, list[Finding], str]:
@@ -107,7 +105,6 @@ def _finding(
     first = next((one for one in loaders.values() if one is not None), None)
     places = [(rank, passes[rank].where) for rank in passes if rank != ranks[0]]
     return Finding(
-        check=CHECK,
         severity="warning" if through else "error",
         ranks=ranks,
         subject=f"the DataLoader over {first.dataset}" if first is not None else "the DataLoader",

@@ -15,7 +15,7 @@ def judge(trained: Trained) -> Judged:
     rounds = list(zip(*(trace.micros for trace in trained.traces), strict=False))
     parted = [n for n, micros in enumerate(rounds) if others([m.forward.statistics for m in micros])]
     if not rounds:
-        return Judged(check="buffer-sync", checked=0, skipped_because="not all ranks came to a forward")
+        return Judged(checked=0, skipped_because="not all ranks came to a forward")
     findings: tuple[Finding, ...] = ()
     if parted:
         ranks = others([m.forward.statistics for m in rounds[parted[0]]])
@@ -30,7 +30,7 @@ def judge(trained: Trained) -> Judged:
                 "Let DistributedDataParallel broadcast the buffers (broadcast_buffers=True), or use SyncBatchNorm.",
             ),
         )
-    return Judged(check="buffer-sync", checked=len(rounds), findings=findings)
+    return Judged(checked=len(rounds), findings=findings)
 
 
 ROWS = (Row("buffer-sync", ("batchnorm",), one(judge), least=2),)

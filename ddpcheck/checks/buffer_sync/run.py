@@ -12,8 +12,6 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
-CHECK = "buffer-sync"
-
 _OWN_AFFAIR = ("rank", "device", "seed", "worker", "local", "index", "path", "dir", "file", "name", "time", "log")
 """Parts of the names of attributes that may well differ between ranks."""
 
@@ -38,7 +36,7 @@ def judge(world: World) -> Judged:
             models[model] = models.get(model) or _evaluation(records, told)
     findings += [finding for finding in models.values() if finding is not None]
     findings += _attributes(world, told)
-    return Judged(check=CHECK, checked=checked, findings=tuple(findings))
+    return Judged(checked=checked, findings=tuple(findings))
 
 
 # --- wrappers
@@ -96,7 +94,6 @@ def _differ(
     rank = next((r for r in ranks if r.rank in odd), ranks[0])
     record = synced[ranks.index(rank)]
     return Finding(
-        check=CHECK,
         severity="warning" if lost else "error",
         ranks=odd,
         subject=differing[0],
@@ -158,7 +155,6 @@ def _evaluation(records: Evaluation, told: Mapping[str, set[str]]) -> Finding | 
     meant = first.wrapper is not None or (not apart and any(_is_copy(first, w) for w in records[0][0].of(ev.Wrapped)))
     odd = step_alignment.odd_ranks([one.buffers.digests for _, one in records], places, ranks)
     return Finding(
-        check=CHECK,
         severity="error" if meant and not broadcast else "warning",
         ranks=odd,
         subject=f"the {first.kind} that is evaluated",
@@ -222,7 +218,6 @@ def _attributes(world: World, told: Collection[str]) -> list[Finding]:
             )
             findings.append(
                 Finding(
-                    check=CHECK,
                     severity="warning",
                     ranks=tuple(r.rank for r in replicas.ranks)[1:],
                     subject=f"{replicas.wrapped[0].kind}.{names[0]}",

@@ -20,8 +20,6 @@ from ddpcheck.judging.several_writers import by_rank, shared_paths
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 
-CHECK = "checkpoint-atomic-save"
-
 
 def judge(world: World) -> Judged:
     """The verdict on saves that go straight over what they are to replace."""
@@ -38,7 +36,7 @@ def judge(world: World) -> Judged:
                     over[t.number, t.where].append(t)
     findings = tuple(_in_place(touches) for touches in over.values())
     because = "" if checked else "no checkpoint was saved"
-    return Judged(check=CHECK, checked=checked, findings=findings, skipped_because=because)
+    return Judged(checked=checked, findings=findings, skipped_because=because)
 
 
 def _checkpoints(files: Files, path: str, writes: list[Touch]) -> list[Touch]:
@@ -87,7 +85,6 @@ def _in_place(touches: list[Touch]) -> Finding:
     first = touches[0]
     name = shown(first)
     return Finding(
-        check=CHECK,
         severity="warning",
         ranks=(first.number,),
         subject=f"file {name}",

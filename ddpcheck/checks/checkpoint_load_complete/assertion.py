@@ -59,8 +59,6 @@ def _complete(said: Sequence[Loaded]) -> tuple[Finding, ...]:
         cause = ""
     return (
         Finding(
-            check="checkpoint-load-complete",
-            severity="error",
             ranks=tuple(ranks),
             subject=name,
             expected="a load to leave every parameter and buffer as it was saved"
@@ -83,8 +81,6 @@ def _in_part(said: Sequence[Loaded]) -> tuple[Finding, ...]:
     name, (left, of) = next(iter(found.items()))
     return (
         Finding(
-            check="checkpoint-load-complete",
-            severity="error",
             ranks=tuple(ranks),
             subject=name,
             expected="a load to write every element of every parameter and buffer",
@@ -104,7 +100,6 @@ def _not_looked_at(said: Sequence[Loaded]) -> tuple[Finding, ...]:
         return ()
     return (
         Finding(
-            check="checkpoint-load-complete",
             severity="warning",
             ranks=tuple(range(len(said))),
             subject=names[0],

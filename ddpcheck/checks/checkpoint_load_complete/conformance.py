@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from ddpcheck.trainings.suite_row import Row, watched
 
-CHECK = "checkpoint-load-complete"
-
-ROWS = (Row(CHECK, ("resumed",), watched(CHECK), least=2),)
+ROWS = (Row("checkpoint-load-complete", ("resumed",), watched("checkpoint-load-complete"), least=2),)

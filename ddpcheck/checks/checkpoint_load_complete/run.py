@@ -13,8 +13,6 @@ from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
-CHECK = "checkpoint-load-complete"
-
 NEARLY_ALL = 0.9
 """The part of a module's keys that is missing when the names do not fit."""
 PREFIXES = ("module.", "_orig_mod.")
@@ -35,7 +33,7 @@ def judge(world: World) -> Judged:
         *_left_in_the_file(files_of(world)),
     ]
     because = "" if checked or findings else "no load_state_dict was called"
-    return Judged(check=CHECK, checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
+    return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
 
 
 def _refused(world: World) -> Iterator[Finding]:
@@ -51,8 +49,6 @@ def _refused(world: World) -> Iterator[Finding]:
         where = rank.where(first.site)
         fitting = next((p for p in PREFIXES if f'"{p}' in first.message), None)
         yield Finding(
-            check=CHECK,
-            severity="error",
             ranks=tuple(r.rank for r, _ in raised),
             subject=first.message.partition(":")[0].partition("for ")[2] or "load_state_dict",
             expected="the keys of a checkpoint to fit the module that they are loaded into",
@@ -89,7 +85,6 @@ def _untouched(world: World) -> Iterator[Finding]:
         prefix = _prefix(first)
         certain = first.thrown_away and (prefix is not None or not first.fitting)
         yield Finding(
-            check=CHECK,
             severity="error" if certain else "warning",
             ranks=tuple(sorted({r.rank for r, _ in found})),
             subject=first.kind,
@@ -171,8 +166,6 @@ def _unequal(wrapper: int | None, each: dict[Rank, ev.StateLoaded], everywhere: 
         advice = "Load on every rank, or on rank 0 before the module is wrapped: the constructor sends it to all."
     where = first.where(each[first].site)
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=ranks,
         subject=f"wrapper {wrapper}" if wrapper is not None else "the model",
         expected="all ranks to go on from the same state",
@@ -209,7 +202,6 @@ def _left_in_the_file(files: Files) -> Iterator[Finding]:
             listing([f"'{k}'" for k in first.record.optimizers], 3) if first.record.optimizers != [""] else "all of it"
         )
         yield Finding(
-            check=CHECK,
             severity="warning",
             ranks=tuple(sorted({t.number for t in loads})),
             subject=f"file {shown(first)}",

@@ -48,8 +48,6 @@ def _moved(said: Sequence[Recorded | None]) -> list[Finding]:
     name, (before, after) = next(iter(ranks[first].items()))
     return [
         Finding(
-            check="checkpoint-map-location",
-            severity="error",
             ranks=tuple(sorted(ranks)),
             subject=name,
             expected=f"every tensor to be on its rank's own device after the load: {name} on {before}",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from ddpcheck.trainings.on_devices import on_devices
 from ddpcheck.trainings.suite_row import Row, watched
 
-CHECK = "checkpoint-map-location"
-
 ROWS = (
-    Row(CHECK, ("resumed",), watched(CHECK), least=2),
-    on_devices(CHECK),
+    Row("checkpoint-map-location", ("resumed",), watched("checkpoint-map-location"), least=2),
+    on_devices("checkpoint-map-location"),
 )

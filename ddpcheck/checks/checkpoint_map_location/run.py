@@ -11,8 +11,6 @@ from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import listing
 
-CHECK = "checkpoint-map-location"
-
 
 def judge(world: World) -> Judged:
     """Look at the devices that loads put tensors on."""
@@ -30,7 +28,7 @@ def judge(world: World) -> Judged:
     misled = [landed_elsewhere(group, _own_device(group[0].rank) or "") for group in wrong.values()]
     findings = [*misled, *(_by_luck(group) for group in risky.values())]
     because = "" if loads else "nothing with tensors was loaded"
-    return Judged(check=CHECK, checked=len(loads), findings=tuple(findings), skipped_because=because)
+    return Judged(checked=len(loads), findings=tuple(findings), skipped_because=because)
 
 
 def _own_device(rank: Rank) -> str | None:
@@ -59,8 +57,6 @@ def landed_elsewhere(loads: Sequence[Touch], own: str) -> Finding:
     first = loads[0]
     given = f"map_location={first.record.device}" if first.record.device else "no map_location"
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(sorted({t.number for t in loads})),
         subject=f"file {shown(first)}",
         expected=f"what rank {first.number} loads to land on its own device, {own}, or on the CPU",
@@ -78,7 +74,6 @@ def landed_elsewhere(loads: Sequence[Touch], own: str) -> Finding:
 def _by_luck(loads: list[Touch]) -> Finding:
     first = loads[0]
     return Finding(
-        check=CHECK,
         severity="warning",
         ranks=tuple(sorted({t.number for t in loads})),
         subject=f"file {shown(first)}",

@@ -14,8 +14,6 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text
 
-CHECK = "checkpoint-read-after-write"
-
 TOLD = 100
 """Races of one line that its finding is made from."""
 
@@ -32,7 +30,7 @@ def judge_races(found: Races) -> Judged:
     if found.unordered:
         because = "several ranks wrote what others read, see checkpoint-single-writer"
     because = "" if found.checked else because
-    return Judged(check=CHECK, checked=found.checked, findings=tuple(findings), skipped_because=because)
+    return Judged(checked=found.checked, findings=tuple(findings), skipped_because=because)
 
 
 def _findings(races: Sequence[Race], tell: Callable[[list[Race]], Finding]) -> list[Finding]:
@@ -91,7 +89,6 @@ def _too_soon(races: list[Race]) -> Finding:
         cause = "what a rank finds depends on which of them is faster, so that ranks may decide differently"
         advice = "Ask on one rank and broadcast the answer, or call dist.barrier() before asking."
     return Finding(
-        check=CHECK,
         severity="error" if first.sure else "warning",
         ranks=readers,
         subject=f"file {name}",
@@ -111,8 +108,6 @@ def _taken_away(races: list[Race]) -> Finding:
     name = shown(read)
     readers = tuple(sorted({r.read.number for r in races}))
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=(change.number,),
         subject=f"file {name}",
         expected=f"{name} to stay until every rank has read it, in whatever order the ranks run",

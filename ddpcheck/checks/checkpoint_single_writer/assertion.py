@@ -35,7 +35,6 @@ def judge(facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()) -> tuple[F
 
 def _nothing_written(world_size: int) -> Finding:
     return Finding(
-        check="checkpoint-single-writer",
         severity="warning",
         ranks=tuple(range(world_size)),
         subject="save()",

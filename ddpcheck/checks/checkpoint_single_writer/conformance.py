@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from ddpcheck.trainings.suite_row import Row, watched
 
-CHECK = "checkpoint-single-writer"
-
 ROWS = (
-    Row(CHECK, ("long",), watched(CHECK), least=2),
-    Row(f"{CHECK}:two-nodes", ("two-nodes",), watched(CHECK), world_sizes=(4,)),
+    Row("checkpoint-single-writer", ("long",), watched("checkpoint-single-writer"), least=2),
+    Row("checkpoint-single-writer:two-nodes", ("two-nodes",), watched("checkpoint-single-writer"), world_sizes=(4,)),
 )

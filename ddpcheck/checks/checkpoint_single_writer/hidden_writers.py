@@ -47,8 +47,6 @@ def _seen(files: Files, folders: Sequence[str], name: str, markers: bool = False
 def _several(several: Mapping[str, list[int]]) -> Finding:
     name, ranks = next(iter(several.items()))
     return Finding(
-        check="checkpoint-single-writer",
-        severity="error",
         ranks=tuple(ranks),
         subject=f"file {name}",
         expected="one rank to write a file",
@@ -65,7 +63,6 @@ def _not_known(names: Sequence[str], reasons: Mapping[int, str], world_size: int
         rank, reason = next(iter(reasons.items()))
         why = f"no copy of {ranks_text(reasons)} that could save: on rank {rank}, {reason}"
     return Finding(
-        check="checkpoint-single-writer",
         severity="warning",
         ranks=tuple(reasons) or tuple(range(world_size)),
         subject=f"file {names[0]}",

@@ -11,8 +11,6 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
 
-CHECK = "checkpoint-single-writer"
-
 
 def judge(world: World) -> Judged:
     """Look at who writes each file."""
@@ -30,7 +28,7 @@ def judge_files(files: Files, saves: bool = False) -> Judged:
     findings = tuple(_several(files, {p: several[p] for p in paths}, saves) for paths in groups.values())
     checked = sum(bool(writes(files, path)) for path in files.writes)
     because = "" if checked else "no file was written"
-    return Judged(check=CHECK, checked=checked, findings=findings, skipped_because=because)
+    return Judged(checked=checked, findings=findings, skipped_because=because)
 
 
 def _can_tear(writes: Sequence[Touch]) -> bool:
@@ -68,7 +66,6 @@ def _several(files: Files, several: dict[str, list[Touch]], saves: bool) -> Find
     elif not harmful:
         found += "; what they write was not seen to differ, so that it may be right by luck"
     return Finding(
-        check=CHECK,
         severity="error" if harmful and not whole and not apart else "warning",
         ranks=ranks,
         subject=f"file {name}",

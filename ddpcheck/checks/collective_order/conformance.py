@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from ddpcheck.trainings.suite_row import ANY, Row, watched
 
-CHECK = "collective-order"
-
-ROWS = (Row(CHECK, (ANY,), watched(CHECK), least=2),)
+ROWS = (Row("collective-order", (ANY,), watched("collective-order"), least=2),)

@@ -23,7 +23,6 @@ def judge(world: World) -> Judged:
         if parting is not None and (ended.kind != "failed" or _before_the_failure(ended, parting)):
             findings.append(_finding(world, ended, parting))
     return Judged(
-        check="collective-order",
         checked=ended.compared,
         findings=tuple(findings),
         skipped_because="" if ended.compared else "fewer than two ranks of a group have called a collective",
@@ -41,7 +40,6 @@ def _finding(world: World, ended: Stop, parting: Parting) -> Finding:
     stopped = ended.kind == "parted"
     missing = parting.kind == "missing"
     return Finding(
-        check="collective-order",
         severity="warning" if missing and not stopped else "error",
         ranks=odd,
         subject=f"call {parting.number} on {group_name(parting.group)}",
@@ -105,8 +103,6 @@ def _orders(world: World) -> Iterator[Finding]:
         )
         lines = [(one, ranks[one].where(w.site)) for one, w in wrappers]
         yield Finding(
-            check="collective-order",
-            severity="error",
             ranks=tuple(one for one, _ in odd),
             subject=mine,
             expected=f"the parameters of {first.kind} in one order on all ranks, since DDP pairs them by their place",

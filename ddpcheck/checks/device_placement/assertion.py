@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ddpcheck.checks.device_placement.misplaced_tensors import elsewhere
-from ddpcheck.evidence.placement import BATCH, CHECK, Whereabouts, by_rank, is_gpu, last_home
+from ddpcheck.evidence.placement import BATCH, Whereabouts, by_rank, is_gpu, last_home
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import listing, ranks_text
 
@@ -32,7 +32,7 @@ def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding
 
 
 def _finding(ranks: Mapping[int, Any] | Sequence[int], subject: str, severity: Any = "error", **parts: str) -> Finding:
-    return Finding(check=CHECK, severity=severity, ranks=tuple(sorted(ranks)), subject=subject, **parts)  # type: ignore[arg-type]
+    return Finding(severity=severity, ranks=tuple(sorted(ranks)), subject=subject, **parts)  # type: ignore[arg-type]
 
 
 # --- whether there is something to judge

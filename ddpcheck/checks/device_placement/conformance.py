@@ -5,9 +5,7 @@ from __future__ import annotations
 from ddpcheck.trainings.on_devices import on_devices
 from ddpcheck.trainings.suite_row import ANY, Row, watched
 
-CHECK = "device-placement"
-
 ROWS = (
-    Row(CHECK, (ANY,), watched(CHECK), least=2),
-    on_devices(CHECK),
+    Row("device-placement", (ANY,), watched("device-placement"), least=2),
+    on_devices("device-placement"),
 )

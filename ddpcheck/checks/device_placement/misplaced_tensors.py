@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ddpcheck.evidence.placement import CHECK, Whereabouts, by_rank, is_gpu
+from ddpcheck.evidence.placement import Whereabouts, by_rank, is_gpu
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -25,8 +25,6 @@ def elsewhere(facts: Sequence[Whereabouts], strays: Strays) -> Finding:
     total = len(facts[min(strays)].model)
     cause, advice = _cause(facts, strays)
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(sorted(strays)),
         subject=names[0],
         expected=f"every parameter and buffer on a device of its rank: {by_rank(own, most=4)}",

@@ -10,8 +10,6 @@ from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import ranks_text
 
-CHECK = "device-placement"
-
 
 def judge(world: World) -> Judged:
     """The verdict; on the CPU alone there is nothing to misplace, unless a script speaks of devices."""
@@ -19,7 +17,7 @@ def judge(world: World) -> Judged:
     checked = sum(1 for w in wrapped if w.device_ids is not None or any(d != "cpu" for d in w.devices))
     findings = (*_refused(world), *_no_such_device(world), *_shared(world))
     because = "" if checked or findings else "all wrapped modules were on the CPU" if wrapped else "nothing was wrapped"
-    return Judged(check=CHECK, checked=max(checked, len(findings)), findings=findings, skipped_because=because)
+    return Judged(checked=max(checked, len(findings)), findings=findings, skipped_because=because)
 
 
 def _raised(world: World, *words: str) -> list[tuple[Rank, ev.Raised]]:
@@ -49,8 +47,6 @@ def _refused(world: World) -> Iterator[Finding]:
     else:
         cause, advice = "", "Give device_ids=[local_rank] for a module on that one GPU, and leave it out otherwise."
     yield Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(r.rank for r, _ in found),
         subject="DistributedDataParallel",
         expected="device_ids to be given only for a module that lies on that one GPU",
@@ -77,8 +73,6 @@ def _no_such_device(world: World) -> Iterator[Finding]:
             "index of the device"
         )
     yield Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(r.rank for r, _ in found),
         subject="the device",
         expected="each rank to take a GPU that its machine has got",
@@ -111,8 +105,6 @@ def _shared(world: World) -> Iterator[Finding]:
         rank, w = found[0]
         where = rank.where(w.site)
         yield Finding(
-            check=CHECK,
-            severity="error",
             ranks=tuple(sorted(ranks)),
             subject=device,
             expected="each rank to have a GPU of its own",

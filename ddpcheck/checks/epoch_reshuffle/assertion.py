@@ -11,8 +11,6 @@ from ddpcheck.checks.epoch_reshuffle import causes
 from ddpcheck.evidence.epochs import EpochFacts
 from ddpcheck.vocabulary.model import Finding
 
-CHECK = "epoch-reshuffle"
-
 
 def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...]:
     """Compare the orders of a rank's passes with each other."""
@@ -41,8 +39,6 @@ def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding
 
 def _finding(ranks: tuple[int, ...], found: str, advice: str, cause: str = "") -> Finding:
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=ranks,
         subject="the sampler",
         expected="another order of the samples in every epoch",

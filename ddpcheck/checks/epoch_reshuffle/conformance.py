@@ -14,7 +14,7 @@ def judge(trained: Trained) -> Judged:
     """`epoch-reshuffle`: no two epochs come in the same order."""
     epochs = epochs_of(trained)
     if epochs is None or len(epochs) < 2:
-        return Judged(check="epoch-reshuffle", checked=0, skipped_because=UNEVEN)
+        return Judged(checked=0, skipped_because=UNEVEN)
     orders = [tuple(tuple(n for batch in batches for n in batch) for batches in ranks) for ranks in epochs]
     same = [(a, b) for b in range(len(orders)) for a in range(b) if orders[a] == orders[b]]
     findings: tuple[Finding, ...] = ()
@@ -33,7 +33,7 @@ def judge(trained: Trained) -> Judged:
                 "nothing shuffles" if never else "the sampler was told of no epoch, or of the same one",
             ),
         )
-    return Judged(check="epoch-reshuffle", checked=len(orders), findings=findings)
+    return Judged(checked=len(orders), findings=findings)
 
 
 ROWS = (Row("epoch-reshuffle", ("plain",), one(judge)),)

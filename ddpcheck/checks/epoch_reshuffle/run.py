@@ -13,8 +13,6 @@ from ddpcheck.judging.loader_passes import Pass, loops, no_loader
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 
-CHECK = "epoch-reshuffle"
-
 Key = tuple[str, str, int, str]
 
 
@@ -45,7 +43,7 @@ def judge(world: World) -> Judged:
         if finding is not None:
             findings.append(finding)
     because = no_loader(world) or "no shuffled loader was gone through twice in training"
-    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
+    return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _shuffles(passes: Sequence[Pass]) -> bool:
@@ -76,8 +74,6 @@ def _repeated(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:
     kind = loader.sampler if loader is not None else "sampler"
     cause, advice = causes.why(_told(passes[a]), _told(passes[b]), _is_distributed(passes))
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(sorted(found)),
         subject=f"the {kind}",
         expected="another order of the samples in every epoch",
@@ -108,7 +104,6 @@ def _never_shuffled(by_rank: dict[int, list[Pass]], link: str) -> Finding | None
     made = first.rank.where(loader.sampler_site) or first.rank.where(loader.site)
     where = first.where
     return Finding(
-        check=CHECK,
         severity="warning",
         ranks=tuple(sorted(by_rank)),
         subject=f"the {loader.sampler}",

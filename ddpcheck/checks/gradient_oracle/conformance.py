@@ -14,8 +14,6 @@ from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
-CHECK = "gradient-oracle"
-
 PARALLEL = 1e-4
 """One minus the cosine of two vectors that are said to point the same way; autocast leaves about this much."""
 
@@ -29,12 +27,11 @@ def judge(trained: Trained) -> Judged:
     """Judge every step of one training."""
     comparison = trained.comparison
     if comparison is None:
-        return Judged(check=CHECK, checked=0, skipped_because="the training came to no end")
+        return Judged(checked=0, skipped_because="the training came to no end")
     if not comparison.steps:
         # Nothing that was trained could be compared: a training that took no batch is not one to pass over.
-        nothing = _cast(trained) or miscounted(trained, CHECK)
+        nothing = _cast(trained) or miscounted(trained)
         return Judged(
-            check=CHECK,
             checked=1 if nothing else 0,
             findings=(nothing,) if nothing else (),
             skipped_because=comparison.trouble,
@@ -42,8 +39,8 @@ def judge(trained: Trained) -> Judged:
     wrong = [step for step in comparison.steps if _wrong(trained, step)]
     found = _finding(trained, wrong, len(comparison.steps)) if wrong else None
     found = found or _unlowered(trained)
-    found = found or miscounted(trained, CHECK) or changed_between(trained, CHECK) or left_over(trained, CHECK)
-    return Judged(check=CHECK, checked=len(comparison.steps), findings=(found,) if found else ())
+    found = found or miscounted(trained) or changed_between(trained) or left_over(trained)
+    return Judged(checked=len(comparison.steps), findings=(found,) if found else ())
 
 
 LOWERED: tuple[Precision, ...] = ("bfloat16",)
@@ -56,8 +53,6 @@ def _cast(trained: Trained) -> Finding | None:
     if trained.comparison is None or trained.comparison.trouble != OTHER_DTYPE or wanted in LOWERED:
         return None
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(trained.ranks),
         subject="job.model",
         expected=f"the model to be trained in {wanted}, which it has, and in its shapes",
@@ -80,8 +75,6 @@ def _unlowered(trained: Trained) -> Finding | None:
         return None
     rank, others = next(iter(found.items()))
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(found),
         subject="job.precision",
         expected=f"forwards in training to compute in {wanted}, as job.precision says",
@@ -112,8 +105,6 @@ def _finding(trained: Trained, wrong: Sequence[ComparedStep], steps: int) -> Fin
     often = "at every step" if len(wrong) == steps else f"at {len(wrong)} of {count(steps, 'step')}"
     cause, advice = _cause(trained, wrong)
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(trained.ranks),
         subject=f"{gap.name} at step {first.step}",
         expected=(
@@ -317,9 +308,9 @@ def _numbers(step: ComparedStep) -> str:
 
 
 ROWS = (
-    Row(CHECK, ("plain",), one(judge), oracle=True),
+    Row("gradient-oracle", ("plain",), one(judge), oracle=True),
     *(
-        Row(f"{CHECK}:{situation}", (situation,), one(judge), oracle=True)
+        Row(f"gradient-oracle:{situation}", (situation,), one(judge), oracle=True)
         for situation in (
             "exact",
             "in-order",

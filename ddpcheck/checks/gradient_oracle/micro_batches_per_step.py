@@ -11,7 +11,7 @@ from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 
-def miscounted(trained: Trained, check: str) -> Finding | None:
+def miscounted(trained: Trained) -> Finding | None:
     """The finding of steps that took other numbers of micro-batches, or of a training that took too few of them.
 
     A last step of an epoch may have fewer. What a step makes of them is another matter: of whatever it took, its
@@ -28,8 +28,6 @@ def miscounted(trained: Trained, check: str) -> Finding | None:
         lengths = next(iter(wrong.values()))
         without = ", and none without" if 0 in lengths else ""
         return Finding(
-            check=check,
-            severity="error",
             ranks=tuple(wrong),
             subject="the micro-batches of a step",
             expected=f"each optimizer step to take {count(wanted, 'micro-batch', 'micro-batches')} of every rank, as "
@@ -40,10 +38,10 @@ def miscounted(trained: Trained, check: str) -> Finding | None:
             advice="Step the optimizer after job.accumulation micro-batches, and at the end of an epoch; call train() "
             "before each epoch.",
         )
-    return _too_few(trained, check)
+    return _too_few(trained)
 
 
-def _too_few(trained: Trained, check: str) -> Finding | None:
+def _too_few(trained: Trained) -> Finding | None:
     """The finding of a training that ended before its time; batch-count is stricter."""
     situation = trained.situation
     an_epoch = min(situation.micro_batches(trained.world_size))
@@ -53,8 +51,6 @@ def _too_few(trained: Trained, check: str) -> Finding | None:
         return None
     found = len(trained.traces[few[0]].micros)
     return Finding(
-        check=check,
-        severity="error",
         ranks=tuple(few),
         subject="the epochs",
         expected=f"{count(situation.epochs, 'epoch')} of {count(an_epoch, 'batch', 'batches')} on every rank",
@@ -63,30 +59,24 @@ def _too_few(trained: Trained, check: str) -> Finding | None:
     )
 
 
-def changed_between(trained: Trained, check: str) -> Finding | None:
+def changed_between(trained: Trained) -> Finding | None:
     """The finding of parameters that were changed by something else than an optimizer step."""
     for rank, trace in enumerate(trained.traces):
         for number, (last, following) in enumerate(pairwise(trace.steps)):
             if last.after != following.before:
-                return _changed(
-                    trained, check, rank, last.after, following.before, f"between steps {number} and {number + 1}"
-                )
+                return _changed(trained, rank, last.after, following.before, f"between steps {number} and {number + 1}")
         returned = trace.first(training_record.Returned)
         known = [list(step.after) for step in trace.steps]  # the best epoch, say, may have been loaded at the end
         if returned is not None and known and list(returned.parameters) not in known:
-            return _changed(trained, check, rank, trace.steps[-1].after, returned.parameters, "after the last step")
+            return _changed(trained, rank, trace.steps[-1].after, returned.parameters, "after the last step")
     return None
 
 
-def _changed(
-    trained: Trained, check: str, rank: int, before: Sequence[bytes], after: Sequence[bytes], when: str
-) -> Finding:
+def _changed(trained: Trained, rank: int, before: Sequence[bytes], after: Sequence[bytes], when: str) -> Finding:
     names = [
         name for name, a, b in zip(trained.traces[rank].names, before, after, strict=False) if a != b
     ]  # fmt: skip
     return Finding(
-        check=check,
-        severity="error",
         ranks=(rank,),
         subject=listing(names),
         expected="the parameters to be changed by the steps of the optimizer alone",
@@ -96,15 +86,13 @@ def _changed(
     )
 
 
-def left_over(trained: Trained, check: str) -> Finding | None:
+def left_over(trained: Trained) -> Finding | None:
     """The finding of micro-batches that no step has taken."""
     left = {rank: len(trained.traces[rank].rest) for rank in trained.ranks if trained.traces[rank].rest}
     if not left:
         return None
     rank, number = next(iter(left.items()))
     return Finding(
-        check=check,
-        severity="error",
         ranks=tuple(left),
         subject="the last micro-batches",
         expected="every micro-batch to go into an optimizer step",

@@ -19,7 +19,6 @@ from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding, Severity
 from ddpcheck.vocabulary.wording import count, listing
 
-CHECK = "gradient-sync"
 History = Sequence[list[ev.Exchanged]]
 
 
@@ -161,7 +160,6 @@ def _finding(
     odd = step_alignment.odd_ranks([one.gradients for one in step], places, [rank.rank for rank in optimizer.ranks])
     rank, record = next((r, s) for r, s in zip(optimizer.ranks, step, strict=True) if r.rank in odd)
     return Finding(
-        check=CHECK,
         severity=severity,
         ranks=odd,
         subject=names[0],

@@ -14,8 +14,6 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
-CHECK = "gradient-sync"
-
 
 def judge(world: World) -> Judged:
     """Compare the digests of all ranks on entry to steps, and look at whether what the program reduces reaches all."""
@@ -32,7 +30,7 @@ def judge(world: World) -> Judged:
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.gradients):
             own.append(_finding(optimizer, broken, wanted))
     because = why_none(world, optimizers)
-    return Judged(check=CHECK, checked=checked, findings=(*own, *findings), skipped_because=because)
+    return Judged(checked=checked, findings=(*own, *findings), skipped_because=because)
 
 
 def _finding(optimizer: Aligned, broken: Sequence[Broken], wanted: int) -> Finding:
@@ -52,8 +50,6 @@ def _finding(optimizer: Aligned, broken: Sequence[Broken], wanted: int) -> Findi
     # What treats all gradients alike, such as a clip by their norm, carries a difference on to other wrappers' too.
     shared = () if causes.was_not_reduced(optimizer, broken[0]) else (f"optimizer {optimizer.number}",)
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=odd,
         subject=names[0],
         step=number,

@@ -8,9 +8,7 @@ from typing import Any
 from ddpcheck.judging import model_comparison
 from ddpcheck.vocabulary.model import Finding, Question
 
-CHECK = "initial-broadcast"
-
 
 def judge(facts: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
     """Compare the ranks' tensors by digest, and by their elements where digests differ."""
-    return model_comparison.judge(CHECK, facts, rounds)
+    return model_comparison.judge("initial-broadcast", facts, rounds)

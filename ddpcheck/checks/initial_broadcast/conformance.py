@@ -13,7 +13,7 @@ def judge(trained: Trained) -> Judged:
     """`initial-broadcast`: all ranks go into their first training forward with the same parameters."""
     firsts = [trace.micros[0].forward.parameters if trace.micros else None for trace in trained.traces]
     if None in firsts:
-        return Judged(check="initial-broadcast", checked=0, skipped_because="not all ranks came to a forward")
+        return Judged(checked=0, skipped_because="not all ranks came to a forward")
     other = others(firsts)
     findings = (
         differing(
@@ -26,7 +26,7 @@ def judge(trained: Trained) -> Judged:
             step=0,
         ),
     )
-    return Judged(check="initial-broadcast", checked=1, findings=findings if other else ())
+    return Judged(checked=1, findings=findings if other else ())
 
 
 ROWS = (Row("initial-broadcast", (ANY,), each(judge), least=2),)

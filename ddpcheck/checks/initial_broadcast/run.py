@@ -12,8 +12,6 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
 
-CHECK = "initial-broadcast"
-
 
 def judge(world: World) -> Judged:
     """Compare the digests of all ranks at construction, and on entry to the first step."""
@@ -35,7 +33,7 @@ def judge(world: World) -> Judged:
         if finding is not None:
             findings.append(finding)
     unseen = step_alignment.why_unseen(optimizers)
-    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=unseen)
+    return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen)
 
 
 def _is_seen(replicas: Replicas) -> bool:
@@ -58,8 +56,6 @@ def _constructed(replicas: Replicas) -> Finding | None:
     if not names:
         return None
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(sorted(odd)),
         subject=names[0],
         expected="all ranks to hold rank 0's parameters and buffers when DDP's constructor returns",
@@ -83,8 +79,6 @@ def _entered(optimizer: Aligned, places: Sequence[int]) -> Finding | None:
     where = _first_step(optimizer)
     changed = "changed on some ranks between the wrap and the first step: a load, a reset, or an initialisation there"
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=odd,
         subject=names[0],
         step=0,

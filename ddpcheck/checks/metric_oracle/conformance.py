@@ -9,8 +9,6 @@ from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
-CHECK = "metric-oracle"
-
 ROUNDING = 1e-6
 """Of a metric, relative to it: a loss in single precision that is added up in another order."""
 
@@ -21,14 +19,14 @@ def judge(trained: Trained) -> Judged:
         (rank, fact) for rank, trace in enumerate(trained.traces) for fact in trace.of(training_record.Reported)
     ]
     if not reported:
-        return Judged(check=CHECK, checked=0, skipped_because="the adapter reports no metric by job.report")
+        return Judged(checked=0, skipped_because="the adapter reports no metric by job.report")
     by_cause: dict[tuple[str, str], list[list[tuple[int, training_record.Reported]]]] = {}
     for name in dict.fromkeys(fact.name for _, fact in reported):
         wrong = [(rank, fact) for rank, fact in reported if fact.name == name and not _same(fact.value, fact.expected)]
         if wrong:
             by_cause.setdefault(_cause(trained, [fact for _, fact in wrong]), []).append(wrong)
     findings = [_finding(trained, metrics, *cause) for cause, metrics in by_cause.items()]
-    return Judged(check=CHECK, checked=len(reported), findings=tuple(findings))
+    return Judged(checked=len(reported), findings=tuple(findings))
 
 
 def _same(value: float, expected: float) -> bool:
@@ -86,8 +84,6 @@ def _finding(
     )
     told = f"; the ranks report different values, this is rank {metrics[0][0][0]}'s" if apart else ""
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(ranks),
         subject=listing([f"the {fact.name}" for fact in firsts]),
         expected=(
@@ -103,6 +99,6 @@ def _finding(
 
 
 ROWS = (
-    Row(CHECK, ("validation",), one(judge)),
-    Row(f"{CHECK}:few-validation", ("few-validation",), one(judge)),
+    Row("metric-oracle", ("validation",), one(judge)),
+    Row("metric-oracle:few-validation", ("few-validation",), one(judge)),
 )

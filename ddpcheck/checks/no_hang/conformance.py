@@ -12,7 +12,7 @@ from ddpcheck.trainings.trained_situation import Trained
 def judge(trained: Sequence[Trained]) -> Judged:
     """`no-hang`: every training came to an end of its own."""
     findings = [one.failure() for one in trained if one.hung]
-    return Judged(check="no-hang", checked=len(trained), findings=tuple(findings[:3]))
+    return Judged(checked=len(trained), findings=tuple(findings[:3]))
 
 
 ROWS = (Row("no-hang", (ANY,), judge, also_failed=True),)

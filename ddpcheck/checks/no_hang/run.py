@@ -20,11 +20,10 @@ def judge(world: World) -> Judged:
     ended = stop(world)
     if ended.kind != "hung":
         return Judged(
-            check="no-hang",
             checked=checked,
             skipped_because="" if checked else "no rank has waited for another",
         )
-    return Judged(check="no-hang", checked=max(1, checked), findings=(_finding(world, ended),))
+    return Judged(checked=max(1, checked), findings=(_finding(world, ended),))
 
 
 def _finding(world: World, ended: Stop) -> Finding:
@@ -47,8 +46,6 @@ def _finding(world: World, ended: Stop) -> Finding:
     found += _before(ranks, waits.values())
     subject, links = _subject(parting, waits)
     return Finding(
-        check="no-hang",
-        severity="error",
         ranks=odd or tuple(ranks),
         subject=subject,
         expected="every rank to make progress",

@@ -12,8 +12,6 @@ from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
 
-CHECK = "optimizer-sync"
-
 
 def judge_state(trained: Trained) -> Judged:
     """`optimizer-sync`: after every step all ranks have the same learning rates and the same optimizer state."""
@@ -45,7 +43,7 @@ def judge_state(trained: Trained) -> Judged:
                 "Begin with the same state and step with the same gradients on every rank.",
                 number,
             )
-    return Judged(check=CHECK, checked=len(rounds))
+    return Judged(checked=len(rounds))
 
 
 def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
@@ -68,7 +66,7 @@ def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
                 "scale no rate by the world size.",
                 number,
             )
-    return Judged(check=CHECK, checked=len(found))
+    return Judged(checked=len(found))
 
 
 def judge_plateau(trained: Trained) -> Judged:
@@ -108,7 +106,7 @@ def judge_plateau(trained: Trained) -> Judged:
                 "Step the scheduler once for each evaluation, and not once for each rank.",
                 epoch * each,
             )
-    return Judged(check=CHECK, checked=len(rates))
+    return Judged(checked=len(rates))
 
 
 def _stepped_apart(trained: Trained) -> Judged | None:
@@ -144,8 +142,6 @@ def _violated(
     step: int | None,
 ) -> Judged:
     finding = Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(ranks),
         subject=subject,
         expected=expected,
@@ -153,7 +149,7 @@ def _violated(
         advice=advice,
         step=step,
     )
-    return Judged(check=CHECK, checked=checked, findings=(finding,))
+    return Judged(checked=checked, findings=(finding,))
 
 
 def _optimizing(trained: Trained) -> Judged:
@@ -168,8 +164,8 @@ def _schedule(trained: Trained) -> Judged:
 
 
 ROWS = (
-    Row(CHECK, (ANY,), each(_optimizing), least=2),
-    Row(f"{CHECK}:schedule", ("schedule",), one(_schedule)),
-    Row(f"{CHECK}:schedule-accumulation", ("schedule-accumulation",), one(_schedule)),
-    Row(f"{CHECK}:plateau", ("plateau",), one(judge_plateau)),
+    Row("optimizer-sync", (ANY,), each(_optimizing), least=2),
+    Row("optimizer-sync:schedule", ("schedule",), one(_schedule)),
+    Row("optimizer-sync:schedule-accumulation", ("schedule-accumulation",), one(_schedule)),
+    Row("optimizer-sync:plateau", ("plateau",), one(judge_plateau)),
 )

@@ -17,7 +17,6 @@ from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
 
-CHECK = "optimizer-sync"
 _FIX = "Compute learning rates and scales from numbers that all ranks share, and load optimizer state on all of them."
 
 
@@ -35,7 +34,7 @@ def judge(world: World) -> Judged:
         findings += _apart(optimizer, steps, places)
     findings += _schedulers(world)
     unseen = why_none(world, optimizers)
-    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=unseen)
+    return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen)
 
 
 Broken = tuple[int, list[Rank], list[ev.Step], str, list[Any], str, str]
@@ -79,8 +78,6 @@ def _finding(optimizer: Aligned, broken: list[Broken], links: tuple[str, ...]) -
     usual = max(values, key=lambda v: (values.count(v), -values.index(v)))
     odd = tuple(r.rank for r, v in zip(ranks, values, strict=True) if v != usual)
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=odd,
         subject=f"the {optimizer.kind}'s {what}",
         step=number,
@@ -144,7 +141,6 @@ def _schedulers(world: World) -> list[Finding]:
                 found.setdefault(
                     str(rank.where(one.site)),
                     Finding(
-                        check=CHECK,
                         severity="warning",
                         ranks=tuple(r.rank for r in world),
                         subject=f"the {one.kind}",

@@ -35,7 +35,7 @@ def judge(trained: Trained) -> Judged:
         "Let all ranks take the same decision on what to load at the end, such as the best epoch: by a metric that was "
         "reduced over the ranks, or by rank 0's word.",
     )
-    return Judged(check="parameter-sync", checked=judged.checked, findings=(finding,))
+    return Judged(checked=judged.checked, findings=(finding,))
 
 
 ROWS = (Row("parameter-sync", (ANY,), each(judge), least=2),)

@@ -8,8 +8,6 @@ from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
-CHECK = "parameter-sync"
-
 
 def judge(world: World) -> tuple[int, list[Finding]]:
     """Compare such models between the ranks that evaluate them: how often, and what was found."""
@@ -34,7 +32,6 @@ def _finding(records: Evaluation) -> Finding | None:
     odd = step_alignment.odd_ranks([one.parameters.digests for _, one in records], apart, ranks)
     names = [first.parameters.names[p] for p in apart]
     return Finding(
-        check=CHECK,
         severity="warning",  # without a wrapper, it may well be each rank's own
         ranks=odd,
         subject=f"the {first.kind} that is evaluated",

@@ -18,7 +18,6 @@ from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
-CHECK = "parameter-sync"
 _REDUCED = ("all_reduce", "reduce")
 """Collectives that make one number of what each rank has found."""
 
@@ -142,7 +141,6 @@ def _finding(state: _State, records: Evaluation, apart: list[int], among: int) -
     names = [first.parameters.names[place] for place in apart]
     proof = [(rank.rank, site) for rank, one in records if (site := rank.where(one.site)) is not None]
     return Finding(
-        check=CHECK,
         severity="error" if severity == "error" else "warning",
         ranks=tuple(sorted(moved)),
         subject=f"the {first.kind} that is evaluated",

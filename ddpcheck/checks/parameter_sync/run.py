@@ -13,8 +13,6 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
-CHECK = "parameter-sync"
-
 
 def judge(world: World) -> Judged:
     """Compare the digests of all ranks on exit from steps, and of the models that several ranks evaluate."""
@@ -31,7 +29,7 @@ def judge(world: World) -> Judged:
         checked += times
         findings += found
     because = why_none(world, optimizers)
-    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because=because)
+    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
 
 
 def _finding(optimizer: Aligned, steps: Compared, broken: Sequence[Broken], wanted: int) -> Finding:
@@ -44,8 +42,6 @@ def _finding(optimizer: Aligned, steps: Compared, broken: Sequence[Broken], want
     shown += f"; {unseen}" if not cause else ""
     links = (f"rates of optimizer {optimizer.number}",) if cause == causes.RATES else wrapper_links(optimizer, places)
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=odd,
         subject=names[0],
         step=number,

@@ -20,8 +20,6 @@ def judge(trained: Sequence[Trained]) -> Judged:
             ranks = sorted({left.rank for left in one.record.leftovers if left.rank is not None})
             findings.append(
                 Finding(
-                    check="process-hygiene",
-                    severity="error",
                     ranks=tuple(ranks),
                     subject=f"fit(job), {one.situation.about}",
                     expected="nothing to be left running when fit has returned",
@@ -29,7 +27,7 @@ def judge(trained: Sequence[Trained]) -> Judged:
                     advice="End and join what the trainer has started before fit returns.",
                 )
             )
-    return Judged(check="process-hygiene", checked=len(trained), findings=tuple(findings[:1]))
+    return Judged(checked=len(trained), findings=tuple(findings[:1]))
 
 
 ROWS = (Row("process-hygiene", (ANY,), judge, also_failed=True),)

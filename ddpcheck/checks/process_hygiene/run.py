@@ -10,7 +10,6 @@ from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
-CHECK = "process-hygiene"
 _POOLS = ("ThreadPoolExecutor", "asyncio_", "QueueFeederThread", "QueueManagerThread", "ExecutorManagerThread")
 """Threads that the interpreter itself ends."""
 _WAITING = ("_shutdown", "_exit_function", "_python_exit")
@@ -22,7 +21,7 @@ def judge(world: World) -> Judged:
     ended = [rank for rank in world if _ended(rank) is not None]
     findings = (*_port(world), *_same_memory(world), *_never_left(world), *_groups(ended), *_running(ended))
     because = "" if ended or findings else "no rank ended by itself"
-    return Judged(check=CHECK, checked=max(len(ended), len(findings)), findings=findings, skipped_because=because)
+    return Judged(checked=max(len(ended), len(findings)), findings=findings, skipped_because=because)
 
 
 def _ended(rank: Rank) -> ev.Ended | None:
@@ -51,7 +50,6 @@ def _groups(ended: list[Rank]) -> Iterator[Finding]:
         ranks = tuple(rank.rank for rank, _ in found)
         most = max(groups for _, groups in found)
         yield Finding(
-            check=CHECK,
             severity="warning",
             ranks=ranks,
             subject="the process group",
@@ -73,7 +71,6 @@ def _running(ended: list[Rank]) -> Iterator[Finding]:
             continue
         ranks = tuple(rank.rank for rank, _ in found)
         yield Finding(
-            check=CHECK,
             severity="warning",
             ranks=ranks,
             subject=found[0][1][0],
@@ -135,8 +132,6 @@ def _never_left(world: World) -> Iterator[Finding]:
     if found:
         ranks = tuple(rank.rank for rank, _ in found)
         yield Finding(
-            check=CHECK,
-            severity="error",
             ranks=ranks,
             subject=found[0][1],
             expected="a rank whose script is over to end",
@@ -160,8 +155,6 @@ def _port(world: World) -> Iterator[Finding]:
     if found:
         rank, first = found[0]
         yield Finding(
-            check=CHECK,
-            severity="error",
             ranks=tuple(r.rank for r, _ in found),
             subject="the port",
             expected="the port at which the ranks meet to be free",
@@ -195,8 +188,6 @@ def _same_memory(world: World) -> Iterator[Finding]:
     ranks = tuple(sorted({r.rank for found in shared for r, _, _ in found}))
     names = sorted({name for found in shared for _, _, name in found})
     yield Finding(
-        check=CHECK,
-        severity="error",
         ranks=ranks,
         subject=name,
         expected="each rank to have parameters of its own",

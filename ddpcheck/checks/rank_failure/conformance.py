@@ -18,7 +18,7 @@ def judge(trained: Trained) -> Judged:
     last = trained.world_size - 1
     trace, ending = trained.traces[last], trained.record.endings[last]
     if not trace.of(training_record.Raised):
-        return Judged(check="rank-failure", checked=0, skipped_because="the loss was not called on the last rank")
+        return Judged(checked=0, skipped_because="the loss was not called on the last rank")
     if trace.returned:
         return _violated(trained, [last], f"fit returned on rank {last}, although job.loss had raised there", _SWALLOWS)
     if ending.kind == "hung":
@@ -38,7 +38,7 @@ def judge(trained: Trained) -> Judged:
             trained, went_on, f"fit returned on {ranks_text(went_on)} as if all were well",
             "Let the other ranks' collectives fail with the rank that is lost.",
         )  # fmt: skip
-    return Judged(check="rank-failure", checked=1)
+    return Judged(checked=1)
 
 
 _SWALLOWS = "Let exceptions out of fit: catch none that is not your own, and do not go on to the next batch."
@@ -46,15 +46,13 @@ _SWALLOWS = "Let exceptions out of fit: catch none that is not your own, and do 
 
 def _violated(trained: Trained, ranks: list[int], found: str, advice: str) -> Judged:
     finding = Finding(
-        check="rank-failure",
-        severity="error",
         ranks=tuple(ranks),
         subject="fit(job)",
         expected="the exception that job.loss raises on one rank to come out of fit there, and no rank to go on",
         found=found,
         advice=advice,
     )
-    return Judged(check="rank-failure", checked=1, findings=(finding,))
+    return Judged(checked=1, findings=(finding,))
 
 
 ROWS = (Row("rank-failure", ("raises",), one(judge), also_failed=True),)

@@ -28,7 +28,7 @@ def judge(world: World) -> Judged:
         findings = (_failed(world, ended),)
     elif ended.kind == "lost":
         findings = (_lost(world, ended),)
-    return Judged(check="rank-failure", checked=len(world), findings=findings)
+    return Judged(checked=len(world), findings=findings)
 
 
 # --- a failure of a rank's own
@@ -51,8 +51,6 @@ def _failed(world: World, ended: Stop) -> Finding:
     elif ended.waits:
         found += f"; {ranks_text(ended.waits)} waited for it in {name(next(iter(ended.waits.values())).call)}"
     return Finding(
-        check="rank-failure",
-        severity="error",
         ranks=who,
         subject=first.raised.kind if first.raised else f"rank {first.rank}",
         expected="no rank to fail",
@@ -177,8 +175,6 @@ def _lost(world: World, ended: Stop) -> Finding:
         return _late(world, ended, call, busy)
     gone = [one.rank for one in others if _gone_before(one, first.at)]
     return Finding(
-        check="rank-failure",
-        severity="error",
         ranks=tuple(gone) or (first.rank,),
         subject=name(call) if call is not None else "the connection",
         expected="no rank to fail",
@@ -205,8 +201,6 @@ def _late(world: World, ended: Stop, call: ev.Call | None, busy: Sequence[Rank])
     limit = f" of {given:g} s" if given is not None else ""
     proof = [(r, where) for r, (where, _) in at.items() if where is not None]
     return Finding(
-        check="rank-failure",
-        severity="error",
         ranks=tuple(at),
         subject=name(call) if call is not None else "the connection",
         expected="no rank to fail",

@@ -4,6 +4,4 @@ from __future__ import annotations
 
 from ddpcheck.trainings.suite_row import ANY, Row, watched
 
-CHECK = "reducer-coverage"
-
-ROWS = (Row(CHECK, (ANY,), watched(CHECK), least=2),)
+ROWS = (Row("reducer-coverage", (ANY,), watched("reducer-coverage"), least=2),)

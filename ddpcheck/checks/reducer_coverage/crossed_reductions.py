@@ -11,8 +11,6 @@ from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
 
-CHECK = "reducer-coverage"
-
 
 def judge(optimizer: Aligned) -> list[Finding]:
     """A call that reduces one parameter's gradient on one rank and another's on another.
@@ -53,8 +51,6 @@ def _finding(optimizer: Aligned, crossed: Sequence[Sequence[int]]) -> Finding:
     shown = ", ".join(f"{name} on rank {rank.rank}" for name, rank in zip(names, optimizer.ranks, strict=True))
     sites = [rank.where(steps[min(steps)].site) for rank, steps in zip(optimizer.ranks, optimizer.steps, strict=True)]
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(rank.rank for rank in optimizer.ranks),
         subject=described.parameters[crossed[0][0]].name,
         step=0,

@@ -8,8 +8,6 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.vocabulary.model import Finding, Severity
 
-CHECK = "reducer-coverage"
-
 AGAIN, NOT_AT_ALL = 0.8, 0.9
 """The part of the steps of which something has to be true to be the way in which a program steps."""
 
@@ -99,7 +97,6 @@ def _finding(
     where = rank.where(step.site)
     others = dict.fromkeys(rank.where(site) for site in (steps[0].site, step.backward_site))
     return Finding(
-        check=CHECK,
         severity=severity,
         ranks=tuple(rank.rank for rank in optimizer.ranks),
         subject=f"the {optimizer.kind}",

@@ -15,8 +15,6 @@ from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
 
-CHECK = "reducer-coverage"
-
 
 def judge(world: World) -> Judged:
     """Look at which parameters the reducers know, and at how each step was armed."""
@@ -50,7 +48,7 @@ def judge(world: World) -> Judged:
     if not wrapped and not findings:
         findings += separate(world)
     because = why_none(world, optimizers) if wrapped else "no module was wrapped in DistributedDataParallel"
-    return Judged(check=CHECK, checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
+    return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
 
 
 # --- which parameters
@@ -111,8 +109,6 @@ def _unknown(optimizer: Aligned, wrapper: int, places: Sequence[int]) -> Finding
         cause = "they did not require gradients when the module was wrapped, and do now"
         advice = "Wrap the module anew after unfreezing its layers, or freeze them after the wrap."
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(r.rank for r in optimizer.ranks),
         subject=names[0],
         expected="DDP to reduce every parameter that the optimizer updates",
@@ -148,8 +144,6 @@ def _orphaned(optimizer: Aligned, looked: Steps) -> Finding | None:
     built = optimizer.ranks[0].where(optimizer.described[0].site)
     replaced = next((rank.where(r.site) for rank in optimizer.ranks for r in rank.of(ev.Replaced)), None)
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(r.rank for r in optimizer.ranks),
         subject=f"the {optimizer.kind}",
         expected="the optimizer to update the parameters of the model",
@@ -196,8 +190,6 @@ def _unarmed(optimizer: Aligned, looked: Steps, wrapper: int, places: Collection
     kind = next((w.kind for w in rank.of(ev.Wrapped) if w.wrapper == usage.wrapper), "module")
     return [
         Finding(
-            check=CHECK,
-            severity="error",
             ranks=tuple(sorted({optimizer.ranks[p].rank for _, p, *_ in chosen})),
             subject=f"the wrapper of {kind}",
             step=number,
@@ -258,7 +250,6 @@ def _round_the_wrapper(usage: ev.Usage, inner: bool) -> tuple[str, str, int]:
 
 def _fragile(rank: Rank, optimizer: Aligned, number: int, s: ev.Step, usage: ev.Usage, times: int) -> Finding:
     return Finding(
-        check=CHECK,
         severity="warning",
         ranks=tuple(r.rank for r in optimizer.ranks),
         subject="the wrapper's output",
@@ -298,7 +289,6 @@ def _wasted(optimizer: Aligned, steps: Steps, wrapper: int) -> list[Finding]:
                     site = usage.backward_site
                 return [
                     Finding(
-                        check=CHECK,
                         severity="warning",
                         ranks=tuple(r.rank for r in optimizer.ranks),
                         subject="gradient accumulation",

@@ -15,7 +15,6 @@ from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
 
-CHECK = "reducer-coverage"
 Steps = Sequence[tuple[int, list[ev.Step]]]
 
 
@@ -71,7 +70,6 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
         cause += ", by mistake, or because each rank is to own them"
         advice = f"If all ranks are to hold the same: {advice[0].lower()}{advice[1:]}"
     return Finding(
-        check=CHECK,
         # One optimizer for both, or shards of one dataset: that is one model. Otherwise it may be each rank's own.
         severity="error" if forgotten and (reduced or shards) else "warning",
         ranks=tuple(r.rank for r in optimizer.ranks),
@@ -127,7 +125,6 @@ def alone(world: World, optimizer: Aligned) -> Iterator[Finding]:
         )
         kind = next((w.kind for w in rank.of(ev.Wrapped) if w.wrapper == wrapper), "module")
         yield Finding(
-            check=CHECK,
             severity="warning",
             ranks=tuple(r.rank for r in optimizer.ranks),
             subject=f"the wrapper of {kind}",
@@ -160,8 +157,6 @@ def separate(world: World) -> Iterator[Finding]:
     made = line.first.rank.where(line.loader.site) if line.loader is not None else None
     proof: list[CallSite | None] = [made, line.first.where]
     yield Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(rank.rank for rank in world),
         subject=f"the {first.kind}",
         expected=f"ranks that train on shards of one {dataset} to train one model",

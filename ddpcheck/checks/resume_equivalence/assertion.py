@@ -72,8 +72,6 @@ def _resumed(said: Sequence[Resumed]) -> tuple[Finding, ...]:
         )
     return (
         Finding(
-            check="resume-equivalence",
-            severity="error",
             ranks=tuple(ranks),
             subject=subject,
             expected="the training that was saved and loaded to go on, to the bit, as the one that never stopped",
@@ -87,7 +85,6 @@ def _resumed(said: Sequence[Resumed]) -> tuple[Finding, ...]:
 
 def _not_in_order(said: Sequence[Resumed], differences: Sequence[_Difference]) -> Finding:
     return Finding(
-        check="resume-equivalence",
         severity="warning",
         ranks=tuple(rank for rank, one in enumerate(said) if not one.in_order),
         subject=differences[0].name,

@@ -12,8 +12,6 @@ from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
 
-CHECK = "rng-independence"
-
 
 def judge_dropout(trained: Trained) -> Judged:
     """No two ranks, and no two micro-batches, drop out the same."""
@@ -26,9 +24,9 @@ def judge_dropout(trained: Trained) -> Judged:
                 drawn.setdefault(tuple(micro.forward.masks), []).append((rank, number))
     again = [places for places in drawn.values() if len(places) > 1]
     if not checked:
-        return Judged(check=CHECK, checked=0, skipped_because="no dropout was seen")
+        return Judged(checked=0, skipped_because="no dropout was seen")
     if not again:
-        return Judged(check=CHECK, checked=checked)
+        return Judged(checked=checked)
     places = again[0]
     ranks = sorted({rank for rank, _ in places})
     where = ", ".join(f"batch {number} of rank {rank}" for rank, number in places[:4])
@@ -59,7 +57,7 @@ def judge_augmentation(trained: Trained) -> Judged:
     ]
     places = [(rank, number, sample) for rank, number, forward in forwards for sample in forward.samples]
     if not places:
-        return Judged(check=CHECK, checked=0, skipped_because="no sample was taken")
+        return Judged(checked=0, skipped_because="no sample was taken")
     for stream, numbers_of in STREAMS.items():
         drawn: dict[float, list[Place]] = {}
         numbers = [number for *_, forward in forwards for number in numbers_of(forward)]
@@ -83,7 +81,7 @@ def judge_augmentation(trained: Trained) -> Judged:
             if trained.situation.workers
             else "Seed torch's, Python's and numpy's streams once, at the start, each by seed + rank.",
         )
-    return Judged(check=CHECK, checked=len(places))
+    return Judged(checked=len(places))
 
 
 def _told(again: list[list[Place]]) -> str:
@@ -112,8 +110,6 @@ def _violated(
     checked: int, ranks: list[int], subject: str, expected: str, found: str, cause: str, advice: str
 ) -> Judged:
     finding = Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(ranks),
         subject=f"{subject} on {ranks_text(ranks)}",
         expected=expected,
@@ -121,11 +117,11 @@ def _violated(
         cause=cause,
         advice=advice,
     )
-    return Judged(check=CHECK, checked=checked, findings=(finding,))
+    return Judged(checked=checked, findings=(finding,))
 
 
 ROWS = (
-    Row(CHECK, ("dropout",), one(judge_dropout)),
-    Row(f"{CHECK}:augmentation", ("augmentation",), one(judge_augmentation)),
-    Row(f"{CHECK}:long-random", ("long-random",), one(judge_augmentation)),
+    Row("rng-independence", ("dropout",), one(judge_dropout)),
+    Row("rng-independence:augmentation", ("augmentation",), one(judge_augmentation)),
+    Row("rng-independence:long-random", ("long-random",), one(judge_augmentation)),
 )

@@ -11,8 +11,6 @@ from ddpcheck.judging.world import Judged, Process, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding, Struct
 from ddpcheck.vocabulary.wording import ranks_text
 
-CHECK = "rng-independence"
-
 _NAMES = {"torch": "torch's", "cuda": "torch's (cuda)", "numpy": "numpy's", "python": "Python's"}
 _NOTHING = "nothing random was drawn in a forward, or while samples were fetched"
 _BY_SAMPLE = "random numbers were drawn by samples alone, each of which sets the state by a seed of its own"
@@ -87,7 +85,6 @@ def judge(world: World) -> Judged:
                 fetches.setdefault(number, (line, hits))
     findings = _findings(world, forwards, list(fetches.values()))
     return Judged(
-        check=CHECK,
         checked=checked,
         findings=tuple(findings),
         skipped_because="" if checked else _BY_SAMPLE if by_sample else _NOTHING,
@@ -251,7 +248,6 @@ def _finding(world: World, parts: Sequence[tuple[str, Hits, Line | None]]) -> Fi
     # Whose line was not seen, or is at work while samples are fetched, may be as it is meant to be.
     certain = bool(culprits) and not _inside(parts)
     return Finding(
-        check=CHECK,
         # Many trainings do so by default, and learn all the same: more ranks draw no more than one would.
         severity="error" if only_repeats and certain and not stream else "warning",
         ranks=ranks,

@@ -14,8 +14,6 @@ from ddpcheck.evidence.epochs import ShardFacts
 from ddpcheck.vocabulary.model import Finding, Question
 from ddpcheck.vocabulary.wording import count, ranks_text
 
-CHECK = "shard-partition"
-
 
 def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
     """Compare the ranks' samples: none twice but for padding, none missing but for what drop_last drops.
@@ -72,8 +70,6 @@ def _finding(
 ) -> Finding:
     basis = "" if all(f.by_content for f in facts) else " (by index: a sample is another each time it is read)"
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(ranks),
         subject=subject,
         expected=f"each sample of the dataset in the epoch of one rank{basis}",

@@ -33,7 +33,7 @@ def judge(trained: Trained, sequence: Sequence[int] | None = None) -> Judged:
     epochs = epochs_of(trained)
     if epochs is None:
         total = _epochless(trained)
-        return Judged(check="shard-partition", checked=1 if total else 0, findings=total, skipped_because=UNEVEN)
+        return Judged(checked=1 if total else 0, findings=total, skipped_because=UNEVEN)
     finding = next(
         (
             found
@@ -42,7 +42,7 @@ def judge(trained: Trained, sequence: Sequence[int] | None = None) -> Judged:
         ),
         None,
     )
-    return Judged(check="shard-partition", checked=len(epochs), findings=(finding,) if finding else ())
+    return Judged(checked=len(epochs), findings=(finding,) if finding else ())
 
 
 def _epochless(trained: Trained) -> tuple[Finding, ...]:

@@ -11,8 +11,6 @@ from ddpcheck.judging.same_dataset import Identity
 from ddpcheck.vocabulary.model import Finding, Struct
 from ddpcheck.vocabulary.wording import count
 
-CHECK = "shard-partition"
-
 SOME = 0.12
 """The part of the dataset that batches of a sampler's own making may leave out: each bucket has a last one."""
 IN_PART = "samples came to no rank, as a sampler of the program's own may mean it: a part of them in each epoch"
@@ -104,7 +102,6 @@ def never_given(line: Line, epochs: Sequence[Epoch]) -> Finding | None:
     kind = next((one.batch_sampler or one.sampler for one in loaders.values() if one is not None), "")
     example = next(i for i in range(size) if i not in given)
     return Finding(
-        check=CHECK,
         severity="warning",
         ranks=ranks,
         subject=subject(line.loader),
@@ -153,8 +150,6 @@ def left_out(line: Line, passes: Mapping[int, Pass], identity: Identity) -> Find
     example = next(i for i in range(first.size) if i not in indices)
     ones = {rank: one.loader for rank, one in passes.items()}
     return Finding(
-        check=CHECK,
-        severity="error",
         ranks=tuple(passes),
         subject=subject(first),
         expected="each sample of the dataset in the epoch of some rank",

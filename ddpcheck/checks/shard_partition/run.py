@@ -26,8 +26,6 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding, Struct
 from ddpcheck.vocabulary.wording import ranks_text
 
-CHECK = "shard-partition"
-
 SOME = 0.12
 """The part of the samples that may come twice where no sampler of torch's says how it evens the ranks out."""
 NEARLY_ALL = 0.9
@@ -84,7 +82,7 @@ def judge(world: World) -> Judged:
         checked += times
         findings += found
     because = no_loader(world) or unshared or "no two ranks were seen to train with one loader"
-    return Judged(check=CHECK, checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
+    return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -> tuple[int, list[Finding], str]:
@@ -321,7 +319,6 @@ def _overlapping(
     basis = " (by index: a sample is another each time it is read)" if worst.by_index and identity.random else ""
     passes = {rank: line.passes[rank][worst.number] for rank in loaders if worst.number < len(line.passes[rank])}
     return Finding(
-        check=CHECK,
         severity="error" if wrapped and certain else "warning",
         ranks=worst.ranks,
         subject=subject(first),
@@ -344,7 +341,6 @@ def _overlapping(
 def _nothing_in_common(line: Line, ranks: tuple[int, ...]) -> Finding:
     loader = line.loader
     return Finding(
-        check=CHECK,
         severity="warning",
         ranks=ranks,
         subject=subject(loader),

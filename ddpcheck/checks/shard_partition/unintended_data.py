@@ -9,8 +9,6 @@ from ddpcheck.judging.loader_passes import Pass
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 
-CHECK = "shard-partition"
-
 _WITHOUT_MEANING = ("RandomSampler", "SequentialSampler", "DistributedSampler", "")
 """Samplers whose order nobody has thought about."""
 ENOUGH = 3
@@ -42,7 +40,6 @@ def _lost(every: Sequence[Sequence[Pass]], one: Pass, loader: ev.Loader, other: 
     rank = one.rank
     proof = [(rank.rank, where) for where in (rank.where(other.site), one.where) if where is not None]
     return Finding(
-        check=CHECK,
         severity="warning",
         ranks=tuple(passes[0].rank.rank for passes in every if passes),
         subject=f"the {other.sampler}",
@@ -76,7 +73,6 @@ def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[int, lis
             rank = next(rank for rank in world if rank.rank in group)
             wrapper, _ = equal[0]
             finding = Finding(
-                check=CHECK,
                 severity="warning",
                 ranks=tuple(group),
                 subject=f"the inputs of wrapper {wrapper}",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.collective_order.run import judge
-from ddpcheck.checks.no_hang.run import judge as judge_waiting
+from ddpcheck.checks.registry import judge_of
 from ddpcheck.judging.call_divergence import partings
 from ddpcheck.judging.world import World
 from tests.judging.written import call, ended, raised, rank, step, world, wrapped
+
+judge = judge_of("collective-order", "run")
+judge_waiting = judge_of("no-hang", "run")
 
 CLOSED = "[…]gloo/transport/tcp/pair.cc: Connection closed by peer"
 

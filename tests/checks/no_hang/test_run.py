@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.no_hang.run import judge
-from ddpcheck.checks.rank_failure import run as endings
+from ddpcheck.checks.registry import judge_of
 from ddpcheck.judging.membership import worlds
 from ddpcheck.judging.world import Moment, Process, World
 from ddpcheck.vocabulary.model import CallSite
 from tests.judging.hung_worlds import NOW, left, pulse, waits
 from tests.judging.written import call, ended, rank, world
+
+judge = judge_of("no-hang", "run")
+judge_failures = judge_of("rank-failure", "run")
 
 
 def killed(*ranks, size=None, by=15):
@@ -140,4 +142,4 @@ def test_who_was_deaf_to_our_signal_has_not_failed(stopped, check):
     """A rank that SIGKILL had to end, when ddpcheck ended a hang: elsewhere it is the first to have gone."""
     ranks = [rank(0, waits(), exit_code=None, signal=15), rank(1, [pulse(None, 8)], exit_code=None, signal=9)]
     over = World(ranks, 2, stopped=stopped)
-    assert [one.check for one in (judge(over), endings.judge(over)) if one.findings] == [check]
+    assert [one.check for one in (judge(over), judge_failures(over)) if one.findings] == [check]

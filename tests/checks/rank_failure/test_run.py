@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.rank_failure.run import judge
+from ddpcheck.checks.registry import judge_of
 from ddpcheck.judging import known_errors
 from ddpcheck.judging.world import World
 from tests.judging.written import call, ended, raised, rank, step, world
+
+judge = judge_of("rank-failure", "run")
 
 CLOSED = "[…]gloo/transport/tcp/pair.cc: Connection closed by peer"
 LATE = "[…]gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 2000ms for recv operation to complete"
