@@ -101,10 +101,10 @@ def judged(sources: list[Any]) -> tuple[Finding, ...]:
     """The verdict of ddpcheck's judge, over evidence gathered for each rank in turn."""
     ranks = [Epoch(source) for source in sources]
     said = [msgspec.to_builtins(rank.shards()) for rank in ranks]
-    result = judge("shard-partition", said, [])
+    result = judge(said, [])
     if isinstance(result, Question):
         assert result.ask == "occurrences"
-        result = judge("shard-partition", said, [[rank.occurrences(result.about) for rank in ranks]])
+        result = judge(said, [[rank.occurrences(result.about) for rank in ranks]])
     assert not isinstance(result, Question)
     return result
 

@@ -14,6 +14,7 @@ FILES = (
     "checkpoint-load-complete",
 )
 """The checks of files that a run writes and reads."""
+
 BARRIER = [call(1, 12)]
 
 

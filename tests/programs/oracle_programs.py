@@ -6,13 +6,8 @@ import importlib
 
 from ddpcheck.checks.registry import checks, has_part
 
-NAMES = [
-    f"{check.replace('-', '_')}_{which}"
-    for check in checks()
-    if not has_part(check, "run")
-    for which in ("faulty", "correct")
-]
-
-for name in NAMES:
-    folder, _, which = name.rpartition("_")
-    globals()[name] = importlib.import_module(f"fixtures.{folder}.{which}").fit
+for check in checks():
+    for which in ("faulty", "correct"):
+        if not has_part(check, "run"):
+            folder = check.replace("-", "_")
+            globals()[f"{folder}_{which}"] = importlib.import_module(f"fixtures.{folder}.{which}").fit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from ddpcheck.checks.registry import checks, explanation, has_part
 from ddpcheck.report.finding_text import text_of
 from tests.conformance.conducting import Conductor, conducting
 from tests.programs.forked_programs import running
-from tests.programs.oracle_programs import NAMES
 from tests.programs.reported import by_command, first_finding, folder, reported
 
 OF_RUNS = [check for check in checks() if has_part(check, "run")]
@@ -31,22 +31,23 @@ def run() -> Iterator[Callable[[Path], dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def conductor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conductor]:
-    with conducting(tmp_path_factory.mktemp("trainers"), "tests.programs.oracle_programs", NAMES) as one:
+    names = [f"{folder(check).name}_{which}" for check in OF_TRAINERS for which in ("faulty", "correct")]
+    with conducting(tmp_path_factory.mktemp("trainers"), "tests.programs.oracle_programs", names) as one:
         yield one
 
 
 @pytest.mark.parametrize("check", checks())
 def test_both_programs_are_there(check: str) -> None:
-    """Short, and each with one sentence on its first line; what is reported of the faulty one is beside them."""
-    titles = set()
-    for name in ("faulty.py", "correct.py"):
-        text = (folder(check) / name).read_text()
-        title = ast.get_docstring(ast.parse(text)) or ""
-        assert text.startswith(f'"""{title}"""\n')
-        assert title.endswith(".")
-        assert len(text.splitlines()) <= 55
-        titles.add(title)
-    assert len(titles) == 2
+    """Short, and alike but for a few lines; a sentence at the top of each says what it does."""
+    faulty, correct = ((folder(check) / name).read_text().splitlines() for name in ("faulty.py", "correct.py"))
+    differing = [line for line in difflib.ndiff(faulty, correct) if line[0] in "+-" and line[1:].strip()]
+    assert len(differing) <= 8, differing
+    assert faulty[0] != correct[0]
+    for lines in (faulty, correct):
+        assert lines[0] == f'"""{ast.get_docstring(ast.parse(lines[0]))}"""'
+        assert lines[0].endswith('."""')
+        assert lines[1] == ""
+        assert len(lines) < 50
     assert (folder(check) / "reported.txt").read_text().startswith(f"{check} ")
 
 

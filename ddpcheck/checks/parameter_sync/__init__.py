@@ -28,6 +28,5 @@ CHECK = Check(
         "reduced parameters",
         "module calls",
     ),
-    asserted_on=("steps",),
     assertions=("assert_parameters_identical", "assert_replicas_identical"),
 )

@@ -175,7 +175,7 @@ class InMemory(Recorder):
 
     def write(self, record: Record) -> int:
         """Keep a record, if there is room; its number."""
-        if len(self.kept) < self.limit:
+        if self.open and len(self.kept) < self.limit:
             self.kept.append(record)
         return record.n
 
@@ -185,6 +185,10 @@ class InMemory(Recorder):
 
     def sign(self) -> None:
         """Nobody looks for a sign of life."""
+
+    def close(self) -> None:
+        """No more records; those that there are stay."""
+        self.open = False
 
     def let_go(self) -> None:
         """There is no file."""

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.batch_count.run import AGREED
-from tests.judging.judged import run_judged
+from ddpcheck.checks.batch_count.run import AGREED, judge
 from tests.judging.loaded import OWN, PLAIN, STREAM, loader, through
 from tests.judging.written import call, ended, world, wrapped
 
 REDUCTION = call(1, 31, "ddp-gradients", detail="wrapper 0")
 
 
-def verdict(check, *ranks, **more):
-    (judged,) = run_judged(world(*[[wrapped(5), *own] for own in ranks], **more), check)
-    return judged
-
-
 def counted(*ranks, **more):
-    return verdict("batch-count", *ranks, **more)
+    return judge(world(*[[wrapped(5), *own] for own in ranks], **more))
 
 
 def short(*ranks, **more):

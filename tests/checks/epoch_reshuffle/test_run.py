@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from tests.judging.judged import run_judged
+from ddpcheck.checks.epoch_reshuffle.run import judge
 from tests.judging.loaded import OWN, PLAIN, loader, through
 from tests.judging.written import world, wrapped
 
 
-def verdict(check, *ranks, **more):
-    (judged,) = run_judged(world(*[[wrapped(5), *own] for own in ranks], **more), check)
-    return judged
-
-
 def epochs(*ranks):
-    return verdict("epoch-reshuffle", *ranks)
+    return judge(world(*[[wrapped(5), *own] for own in ranks]))
 
 
 def again(*ranks):

@@ -262,3 +262,35 @@ def test_whatever_fails_the_program_goes_on_and_the_evidence_is_true(tmp_path, m
         if failing.left > 0:
             assert [[p.doing for p in process.of(ev.Pulse)] for process in told] == [ALL]
             return
+
+
+# --- in memory
+
+
+@pytest.fixture
+def kept():
+    """A recorder that keeps its records, in the place of this process's own."""
+    made = recorder.InMemory(most=3)
+    recorder.use(made)
+    yield made
+    recorder.use(None)
+
+
+def test_records_are_kept_as_long_as_there_is_room(kept):
+    """All of every kind, in their order, and no more than so many."""
+    assert recorder.current() is kept
+    for doing in "abcde":
+        say(kept, doing)
+    assert [one.doing for one in kept.kept] == ["a", "b", "c"]
+    assert [one.n for one in kept.kept] == [1, 2, 3]
+    assert kept.stride(ev.Step) == 1
+
+
+@pytest.mark.parametrize("end", [recorder.stop, recorder.leave])
+def test_what_is_kept_needs_no_end(kept, end):
+    """It has no file: to stop, to be left in a fork and to sign are nothing to it."""
+    say(kept, "a")
+    kept.sign()
+    end()
+    assert recorder.always() is None
+    assert [one.doing for one in kept.kept] == ["a"]
