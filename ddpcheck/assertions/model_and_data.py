@@ -1,4 +1,4 @@
-"""The invariants as assertions inside a ``ddp`` test.
+"""Assertions of models and of data inside a ``ddp`` test.
 
 Every assertion is collective: all ranks call it, and all get the same verdict.
 The evidence travels outside of the process group under test, so that an

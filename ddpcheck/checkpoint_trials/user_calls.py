@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ddpcheck import evidence as ev
-from ddpcheck.checkpoint_trials.broken_files import state_of
+from ddpcheck.checkpoint_trials.load_failures import state_of
 from ddpcheck.evidence.training_state import Failure
 from ddpcheck.probes.recording import user_lines
 from ddpcheck.ranks.current_rank import Violation

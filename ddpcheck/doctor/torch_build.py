@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from ddpcheck import seams
-from ddpcheck.checks.resting import asserted_on, resting_on
+from ddpcheck.checks.missing_seams import asserted_on, resting_on
 from ddpcheck.doctor.advice import innermost
 from ddpcheck.doctor.child_processes import ending, running
 from ddpcheck.doctor.facts import BACKENDS, Gpu, Seam, Torch, Unknown, asked

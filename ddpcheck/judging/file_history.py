@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.per_world import per_world
+from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
 
@@ -154,7 +154,7 @@ class Files:
         return {*self.writes, *self.reads, *self.queries, *listed}
 
 
-@per_world
+@once_per_world
 def files_of(world: World) -> Files:
     """Everything that was done to files in a world."""
     return Files(world)

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ddpcheck.judging.existence_queries import Asked
 from ddpcheck.judging.file_history import LOADS, SAVES, Files, Touch, files_of, is_lock, is_state
-from ddpcheck.judging.file_queries import Asked
 from ddpcheck.judging.happens_before import Order
-from ddpcheck.judging.per_world import per_world
+from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.several_writers import shared_paths
 from ddpcheck.judging.world import World
 
@@ -43,7 +43,7 @@ class Races(NamedTuple):
     """Some paths were left out, since several ranks write them."""
 
 
-@per_world
+@once_per_world
 def races_of(world: World) -> Races:
     """The races of a script's run."""
     return races(files_of(world), shared_paths(world))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import ABSENT, WIDTH
-from ddpcheck.judging.per_world import per_world
+from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.step_alignment import members
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
@@ -173,13 +173,13 @@ def passes_of(rank: Rank) -> list[Pass]:
     return list(found.values())
 
 
-@per_world
+@once_per_world
 def every_pass(world: World) -> list[list[Pass]]:
     """The passes of each rank."""
     return [passes_of(rank) for rank in world]
 
 
-@per_world
+@once_per_world
 def loops(world: World) -> list[Line]:
     """All loops over loaders that at least one rank has gone through."""
     by_key: dict[tuple[str, str, int], dict[int, list[Pass]]] = defaultdict(dict)
@@ -199,7 +199,7 @@ def _trained(passes: Sequence[Pass]) -> bool:
     return any(one.backwards for one in passes) or (not known and any(one.begun.grad for one in passes))
 
 
-@per_world
+@once_per_world
 def data_groups(world: World) -> tuple[list[list[int]], bool]:
     """The ranks that train one replica each, group by group, and whether a DDP wrapper says so.
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from ddpcheck.judging.file_history import CLAIMS, Files, Touch, files_of, is_lock
 from ddpcheck.judging.happens_before import Order
-from ddpcheck.judging.per_world import per_world
+from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import World
 
 
-@per_world
+@once_per_world
 def shared_paths(world: World) -> set[str]:
     """The paths that several ranks of a script write at any time."""
     return set(written_by_several(files_of(world)))

@@ -9,7 +9,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging import known_errors
 from ddpcheck.judging.call_divergence import Parting, compared, partings, sequences
 from ddpcheck.judging.deadlock import BY_THE_AGENT, Wait, all_waits, at_its_end, certain, is_gone
-from ddpcheck.judging.per_world import per_world
+from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Struct
 
@@ -48,7 +48,7 @@ class Stop(Struct, frozen=True, kw_only=True):
     """How many calls there were to compare."""
 
 
-@per_world
+@once_per_world
 def stop(world: World) -> Stop:
     """How it ended."""
     found = sequences(world)

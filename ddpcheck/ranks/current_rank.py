@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddpcheck.checks.resting import unjudgeable
+from ddpcheck.checks.missing_seams import unjudgeable
 from ddpcheck.ranks import messages
 from ddpcheck.ranks.channel import Channel
 from ddpcheck.vocabulary.model import CallSite, Finding, Plan

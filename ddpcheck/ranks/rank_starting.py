@@ -56,7 +56,7 @@ def start_interpreters(plan: Plan, hello: messages.Hello, run_dir: str) -> list[
     def start(rank: int, ours: socket.socket, theirs: socket.socket) -> int:
         # Before anything is imported: a module may ask CUDA for its devices, which it then keeps to.
         environment = dict(os.environ) | process_group.environment(plan, rank, run_dir)
-        process = launch("ddpcheck.zygote.rank_interpreter", [theirs.fileno()], hello.sys_path, environment)
+        process = launch("ddpcheck.zygote.rank_without_fork", [theirs.fileno()], hello.sys_path, environment)
         process.returncode = 0  # the exit is watched elsewhere; this object must not wait for it
         return process.pid
 

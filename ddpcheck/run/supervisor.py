@@ -24,7 +24,7 @@ from ddpcheck.run.computing_processes import Computing
 from ddpcheck.run.many_nodes import Collector, Sender
 from ddpcheck.run.options import Options
 from ddpcheck.run.orphaned_ranks import Ranks, own_ranks
-from ddpcheck.run.progress import Progress
+from ddpcheck.run.rank_liveness import Progress
 from ddpcheck.run.signals import Asked, Signals, listed
 from ddpcheck.vocabulary.model import Struct
 

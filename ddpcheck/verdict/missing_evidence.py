@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.missing_seams import resting_on
 from ddpcheck.checks.registry import those
-from ddpcheck.checks.resting import resting_on
 from ddpcheck.judging.world import Judged, Process, World
 from ddpcheck.seams import BY_NAME, reason
 from ddpcheck.vocabulary.wording import count, listing, ranks_text

@@ -12,9 +12,9 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck import seams
-from ddpcheck.checks import resting
+from ddpcheck.checks import missing_seams
+from ddpcheck.checks.missing_seams import asserted_on, resting_on, unjudgeable
 from ddpcheck.checks.registry import checks, has_part, those
-from ddpcheck.checks.resting import asserted_on, resting_on, unjudgeable
 from ddpcheck.judging.world import Judged
 from ddpcheck.verdict import missing_evidence
 from ddpcheck.verdict.judges import judge_world
@@ -247,10 +247,10 @@ def test_nothing_is_held_that_rests_on_what_is_missing(seam):
 
 def test_an_assertion_whose_ground_is_missing_says_so(monkeypatch):
     """The first that is missing is named; a check that rests on none of them is judged."""
-    monkeypatch.setattr(resting, "SEAMS", [seams.Seam("posixpath.exists", "devices")])
+    monkeypatch.setattr(missing_seams, "SEAMS", [seams.Seam("posixpath.exists", "devices")])
     assert unjudgeable("device-placement") == ""
     lost = seams.Seam("posixpath.nothing", "devices")
-    monkeypatch.setattr(resting, "SEAMS", [lost])
+    monkeypatch.setattr(missing_seams, "SEAMS", [lost])
     assert unjudgeable("device-placement") == f"{lost.of} has no posixpath.nothing, on which this check rests"
     assert unjudgeable("batch-count") == ""
 

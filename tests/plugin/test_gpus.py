@@ -39,7 +39,7 @@ if zygote is not None:
 else:
     import ddpcheck.gpus.tests_without_ranks
     ddpcheck.gpus.tests_without_ranks.PATIENCE = 0.2
-fresh = sys.modules.get("ddpcheck.zygote.rank_interpreter")
+fresh = sys.modules.get("ddpcheck.zygote.rank_without_fork")
 if zygote is not None or fresh is not None:
     import torch
     torch.cuda.set_device = lambda index: None

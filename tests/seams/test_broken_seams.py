@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ddpcheck import seams
+from ddpcheck.checks.missing_seams import resting_on
 from ddpcheck.checks.registry import checks, has_part
-from ddpcheck.checks.resting import resting_on
 from ddpcheck.seams import BY_NAME
 
 ROOT = Path(__file__).parents[2]

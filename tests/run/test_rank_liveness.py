@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.world import Process
-from ddpcheck.run.progress import Progress
+from ddpcheck.run.rank_liveness import Progress
 from tests.judging.written import FILE
 
 

@@ -12,7 +12,7 @@ from ddpcheck.judging.world import World
 T = TypeVar("T")
 
 
-def per_world(function: Callable[[World], T]) -> Callable[[World], T]:
+def once_per_world(function: Callable[[World], T]) -> Callable[[World], T]:
     """Remember what a function says of each world, as long as there is that world."""
     known: WeakKeyDictionary[World, T] = WeakKeyDictionary()
 
