@@ -22,7 +22,7 @@ from ddpcheck.doctor.facts import BACKENDS, Gpu, Seam, Torch, Unknown, asked
 from ddpcheck.gpus.gpu_inventory import nccl_version
 from ddpcheck.ranks.stacks import FATAL
 
-_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ddpcheck.doctor.torch_build import tell; tell()"
+_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ddpcheck.doctor.torch_build import report; report()"
 _LAST_LINES = 3
 
 
@@ -71,7 +71,7 @@ def file() -> str:
     return found.origin or ", ".join(found.submodule_search_locations or ())
 
 
-def tell() -> None:
+def report() -> None:
     """Print the facts, as the last line."""
     sys.stdout.write("\n" + msgspec.json.encode(examine()).decode() + "\n")
 
@@ -121,7 +121,7 @@ def _nccl() -> tuple[int, ...] | None:
         return None
     version = nccl_version()
     if not version:
-        raise RuntimeError("the library that is loaded does not tell its version")
+        raise RuntimeError("the library that is loaded does not say its version")
     return version
 
 

@@ -68,7 +68,7 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
     if not stepped:
         return "no parameter was wrapped, and no gradient reduced by the program itself at every step"
     if not held:
-        return "of the optimizers that step wrapped parameters, none could be told to be the same one on all ranks"
+        return "of the optimizers that step wrapped parameters, none could be seen to be the same one on all ranks"
     if all(any(one.apart for one in optimizer.described) for optimizer in held):
         return "the communication hook was seen to leave each rank its own gradients"
     if any(kept_apart(world, optimizer) for optimizer in held):

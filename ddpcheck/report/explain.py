@@ -26,7 +26,7 @@ def show_checks(stream: IO[str]) -> None:
     console.print(table)
     console.print()
     console.print(Text("* takes a second run to compare with: `ddpcheck run` cannot show it", style="dim"))
-    console.print(Text("ddpcheck explain ID tells what breaks a check, and how to fix it.", style="dim"))
+    console.print(Text("ddpcheck explain ID says what breaks a check, and how to fix it.", style="dim"))
 
 
 def show_check(check: str, stream: IO[str]) -> None:

@@ -100,7 +100,7 @@ def _sentence(verdict: Verdict, strict: bool) -> str:
     took = f", {verdict.seconds:.1f} s."
     found = _found(verdict, strict)
     if verdict.verdict == "hung":
-        return f"{ran}{where}: came to a standstill{steps}: {found}{took}"
+        return f"{ran}{where}: hung{steps}: {found}{took}"
     if verdict.verdict == "failed":
         return f"{ran}{where}: failed{steps}: {found}{took}"
     if verdict.interrupted_by is not None:

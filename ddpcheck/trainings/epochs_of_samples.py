@@ -12,7 +12,7 @@ Batches = list[list[int]]
 """The micro-batches of one rank in one epoch, each the numbers of its samples."""
 
 
-UNEVEN = "the ranks' batches cannot be told apart by epochs: see batch-count"
+UNEVEN = "the ranks' batches cannot be divided into epochs: see batch-count"
 
 
 OF_A_STREAM = (

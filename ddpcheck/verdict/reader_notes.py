@@ -39,7 +39,7 @@ def unseen(worlds: Sequence[World], processes: Iterable[Process]) -> tuple[str, 
         if process.torn:
             torn.append(whose)
     told = [
-        f"The evidence of {ranks_text(missing)} is missing: no process has told that it joined the group under "
+        f"The evidence of {ranks_text(missing)} is missing: no process has recorded that it joined the group under "
         f"{'that number' if len(missing) == 1 else 'these numbers'}. What compares ranks was not checked."
         for missing in dict.fromkeys(world.missing for world in worlds if world.missing)
     ]

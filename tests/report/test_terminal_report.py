@@ -107,7 +107,7 @@ Written to report.json
         ),
         (
             HUNG,
-            "HUNG train.py --epochs 3, 4 ranks: came to a standstill after 36 optimizer steps: 1 error, 8.1 s.",
+            "HUNG train.py --epochs 3, 4 ranks: hung after 36 optimizer steps: 1 error, 8.1 s.",
         ),
         (
             replace(VIOLATED, verdict="failed", steps=1, nnodes=2, findings=(ERROR,)),

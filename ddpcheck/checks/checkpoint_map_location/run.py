@@ -77,7 +77,7 @@ def _by_luck(loads: list[Touch]) -> Finding:
         severity="warning",
         ranks=tuple(sorted({t.number for t in loads})),
         subject=f"file {shown(first)}",
-        expected="a load to say where the tensors shall go: map_location",
+        expected="a load to say where the tensors are to go: map_location",
         found=f"{done(first)} without it, of what another rank has saved: right on the CPU, but tensors saved from a "
         "GPU go back to that GPU, on every rank",
         advice='Load with map_location="cpu", or with the device of this rank.',

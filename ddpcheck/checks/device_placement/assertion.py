@@ -193,7 +193,7 @@ def _device_ids(facts: Sequence[Whereabouts]) -> Finding | None:
         cause=(
             "a part of the module was moved after the wrap: DDP refuses device_ids for a module on several devices"
             if several
-            else "the module was moved after the wrap, or to another device than DDP was told, which DDP does not see"
+            else "the module was moved after the wrap, or to another device than DDP was given, which DDP does not see"
         ),
         advice="Move the module first, then wrap it with device_ids=[its device's index]; for a module on several "
         "devices leave both out.",
@@ -217,7 +217,7 @@ def _batch(facts: Sequence[Whereabouts], kind: str) -> Finding | None:
     devices = {rank: listing(dict.fromkeys(found.values())) for rank, found in strays.items()}
     cause, advice = _batch_cause(facts, kind, devices)
     if kind != "inputs" and any(_guessed(facts[rank]) for rank in strays):
-        advice += " Where the model ends was told by its last parameter: else list `devices` in the order of its way."
+        advice += " Where the model ends was judged by its last parameter: else list `devices` in the order of its way."
     where = {"inputs": "where the model takes them", "targets": "where the outputs are", "outputs": "on its device"}
     return _finding(
         strays,

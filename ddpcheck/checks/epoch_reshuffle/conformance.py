@@ -30,7 +30,7 @@ def judge(trained: Trained) -> Judged:
                 "Give shuffle=job.shuffle to the sampler."
                 if never
                 else "Call set_epoch on the DistributedSampler itself at the start of every epoch.",
-                "nothing shuffles" if never else "the sampler was told of no epoch, or of the same one",
+                "nothing shuffles" if never else "the sampler was given no epoch, or of the same one",
             ),
         )
     return Judged(checked=len(orders), findings=findings)

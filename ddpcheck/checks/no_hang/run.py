@@ -40,9 +40,9 @@ def _finding(world: World, ended: Stop) -> Finding:
     where = (why.where if why else None) or _where(ranks, ended, odd, others)
     found = f"{_kind(for_ever)}: {'; '.join(told)}"
     if parting is not None and all(r in waits and waits[r].call.n == call.n for r, call in parting.calls.items()):
-        found += f". Here their calls part, {call_divergence.before(parting)}"
+        found += f". Here their calls diverge, {call_divergence.before(parting)}"
     elif parting is not None:
-        found += f". The ranks' calls part {call_divergence.before(parting)}: {call_divergence.told(world, parting)}"
+        found += f". The ranks' calls diverge {call_divergence.before(parting)}: {call_divergence.told(world, parting)}"
     found += _before(ranks, waits.values())
     subject, links = _subject(parting, waits)
     return Finding(

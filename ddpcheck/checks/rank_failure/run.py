@@ -109,7 +109,7 @@ def _advice(failure: Failure, who: Sequence[int], world: World) -> str:
         return "Fix what raised it: it is the same on every rank."
     if failure.signal is not None:
         return "Look at the rank's own output and the kernel's log (dmesg), and run with faulthandler for a stack."
-    return "Let a rank that gives up tell the others: raise an exception, or agree on the end by an all-reduce."
+    return "Let a rank that gives up inform the others: raise an exception, or agree on the end by an all-reduce."
 
 
 def _where(rank: Rank, failure: Failure) -> CallSite | None:

@@ -65,7 +65,7 @@ _LOADABLE = (
 )
 _SAME_CHECKPOINT = (
     "See from the stacks what the ranks wait for: all of them have to find the same checkpoint, and to go on from the "
-    "same step; let one rank look for it, and tell the others."
+    "same step; let one rank look for it, and inform the others."
 )
 _ALL = (
     "Save and load the model, the optimizer, the scheduler, the place in the epoch and the random states of every "
@@ -168,7 +168,7 @@ def _told(resumed: Trained, said: dict[int, _Said], start: int, step: int) -> Fi
 
 
 _PLACE = (
-    "Save the epoch and the number of batches that were taken in it; tell the sampler of that epoch, and go on with "
+    "Save the epoch and the number of batches that were taken in it; give the sampler that epoch, and go on with "
     "the batches that follow."
 )
 

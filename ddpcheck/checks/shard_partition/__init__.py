@@ -6,7 +6,7 @@ from ddpcheck.checks.check import Check
 
 CHECK = Check(
     holds=(
-        "within an epoch the ranks' samples, judged by content, are disjoint and cover the dataset (padding told apart)"
+        "within an epoch the ranks' samples, judged by content, are disjoint and cover the dataset (padding counted apart)"
     ),
     order=60,
     rests_on=("groups", "wrappers", "uneven inputs", "collectives", "forwards", "backwards", "passes", "samplers"),

@@ -121,7 +121,7 @@ def _cause_of_shares(trained: Trained, by_rank: Sequence[Counter[int]], size: in
             "job.drop_last is not set.",
         )
     if trained.situation.iterable and trained.situation.workers:
-        return "the workers of a loader are told apart twice, or not at all, or are taken for ranks", OF_A_STREAM
+        return "the workers of a loader are distinguished twice, or not at all, or are taken for ranks", OF_A_STREAM
     alike = [rank for rank, of_rank in enumerate(by_rank) if rank and of_rank in by_rank[:rank]]
     if alike:
         pairs = listing([f"{by_rank.index(by_rank[rank])} and {rank}" for rank in alike], 3)

@@ -41,7 +41,7 @@ def test_a_hang_names_both_lines():
     finding = hang([before, call(2, 5), pulse(3, 5)], [before, call(2, 6, "ddp-gradients"), pulse(3, 6)])
     assert finding.found == (
         "a deadlock: rank 0 waits in barrier() at train.py:5 for rank 1; rank 1 waits in DDP's reduction of gradients "
-        "in a backward at train.py:6 for rank 0. Here their calls part, after 1 equal call on the default group. "
+        "in a backward at train.py:6 for rank 0. Here their calls diverge, after 1 equal call on the default group. "
         "Before that, ranks 0 and 1 made all_reduce() at train.py:3"
     )
     assert finding.subject == "call 2 on the default group"
