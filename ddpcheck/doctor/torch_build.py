@@ -22,7 +22,11 @@ from ddpcheck.doctor.facts import BACKENDS, Gpu, Seam, Torch, Unknown, asked
 from ddpcheck.gpus.gpu_inventory import nccl_version
 from ddpcheck.ranks.stacks import FATAL
 
-_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from ddpcheck.doctor.torch_build import report; report()"
+_CODE = """import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from ddpcheck.doctor import torch_build
+torch_build.report()
+"""
 _LAST_LINES = 3
 
 

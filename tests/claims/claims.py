@@ -70,7 +70,7 @@ CLAIMS = tuple(
             ("S0 S3", "FileStore, TCPStore and env:// give the same group",
              "ten steps end in the same bits under each; ranks that meet at different places never meet"),
             ("S1 S2 S4", "DistributedSampler's shards are disjoint and cover the data",
-             "for all sizes, ranks, seeds and epochs, padding counted apart; overlaps and gaps are caught"),
+             "for all sizes, ranks, seeds and epochs, padding aside; overlaps and gaps are caught"),
             ("S2", "the sampler needs no communication",
              "a process without any group computes the same shards; a rank's own seed or epoch is caught"),
             ("S2", "455 samples, 2 ranks, batches of 8: 28 batches each, 7 dropped",
