@@ -94,7 +94,7 @@ def test_optimizers_that_cannot_be_told_apart_are_not_checked():
     for check, one in judged(ours, other).items():
         if check != "initial-broadcast":
             assert one.checked == 0
-            assert "none could be told to be the same one on all ranks" in one.skipped_because
+            assert "none could be seen to be the same one on all ranks" in one.skipped_because
 
 
 @pytest.mark.parametrize(("more", "reason"), [

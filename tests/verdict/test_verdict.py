@@ -319,7 +319,7 @@ def test_what_was_passed_over_is_told():
     sampled[0].gap, sampled[1].torn = "there was no room for more", True
     notes = conclude([judged(gradient_sync=1)], worlds=worlds(sampled), notes=["Said before."]).notes
     assert notes == (
-        "The evidence of rank 2 is missing: no process has told that it joined the group under that number. What "
+        "The evidence of rank 2 is missing: no process has recorded that it joined the group under that number. What "
         "compares ranks was not checked.",
         "The evidence of rank 0 stopped early: there was no room for more. What is said here covers the run up to "
         "there.",
@@ -408,7 +408,7 @@ def test_ranks_that_say_nothing_are_named():
     spoke = process(7, rank=0)
     notes = conclude([judged()], worlds=worlds([agent, spoke]), processes=[agent, spoke]).notes
     assert notes == (
-        "The evidence of rank 1 is missing: no process has told that it joined the group under that number. What "
+        "The evidence of rank 1 is missing: no process has recorded that it joined the group under that number. What "
         "compares ranks was not checked.",
     )
 
