@@ -122,6 +122,6 @@ class Workshop:
         trained = [runner.training(name, world_size, row.oracle and not place) for place, name in enumerate(names)]
         if trained[0].failed and not row.also_failed:
             return (trained[0].failure(),)
-        judged = row.judge(trained)
+        judged = row.judge(trained).named(row.id)
         assert judged.checked, f"{check} had nothing to judge: {judged.skipped_because}"
         return tuple(finding for finding in judged.findings if finding.severity == "error")

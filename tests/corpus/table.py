@@ -106,7 +106,7 @@ def main() -> int:
     if not options.command:
         import forked
 
-        forked.watching.patch()
+        forked.all_probes.patch()
     for number, program in enumerate(chosen, 1):
         with console.status(f"{program.name}, {number} of {len(chosen)}"):
             row = (running.by_forks if program.forkable and not options.command else running.by_command)(program)
