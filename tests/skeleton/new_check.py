@@ -28,7 +28,7 @@ def new_check(check: str, root: Path = ROOT) -> list[Path]:
     """Write the files of a check; raises ValueError for an id that is none, or that there is already."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)+", check):
         raise ValueError(
-            f"{check!r} is no id of a check: expected words in lower case with hyphens, such as loss-scale-sync"
+            f"{check!r} is no id of a check: expected words in lower case with hyphens, such as gradient-sync"
         )
     folder = check.replace("-", "_")
     places = {template: root / place.format(folder=folder) for template, place in PLACES.items()}
