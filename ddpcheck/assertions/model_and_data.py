@@ -33,7 +33,7 @@ def assert_replicas_identical(module: torch.nn.Module, *, rtol: float = 0.0, ato
     from ddpcheck.probes.ddp import model_state
     from ddpcheck.probes.optimizers import steps
 
-    if steps.are_stepped(module.parameters()):
+    if steps.have_been_stepped(module.parameters()):
         _assert_state("parameter-sync", "assert_replicas_identical", module, model_state.parameters(module), rtol, atol)
     else:
         tensors = model_state.parameters(module) + model_state.buffers(module)

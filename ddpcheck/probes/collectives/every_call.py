@@ -16,7 +16,6 @@ from ddpcheck.probes.collectives import call_arguments, call_log, one_call
 from ddpcheck.probes.collectives.call_arguments import Arguments, Described
 from ddpcheck.probes.collectives.one_call import call, issued, remember, set_joined, unwatched, wait
 from ddpcheck.probes.collectives.process_groups import group_key
-from ddpcheck.probes.ddp import unfinished_backward
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.files import small_files
 from ddpcheck.probes.optimizers import program_reductions
@@ -46,7 +45,6 @@ def watch() -> None:
     endings.before_end(program_reductions.tell)
     _watch_functional()
     main_thread.also(call_log.look)
-    unfinished_backward.watch()
 
 
 def _around(

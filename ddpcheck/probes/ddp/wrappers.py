@@ -16,7 +16,7 @@ from ddpcheck.probes.collectives import every_call
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.collectives.process_groups import group_key
 from ddpcheck.probes.data import dataloaders
-from ddpcheck.probes.ddp import forward_inputs, parameter_names
+from ddpcheck.probes.ddp import forward_inputs, parameter_names, unfinished_backward
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper, reduced_by
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.optimizers import program_reductions
@@ -46,6 +46,7 @@ def watch() -> None:
     around(DistributedDataParallel, "_pre_forward", _around_pre_forward)
     around(DistributedDataParallel, "_post_forward", _around_post_forward)
     around(DistributedDataParallel, "register_comm_hook", _around_comm_hook)
+    unfinished_backward.watch()  # within the next one, whose call it looks at
     around(torch.autograd, "backward", _around_backward)
 
 

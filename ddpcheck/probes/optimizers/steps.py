@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from numbers import Real
 from types import CodeType, FrameType
 from typing import Any
@@ -67,6 +68,8 @@ class Watched:
         if len(before) == len(parameters) and all(ref() is p for ref, p in zip(before, parameters, strict=True)):
             return False
         self._parameters = [weakref.ref(p) for p in parameters]
+        for p in parameters:
+            _stepped[id(p)] = weakref.ref(p, partial(_forget, id(p)))
         return True
 
     def is_whole(self, parameters: Sequence[torch.Tensor]) -> bool:
@@ -75,8 +78,15 @@ class Watched:
 
 
 _watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
+_stepped: dict[int, weakref.ref[torch.Tensor]] = {}
+"""By id: every parameter that an optimizer has stepped, also one whose optimizer is gone."""
 _made = 0
 _steps = 0
+
+
+def _forget(key: int, ref: weakref.ref[torch.Tensor]) -> None:
+    if _stepped.get(key) is ref:
+        del _stepped[key]
 
 
 _step: CodeType | None = None
@@ -148,6 +158,11 @@ def are_stepped(parameters: Iterable[torch.Tensor]) -> bool:
     """Whether some optimizer updates any of these."""
     updated = {id(one) for it in _watched.values() for one in it.parameters()}
     return any(id(parameter) in updated for parameter in parameters)
+
+
+def have_been_stepped(parameters: Iterable[torch.Tensor]) -> bool:
+    """Whether an optimizer has stepped any of these, be it gone or not."""
+    return any((ref := _stepped.get(id(one))) is not None and ref() is one for one in parameters)
 
 
 def of_parameters(parameters: Iterable[torch.Tensor]) -> list[tuple[Any, Watched]]:
