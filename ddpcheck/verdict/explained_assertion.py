@@ -17,8 +17,12 @@ def explained(findings: Sequence[Finding], evidence: Sequence[bytes]) -> tuple[F
     """The findings of an assertion with the cause and the fix that the ranks' own records show, where they do."""
     if not all(evidence):
         return tuple(findings)
-    world = world_of(evidence)
-    return tuple(_explained(finding, world) for finding in findings)
+    try:
+        world = world_of(evidence)
+        return tuple(_explained(finding, world) for finding in findings)
+    except Exception as error:  # the finding is right without its cause
+        ours = f"(A fault of ddpcheck's own: the cause could not be looked for, {type(error).__name__}: {error}.)"
+        return tuple(replace(finding, advice=f"{finding.advice} {ours}") for finding in findings)
 
 
 def _explained(finding: Finding, world: World) -> Finding:

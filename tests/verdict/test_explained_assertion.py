@@ -76,3 +76,17 @@ def test_a_check_is_explained_by_what_it_may_follow_from_alone():
     told = evidence({"usage": BYPASSED}, {"usage": BYPASSED})
     other = replace(FOUND, check="shard-partition")
     assert explained([other], told) == (other,)
+
+
+def test_a_fault_of_ours_leaves_the_finding_as_it_is(monkeypatch):
+    """What cannot be explained is reported all the same, and whose fault that is."""
+
+    def broken(check, name):
+        raise KeyError("wrapper 7")
+
+    monkeypatch.setattr("ddpcheck.verdict.explained_assertion.has_part", broken)
+    (found,) = explained([FOUND], evidence(*[{"usage": ARMED}] * 2))
+    assert replace(found, advice="") == replace(FOUND, advice="")
+    assert found.advice.startswith(FOUND.advice)
+    assert "A fault of ddpcheck's own" in found.advice
+    assert "KeyError: 'wrapper 7'" in found.advice
