@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,16 +20,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: a further case, in processes that each import torch; with --long alone")
+    config.addinivalue_line("markers", "few(n): the first n of its cases run without --long")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what takes long, unless it is asked for, or is the only thing that is."""
     if config.getoption("--long", default=True) or "::" in " ".join(config.args):
         return
-    long = [item for item in items if item.get_closest_marker("long") is not None]
+    seen: Counter[str] = Counter()
+    short, long = [], []
+    for item in items:
+        few = item.get_closest_marker("few")
+        is_long = item.get_closest_marker("long") is not None
+        if few is not None and not is_long:
+            function = item.nodeid.partition("[")[0]
+            seen[function] += 1
+            is_long = seen[function] > few.args[0]
+        (long if is_long else short).append(item)
     if long:
         config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item.get_closest_marker("long") is None]
+        items[:] = short
 
 
 @pytest.fixture(scope="session")

@@ -138,6 +138,7 @@ STUCK = """
 """
 
 
+@pytest.mark.long
 def test_a_bad_file_on_one_rank_holds_up_nobody(project: InnerProject) -> None:
     """One rank cannot load while the others wait for it in a collective: it is judged, and they are ended with it."""
     project.write("test_stuck.py", STUCK)

@@ -126,6 +126,7 @@ def test_what_is_left_after_a_kill_is_what_was_written(ddp):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.long) for name in SAVERS]
 )
+@pytest.mark.few(2)
 def test_ways_of_saving(ddp, name):
     """The correct ways hold; the others lose the checkpoint to some kill, and the finding names such a moment."""
     saver = SAVERS[name]

@@ -115,6 +115,7 @@ def violated(**arguments: Any) -> Finding:
 
 @pytest.mark.ddp(world_size=2)
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.few(3)
 def test_forms(ddp, form):
     """In each form a correct pair holds, and a load of the streams alone leaves the model untouched."""
     given = functions(form)

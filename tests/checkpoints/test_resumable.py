@@ -40,6 +40,7 @@ def violated(save: Any = good.save, load: Any = good.load, **options: Any) -> Fi
 
 
 @pytest.mark.ddp(world_size=[1, 2, 3])
+@pytest.mark.few(1)
 def test_a_correct_pair_holds(ddp):
     """Everything is saved and loaded; all invariants hold, planted kills too, and random states are as before."""
     torch.manual_seed(5)
@@ -207,6 +208,7 @@ def test_a_save_that_raises_on_one_rank(ddp):
         ("streams", "random state of ", "random"),
     ],
 )
+@pytest.mark.few(2)
 def test_something_is_not_loaded(ddp, left_out, subject, kind):
     """Whatever is saved and not loaded is named, and so is what to do."""
     finding = violated(load=functools.partial(good.load, leave_out=left_out), before=6)

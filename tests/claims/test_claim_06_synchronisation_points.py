@@ -69,6 +69,7 @@ def test_same_number_and_order_is_held(watch):
     assert seen.said["checked"]["collective-order"]
 
 
+@pytest.mark.long
 def test_in_a_test_the_deadline_tells_every_ranks_stack(project):
     """A test with a rank that is a step short ends at its deadline, and shows where each rank stands."""
     project.write(

@@ -95,6 +95,7 @@ STORE_OF_ITS_OWN = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 anew may read the address of a peer that has died: whether a restart then succeeds is a race."""
 
 
+@pytest.mark.long
 def test_only_the_launcher_restarts_them(tmp_path):
     """A job whose rank 1 dies in its fourth step: told to, torchrun starts both anew, and they resume and finish."""
     (tmp_path / "train.py").write_text(SCRIPT)

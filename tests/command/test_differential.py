@@ -64,6 +64,7 @@ def test_what_is_one(theirs, ours, word):
     assert found[0].startswith(word)
 
 
+@pytest.mark.long
 def test_a_program_that_minds_nothing_in_odd_surroundings(tmp_path) -> None:
     """In interpreters of its own, as a user would start it, and as torchrun would."""
     assert compared(AT_ONCE, tmp_path, ALONE) == []

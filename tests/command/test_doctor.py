@@ -155,6 +155,7 @@ def test_the_command_tells_of_a_failure(monkeypatch, capsys):
     assert "UNHEALTHY  1 self-test of 2 failed" in said
 
 
+@pytest.mark.long
 def test_what_hangs_is_ended_and_located(tmp_path):
     """A process that imports for ever is ended at the deadline, with the line where it stood; nothing of it is left."""
     reached = tmp_path / "reached"

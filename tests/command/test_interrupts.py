@@ -90,6 +90,7 @@ def test_an_interrupted_run_is_no_failure(tmp_path, forks, number, to):
         assert {(r["exit_code"], r["signal"]) for r in ran.document["ranks"]} == {(None, number)}
 
 
+@pytest.mark.long
 def test_ranks_that_are_not_together_yet_are_no_hang(tmp_path, forks):
     """One waits in init_process_group; torchrun's agent alone is told to end."""
     ran = interrupted(tmp_path, forks, JOINS, signal.SIGINT, "agent", "--nproc-per-node", "2")

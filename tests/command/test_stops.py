@@ -98,6 +98,7 @@ def test_ranks_that_native_code_holds_are_stuck_all_the_same(tmp_path, forks):
         ("time.sleep(1000)", False),
     ],
 )
+@pytest.mark.few(1)
 def test_a_rank_in_which_nothing_runs_any_more_is_silent(tmp_path, forks, alone, silent):
     """Native code that keeps the GIL, and a stopped process, are told from a rank that is busy or asleep."""
     ran = run(

@@ -63,6 +63,7 @@ def test_a_module_is_run_as_such(correct):
     assert correct.document["verdict"] == "held"
 
 
+@pytest.mark.long
 def test_the_sites_own_startup_module_still_runs(correct):
     """A sitecustomize of the environment is not lost."""
     assert correct.out.count("the site's own: yes") == 2

@@ -67,6 +67,7 @@ def test_a_violation_is_raised_with_everything_that_was_found() -> None:
     assert statuses == {"adapter": "violated", "batch-count": "not-checked", "epoch-reshuffle": "not-checked"}
 
 
+@pytest.mark.long
 def test_nothing_checked_is_a_failure() -> None:
     """A trainer that supports nothing has not held."""
     found = ddpcheck.check_trainer(wrong.supports_nothing, world_sizes=[1], checks=QUICK, on_failure="return")
@@ -84,6 +85,7 @@ def conductor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conductor]:
         yield one
 
 
+@pytest.mark.long
 def test_an_expected_failure_is_one(conductor: Conductor) -> None:
     """It is told with its reason, and its findings are kept."""
     reasons = {"adapter": "it returns after an epoch, as its authors know"}
@@ -193,6 +195,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.long
 def test_an_adapter_may_be_in_a_script(tmp_path: Path) -> None:
     """The ranks import the script, without what stands under its `if __name__ == "__main__"`."""
     script = tmp_path / "train.py"

@@ -124,6 +124,7 @@ def _twins():
 
 
 @pytest.mark.parametrize(("fault", "check"), list(_twins()))
+@pytest.mark.few(8)
 def test_a_twin_holds(fault: Fault, check: str, workshop: Workshop):
     """Without the mistake the same check has nothing to find."""
     assert not workshop.judged(fault.twin, check, fault.world_size, fault.among)

@@ -69,6 +69,7 @@ def test_one_that_swallows_exceptions_is_told(conductor: Conductor) -> None:
     assert "fit returned on rank 1, although job.loss had raised there" in result.text
 
 
+@pytest.mark.long
 def test_one_that_ignores_the_precision_is_told(conductor: Conductor) -> None:
     """Its updates are right to within the lower precision, and were computed in the higher one."""
     for name in ("ignores_precision", "disables_autocast"):
@@ -86,6 +87,7 @@ def test_parameters_of_another_precision_are_not_compared(conductor: Conductor) 
     assert result.reason == "the parameters that are stepped have another dtype, or shape, than job.model's"
 
 
+@pytest.mark.long
 def test_one_that_stays_on_the_cpu_shows_nothing_of_devices(conductor: Conductor) -> None:
     """What was never on a simulated GPU is not held to be at the right place."""
     for check in ("checkpoint-map-location:devices", "device-placement:devices"):
@@ -96,6 +98,7 @@ def test_one_that_stays_on_the_cpu_shows_nothing_of_devices(conductor: Conductor
     assert result.status == "violated"
 
 
+@pytest.mark.long
 def test_nobody_waits_for_all_trainings_that_hang(conductor: Conductor) -> None:
     """After three of them no further one is tried, and those that are not say why."""
     assert conductor.result("hangs_often", "adapter").status == "held"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -17,21 +16,8 @@ HERE = Path(__file__).parent
 DOCUMENT = (HERE.parents[1] / "docs" / "corpus.md").read_text()
 
 
-OF_EACH = 1
-"""Programs for each check, and right ones, that run without --long; `nox -s corpus` runs all."""
-
-
-def _parameters():
-    """All programs. What runs in interpreters of its own takes 20 s, and is `long` as well."""
-    runs = Counter()
-    for program in ALL:
-        kind = program.checks[0] if program.faulty else "right"
-        runs[kind] += program.forkable
-        short = program.forkable and runs[kind] <= OF_EACH
-        yield pytest.param(program, id=program.name, marks=() if short else pytest.mark.long)
-
-
-@pytest.mark.parametrize("program", list(_parameters()))
+@pytest.mark.long  # a program of each check and its twin run in tests/programs
+@pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
 def test_a_program(program, ask):
     """The fault under a fitting check and at a fitting line, in one finding or little more; no error on the twin."""
     forked = program.forkable

@@ -27,6 +27,7 @@ EXPECTED = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "expected"), EXPECTED, ids=lambda value: str(value))
+@pytest.mark.few(2)
 def test_a_program(name, arguments, expected, ask):
     """Its ranks end well, and the errors are the ones that it plants."""
     said = json.loads(ask(ROOT / "fixtures" / f"{name}.py", *arguments))

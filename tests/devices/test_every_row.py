@@ -45,6 +45,7 @@ WITNESSED = [row for row in ROWS if not row.fake]
 
 @pytest.mark.parametrize("row", WITNESSED, ids=[row.name.replace(" ", "-") for row in WITNESSED])
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.long
 def test_fake_tensors_agree(row: Row) -> None:
     """torch's fake tensors, which know devices without having any, are a witness of their own for most rows."""
     for each, places in cases(DEVICES):

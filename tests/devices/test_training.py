@@ -24,6 +24,7 @@ def _network() -> nn.Module:
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
 @pytest.mark.parametrize("options", [{}, {"foreach": True}, {"foreach": False}, {"fused": True}])
+@pytest.mark.few(4)
 def test_training_equals_the_cpus(kind: Any, options: dict[str, Any]) -> None:
     """Three steps with clipping and a schedule, on one device and on two: every parameter to the bit."""
     plain = _trained("cpu", "cpu", kind, options)

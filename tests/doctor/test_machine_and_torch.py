@@ -130,6 +130,7 @@ deep(90)
     ("", [], "another thing of that name"),
     ("from torch import nn", [], "another thing of that name"),
 ], ids=["raises", "aborts", "aborts deep down", "is empty", "is named so"])  # fmt: skip
+@pytest.mark.few(1)
 def test_a_self_test_with_a_torch_that_does_not_come_up(tmp_path, monkeypatch, code, words, advice):
     """The process that ranks come from says why, the self-test fails with it, and nothing hangs."""
     broken(tmp_path, monkeypatch, code)

@@ -147,6 +147,7 @@ def test_mocks_that_are_undone_do_no_harm(ran: Ran, name: str) -> None:
 
 
 @pytest.mark.parametrize("turn", range(2))
+@pytest.mark.few(1)
 def test_the_next_tests_run(ran: Ran, turn: int) -> None:
     """After all of it."""
     assert ran[f"test_after[{turn}]"].outcome == "passed", ran.stdout
@@ -171,6 +172,7 @@ def test_plain(): pass
 """
 
 
+@pytest.mark.long
 def test_gpus_that_nobody_can_be_asked_for_are_no_reason_to_skip(tmp_path) -> None:
     """A session in which the process that would ask them ends is not green: its tests on GPUs fail, and say why."""
     project = InnerProject(tmp_path / "project")

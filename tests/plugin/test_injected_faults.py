@@ -151,6 +151,7 @@ def hit(ran: Ran, project: InnerProject) -> set[str]:
     return {line.partition("::")[2] for line in (project.temp / "refused").read_text().splitlines()}
 
 
+@pytest.mark.long
 def test_passing_tests_pass_or_say_what_was_refused(ran: Ran, hit: set[str], faults: list[str]) -> None:
     """Not one of them fails for anything else."""
     for fault in faults:

@@ -283,6 +283,7 @@ def test_it(ddp, does): assert ddp.rank == 9
 
 
 @pytest.mark.parametrize("does", ["runs", "drops"])
+@pytest.mark.few(1)
 def test_a_hook_that_takes_items_does_not_take_those_of_ranks(taking: Ran, does: str) -> None:
     """A conftest's own way of running a test comes after ddpcheck's, wherever it lies: no failure is lost in it."""
     assert taking[f"test_it[{does}]"].outcome == "failed"
@@ -375,6 +376,7 @@ def test_the_session_itself_is_undisturbed(ran: Ran) -> None:
         "TestMarkOnTheClass::test_closest_keyword",
     ],
 )
+@pytest.mark.few(8)
 def test_works_in_ranks(ran: Ran, name: str) -> None:
     """What the inner test of this name asserts holds in every rank."""
     assert ran[name].outcome == "passed", ran[name].text

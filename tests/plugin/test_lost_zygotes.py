@@ -124,6 +124,7 @@ def test_a_killed_keeper_is_a_lost_test_as_well(project: InnerProject) -> None:
 
 
 @pytest.mark.parametrize("turn", range(2))
+@pytest.mark.few(1)
 def test_the_session_goes_on(lost: Ran, turn: int) -> None:
     """The next test has a new zygote, and its ranks are forked."""
     assert lost[f"test_after[{turn}]"].outcome == "passed", lost.stdout

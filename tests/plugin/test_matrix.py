@@ -112,6 +112,7 @@ def test_without_ranks():
 
 
 @pytest.mark.parametrize("method", ["signal", pytest.param("thread", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_timeout(tmp_path_factory: pytest.TempPathFactory, method: str) -> None:
     """Its seconds end the ranks, which show their stacks; its own ways to end a test do not touch the session.
 
@@ -246,6 +247,7 @@ def test_in_a_subtest(ddp, subtests, request):
 """
 
 
+@pytest.mark.long
 def test_reruns(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A failed test runs again, in new ranks, as often and for such errors as its mark and the options say."""
     project = beside(tmp_path_factory, "pytest-rerunfailures")
@@ -315,6 +317,7 @@ class TestCase(unittest.TestCase):
 
 
 @pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.long)])
+@pytest.mark.long
 def test_subtests(tmp_path_factory: pytest.TempPathFactory, workers: str) -> None:
     """Each is listed by itself, once for all ranks, and fails its test where it fails in any."""
     project = beside(tmp_path_factory, *(["pytest-subtests"] if pytest.version_tuple < (9,) else []))
@@ -362,6 +365,7 @@ import random
 import pytest
 
 @pytest.mark.ddp
+@pytest.mark.long
 def test_mock(ddp, mocker):
     import torch.distributed as dist
     replaced = mocker.patch("os.getcwd", return_value="elsewhere")
@@ -513,6 +517,7 @@ def test_forked(reports: tuple[InnerProject, Ran]) -> None:
     assert project.leftover_processes() == []
 
 
+@pytest.mark.long
 def test_html(reports: tuple[InnerProject, Ran]) -> None:
     """Its page has every test, and what its ranks have said."""
     project, _ = reports

@@ -50,6 +50,7 @@ def test_nothing_outlives_the_session(project: InnerProject, number: signal.Sign
 
 
 @pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.long
 def test_an_interrupt_does_not_wait_for_an_import(project: InnerProject, times: int) -> None:
     """A module whose import never returns keeps the zygote from answering; Ctrl-C ends the session all the same."""
     project.write(

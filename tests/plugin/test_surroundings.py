@@ -127,6 +127,7 @@ def test_timeouts_of_mark_option_and_ini(several: tuple[InnerProject, Ran], left
     assert "timeout 12.0" in left["test_other"].output
 
 
+@pytest.mark.long
 def test_ids_that_change(several: tuple[InnerProject, Ran]) -> None:
     """A test whose id is another each time is told what to fix."""
     _, ran = several

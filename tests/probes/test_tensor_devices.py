@@ -80,6 +80,7 @@ def test_the_cpu_alone_asks_nothing_of_cuda(monkeypatch):
     (lambda rank: [rank, rank + 1], ["cuda:0", "cuda:1"]),
     (iter([0, 1]), ["cuda:0", "cuda:1"]),
 ])  # fmt: skip
+@pytest.mark.few(3)
 def test_devices_as_they_may_be_said(gpus, devices, own):
     """As torch takes devices; `cuda` is the current one; one, several, or a function from the local rank."""
     gpus()

@@ -144,6 +144,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("owner", "name", "error"), CALLS, ids=[f"{o.__name__}.{n}" for o, n, _ in CALLS])
+@pytest.mark.few(3)
 def test_whatever_fails_the_program_goes_on_and_the_verdict_is_true(running, monkeypatch, owner, name, error):
     """The n-th call fails, for every n up to the tenth: the program ends by itself, and nothing is put down to it."""
     original = getattr(owner, name)

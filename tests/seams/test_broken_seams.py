@@ -82,6 +82,7 @@ def ask():
 
 
 @pytest.mark.parametrize("name", WATCHED)
+@pytest.mark.few(8)
 def test_a_seam_that_is_missing_is_noted(ask, name):
     """It alone, and nothing fails over it; one without which no program can do anything unseen is no loss."""
     seam = BY_NAME[name]
@@ -111,6 +112,7 @@ def test_the_training_is_checked_in_all_ways(known):
         if resting_on(s.sight) and s.name not in OF_THE_RUNNER
     ],
 )
+@pytest.mark.few(3)
 def test_nothing_that_rests_on_it_is_held(ask, known, name):
     """The program says and does the same, no error is reported for it, and all other checks are made as before."""
     found = ask(seam=name, path=str(HERE / "whole.py"))

@@ -59,6 +59,7 @@ def reasons() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", STATES)
+@pytest.mark.few(3)
 def test_why_a_process_is_not_forked_from(reasons, name):
     """Autograd and CUDA are named where they are the reason, and only there: a child may end for another one."""
     _, reason = STATES[name]

@@ -418,6 +418,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_workers_put_down_what_they_draw(tmp_path):
     """Each in a file of its own: whose worker it is, for which pass, and the line that seeded it."""
     script = tmp_path / "script.py"
