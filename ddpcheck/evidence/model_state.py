@@ -13,8 +13,6 @@ class TensorFacts(Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...] = ()
     present: bool = True
     """False for a parameter without a gradient."""
-    reduced: bool = True
-    """The model's DDP wrapper reduces this parameter."""
     shared: bool = False
     """It lies in memory that other processes may write to."""
 

@@ -88,11 +88,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     examples: bool = False
     """The test is a property: its ranks run its body for one example after the other."""
 
-    @property
-    def shares_gpus(self) -> bool:
-        """Ranks share GPUs, and are meant to."""
-        return 0 < len(self.gpus) < self.world_size
-
     def gpu_of(self, rank: int) -> int:
         """The number of a rank's GPU, its first one where there are several for each."""
         several = len(self.gpus) // self.world_size

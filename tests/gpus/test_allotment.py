@@ -127,22 +127,21 @@ def test_wrong_marks_are_a_sentence(args, kwargs, words):
 
 
 @pytest.mark.parametrize(
-    ("world_size", "gpus", "places", "shared"),
+    ("world_size", "gpus", "places"),
     [
-        (1, 1, [0], False),
-        (2, 2, [0, 1], False),
-        (2, 1, [0, 0], True),
-        (4, 2, [0, 1, 0, 1], True),
-        (4, 3, [0, 1, 2, 0], True),
-        (4, 8, [0, 2, 4, 6], False),
-        (2, 5, [0, 2], False),
+        (1, 1, [0]),
+        (2, 2, [0, 1]),
+        (2, 1, [0, 0]),
+        (4, 2, [0, 1, 0, 1]),
+        (4, 3, [0, 1, 2, 0]),
+        (4, 8, [0, 2, 4, 6]),
+        (2, 5, [0, 2]),
     ],
 )
-def test_the_gpu_of_each_rank(world_size, gpus, places, shared):
+def test_the_gpu_of_each_rank(world_size, gpus, places):
     """Its local rank; the first of its own where it has several; round and round where ranks share."""
     plan = Plan(
         nodeid="", path="", world_size=world_size, backend="nccl", device="cuda", timeout=1.0, shared_dir="",
         own_dirs="", capture="no", gpus=machine(gpus).gpus,
     )  # fmt: skip
     assert [plan.gpu_of(rank) for rank in range(world_size)] == places
-    assert plan.shares_gpus is shared

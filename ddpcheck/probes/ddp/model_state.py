@@ -44,28 +44,21 @@ def buffers(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:
 
 def facts(module: torch.nn.Module, tensors: Named, rtol: float = 0.0, atol: float = 0.0) -> ModelFacts:
     """What this rank says of these tensors, and of how DDP treats the model."""
-    wrapped = isinstance(module, DistributedDataParallel)
-    owners = dict(bare(module).named_parameters())
     of_shards = [
-        f"{name} ({kind})" for name, p in owners.items() if (kind := readable_memory.unseen(p)) and not p.is_meta
+        f"{name} ({kind})"
+        for name, p in bare(module).named_parameters()
+        if (kind := readable_memory.unseen(p)) and not p.is_meta
     ]
     if of_shards:
         raise ValueError(f"{listing(of_shards)}: ddpcheck does not compare shards, or tensors without plain memory")
-    # Where this torch does not tell which are reduced, nothing is put down to that.
-    known = getattr(module, "_module_parameters", owners.values()) if wrapped else owners.values()
-    reduced = {id(p) for p in known}
-    described = _described([(name, t, name in owners and id(owners[name]) in reduced) for name, t in tensors])
     return ModelFacts(
-        tensors=described,
-        wrapped=wrapped,
-        rtol=rtol,
-        atol=atol,
+        tensors=_described(list(tensors)), wrapped=isinstance(module, DistributedDataParallel), rtol=rtol, atol=atol
     )
 
 
-def _described(tensors: Sequence[tuple[str, torch.Tensor | None, bool]]) -> dict[str, TensorFacts]:
+def _described(tensors: Sequence[tuple[str, torch.Tensor | None]]) -> dict[str, TensorFacts]:
     """Each tensor by its name; what is on a GPU is digested there, all of it before anybody waits for a result."""
-    present = [tensor for _, tensor, _ in tensors if tensor is not None]
+    present = [tensor for _, tensor in tensors if tensor is not None]
     if any(tensor.is_meta for tensor in present):
         raise ValueError("a tensor on the meta device has no elements to compare; materialise the model first")
     if any(tensor.is_nested for tensor in present):
@@ -76,12 +69,11 @@ def _described(tensors: Sequence[tuple[str, torch.Tensor | None, bool]]) -> dict
             digest=next(digests),
             dtype=_kind(tensor),
             shape=tuple(tensor.shape),
-            reduced=reduced,
             shared=readable_memory.is_shared(tensor),
         )
         if tensor is not None
-        else TensorFacts(present=False, reduced=reduced)
-        for name, tensor, reduced in tensors
+        else TensorFacts(present=False)
+        for name, tensor in tensors
     }
 
 

@@ -186,7 +186,7 @@ def test_a_tensor_is_described_by_digest_type_and_shape():
     )
     weight = facts.tensors["0.weight"]
     assert (weight.digest, weight.dtype, weight.shape) == (digest(model[0].weight), "float32", (2, 2))
-    assert (weight.present, weight.reduced, weight.shared) == (True, True, False)
+    assert (weight.present, weight.shared) == (True, False)
     assert facts.tensors["1.num_batches_tracked (buffer)"].dtype == "int64"
     assert not facts.tensors["none"].present
     assert (facts.wrapped, facts.rtol, facts.atol) == (False, 0.5, 0.25)
@@ -228,7 +228,7 @@ def test_ranks_compare_with_what_the_reference_wrote(tmp_path):
 
 
 def described(tensor):
-    (fact,) = model_state._described([("w", tensor, True)]).values()
+    (fact,) = model_state._described([("w", tensor)]).values()
     return fact
 
 
