@@ -94,10 +94,10 @@ CLAIMS = tuple(
              "as many as torch can serve here: gloo for the CPU, and nccl where there is a GPU, and not elsewhere",
              "refuted in part"),
             ("S3", "DDP is fault-tolerant: it handles errors during training",
-             "a rank's death fails the others; the launcher alone starts all anew, if told to, and they train from "
+             "a rank's death fails the others; the launcher alone starts all anew, if set to, and they train from "
              "the last checkpoint", "refuted"),
             ("S3", "(unsaid) its example calls what torch has not, in one rank of four",
-             "each is told plainly, with its line, and nothing hangs; fixed, it trains on four ranks"),
+             "each is reported plainly, with its line, and nothing hangs; fixed, it trains on four ranks"),
             ("S4", "without DistributedSampler all ranks see the same data",
              "half of what two ranks read is repetition, three quarters with four; with the sampler none is"),
             ("S4", "non-deterministic operations make the replicas diverge",

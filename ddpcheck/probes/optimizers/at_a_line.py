@@ -12,6 +12,7 @@ from ddpcheck.probes.ddp.wrapper_usage import REGION
 from ddpcheck.probes.ddp.wrappers import BACKWARDS
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.optimizers import steps
+from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of
 from ddpcheck.probes.optimizers.steps import Watched
 from ddpcheck.probes.recording import recorder, user_lines
 
@@ -59,8 +60,8 @@ def _record(writer: recorder.InMemory, optimizer: Any, it: Watched, stepped: boo
             parameters=fast_digests.digests(parameters, None, it.unseen),
             whole=True,
             state={},
-            rates=[steps.number_of(group.get("lr", 0.0), parameters, True) for group in optimizer.param_groups],
-            scale=steps.scale_of(it, parameters, True),
+            rates=[plain_number(group.get("lr", 0.0), parameters, True) for group in optimizer.param_groups],
+            scale=scale_of(it.scaler, parameters, True),
             usage=[wrapper.since(it.before.get(wrapper.number, {})) for wrapper in it.wrappers],
             backwards=BACKWARDS.count,
             backward_site=BACKWARDS.site,

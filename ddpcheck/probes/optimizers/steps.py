@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from numbers import Real
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch.optim import optimizer as home
 
-from ddpcheck.evidence import ABSENT, NO_SITE, UNREAD, Optimizer, Parameter, Spent, Step, Usage
+from ddpcheck.evidence import NO_SITE, Optimizer, Parameter, Spent, Step, Usage
 from ddpcheck.probes.collectives import every_call
 from ddpcheck.probes.ddp import parameter_names
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
@@ -22,10 +21,11 @@ from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.files import small_files
 from ddpcheck.probes.optimizers import program_reductions, schedulers
 from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
+from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of, state_of
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import Pace, is_due
-from ddpcheck.probes.recording.patching import around, defect, shielded
+from ddpcheck.probes.recording.patching import around, shielded
 from ddpcheck.vocabulary.clock import clock
 
 ATTRIBUTES_AT = (0, 2)
@@ -299,7 +299,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     if looked:
         with recorder.silence():
             parameters = fast_digests.digests(held, None if whole else number, it.unseen)
-            state = _state_if_readable(optimizer, it, held) if whole else {}
+            state = state_of(optimizer, held, it.unseen) if whole else {}
     else:
         parameters, state = b"", {}
     it.window.left(writer, it.number, number, held)
@@ -315,8 +315,8 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
                 parameters=parameters,
                 whole=whole,
                 state=state,
-                rates=[number_of(group.get("lr", 0.0), held, looked) for group in optimizer.param_groups],
-                scale=scale_of(it, held, looked),
+                rates=[plain_number(group.get("lr", 0.0), held, looked) for group in optimizer.param_groups],
+                scale=scale_of(it.scaler, held, looked),
                 usage=usage,
                 backwards=BACKWARDS.count,
                 backward_site=BACKWARDS.site,
@@ -347,37 +347,6 @@ def _telling(usage: list[Usage], it: Watched) -> bool:
     return any(u.armed != 1 or u.reached != 1 for u in usage) and is_due(it.steps)
 
 
-def _state_if_readable(optimizer: Any, it: Watched, parameters: list[torch.Tensor]) -> dict[str, bytes]:
-    """What an optimizer keeps in it is its own affair: a failure here must not cost the record of the step."""
-    try:
-        return _state(optimizer, it, parameters)
-    except Exception as error:
-        defect(error)
-        return {}
-
-
-def _state(optimizer: Any, it: Watched, parameters: list[torch.Tensor]) -> dict[str, bytes]:
-    """Digests of the state by its keys, for each parameter: of what has the parameter's size, or is one number.
-
-    The rest, such as the factors of a matrix, may be shared out among the ranks as it pleases the optimizer.
-    """
-    tensors: dict[str, list[torch.Tensor | None]] = {}
-    plain: dict[str, list[bytes]] = {}
-    for place, parameter in enumerate(parameters):
-        if place in it.unseen:
-            continue
-        kept = optimizer.state.get(parameter)
-        # An optimizer of the user's own may keep anything there, such as a tensor.
-        for key, value in kept.items() if isinstance(kept, Mapping) else ():
-            if isinstance(value, torch.Tensor):
-                if value.numel() in (1, parameter.numel()):
-                    tensors.setdefault(str(key), [None] * len(parameters))[place] = value
-            elif isinstance(value, (int, float)):
-                plain.setdefault(str(key), [ABSENT] * len(parameters))[place] = fast_digests.number_digest(value)
-    found = {key: fast_digests.digests(values) for key, values in tensors.items()}
-    return {**found, **{key: b"".join(values) for key, values in plain.items()}}
-
-
 # --- the scaler
 
 
@@ -391,22 +360,3 @@ def _around_scaler_step(original: Any) -> Any:
             all_spent()  # also where it makes no step, since there is an infinite gradient
 
     return step
-
-
-def scale_of(it: Watched, parameters: list[torch.Tensor], looked: bool) -> float | None:
-    """The scaler's factor; None without a scaler, UNREAD where asking for it would mean to wait."""
-    scaler = it.scaler() if it.scaler is not None else None
-    scale = getattr(scaler, "_scale", None)
-    return number_of(scale, parameters, looked) if isinstance(scale, torch.Tensor) else None
-
-
-def number_of(value: Any, parameters: list[torch.Tensor], looked: bool) -> float:
-    """A number, or a tensor of one: on a device it is read where digests of what is there have just been waited for.
-
-    None is a rate that the optimizer finds for itself: there is none, as in a group that has no such key.
-    """
-    if not isinstance(value, torch.Tensor):
-        return float(value) if isinstance(value, Real) else 0.0 if value is None else UNREAD
-    waited = value.device.type == "cpu" or (looked and any(p.device == value.device for p in parameters))
-    plain = readable_memory.strided(value) if waited else None
-    return float(plain) if plain is not None and plain.numel() == 1 else UNREAD
