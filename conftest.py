@@ -20,7 +20,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: a further case, in processes that each import torch; with --long alone")
-    config.addinivalue_line("markers", "few(n): the first n of its cases run without --long")
+    config.addinivalue_line("markers", "few(n): n of its cases run without --long, in each order other ones")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
