@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.inner import InnerProject
 
 PAGE = Path(__file__).parents[2] / "docs" / "checkpoints.md"
 TAKEN_OUT = '    training.optimizer.load_state_dict(state["optimizer"])\n'
 
 
+@pytest.mark.long
 def test_the_example(project: InnerProject) -> None:
     """Whole it passes; without the optimizer's state it fails with the text that the page shows."""
     (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)

@@ -48,6 +48,7 @@ POINTS = {
 
 
 @pytest.mark.parametrize("point", POINTS)
+@pytest.mark.few(1)
 def test_rank_that_leaves_one_out_is_named(watch, point):
     """A rank short of a constructor, a forward, a backward or a whole step is told, with the line where it parted."""
     seen = watch(SCRIPT.format(fault=True, point=point))

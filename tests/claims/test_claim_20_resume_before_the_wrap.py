@@ -53,6 +53,7 @@ def resume(training: Training, path: Path) -> Training:
 
 
 @pytest.mark.ddp(world_size=[2, 4])
+@pytest.mark.few(1)
 def test_next_epochs_are_those_of_a_run_that_never_stopped(ddp):
     """Two epochs, a resume and two more equal four without a stop, to the bit; kills and bare modules included."""
     ddpcheck.assert_checkpoint_resumable(

@@ -26,6 +26,7 @@ def test_on_cpus(ddp):
 """
 
 
+@pytest.mark.long
 def test_a_test_with_more_ranks_than_gpus_starts_none(project):
     """Where GPUs are required it fails, with both numbers (elsewhere it is skipped); a test on the CPU runs."""
     project.write("test_it.py", TESTS)

@@ -84,6 +84,7 @@ def test_a_message_that_cannot_be_encoded(tmp_path, forks):
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
+@pytest.mark.few(1)
 def test_it_is_found(tmp_path, forks, name, arguments, expected):
     """Under its check, each finding of its own, and nothing beside."""
     _, document = told(tmp_path, forks, name, 2, *arguments)

@@ -64,6 +64,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("more", "status"), [(0, "held"), (1, "violated")])
+@pytest.mark.few(1)
 def test_they_are_judged_and_a_defect_is_its_own(installed: Path, tmp_path: Path, more: int, status: str) -> None:
     """One holds or finds; the broken one, and a package that is not there, take nothing else with them."""
     path = running.script(tmp_path, TRAIN.format(more=more))

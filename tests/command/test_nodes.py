@@ -79,6 +79,7 @@ def test_two_nodes_come_to_one_verdict(tmp_path, forks, fault):
     assert len(reports) == 1, "the node of rank 0 shows the report"
 
 
+@pytest.mark.long
 def test_a_node_that_sends_late_is_waited_for(tmp_path, forks):
     """The ranks have all ended before the second node looks at their evidence for the first time: it counts."""
     path = script(tmp_path, BODY)

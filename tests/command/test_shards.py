@@ -19,6 +19,7 @@ COMPARED = ("initial-broadcast", "gradient-sync", "parameter-sync", "optimizer-s
     ("fsdp2", 2, "done", "6 parameters of DTensor (FSDP2, tensor parallelism) were not compared"),
     ("tensor_parallel", 2, "done", "4 parameters of DTensor (FSDP2, tensor parallelism) were not compared"),
 ])  # fmt: skip
+@pytest.mark.few(1)
 def test_a_program_of_shards_is_unharmed(
     tmp_path: Path, forks: Any, name: str, ranks: int, printed: str, told: str
 ) -> None:

@@ -98,7 +98,7 @@ def test_ranks_that_native_code_holds_are_stuck_all_the_same(tmp_path, forks):
         ("time.sleep(1000)", False),
     ],
 )
-@pytest.mark.few(1)
+@pytest.mark.long
 def test_a_rank_in_which_nothing_runs_any_more_is_silent(tmp_path, forks, alone, silent):
     """Native code that keeps the GIL, and a stopped process, are told from a rank that is busy or asleep."""
     ran = run(
@@ -128,6 +128,7 @@ def test_a_rank_in_which_nothing_runs_any_more_is_silent(tmp_path, forks, alone,
     assert "train.py:" in finding["found"].split("rank 1 ")[-1], "where it was last seen"
 
 
+@pytest.mark.long
 def test_slow_ranks_are_no_hang(tmp_path, forks):
     """A rank that is late for some seconds is waited for."""
     ran = run(

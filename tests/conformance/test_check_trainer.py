@@ -48,6 +48,7 @@ def test_results_are_data(held: Results) -> None:
     assert held.summary.startswith("4 held, 0 violated in ")
 
 
+@pytest.mark.long
 def test_the_table_fits_a_screen(held: Results) -> None:
     """A row for each check id, a column for each world size."""
     lines = str(held).splitlines()

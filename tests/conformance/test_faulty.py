@@ -98,6 +98,7 @@ of_faults = pytest.mark.parametrize(("fault", "check"), list(_found()))
 
 
 @of_faults
+@pytest.mark.few(12)
 def test_a_fault_is_found(fault: Fault, check: str, workshop: Workshop):
     """The findings are whole sentences, and of the check's own id, but where the training itself came to no end."""
     findings = workshop.judged(fault.trainer, check, fault.world_size, fault.among)
@@ -124,7 +125,7 @@ def _twins():
 
 
 @pytest.mark.parametrize(("fault", "check"), list(_twins()))
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 def test_a_twin_holds(fault: Fault, check: str, workshop: Workshop):
     """Without the mistake the same check has nothing to find."""
     assert not workshop.judged(fault.twin, check, fault.world_size, fault.among)
@@ -132,6 +133,7 @@ def test_a_twin_holds(fault: Fault, check: str, workshop: Workshop):
 
 @pytest.mark.parametrize("check", ["gradient-oracle:clipping", pytest.param("resume-equivalence", marks=long)])
 @pytest.mark.parametrize("trainer", UNUSUAL, ids=lambda trainer: trainer.__name__)
+@pytest.mark.few(3)
 def test_what_is_right_in_another_way_holds(trainer: type[Trainer], check: str, workshop: Workshop):
     """No check takes the plain loop's way for the only one; `nox -s twins` tries all of them."""
     assert not workshop.judged(trainer, check, 2)
@@ -157,6 +159,7 @@ def _factors():
 
 
 @pytest.mark.parametrize(("fault", "check", "world_size"), list(_factors()))
+@pytest.mark.few(3)
 def test_the_factor_is_named(fault: Fault, check: str, world_size: int, workshop: Workshop):
     """Where the mistake is a factor, every step says which, and the finding says it in words."""
     factor = fault.factor

@@ -34,6 +34,7 @@ def conductor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conductor]:
         ("crashes", "rank 1 failed first: it was killed by SIGSEGV"),
     ],
 )
+@pytest.mark.few(4)
 def test_the_adapter_is_told(conductor: Conductor, name: str, words: str) -> None:
     """The check `adapter` says it, and no other check says anything."""
     result = conductor.result(name, "adapter")
@@ -110,6 +111,7 @@ def test_nobody_waits_for_all_trainings_that_hang(conductor: Conductor) -> None:
     assert "hung: fix these first, no further training was tried" in untried.reason
 
 
+@pytest.mark.long
 def test_what_is_not_supported_is_not_checked(conductor: Conductor) -> None:
     """The adapter's own words are the reason; everything else is judged."""
     nothing = conductor.result("supports_nothing", "adapter")
@@ -122,6 +124,7 @@ def test_what_is_not_supported_is_not_checked(conductor: Conductor) -> None:
     assert conductor.result("supports_most", "gradient-oracle:clipping").status == "held"
 
 
+@pytest.mark.long
 def test_an_adapter_that_is_right_is_told_nothing(tmp_path: Path) -> None:
     """The twin of all of them."""
     with conducting(tmp_path, plain.__name__, ["fit"]) as conductor:

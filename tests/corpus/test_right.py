@@ -52,7 +52,7 @@ def ranks(path):
     pytest.param(path, id=path.stem, marks=() if path.stem in SAMPLE else pytest.mark.long)
     for path in (*RIGHT, *CASES)
 ])  # fmt: skip
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 def test_a_right_program(path, ask):
     """It ends as it would by itself, and no error is found."""
     told = json.loads(ask(path, ranks=ranks(path)))

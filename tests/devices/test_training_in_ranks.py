@@ -36,6 +36,7 @@ WRAPS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.ddp(world_size=4)
 @pytest.mark.parametrize("wrap", WRAPS)
+@pytest.mark.few(2)
 def test_model_on_two_devices(ddp: Any, wrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It trains on devices 2r and 2r + 1, gradients are with their parameters, and all is the CPU's to the bit."""
     options = WRAPS[wrap]

@@ -109,6 +109,7 @@ def test_names_that_the_locale_cannot_write(ran: Ran) -> None:
     assert seen.outcome == "passed", seen.text
 
 
+@pytest.mark.long
 def test_a_signal_that_is_ignored_stays_ignored(ran: Ran) -> None:
     """A rank takes SIGINT as the pytest process does."""
     assert ran["test_in_the_background"].outcome == "passed", ran.stdout

@@ -10,6 +10,8 @@ import pytest
 
 from tests.inner import InnerProject, Ran
 
+pytestmark = pytest.mark.long
+
 MOST = {
     "zygote": {"open": 7, "folder": 3, "fork": 3, "socket": 3, "encode": 11, "write": 11},
     "rank": {"open": 8, "folder": 4, "encode": 8, "write": 8},
@@ -112,20 +114,8 @@ def test_after(ddp):
 FAULTS = [
     f"{where}-{what}-{turn}" for where in MOST for what in MOST[where] for turn in range(1, MOST[where][what] + 1)
 ]
-STRIDE = 3
-"""Without the tests that are `long`, one fault in so many is injected."""
-
-
-def late(faults: list[str]) -> list[str]:
-    """What is refused also when a body has run, and how it went is to be told."""
-    return [fault for fault in faults if "encode" in fault or "write" in fault]
-
-
-@pytest.fixture(scope="module")
-def faults(request: pytest.FixtureRequest) -> list[str]:
-    """Those that are injected: all of them, or every third."""
-    long = [item for item in request.session.items if item.path == request.path and item.get_closest_marker("long")]
-    return FAULTS if long else FAULTS[::STRIDE]
+LATE = [fault for fault in FAULTS if "encode" in fault or "write" in fault]
+"""What is refused also when a body has run, and how it went is to be reported."""
 
 
 @pytest.fixture(scope="module")
@@ -135,10 +125,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> InnerProject:
 
 
 @pytest.fixture(scope="module")
-def ran(project: InnerProject, faults: list[str]) -> Ran:
+def ran(project: InnerProject) -> Ran:
     """A session of tests with a fault each."""
     project.write("conftest.py", CONFTEST)
-    project.write("test_it.py", TESTS.format(faults=faults, late=late(faults)))
+    project.write("test_it.py", TESTS.format(faults=FAULTS, late=LATE))
     found = project.run()
     assert project.leftover_processes() == []
     assert project.leftover_folders() == []
@@ -151,30 +141,28 @@ def hit(ran: Ran, project: InnerProject) -> set[str]:
     return {line.partition("::")[2] for line in (project.temp / "refused").read_text().splitlines()}
 
 
-@pytest.mark.long
-def test_passing_tests_pass_or_say_what_was_refused(ran: Ran, hit: set[str], faults: list[str]) -> None:
+def test_passing_tests_pass_or_say_what_was_refused(ran: Ran, hit: set[str]) -> None:
     """Not one of them fails for anything else."""
-    for fault in faults:
+    for fault in FAULTS:
         seen = ran[name := f"test_passes[{fault}]"]
         told = seen.outcome in ("error", "failed") and "as was injected" in seen.text
         assert seen.outcome == "passed" or (told and name in hit), f"{name}: {seen.outcome}\n{seen.text}"
 
 
-def test_failing_tests_never_pass(ran: Ran, faults: list[str]) -> None:
+def test_failing_tests_never_pass(ran: Ran) -> None:
     """They fail for the body's own reason, or for what was refused."""
-    for fault in late(faults):
+    for fault in LATE:
         seen = ran[f"test_fails[{fault}]"]
         assert seen.outcome in ("error", "failed"), fault
         assert "as was injected" in seen.text or "== 9" in seen.text, f"{fault}\n{seen.text}"
 
 
-def test_the_session_goes_on(ran: Ran, faults: list[str]) -> None:
+def test_the_session_goes_on(ran: Ran) -> None:
     """All tests were reported, the last one of which has no fault."""
-    assert len(ran.tests) == len(faults) + len(late(faults)) + 1, ran.stdout
+    assert len(ran.tests) == len(FAULTS) + len(LATE) + 1, ran.stdout
     assert ran["test_after"].outcome == "passed"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("where", "what"), [(where, what) for where in MOST for what in MOST[where]])
 def test_every_call_was_refused_once(hit: set[str], where: str, what: str) -> None:
     """Each of them, up to the last that there is: the next fault found nothing to refuse."""

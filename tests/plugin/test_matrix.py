@@ -111,7 +111,7 @@ def test_without_ranks():
 """
 
 
-@pytest.mark.parametrize("method", ["signal", pytest.param("thread", marks=pytest.mark.long)])
+@pytest.mark.parametrize("method", ["signal", "thread"])
 @pytest.mark.long
 def test_timeout(tmp_path_factory: pytest.TempPathFactory, method: str) -> None:
     """Its seconds end the ranks, which show their stacks; its own ways to end a test do not touch the session.
@@ -316,7 +316,7 @@ class TestCase(unittest.TestCase):
 """
 
 
-@pytest.mark.parametrize("workers", ["0", pytest.param("2", marks=pytest.mark.long)])
+@pytest.mark.parametrize("workers", ["0", "2"])
 @pytest.mark.long
 def test_subtests(tmp_path_factory: pytest.TempPathFactory, workers: str) -> None:
     """Each is listed by itself, once for all ranks, and fails its test where it fails in any."""
@@ -452,6 +452,7 @@ def test_asyncio(fixtures: Ran) -> None:
     assert fixtures["test_async_without_its_mark"].outcome == alone
 
 
+@pytest.mark.long
 def test_repeat(fixtures: Ran) -> None:
     """Every turn is an item, for every world size."""
     turns = ("1-2", "2-2")
@@ -506,6 +507,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[InnerProject, Ran
     return project, project.run("--html", "report.html", "--self-contained-html", "--force-sugar", "--forked")
 
 
+@pytest.mark.long
 def test_forked(reports: tuple[InnerProject, Ran]) -> None:
     """The test runs in its ranks, which are processes of their own anyway."""
     project, ran = reports

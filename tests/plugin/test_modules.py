@@ -8,6 +8,8 @@ import pytest
 
 from tests.inner import InnerProject, Ran
 
+pytestmark = pytest.mark.long
+
 STEP = """
 import pytest
 

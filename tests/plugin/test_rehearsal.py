@@ -50,6 +50,7 @@ def test_on_the_cpu(ddp):
 """
 
 
+@pytest.mark.long
 def test_a_rehearsal_on_simulated_devices(project: InnerProject) -> None:
     """Tests for GPUs run on devices that are not there, the others as ever; the reader is told what is not shown."""
     torch = pytest.importorskip("torch")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.inner import InnerProject
 
 SERVED = """
@@ -21,6 +23,7 @@ def test_served(ddp, turn):
 """
 
 
+@pytest.mark.long
 def test_a_server_of_the_module_lives_on_in_another_zygote(project: InnerProject) -> None:
     """The process that takes a lost one's place imports the file with the test that it is asked for."""
     project.write("test_it.py", SERVED)

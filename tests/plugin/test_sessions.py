@@ -49,7 +49,7 @@ def test_nothing_outlives_the_session(project: InnerProject, number: signal.Sign
     assert wait_until(lambda: project.leftover_folders() == [], 5), project.leftover_folders()
 
 
-@pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.long
 def test_an_interrupt_does_not_wait_for_an_import(project: InnerProject, times: int) -> None:
     """A module whose import never returns keeps the zygote from answering; Ctrl-C ends the session all the same."""
@@ -212,8 +212,9 @@ def never():
 """
 
 
-@pytest.mark.parametrize("how", [pytest.param("coverage run", marks=pytest.mark.long), "pytest-cov"])
-@pytest.mark.parametrize("fresh", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("how", ["coverage run", "pytest-cov"])
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.long
 def test_coverage_counts_lines_that_run_only_in_ranks(project: InnerProject, how: str, fresh: bool) -> None:
     """The lines of forked ranks, and of ranks that are interpreters of their own, are measured."""
     project.write("covered.py", COVERED)

@@ -111,6 +111,7 @@ def test_what_a_conftest_started_for_the_session_lives_as_long(several: tuple[In
     assert wait_until(lambda: project.leftover_processes() == [], 5), project.leftover_processes()
 
 
+@pytest.mark.long
 def test_pytest_exit_ends_the_session(left: Ran) -> None:
     """pytest.exit in a rank ends the session, with its reason."""
     assert "rank 1 called pytest.exit: enough of this" in left.stdout

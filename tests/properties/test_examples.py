@@ -9,16 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.inner import InnerProject, Ran
-from tests.properties.examples_project import CONFTEST, EXAMPLES, HEAD, MACHINES
-
-PAGE = Path(__file__).parents[2] / "docs" / "properties.md"
-
-
-def page_as_tests() -> dict[str, str]:
-    """The page's programs: the first as it is, the others with the imports that it leaves out."""
-    first, *others = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
-    parts = [part for part in others if "ShardedCache" not in part]
-    return {"test_split.py": first, "test_page.py": "\n".join([HEAD, *parts])}
+from tests.properties.examples_project import CONFTEST, EXAMPLES
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +17,6 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> InnerProject:
     made = InnerProject(tmp_path_factory.mktemp("examples") / "project")
     made.write("conftest.py", CONFTEST)
     made.write("test_examples.py", EXAMPLES)
-    made.write("test_machines.py", MACHINES)
-    for name, text in page_as_tests().items():
-        made.write(name, text)
     return made
 
 
@@ -329,81 +317,3 @@ def test_verdicts_are_counted_once(ran: Ran) -> None:
     checks = [run["status"] for run in ran["test_assertion"].ddp["checks"]]
     assert checks.count("violated") == 1
     assert checks.count("held") > 1
-
-
-# --- state machines
-
-
-def steps(text: str) -> list[str]:
-    """The steps of the failing example, less the invariants."""
-    found = [line.removeprefix("E").strip() for line in text.splitlines() if "state." in line]
-    return [line for line in found if "agrees" not in line and "teardown" not in line and "=" not in line.split("(")[0]]
-
-
-def test_a_machine_that_holds(ran: Ran) -> None:
-    """The same steps in both ranks: else their sums would not agree."""
-    assert ran["test_machine[Counter]"].outcome == "passed"
-
-
-def test_a_rule_that_fails(ran: Ran) -> None:
-    """The steps are shrunk to those that are needed."""
-    seen = ran["test_machine[Raise]"]
-    assert seen.text.startswith("rank 1 failed first")
-    assert "ValueError: too much" in seen.text
-    assert [step for step in steps(seen.text) if "rank" not in step] == [
-        "state.begin(n=0)",
-        "state.add(n=76)",
-        "state.sync()",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("machine", "headline", "rank"),
-    [
-        ("Crash", "rank 1 failed first: it was killed by SIGKILL", 1),
-        ("Hang", "timed out after 1 s", 0),
-    ],
-)
-def test_a_rule_that_does_not_return(ran: Ran, machine: str, headline: str, rank: int) -> None:
-    """The step that crashes or hangs is told as well, and with it the smallest number of steps."""
-    seen = ran[f"test_machine[{machine}]"]
-    assert seen.text.startswith(headline)
-    found = steps(seen.text)
-    assert found[0] == "state.begin(n=1)"
-    assert f"rank {rank}: state.sync()  # has not returned" in found
-    assert not any("add" in step for step in found)
-
-
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("test_machine_without_data", r"run_state_machine\(machine, data\) needs what st.data\(\) draws.* was given 0"),
-        ("test_as_test", "run_state_machine_as_test and Machine.TestCase take steps of their own in every rank"),
-        ("TestCounter::runTest", "Counter.TestCase draws other steps in every rank. Run the machine in a property"),
-    ],
-)
-def test_other_ways_are_refused(ran: Ran, name: str, sentence: str) -> None:
-    """In a sentence that says what to write instead, and that shows none of the machinery."""
-    seen = ran[name]
-    assert seen.outcome in ("failed", "error")
-    assert re.search(sentence, seen.text), seen.text
-    assert "stateful.py" not in seen.text.partition("the other ranks")[0].partition("/ddpcheck/")[2]
-
-
-# --- the page
-
-
-def test_the_page(ran: Ran) -> None:
-    """docs/properties.md: its programs end as it says, with the words that it shows."""
-    shown = re.search(r"^E       ddpcheck.*?^E   \)$", PAGE.read_text(), re.M | re.S)
-    assert shown is not None
-    expected = [line for line in shown[0].splitlines() if " where " not in line]
-    text = ran["test_every_sample_is_taken"].text.replace(
-        "Falsifying example", "Failing test case"
-    )  # in older versions
-    assert [line for line in text.splitlines() if line in expected] == expected
-    hung = ran["test_an_epoch_ends"].text
-    assert hung.startswith("timed out after 1 s with rank 1 still running")
-    assert "    batches=(0, 1),\n" in hung
-    for name in ("test_every_sample_is_somewhere", "test_batches", "test_a_step", "test_my_backend[2ranks]"):
-        assert ran[name].outcome == "passed", ran[name].text

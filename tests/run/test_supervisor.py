@@ -144,7 +144,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("owner", "name", "error"), CALLS, ids=[f"{o.__name__}.{n}" for o, n, _ in CALLS])
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 def test_whatever_fails_the_program_goes_on_and_the_verdict_is_true(running, monkeypatch, owner, name, error):
     """The n-th call fails, for every n up to the tenth: the program ends by itself, and nothing is put down to it."""
     original = getattr(owner, name)
@@ -301,6 +301,7 @@ time.sleep(1000)
 
 
 @pytest.mark.parametrize("kind", ["plain", "deaf", "daemon"])
+@pytest.mark.few(1)
 def test_ranks_of_an_agent_that_was_killed_are_ended(tmp_path, monkeypatch, kind):
     """They and their process groups; what a rank has put into a session of its own is left alone."""
     monkeypatch.setattr(orphaned_ranks, "PATIENCE", 0.3)

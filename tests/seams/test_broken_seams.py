@@ -82,7 +82,7 @@ def ask():
 
 
 @pytest.mark.parametrize("name", WATCHED)
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 def test_a_seam_that_is_missing_is_noted(ask, name):
     """It alone, and nothing fails over it; one without which no program can do anything unseen is no loss."""
     seam = BY_NAME[name]
