@@ -136,6 +136,7 @@ def load(training: dict[str, Any], path: Path) -> None:
 
 
 @pytest.mark.ddp(world_size=2)
+@pytest.mark.long
 def test_a_training_on_two_devices_resumes(ddp):
     """Saved from devices 0 and 1 and loaded onto 2 and 3 it goes on to the bit, moments beside their parameters."""
     with ddpcheck.simulated_devices(4):

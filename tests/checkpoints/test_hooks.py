@@ -45,6 +45,7 @@ def test_none(ddp):
 
 @pytest.mark.ddp(world_size=3)
 @pytest.mark.parametrize("how", ["in build", "at the first step", "torch's own"])
+@pytest.mark.few(1)
 def test_a_hook(ddp, how):
     """It is the training's to register, when it likes; that buckets are laid out anew is told, and is no violation."""
 

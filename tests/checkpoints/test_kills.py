@@ -57,6 +57,7 @@ def rehearsed(
 
 
 @pytest.mark.ddp(world_size=1)
+@pytest.mark.long
 def test_moments_of_a_save_in_place(ddp):
     """torch.save over the checkpoint: before it opens the file the old one is whole, at every byte it is torn."""
     before, path = ddp.tmp_path / "before" / NAME, ddp.tmp_path / "tried" / NAME
@@ -235,6 +236,7 @@ def load_pointed(training: Training, path: Path) -> None:
 
 
 @pytest.mark.ddp(world_size=[2, 3])
+@pytest.mark.long
 def test_parts_of_two_steps(ddp):
     """A kill when some ranks have replaced their part leaves parts of two checkpoints: told, with the moment."""
     with pytest.raises(ddpcheck.Violation) as caught:
@@ -246,6 +248,7 @@ def test_parts_of_two_steps(ddp):
 
 
 @pytest.mark.ddp(world_size=2)
+@pytest.mark.long
 def test_parts_that_one_rank_points_to(ddp):
     """Its twin: all parts are there before the pointer moves, and until then every rank finds the old ones."""
     ddpcheck.assert_atomic_save(save_parts_and_point, load_pointed, build=build, step=step, kills=4)

@@ -32,6 +32,8 @@ from tests.checkpoints.savers import (
     step,
 )
 
+pytestmark = pytest.mark.long
+
 OPTIONS: dict[str, Any] = {"build": build, "step": step, "kills": 4}
 
 

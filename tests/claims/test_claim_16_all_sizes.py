@@ -261,6 +261,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.few(3)
 def test_faults_are_found_whenever_they_do_harm(fault):
     """A planted fault is reported in exactly the cases in which dealing the samples by hand finds it harmful."""
     found = Counter(assert_agreed(case, FAULTS[fault](case)) for case in some_cases(200))

@@ -81,6 +81,7 @@ def test_the_guides_job_resumes(ddp):
 
 
 @pytest.mark.ddp(world_size=[2, 4])
+@pytest.mark.few(1)
 def test_loading_into_one_rank_after_the_wrap_is_caught(ddp):
     """The fault: once wrapped, DDP sends nothing more, and the ranks that have not loaded keep what they had."""
 

@@ -54,6 +54,7 @@ def nodes(tmp_path_factory, forks) -> tuple[list[dict[str, int]], Ran]:
     return [json.loads((folder / f"rank{rank}").read_text()) for rank in range(4)], ran[0]
 
 
+@pytest.mark.long
 def test_ranks_are_global_and_local_ranks_per_node(nodes):
     """RANK is 0 to 3, once each; LOCAL_RANK is 0 and 1 on each node, and is not RANK on the second."""
     said, _ = nodes

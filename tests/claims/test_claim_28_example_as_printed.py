@@ -37,6 +37,7 @@ def test_function_that_does_not_exist_is_told(answers):
     assert finding["where"]["line"] == line_with("dist.start_processes")
 
 
+@pytest.mark.long
 def test_one_rank_of_four_is_told_and_ended(tmp_path):
     """A process that waits for three others is ended after --stall-timeout: who is missing, and the line."""
     ran = run(tmp_path, "--stall-timeout", "1", PROGRAM, "rank", env={"PYTHONPATH": str(PROGRAM.parents[1])})

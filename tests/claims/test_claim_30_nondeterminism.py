@@ -143,7 +143,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
-@pytest.mark.few(1)
+@pytest.mark.long
 def test_what_the_command_says_of_buffers_that_diverge(watch, broadcast):
     """Ranks that evaluate with statistics of their own are told of as buffer-sync; broadcast ones are not."""
     seen = watch(STATISTICS.format(broadcast=broadcast))

@@ -80,6 +80,7 @@ def session_of(tmp_path, body, seconds=120.0, told=None):
     return self_test.Session(bodies, time.monotonic() + seconds, lambda at, ended: steps.append((at, ended)))
 
 
+@pytest.mark.long
 def test_planted_faults(tmp_path):
     """A wrong gradient, a killed rank and a backend that cannot start: each fails, with its reason and its fix."""
     told: list[tuple[str, int]] = []

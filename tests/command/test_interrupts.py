@@ -72,9 +72,10 @@ def interrupted(folder, forks, body, number, to, *options, waits_for=2):
     [
         (signal.SIGINT, "group"),
         (signal.SIGTERM, "ddpcheck"),
-        pytest.param(signal.SIGTERM, "agent", marks=pytest.mark.long),
+        (signal.SIGTERM, "agent"),
     ],
 )
+@pytest.mark.few(1)
 def test_an_interrupted_run_is_no_failure(tmp_path, forks, number, to):
     """It is reported as interrupted, with what held until then; no process stays."""
     ran = interrupted(tmp_path, forks, TRAINS, number, to, "--nproc-per-node", "2")

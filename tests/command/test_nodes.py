@@ -88,6 +88,7 @@ def test_a_node_that_sends_late_is_waited_for(tmp_path, forks):
     assert ran[0].found == ran[1].found == ["shard-partition"]
 
 
+@pytest.mark.long
 def test_a_deadlock_between_nodes_ends_both(tmp_path, forks):
     """What is certain on the judging node ends the ranks of the other one."""
     path = script(

@@ -66,6 +66,7 @@ def test_a_rank_that_waits_too_long_is_a_hang(tmp_path, forks):
     assert ran.seconds < 60
 
 
+@pytest.mark.long
 def test_ranks_that_native_code_holds_are_stuck_all_the_same(tmp_path, forks):
     """They make groups in another order, in a call that keeps the interpreter: nothing in it can tell where it is."""
     ran = run(

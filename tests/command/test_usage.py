@@ -114,6 +114,7 @@ def test_from_the_shell(tmp_path):
     assert ran.document is None
 
 
+@pytest.mark.long
 def test_nothing_is_started_for_an_unwritable_report(tmp_path, forks):
     """The path is looked at before the script is run."""
     path = script(tmp_path, "open('ran', 'w').close()\n")

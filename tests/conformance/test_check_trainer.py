@@ -102,6 +102,7 @@ def test_an_unexpected_pass_fails(conductor: Conductor) -> None:
     assert "held, although expected_failures says that it fails (it was once so): take it off that list" in result.text
 
 
+@pytest.mark.long
 def test_one_rank_may_hold_where_the_others_fail(conductor: Conductor) -> None:
     """A name without a world size stands for those from 2 on; one with it is strict there."""
     known: dict[str, Any] = {"expected_failures": {"adapter": "at several ranks"}}

@@ -46,6 +46,7 @@ def test_the_adapter_is_told(conductor: Conductor, name: str, words: str) -> Non
     assert other.reason == "the adapter has to be right first: see the check adapter"
 
 
+@pytest.mark.long
 def test_stacks_show_the_adapter_alone(conductor: Conductor) -> None:
     """Where a training hangs, the lines are the adapter's and its libraries', not those of this package."""
     text = conductor.result("hangs", "adapter").text
@@ -62,6 +63,7 @@ def test_tracebacks_show_the_adapter_alone(conductor: Conductor) -> None:
     assert "getattr(importlib" not in text
 
 
+@pytest.mark.long
 def test_one_that_swallows_exceptions_is_told(conductor: Conductor) -> None:
     """It trains as it should, and returns where it should not."""
     assert conductor.result("swallows_exceptions", "adapter").status == "held"

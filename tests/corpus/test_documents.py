@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 
 EXPECTED = [
@@ -21,13 +23,12 @@ EXPECTED = [
     ("s4_pitfalls", [], []),
     ("s4_pitfalls", ["--no-sampler"], ["shard-partition"]),
     ("s4_pitfalls", ["--all-save"], ["checkpoint-single-writer"]),
-    pytest.param("s4_pitfalls", ["--move-apart"], [], marks=pytest.mark.long),
-    pytest.param("s4_pitfalls", ["--wrap-first"], [], marks=pytest.mark.long),
+    ("s4_pitfalls", ["--move-apart"], []),
+    ("s4_pitfalls", ["--wrap-first"], []),
 ]
 
 
 @pytest.mark.parametrize(("name", "arguments", "expected"), EXPECTED, ids=lambda value: str(value))
-@pytest.mark.few(2)
 def test_a_program(name, arguments, expected, ask):
     """Its ranks end well, and the errors are the ones that it plants."""
     said = json.loads(ask(ROOT / "fixtures" / f"{name}.py", *arguments))
@@ -36,7 +37,6 @@ def test_a_program(name, arguments, expected, ask):
     assert said["checked"]["gradient-sync"]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("set_epoch", [False, True], ids=["as-it-is", "fixed"])
 def test_the_digits_program_never_reshuffles(set_epoch, tmp_path):
     """S1 spawns its ranks, which are followed; it never calls set_epoch, and is silent once that is fixed."""

@@ -7,11 +7,13 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 PROGRAMS = [
     "ok_gan",
-    pytest.param("ok_zero_redundancy_resumed", marks=pytest.mark.long),
-    pytest.param("ok_whole_validation", marks=pytest.mark.long),
-    pytest.param("ok_adapted_copies", marks=pytest.mark.long),
+    "ok_zero_redundancy_resumed",
+    "ok_whole_validation",
+    "ok_adapted_copies",
 ]
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 RIGHT = sorted((FIXTURES / "right").glob("*.py"))
 CASES = [
@@ -22,24 +24,6 @@ CASES = [
         "truncate_only",
     )
 ]
-SAMPLE = {
-    "diloco",
-    "error_feedback",
-    "expert_parallel",
-    "experts_outside",
-    "gossip_ring",
-    "hook_within_node",
-    "horovod_optimizer",
-    "logs_and_settings",
-    "muon",
-    "pipeline_equal_stages",
-    "power_sgd",
-    "shampoo",
-    "sign_votes",
-    "tensor_parallel_by_hand",
-    "zero_over_ddp",
-}
-"""One for each way in which one could be accused; the others run with --long."""
 
 
 def ranks(path):
@@ -48,11 +32,7 @@ def ranks(path):
     return int(found[1]) if found else 2
 
 
-@pytest.mark.parametrize("path", [
-    pytest.param(path, id=path.stem, marks=() if path.stem in SAMPLE else pytest.mark.long)
-    for path in (*RIGHT, *CASES)
-])  # fmt: skip
-@pytest.mark.few(3)
+@pytest.mark.parametrize("path", [*RIGHT, *CASES], ids=lambda path: path.stem)
 def test_a_right_program(path, ask):
     """It ends as it would by itself, and no error is found."""
     told = json.loads(ask(path, ranks=ranks(path)))

@@ -27,6 +27,7 @@ class Drawn:
 
 @given(st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@pytest.mark.long
 def test_no_disagreement(data: st.DataObject) -> None:
     """Whatever hypothesis comes upon."""
     program = draw(Drawn(data))

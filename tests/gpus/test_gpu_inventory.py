@@ -180,6 +180,7 @@ int ncclGetVersion(int* version) { *version = 29901; return 0; }
 """
 
 
+@pytest.mark.long
 def test_a_preloaded_nccl_is_the_one_that_counts(tmp_path):
     """The library that is loaded is asked, and not what torch was compiled with."""
     source, library = tmp_path / "nccl.c", tmp_path / "libnccl.so.2"

@@ -164,6 +164,7 @@ def test_the_installed_pytest_and_hypothesis_have_what_the_runtime_takes(seam, r
     assert hasattr(home, seam.last)
 
 
+@pytest.mark.long
 def test_the_runtime_takes_no_other_private_name():
     """What is imported from inside pytest or hypothesis is declared, and what is declared is used."""
     taken, used = set(), set()

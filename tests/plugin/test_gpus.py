@@ -20,6 +20,8 @@ from ddpcheck.gpus.leases import Lease
 from ddpcheck.vocabulary.model import Gpu
 from tests.inner import InnerProject, Ran
 
+pytestmark = pytest.mark.long
+
 MADE_UP = """
 import os, sys
 from pathlib import Path
@@ -148,7 +150,6 @@ def test_ranks_see_the_gpus_of_their_test(made_up: InnerProject) -> None:
     assert not any(test["simulated"] for test in facts.values())
 
 
-@pytest.mark.long
 def test_interpreters_see_them_before_they_import_anything(made_up: InnerProject) -> None:
     """Ranks that are not forked have the variable from the start: a module may ask CUDA when it is imported."""
     made_up.write(
@@ -218,7 +219,6 @@ def test_all(ddp): pass
 """
 
 
-@pytest.mark.long
 def test_sessions_and_workers_never_have_a_gpu_at_once(made_up: InnerProject) -> None:
     """Two workers of one session, and another session, with tests of every kind: each waits, says so, and is alone.
 
@@ -265,7 +265,6 @@ def test_sessions_and_workers_never_have_a_gpu_at_once(made_up: InnerProject) ->
     third.release()
 
 
-@pytest.mark.long
 def test_a_session_that_is_killed_frees_its_gpu(made_up: InnerProject) -> None:
     """SIGKILL for a session whose ranks are at work: the next one gets the GPU."""
     made_up.write(
@@ -295,7 +294,6 @@ def test_a_session_that_is_killed_frees_its_gpu(made_up: InnerProject) -> None:
 # --- without ranks
 
 
-@pytest.mark.long
 def test_tests_without_ranks_keep_to_their_gpus(made_up: InnerProject) -> None:
     """The process takes what its most demanding test wants, and keeps to it; ranks still see the caller's GPUs."""
     made_up.write(
@@ -341,7 +339,6 @@ def test_tests_without_ranks_keep_to_their_gpus(made_up: InnerProject) -> None:
     assert set(outcomes.values()) == {"passed"}, ran.stdout
 
 
-@pytest.mark.long
 def test_a_process_whose_cuda_has_begun_leases_what_it_uses(made_up: InnerProject) -> None:
     """Where CUDA sees all GPUs already, the variable is left alone, and the first of them is leased."""
     made_up.write(
@@ -367,7 +364,6 @@ def test_a_process_whose_cuda_has_begun_leases_what_it_uses(made_up: InnerProjec
 # --- what a reader is told
 
 
-@pytest.mark.long
 def test_a_folder_of_somebody_elses_is_a_sentence(made_up: InnerProject) -> None:
     """Leases that cannot be kept are the test's error, and nothing hangs."""
     made_up.write("test_it.py", ONE)

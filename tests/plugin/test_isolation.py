@@ -283,7 +283,7 @@ def test_it(ddp, does): assert ddp.rank == 9
 
 
 @pytest.mark.parametrize("does", ["runs", "drops"])
-@pytest.mark.few(1)
+@pytest.mark.long
 def test_a_hook_that_takes_items_does_not_take_those_of_ranks(taking: Ran, does: str) -> None:
     """A conftest's own way of running a test comes after ddpcheck's, wherever it lies: no failure is lost in it."""
     assert taking[f"test_it[{does}]"].outcome == "failed"

@@ -7,6 +7,8 @@ import pytest
 
 from tests.inner import InnerProject, Ran, wait_until
 
+pytestmark = pytest.mark.long
+
 LOST = """
 import os, signal, subprocess, time
 import psutil, pytest, torch
@@ -114,7 +116,6 @@ def test_a_rank_that_kills_its_group_kills_itself(lost: Ran) -> None:
     assert "rank 0 failed first: it was killed by SIGKILL before the test's body ended" in seen.text
 
 
-@pytest.mark.long
 def test_a_killed_keeper_is_a_lost_test_as_well(project: InnerProject) -> None:
     """The process between pytest and the zygote: its end is that of the test; SIGTERM is as bad as SIGKILL."""
     ran = _ran(project, KEEPER)
@@ -124,7 +125,6 @@ def test_a_killed_keeper_is_a_lost_test_as_well(project: InnerProject) -> None:
 
 
 @pytest.mark.parametrize("turn", range(2))
-@pytest.mark.few(1)
 def test_the_session_goes_on(lost: Ran, turn: int) -> None:
     """The next test has a new zygote, and its ranks are forked."""
     assert lost[f"test_after[{turn}]"].outcome == "passed", lost.stdout

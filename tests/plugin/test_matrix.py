@@ -13,6 +13,8 @@ import pytest
 
 from tests.inner import BLOCKED, ROOT, InnerProject, Ran
 
+pytestmark = pytest.mark.long
+
 CASES = ROOT / "fixtures" / "cases" / "pytest"
 
 PLUGINS = {
@@ -112,7 +114,6 @@ def test_without_ranks():
 
 
 @pytest.mark.parametrize("method", ["signal", "thread"])
-@pytest.mark.long
 def test_timeout(tmp_path_factory: pytest.TempPathFactory, method: str) -> None:
     """Its seconds end the ranks, which show their stacks; its own ways to end a test do not touch the session.
 
@@ -171,7 +172,6 @@ def test_after(ddp):
 """
 
 
-@pytest.mark.long
 def test_time_that_stands_still(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests that freeze time have their deadlines all the same, in pytest's process and in ranks."""
     project = beside(tmp_path_factory, "freezegun")
@@ -247,7 +247,6 @@ def test_in_a_subtest(ddp, subtests, request):
 """
 
 
-@pytest.mark.long
 def test_reruns(tmp_path_factory: pytest.TempPathFactory) -> None:
     """A failed test runs again, in new ranks, as often and for such errors as its mark and the options say."""
     project = beside(tmp_path_factory, "pytest-rerunfailures")
@@ -317,7 +316,6 @@ class TestCase(unittest.TestCase):
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-@pytest.mark.long
 def test_subtests(tmp_path_factory: pytest.TempPathFactory, workers: str) -> None:
     """Each is listed by itself, once for all ranks, and fails its test where it fails in any."""
     project = beside(tmp_path_factory, *(["pytest-subtests"] if pytest.version_tuple < (9,) else []))
@@ -365,7 +363,6 @@ import random
 import pytest
 
 @pytest.mark.ddp
-@pytest.mark.long
 def test_mock(ddp, mocker):
     import torch.distributed as dist
     replaced = mocker.patch("os.getcwd", return_value="elsewhere")
@@ -452,7 +449,6 @@ def test_asyncio(fixtures: Ran) -> None:
     assert fixtures["test_async_without_its_mark"].outcome == alone
 
 
-@pytest.mark.long
 def test_repeat(fixtures: Ran) -> None:
     """Every turn is an item, for every world size."""
     turns = ("1-2", "2-2")
@@ -507,7 +503,6 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[InnerProject, Ran
     return project, project.run("--html", "report.html", "--self-contained-html", "--force-sugar", "--forked")
 
 
-@pytest.mark.long
 def test_forked(reports: tuple[InnerProject, Ran]) -> None:
     """The test runs in its ranks, which are processes of their own anyway."""
     project, ran = reports
@@ -519,7 +514,6 @@ def test_forked(reports: tuple[InnerProject, Ran]) -> None:
     assert project.leftover_processes() == []
 
 
-@pytest.mark.long
 def test_html(reports: tuple[InnerProject, Ran]) -> None:
     """Its page has every test, and what its ranks have said."""
     project, _ = reports

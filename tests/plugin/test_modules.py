@@ -67,7 +67,6 @@ def afresh(tmp_path_factory: pytest.TempPathFactory) -> tuple[InnerProject, Ran]
     [("test_a_threads.py", "test_step_threads", "pump"), ("test_d_openmp.py", "test_step_openmp", "threads (native)")],
     ids=["threads", "openmp"],
 )
-@pytest.mark.few(1)
 def test_modules_that_cannot_be_forked_from(afresh: tuple[InnerProject, Ran], file: str, name: str, word: str) -> None:
     """A module that starts threads, Python's or native ones, gets ranks of their own, and the session says so once."""
     project, ran = afresh

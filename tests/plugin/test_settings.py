@@ -6,6 +6,8 @@ import pytest
 
 from tests.inner import InnerProject, Ran
 
+pytestmark = pytest.mark.long
+
 INI = """
 [pytest]
 log_file = log.txt
@@ -44,7 +46,6 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> tuple[InnerProject, Ran
     return project, project.run()
 
 
-@pytest.mark.long
 def test_more_than_1024_descriptors(session: tuple[InnerProject, Ran]) -> None:
     """The numbers of the runtime's descriptors do not matter."""
     assert session[1]["test_forked"].outcome == "passed", session[1].stdout

@@ -6,6 +6,8 @@ import pytest
 
 from tests.inner import InnerProject, Ran, wait_until
 
+pytestmark = pytest.mark.long
+
 SERVED = """
 import psutil, pytest, subprocess
 
@@ -111,7 +113,6 @@ def test_what_a_conftest_started_for_the_session_lives_as_long(several: tuple[In
     assert wait_until(lambda: project.leftover_processes() == [], 5), project.leftover_processes()
 
 
-@pytest.mark.long
 def test_pytest_exit_ends_the_session(left: Ran) -> None:
     """pytest.exit in a rank ends the session, with its reason."""
     assert "rank 1 called pytest.exit: enough of this" in left.stdout
@@ -128,7 +129,6 @@ def test_timeouts_of_mark_option_and_ini(several: tuple[InnerProject, Ran], left
     assert "timeout 12.0" in left["test_other"].output
 
 
-@pytest.mark.long
 def test_ids_that_change(several: tuple[InnerProject, Ran]) -> None:
     """A test whose id is another each time is told what to fix."""
     _, ran = several

@@ -46,6 +46,7 @@ def gpus(monkeypatch):
     (("", ""), "3", {"cuda:0": "cuda:3"}),
     (("a", ""), "3,5", {"cuda:0": "a", "cuda:1": "cuda:5"}),
 ])  # fmt: skip
+@pytest.mark.few(2)
 def test_what_names_a_gpu_itself(gpus, uuids, visible, names):
     """Its UUID; for a torch that knows none, what CUDA_VISIBLE_DEVICES calls it; else its number alone."""
     gpus(uuids, visible)
@@ -194,6 +195,7 @@ def test_a_tied_parameter_is_told_where_it_is_used_last():
     ({"devices_per_rank": 2}, []),
     ({}, []),
 ])  # fmt: skip
+@pytest.mark.few(2)
 def test_the_order_in_which_the_model_goes_through_its_devices(gpus, said, order):
     """As it was listed, a device twice where the model comes back to it; a set has none, and a number has none."""
     gpus()

@@ -81,7 +81,7 @@ def held(check: str, document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("check", OF_RUNS)
-@pytest.mark.few(8)
+@pytest.mark.few(6)
 def test_its_twin_holds(check: str, run: Callable[[Path], dict[str, Any]]) -> None:
     held(check, run(folder(check) / "correct.py"))
 
@@ -97,7 +97,7 @@ def test_a_faulty_trainer_is_found_out(check: str, conductor: Conductor) -> None
 
 
 @pytest.mark.parametrize("check", OF_TRAINERS)
-@pytest.mark.few(1)
+@pytest.mark.long
 def test_the_twin_of_a_trainer_holds(check: str, conductor: Conductor) -> None:
     result = conductor.result(f"{folder(check).name}_correct", check)
     assert (result.status, result.findings) == ("held", ()), result.text

@@ -94,6 +94,7 @@ def test_what_others_have_told(using):
 
 
 @pytest.mark.parametrize(("code", "busy"), [(BUSY, True), (FOR_A_CHILD, True), (ASLEEP, False)])
+@pytest.mark.few(1)
 def test_processes_as_they_are(monkeypatch, code, busy):
     """One that loops, one that waits for a program that does, and one that sleeps most of the time."""
     monkeypatch.setattr(computing_processes, "OFTEN", 0.0)

@@ -32,28 +32,12 @@ def _renamable(seam):
     return seam.name.startswith("torch.") and not seam.name.endswith(alone)
 
 
-def _important(seam):
-    """Private, and not one of many that are alike."""
-    return seam.last.startswith("_") and seam.home not in (C10D, "torch.distributed.ProcessGroup")
-
-
 def _with_enclosed(name):
     """A seam, and those that are gone with it."""
     return [name, *(f"{name}.{last}" for last in ENCLOSED.get(name, []))]
 
 
 TORCHS = [seam for seam in seams.SEAMS if _renamable(seam)]
-WATCHED = [pytest.param(s.name, id=s.name, marks=() if _important(s) else pytest.mark.long) for s in TORCHS]
-RUN = [
-    f"{DDP}._post_forward",
-    f"{DDP}._pre_forward",
-    f"{DDP}._module_parameters",
-    "torch.optim.optimizer.register_optimizer_step_pre_hook",
-    f"{C10D}.init_process_group",
-    f"{C10D}.GroupMember",
-    "torch.utils.data.dataloader._BaseDataLoaderIter._next_index",
-    "torch.serialization.save",
-]
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +65,8 @@ def ask():
     process.wait(timeout=30)
 
 
-@pytest.mark.parametrize("name", WATCHED)
-@pytest.mark.few(3)
+@pytest.mark.parametrize("name", [seam.name for seam in TORCHS])
+@pytest.mark.few(2)
 def test_a_seam_that_is_missing_is_noted(ask, name):
     """It alone, and nothing fails over it; one without which no program can do anything unseen is no loss."""
     seam = BY_NAME[name]
@@ -105,14 +89,9 @@ def test_the_training_is_checked_in_all_ways(known):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(s.name, id=s.name, marks=() if s.name in RUN else pytest.mark.long)
-        for s in TORCHS
-        if resting_on(s.sight) and s.name not in OF_THE_RUNNER
-    ],
+    "name", [seam.name for seam in TORCHS if resting_on(seam.sight) and seam.name not in OF_THE_RUNNER]
 )
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 def test_nothing_that_rests_on_it_is_held(ask, known, name):
     """The program says and does the same, no error is reported for it, and all other checks are made as before."""
     found = ask(seam=name, path=str(HERE / "whole.py"))
@@ -131,14 +110,14 @@ def test_nothing_that_rests_on_it_is_held(ask, known, name):
     ("name", "program"),
     [
         (f"{DDP}._post_forward", "b01_module_called"),
-        pytest.param(f"{DDP}._module_parameters", "a01_new_parameter", marks=pytest.mark.long),
-        pytest.param("torch.optim.optimizer.register_optimizer_step_post_hook", "b21_one_rank_clips",
-                     marks=pytest.mark.long),
-        pytest.param(f"{C10D}.barrier", "f22_load_without_barrier", marks=pytest.mark.long),
-        pytest.param("torch.nn.modules.module.register_module_parameter_registration_hook",
-                     "b20_optimizer_of_old_parameters", marks=pytest.mark.long),
+        (f"{DDP}._module_parameters", "a01_new_parameter"),
+        ("torch.optim.optimizer.register_optimizer_step_post_hook", "b21_one_rank_clips"),
+        (f"{C10D}.barrier", "f22_load_without_barrier"),
+        ("torch.nn.modules.module.register_module_parameter_registration_hook",
+         "b20_optimizer_of_old_parameters"),
     ],
 )  # fmt: skip
+@pytest.mark.few(1)
 def test_a_fault_is_not_told_as_held(ask, name, program):
     """Of what is violated under torch as it is, nothing is held under one that lacks what shows it."""
     path = str(ROOT / "fixtures" / "corpus" / f"{program}.py")
