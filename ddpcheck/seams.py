@@ -248,7 +248,7 @@ RUNTIME = tuple(
         ("reports that ranks made", "_pytest._code.code", "ReprEntryNative ReprExceptionInfo ReprFileLocation", False),
         ("reports that ranks made", "_pytest._code.code", "ReprTraceback", False),
         ("reports that ranks made", "_pytest.skipping", "evaluate_xfail_marks", False),
-        ("reports that ranks made", "pytest.TestReport", "_from_json", False),
+        ("reports that ranks made", "_pytest.reports.BaseReport", "_from_json", False),
         ("the session in a rank", "_pytest.config.Config", "fromdictargs", False),
         ("the session in a rank", "_pytest._io", "TerminalWriter", False),
         ("the session in a rank", "_pytest.config.Config", "_tmp_path_factory", False),

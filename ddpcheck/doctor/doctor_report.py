@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
@@ -15,6 +16,7 @@ from ddpcheck.doctor.advice import gist
 from ddpcheck.doctor.facts import BACKENDS, Examination, Gpu, Limit, Machine, Seam, SelfTest, Torch, Unknown
 from ddpcheck.gpus.allotment import SHARING_NCCL, SHARING_TORCH, SHARING_VARIABLE, version_text
 from ddpcheck.report.console import across, console_on, plain
+from ddpcheck.seams import RUNTIME, SEEN
 from ddpcheck.vocabulary.wording import count
 
 FEW_FILES = 1024
@@ -46,8 +48,7 @@ def sections(examination: Examination, seams: bool = False) -> list[Section]:
         Section("torch", list(_torch(examination.torch))),
     ]
     if seams and not isinstance(examination.torch.seams, Unknown):
-        rows = [Row("" if one.there else "missing", f"{one.name}: {one.purpose}") for one in examination.torch.seams]
-        found.append(Section("seams", rows))
+        found.append(Section("seams", list(_listed(examination.torch.seams))))
     return found
 
 
@@ -164,6 +165,26 @@ def _seams(seams: tuple[Seam, ...] | Unknown) -> Iterator[Row]:
         yield Row("seams", told, "concern" if missing else "fact")
         for one in missing:
             yield Row("", f"{one.of} has no {one.name}; not checked: {', '.join(one.rests)}", "concern")
+
+
+def _listed(seams: tuple[Seam, ...]) -> Iterator[Row]:
+    """Every place of another's code that something here rests on, by what is seen there, and what rests on it."""
+    yield Row("seen in", "; ".join(f"{package} {versions}" for package, versions in SEEN.items()))
+    for (purpose, rests), several in groupby(seams, lambda seam: (seam.purpose, seam.rests)):
+        places = list(several)
+        needed = f"needed by {', '.join(rests)}" if rests else "for causes alone"
+        yield Row("", f"{purpose}: {needed}\n{_places([one.name for one in places])}")
+        yield from (Row("missing", one.name, "concern") for one in places if not one.there)
+    for purpose, runtime in groupby(RUNTIME, lambda seam: seam.sight):
+        yield Row(
+            "", f"{purpose.removeprefix('for ')}: needed by the pytest plugin\n{_places([one.name for one in runtime])}"
+        )
+
+
+def _places(names: list[str]) -> str:
+    """Names by their module or class, an indented line for each: ``posixpath.exists, .isfile``."""
+    homes = groupby(names, lambda name: name.rpartition(".")[0])
+    return "\n".join(f"  {home}.{', .'.join(name.rpartition('.')[2] for name in its)}" for home, its in homes)
 
 
 def _gpu(gpu: Gpu) -> str:

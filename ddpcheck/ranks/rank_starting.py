@@ -99,7 +99,7 @@ def launch(
     module: str, descriptors: list[int], sys_path: list[str], environment: dict[str, str], *texts: str, **popen: object
 ) -> subprocess.Popen[bytes]:
     """Start ``module.main(*descriptors, *texts)`` in an interpreter with this one's import path and flags."""
-    # Garbage is collected again once torch is imported (preload.py): that is a tenth of the time, for nothing.
+    # Garbage is collected again once torch is imported (zygote/imports.py): that is a tenth of the time, for nothing.
     code = (
         "import gc, json, sys; gc.disable(); sys.path[:] = json.loads(sys.argv[2]); "
         f"from {module} import main; main(*json.loads(sys.argv[1]))"
