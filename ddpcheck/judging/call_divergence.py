@@ -19,12 +19,13 @@ Calls = dict[int, ev.Call]
 NAMES = {
     "ddp-construct": "DDP's constructor",
     "ddp-buffers": "DDP's broadcast of buffers in a forward",
+    "ddp-buckets": "DDP's exchange of its buckets in a forward",
     "ddp-gradients": "DDP's reduction of gradients in a backward",
     "join": "the end of join()",
 }
 
 
-_USUAL = {"ddp-gradients": 2, "barrier": 1}
+_USUAL = {"ddp-gradients": 2, "ddp-buckets": 2, "barrier": 1}
 """What all ranks are most often meant to come to: where nothing else tells, the one elsewhere is the exception."""
 
 

@@ -42,7 +42,7 @@ def test_calls_in_which_all_wait_order_both_ways(op):
     assert not it.enforced(0, 4, 1, 2)
 
 
-@pytest.mark.parametrize("op", ["broadcast", "scatter_object_list", "ddp-buffers"])
+@pytest.mark.parametrize("op", ["broadcast", "scatter_object_list", "ddp-buffers", "ddp-buckets"])
 def test_a_broadcast_orders_away_from_its_source(op):
     """The source waits for nobody."""
     it = two(call(1, 5, op, peer=0), call(1, 5, op, peer=0))

@@ -64,6 +64,17 @@ trained(torch.nn.Linear(2, 1))
 gc.collect()
 found["gone"] = len(list(steps._watched)) - held
 
+# the collectives of DDP itself
+before = len(recorder.always().kept)
+plain = DistributedDataParallel(torch.nn.Linear(2, 1))
+buffered = DistributedDataParallel(torch.nn.BatchNorm1d(2))
+for inputs in (torch.ones(2, 2), torch.zeros(2, 2), torch.ones(2, 2)):
+    plain(inputs).sum().backward()
+    buffered(inputs).sum().backward()
+calls = [one for one in recorder.always().kept[before:] if isinstance(one, ev.Call)]
+found["calls"] = [[c.op.removeprefix("ddp-") for c in calls if c.detail == f"wrapper {wrapper_of(one).number}"]
+                  for one in (plain, buffered)]
+
 # forwards that prepare the reducer
 model = DistributedDataParallel(net)
 found["built out of sight"] = wrapper_of(early) is None
@@ -196,3 +207,13 @@ def test_a_line_is_put_on_record_as_a_step(found):
 def test_without_records_nothing_is_handed_over(found):
     """A process that keeps none has nothing that explains anything."""
     assert found["nothing kept"] == ""
+
+
+# --- the collectives of DDP itself
+
+
+def test_a_forward_says_what_it_exchanges(found):
+    """The second one has DDP's buckets laid out anew; where there are buffers to broadcast, each has these."""
+    plain, buffered = found["calls"]
+    assert plain == ["construct", "gradients", "buckets", "gradients", "gradients"]
+    assert buffered == ["construct", *["buffers", "gradients"] * 3]

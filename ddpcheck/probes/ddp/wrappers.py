@@ -208,7 +208,8 @@ def _around_pre_forward(original: Any) -> Any:
         syncs = _broadcasts(self)
         # After the first backward DDP lays out its buckets anew, as rank 0 has found them best.
         rebuilds = training and wrapper.counts["backwards"] > 0 and not attribute(self, "_has_rebuilt_buckets", True)
-        with _call("ddp-buffers", wrapper) if syncs or rebuilds else nullcontext():
+        op = "ddp-buffers" if syncs else "ddp-buckets" if rebuilds else ""
+        with _call(op, wrapper) if op else nullcontext():
             result = original(self, *given, **kwargs)
         if syncs:
             note_buffers(writer, wrapper, "broadcast")

@@ -278,6 +278,16 @@ def test_a_forward_on_one_rank():
     assert "model.module" in finding.advice
 
 
+def test_a_call_of_one_rank_between_two_steps():
+    """The second forward, in which DDP exchanges its buckets, is for all ranks to come to: it is not the exception."""
+    goes_on = [call(1, 5, "ddp-gradients"), call(2, 4, "ddp-buckets")]
+    for ranks, odd in ((([call(1, 5, "ddp-gradients"), call(2, 7)], goes_on), 0),
+                       ((goes_on, [call(1, 5, "ddp-gradients"), call(2, 7)]), 1)):  # fmt: skip
+        finding = hung(*ranks)
+        assert (finding.ranks, finding.where.line) == ((odd,), 7)
+        assert finding.cause == f"only rank {odd} comes to this line: it stands under a condition on the rank"
+
+
 def test_a_call_under_a_condition():
     """A line to which only one rank comes, and that has not been where the others are."""
     finding = hung([call(1, 5, "all_gather")], [call(1, 6)])
