@@ -11,7 +11,9 @@ from ddpcheck import evidence as ev
 from ddpcheck.evidence import PAIRWISE, RECEIVES
 from ddpcheck.judging.world import Rank, World
 
-FROM_ONE = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list", "ddp-buffers", "ddp-buckets"})
+FROM_ONE = frozenset(
+    {"broadcast", "broadcast_object_list", "scatter", "scatter_object_list", "ddp-buffers", "ddp-buckets"}
+)
 """The past of the source comes before the future of the others."""
 TO_ONE = frozenset({"reduce", "gather", "gather_object"})
 """The past of all comes before the future of the destination."""

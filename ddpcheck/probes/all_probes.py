@@ -52,6 +52,8 @@ def patch(probes: Iterable[str] = PROBES) -> None:
     if not _patched:
         os.register_at_fork(after_in_child=_forked)
     new = [name for name in probes if name not in _patched]
+    if not new:
+        return
     _patched.update(new)
     modules = []
     for name in new:

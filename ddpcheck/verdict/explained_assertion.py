@@ -10,6 +10,7 @@ from ddpcheck.checks.registry import checks, has_part, judge_of
 from ddpcheck.judging.recorded_section import world_of
 from ddpcheck.judging.world import World
 from ddpcheck.verdict.grouping import grouped
+from ddpcheck.verdict.missing_evidence import lost
 from ddpcheck.vocabulary.model import Finding
 
 
@@ -27,7 +28,9 @@ def explained(findings: Sequence[Finding], evidence: Sequence[bytes]) -> tuple[F
 
 def _explained(finding: Finding, world: World) -> Finding:
     """With the first of what a run would report of this check, and of those that it may follow from."""
-    asked = [check for check in (finding.check, *checks()[finding.check].follows) if has_part(check, "run")]
+    unseen = lost(rank.process for rank in world)
+    follows = checks()[finding.check].follows
+    asked = [check for check in (finding.check, *follows) if has_part(check, "run") and check not in unseen]
     found = grouped([one for check in asked for one in judge_of(check, "run")(world).findings])
     first = next((one for one in found if one.severity == "error" and finding.check in (one.check, *one.also)), None)
     if first is None or not first.cause:

@@ -33,10 +33,10 @@ BYPASSED = usage(forwards=0, armed=0, reached=0, last_armed=False, bare_site=7)
 WITHIN_NO_SYNC = usage(armed=0, reached=0, no_sync=1, no_sync_forwards=1, last_armed=False, no_sync_site=6)
 
 
-def evidence(*ranks, letters=("gh", "ij")):
+def evidence(*ranks, letters=("gh", "ij"), also=()):
     """What ranks with one wrapper have kept, at a line where they hold these gradients."""
     return [
-        frames(number, [wrapped(3), optimizer(0, 4), stepped(9, own, **more), transfers()])
+        frames(number, [wrapped(3), optimizer(0, 4), stepped(9, own, **more), transfers(), *also])
         for number, (own, more) in enumerate(zip(letters, ranks, strict=True))
     ]
 
@@ -69,6 +69,15 @@ def test_what_nothing_explains_is_told_as_it_is():
     assert explained([FOUND], alike) == (FOUND,)
     told = evidence({"usage": BYPASSED}, {"usage": BYPASSED})
     assert explained([FOUND], [told[0], b""]) == (FOUND,)
+
+
+def test_what_this_torch_does_not_show_is_no_cause():
+    """A rank whose torch lacks what a check rests on says so, and that check explains nothing."""
+    seam = "torch.nn.parallel.DistributedDataParallel._post_forward"
+    missing = (ev.Missing, {"seam": seam, "of": "torch 9.0"})
+    told, lacking = (evidence({"usage": BYPASSED}, {"usage": BYPASSED}, also=also) for also in ([], [missing]))
+    assert "the loss came from" in explained([FOUND], told)[0].cause
+    assert explained([FOUND], lacking) == (FOUND,)
 
 
 def test_a_check_is_explained_by_what_it_may_follow_from_alone():

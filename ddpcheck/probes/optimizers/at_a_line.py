@@ -14,7 +14,7 @@ from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.optimizers import steps
 from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of
 from ddpcheck.probes.optimizers.steps import Watched
-from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording import missing_seams, recorder, user_lines
 
 NOBODYS = 1 << 20
 """The number of an optimizer that there is none of: the test has not stepped the model yet."""
@@ -34,6 +34,8 @@ def evidence(module: torch.nn.Module) -> bytes:
         return b""
     before = len(writer.kept)
     with recorder.silence():
+        missing_seams.look()  # what this torch lacks shows no cause; not sooner, which would cost every test
+        missing_seams.write_all(writer)
         parameters = list(module.parameters())
         found = steps.of_parameters(parameters)
         for optimizer, it in found or [(Nobody(parameters), Watched(NOBODYS, 0))]:
