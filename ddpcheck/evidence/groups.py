@@ -61,7 +61,7 @@ class Call(Record, frozen=True, kw_only=True):
     share: ClassVar[float] = 0.15
 
     op: str
-    """``all_reduce``, ``barrier``, ``send`` …; ``ddp-construct``, ``ddp-buffers``, ``ddp-buckets``, ``ddp-gradients``."""
+    """``all_reduce``, ``send`` …; ``ddp-construct``, ``ddp-buffers``, ``ddp-buckets``, ``ddp-gradients``."""
     group: str
     """``world``, or the ranks and a number: ``0,2#1``."""
     number: int

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck import evidence as ev
-from ddpcheck.probes import in_ddp_tests
+from ddpcheck.probes import all_probes, in_ddp_tests
 from ddpcheck.probes.ddp import model_state
 from ddpcheck.probes.ddp.wrappers import wrapper_of
 from ddpcheck.probes.optimizers import at_a_line, steps
@@ -41,7 +41,10 @@ optimizer = torch.optim.Adam(known.parameters())
 unknown = trained(torch.nn.Linear(2, 1))
 
 in_ddp_tests.patch()
+renamed = []
+all_probes.warning_lines.rename = lambda: renamed.append(1)
 in_ddp_tests.begin()
+found["put in place again"] = len(renamed)
 
 # steps
 model, other = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
@@ -133,6 +136,11 @@ def found(tmp_path_factory):
     run = subprocess.run([sys.executable, "-c", IN_A_RANK, store], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])  # gloo prints, too
+
+
+def test_probes_are_put_in_place_once(found):
+    """What ranks are forked from has done it: in each of them it would cost more than the rest of a short test."""
+    assert found["put in place again"] == 0
 
 
 # --- steps
