@@ -133,4 +133,5 @@ def _assert_state(
     rank = current(f"ddpcheck.{title}")
     facts = model_state.facts(module, tensors, rtol, atol)
     answers = model_state.answers(tensors, rank._evidence_dir, rank.rank)
-    assert_judged(check, title, facts, {**answers, EVIDENCE: lambda _: at_a_line.evidence(module)})
+    gradients = check == "gradient-sync"
+    assert_judged(check, title, facts, {**answers, EVIDENCE: lambda _: at_a_line.evidence(module, gradients)})

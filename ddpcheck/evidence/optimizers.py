@@ -36,6 +36,10 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Its elements are all one number, as far as was looked at."""
 
 
+class AtLine(Record, frozen=True, kw_only=True):
+    """What follows is what a rank of a test holds at a line: its "step" is none of an optimizer's."""
+
+
 class Optimizer(Record, frozen=True, kw_only=True):
     """An optimizer at its first step, or when its parameters have changed since."""
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import checks, has_part, judge_of
+from ddpcheck.judging.line_evidence import bearing_on
 from ddpcheck.judging.recorded_section import world_of
 from ddpcheck.judging.world import World
 from ddpcheck.verdict.grouping import grouped
@@ -20,14 +22,21 @@ def explained(findings: Sequence[Finding], evidence: Sequence[bytes]) -> tuple[F
         return tuple(findings)
     try:
         world = world_of(evidence)
-        return tuple(_explained(finding, world) for finding in findings)
+        failed = next((defect for rank in world for defect in rank.of(ev.Defect)), None)
+        if failed is None:
+            return tuple(_explained(finding, world) for finding in findings)
+        why = failed.text.strip().rpartition("\n")[2]
     except Exception as error:  # the finding is right without its cause
-        ours = f"(A fault of ddpcheck's own: the cause could not be looked for, {type(error).__name__}: {error}.)"
-        return tuple(replace(finding, advice=f"{finding.advice} {ours}") for finding in findings)
+        why = f"{type(error).__name__}: {error}"
+    ours = f"(A fault of ddpcheck's own: the cause could not be looked for, {why}.)"
+    return tuple(replace(finding, advice=f"{finding.advice} {ours}") for finding in findings)
 
 
-def _explained(finding: Finding, world: World) -> Finding:
+def _explained(finding: Finding, known: World) -> Finding:
     """With the first of what a run would report of this check, and of those that it may follow from."""
+    world = bearing_on(known, gradients=finding.check == "gradient-sync")
+    if world is None:
+        return finding
     unseen = lost(rank.process for rank in world)
     follows = checks()[finding.check].follows
     asked = [check for check in (finding.check, *follows) if has_part(check, "run") and check not in unseen]

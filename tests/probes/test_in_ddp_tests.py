@@ -110,7 +110,8 @@ count("no_sync", without_sync)
 def line():
     # The kinds of its records, but for looks at memory; and its step.
     kept = len(recorder.always().kept)
-    told = list(ev.Reader().feed(at_a_line.evidence(model)))[kept:]
+    told = list(ev.Reader().feed(at_a_line.evidence(model, False)))
+    told = told[1 + [type(one) for one in told].index(ev.AtLine):]
     found["kept"] = len(recorder.always().kept) == kept
     (step,) = [one for one in told if isinstance(one, ev.Step)]
     return [type(one).__name__ for one in told if not type(one).__name__.startswith("Look")], step
@@ -122,8 +123,58 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 trained(model, optimizer)
 found["told of a step"], step = line()
 found["place of the line"] = [step.number, step.rates]
+# what is handed over of a model, and of what it is not
+elsewhere = DistributedDataParallel(torch.nn.Linear(2, 1))
+trained(elsewhere)
+first = torch.optim.SGD(model.parameters(), lr=0.5)
+trained(model, first)
+trained(model, optimizer)
+
+
+def handed_over(gradients=False):
+    return list(ev.Reader().feed(at_a_line.evidence(model, gradients)))
+
+
+told = handed_over()
+begins = [type(one) for one in told].index(ev.AtLine)
+found["wrappers"] = sorted({one.wrapper for one in told if isinstance(one, ev.Wrapped)})
+found["own"] = [wrapper_of(model).number, wrapper_of(elsewhere).number]
+found["rates at the line"] = [one.rates for one in told[begins:] if isinstance(one, ev.Step)]
+found["without a backward"] = at_a_line.evidence(model, True).decode()
+model(torch.ones(1, 2)).sum().backward()
+found["with one"] = len(handed_over(gradients=True)) > 0
+
+
+class Closed(torch.optim.SGD):
+    # its groups are asked for in vain once it is closed
+    closed = False
+
+    @property
+    def param_groups(self):
+        if self.closed:
+            raise RuntimeError("it is closed")
+        return self.groups
+
+    @param_groups.setter
+    def param_groups(self, groups):
+        self.groups = groups
+
+    def __eq__(self, other):
+        return NotImplemented
+
+    __hash__ = None
+
+
+closed = Closed(model.parameters(), lr=0.1)
+trained(model, closed)
+found["without a hash"] = [one.number for kept, one in steps.of_parameters(model.parameters()) if kept is closed]
+closed.closed = True
+found["fails"] = [one.text.strip().splitlines()[-1] for one in handed_over() if isinstance(one, ev.Defect)]
+recorder.always().limit = len(recorder.always().kept)
+found["full"] = at_a_line.evidence(model, False).decode()
+
 recorder.use(None)
-found["nothing kept"] = at_a_line.evidence(model).decode()
+found["nothing kept"] = at_a_line.evidence(model, False).decode()
 dist.destroy_process_group()
 print(json.dumps(found))
 """
@@ -225,3 +276,34 @@ def test_a_forward_says_what_it_exchanges(found):
     plain, buffered = found["calls"]
     assert plain == ["construct", "gradients", "buckets", "gradients", "gradients"]
     assert buffered == ["construct", *["buffers", "gradients"] * 3]
+
+
+# --- what is handed over
+
+
+def test_what_is_done_with_other_models_is_not_handed_over(found):
+    """Nor is the optimizer that was stepped before another one of the same parameters."""
+    own, other = found["own"]
+    assert own in found["wrappers"]
+    assert other not in found["wrappers"]
+    assert found["rates at the line"] == [[0.1]]
+
+
+def test_gradients_of_no_backward_are_of_no_step_to_come(found):
+    """After a step, and before the next backward(), there is nothing that explains what .grad holds."""
+    assert (found["without a backward"], found["with one"]) == ("", True)
+
+
+def test_an_optimizer_needs_no_hash(found):
+    """It is known by identity."""
+    assert len(found["without a hash"]) == 1
+
+
+def test_what_fails_is_handed_over_as_our_fault(found):
+    """An optimizer that cannot be asked any more."""
+    assert found["fails"] == ["RuntimeError: it is closed"]
+
+
+def test_records_that_are_not_whole_are_not_handed_over(found):
+    """What was not kept might be the cause."""
+    assert found["full"] == ""

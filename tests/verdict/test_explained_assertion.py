@@ -28,6 +28,7 @@ def usage(**more):
     return [ev.Usage(**given)]
 
 
+BUILT, LINE = [wrapped(3), optimizer(0, 4)], (ev.AtLine, {})
 ARMED = usage()
 BYPASSED = usage(forwards=0, armed=0, reached=0, last_armed=False, bare_site=7)
 WITHIN_NO_SYNC = usage(armed=0, reached=0, no_sync=1, no_sync_forwards=1, last_armed=False, no_sync_site=6)
@@ -46,7 +47,12 @@ def evidence(*ranks, letters=("gh", "ij"), also=()):
     [
         ({"usage": BYPASSED}, {"usage": BYPASSED}, "the loss came from `.module`", 7),
         ({"usage": WITHIN_NO_SYNC}, {"usage": WITHIN_NO_SYNC}, "no_sync()", 6),
-        ({"usage": ARMED}, {"usage": ARMED, "backwards": 2}, "rank 1 made 2 backward() calls for this step", 9),
+        (
+            {"usage": ARMED},
+            {"usage": usage(backwards=2), "backwards": 2},
+            "rank 1 made 2 backward() calls for this step",
+            9,
+        ),
     ],
 )
 def test_what_was_seen_before_is_the_cause(one, other, cause, line):
@@ -69,6 +75,31 @@ def test_what_nothing_explains_is_told_as_it_is():
     assert explained([FOUND], alike) == (FOUND,)
     told = evidence({"usage": BYPASSED}, {"usage": BYPASSED})
     assert explained([FOUND], [told[0], b""]) == (FOUND,)
+
+
+def test_what_was_made_good_is_no_cause():
+    """A step that went round the wrapper, long ago, and ranks that are at different steps."""
+    early = {"usage": BYPASSED, "number": 0}
+    late = {"usage": ARMED, "number": 1}
+    told = [
+        frames(rank, [*BUILT, stepped(9, first, **early), LINE, stepped(9, second, **late), transfers()])
+        for rank, (first, second) in enumerate((("gh", "kl"), ("ij", "mn")))
+    ]
+    assert "the wrapper" not in explained([FOUND], told)[0].cause
+    ahead = frames(0, [*BUILT, stepped(9, "gh", **early), LINE, stepped(9, "gh", **late), transfers()])
+    behind = frames(1, [*BUILT, LINE, stepped(9, "ij", **early), transfers()])
+    assert explained([FOUND], [ahead, behind]) == (FOUND,)
+
+
+def test_a_fault_of_ours_in_a_rank_is_said():
+    """What a probe has failed at is not known: no cause, and whose fault that is."""
+    failed = (ev.Defect, {"text": "Traceback …\nTypeError: unhashable type: 'O'\n"})
+    told = evidence({"usage": BYPASSED}, {"usage": BYPASSED}, also=[failed])
+    (finding,) = explained([FOUND], told)
+    assert not finding.cause
+    assert finding.advice.endswith(
+        "(A fault of ddpcheck's own: the cause could not be looked for, TypeError: unhashable type: 'O'.)"
+    )
 
 
 def test_what_this_torch_does_not_show_is_no_cause():

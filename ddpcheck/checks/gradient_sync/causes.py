@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.differing_steps import Broken
@@ -14,20 +16,6 @@ def why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
     """The cause of gradients that differ, and what to do."""
     _, step, places = broken
     ranks = optimizer.ranks
-    if converted_at(optimizer, broken) is not None:
-        return (
-            "the module was converted (to(), cpu(), double() …) after it had been wrapped: DDP's hooks stay on what it "
-            "had before",
-            "Convert the module first, and wrap it then.",
-        )
-    least, most = min(s.backwards for s in step), max(s.backwards for s in step)
-    ahead = [rank.rank for rank, s in zip(ranks, step, strict=True) if s.backwards == most]
-    if 0 < least < most:
-        return (
-            f"{ranks_text(ahead)} made {most} backward() calls for this step, and the others {least}: a step was left "
-            "out there, so that each rank's gradients are of another batch",
-            "Let all ranks step, or none: agree on it by an all-reduce of the condition.",
-        )
     ended = _ended_with(optimizer, broken)
     known = all(optimizer.described[0].parameters[p].reduced for p in places)
     armed = all(u.armed for usages in _usages(optimizer, broken) for u in usages)
@@ -45,6 +33,21 @@ def why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
             "(clipping, scaling or zeroing on one rank alone)",
             "Treat gradients alike on every rank between backward() and step().",
         )
+    if converted_at(optimizer, broken) is not None:
+        return (
+            "the module was converted (to(), cpu(), double() …) after it had been wrapped: DDP's hooks stay on what it "
+            "had before",
+            "Convert the module first, and wrap it then.",
+        )
+    times = _backwards(optimizer, broken)
+    least, most = min(times), max(times)
+    ahead = [rank.rank for rank, own in zip(ranks, times, strict=True) if own == most]
+    if 0 < least < most:
+        return (
+            f"{ranks_text(ahead)} made {most} backward() calls for this step, and the others {least}: a step was left "
+            "out there, so that each rank's gradients are of another batch",
+            "Let all ranks step, or none: agree on it by an all-reduce of the condition.",
+        )
     wrapped = any(optimizer.described[0].parameters[p].wrapper is not None for p in places)
     if absent(broken):
         unused = ", or train such a model with find_unused_parameters=True" if wrapped else ""
@@ -58,10 +61,23 @@ def why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
             "differently (clipping, scaling or zeroing on one rank alone)",
             "Treat gradients alike on every rank between their reduction and step().",
         )
+    if known and armed and not ended:  # nobody saw whether they were equal when backward() ended
+        return (
+            "",
+            "Compute the loss from the output of the wrapper itself, leave no_sync() before the last forward of a "
+            "step, and treat gradients alike on every rank between backward() and step().",
+        )
     return (
         "the reduction did not take place for them",
         "Compute the loss from the output of the wrapper itself; leave no_sync() before the last forward of a step.",
     )
+
+
+def _backwards(optimizer: Aligned, broken: Broken) -> list[int]:
+    """Rank by rank, the backward() calls for this step; of a wrapper's, as far as they can be told from others."""
+    usages = _usages(optimizer, broken)
+    own = [max((u.backwards for u in one), default=0) for one in usages]
+    return [s.backwards for s in broken[1]] if 0 in own else own
 
 
 def absent(broken: Broken) -> list[int]:
@@ -90,10 +106,19 @@ def was_not_reduced(optimizer: Aligned, broken: Broken) -> bool:
 
 def converted_at(optimizer: Aligned, broken: Broken) -> CallSite | None:
     """The line that converted a wrapped module: its gradients have new accumulators, which DDP does not know."""
-    _, step, places = broken
+    number, step, places = broken
     mine = {optimizer.described[0].parameters[p].wrapper for p in places}
-    for rank, s in zip(optimizer.ranks, step, strict=True):
+    # What was reduced after it has its hooks, as after a `to()` that changes nothing.
+    reduced = [s for n, s in optimizer.compared() if n < number and _are_equal(s, places)]
+    for place, (rank, s) in enumerate(zip(optimizer.ranks, step, strict=True)):
+        since = reduced[-1][place].n if reduced else -1
         for moved in rank.of(ev.Moved):
-            if moved.wrapper in mine and moved.n < s.n:
+            if moved.wrapper in mine and since < moved.n < s.n:
                 return rank.where(moved.site)
     return None
+
+
+def _are_equal(step: Sequence[ev.Step], places: Sequence[int]) -> bool:
+    """Whether all ranks have these gradients, and the same ones."""
+    each = [s.gradients for s in step]
+    return step_alignment.are_seen(each, places) and not set(step_alignment.differing(each)).intersection(places)

@@ -24,7 +24,7 @@ def bare(module: torch.nn.Module) -> torch.nn.Module:
     while True:
         if isinstance(module, DistributedDataParallel):
             module = module.module
-        elif isinstance(inner := module._modules.get("_orig_mod"), torch.nn.Module):
+        elif "_orig_mod" in module._modules and isinstance(inner := module._modules["_orig_mod"], torch.nn.Module):
             module = inner
         else:
             return module

@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 
-from ddpcheck.evidence import Step, Transfers, frame
-from ddpcheck.probes.ddp.wrapper_usage import REGION
+from ddpcheck.evidence import AtLine, Optimizer, Record, Step, Transfers, frame
+from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
 from ddpcheck.probes.ddp.wrappers import BACKWARDS
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.optimizers import steps
 from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of
 from ddpcheck.probes.optimizers.steps import Watched
 from ddpcheck.probes.recording import missing_seams, recorder, user_lines
+from ddpcheck.probes.recording.patching import defect
 
 NOBODYS = 1 << 20
 """The number of an optimizer that there is none of: the test has not stepped the model yet."""
@@ -27,24 +28,47 @@ class Nobody:
         self.param_groups = [{"params": parameters, "lr": None}]
 
 
-def evidence(module: torch.nn.Module) -> bytes:
-    """The frames of what this rank has kept, and of this line for the parameters of a module; empty without any."""
+def evidence(module: torch.nn.Module, gradients: bool) -> bytes:
+    """The frames of what this rank has kept of a module, and of this line; empty where that shows no cause.
+
+    ``gradients`` says what is asked of: those that no backward() has made since the last step are of no step to come.
+    """
     writer = recorder.always()
-    if not isinstance(writer, recorder.InMemory):
+    if not isinstance(writer, recorder.InMemory) or writer.is_full or (gradients and not BACKWARDS.count):
         return b""
     before = len(writer.kept)
-    with recorder.silence():
-        missing_seams.look()  # what this torch lacks shows no cause; not sooner, which would cost every test
-        missing_seams.write_all(writer)
-        parameters = list(module.parameters())
-        found = steps.of_parameters(parameters)
-        for optimizer, it in found or [(Nobody(parameters), Watched(NOBODYS, 0))]:
-            _record(writer, optimizer, it, bool(found))
-        # Nobody has watched what else goes between the ranks: that it makes nothing equal is what the assertion shows.
-        writer.write(Transfers(**writer.next(), of_models=0, others=0))
-    frames = b"".join(map(frame, writer.kept))
+    wrappers: set[int] | None = None
+    try:
+        with recorder.silence():
+            wrappers = _at_line(writer, list(module.parameters()))
+    except Exception as error:  # the finding is right without its cause, and says so
+        defect(error)
+    frames = b"".join(frame(record) for record in writer.kept if _bears_on(record, wrappers))
     del writer.kept[before:]
     return frames
+
+
+def _at_line(writer: recorder.InMemory, parameters: list[torch.Tensor]) -> set[int]:
+    """Put down what this rank holds at this line; the wrappers that have any of it."""
+    missing_seams.look()  # what this torch lacks shows no cause; not sooner, which would cost every test
+    missing_seams.write_all(writer)
+    writer.write(AtLine(**writer.next()))
+    found = steps.of_parameters(parameters)
+    for optimizer, it in found or [(Nobody(parameters), Watched(NOBODYS, 0))]:
+        _record(writer, optimizer, it, bool(found))
+    # Nobody has watched what else goes between the ranks: that it makes nothing equal is what the assertion shows.
+    writer.write(Transfers(**writer.next(), of_models=0, others=0))
+    return {owner[1].number for one in parameters if (owner := WRAPPERS.owner(one)) is not None}
+
+
+def _bears_on(record: Record, wrappers: set[int] | None) -> bool:
+    """Whether a record is of these wrappers, or of none: what is done with other models is no cause here."""
+    if not wrappers:
+        return True
+    if isinstance(record, Optimizer):
+        own = {one.wrapper for one in record.parameters} - {None}
+        return not own or bool(own & wrappers)
+    return getattr(record, "wrapper", None) is None or record.wrapper in wrappers  # type: ignore[attr-defined]
 
 
 def _record(writer: recorder.InMemory, optimizer: Any, it: Watched, stepped: bool) -> None:

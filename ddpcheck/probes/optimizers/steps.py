@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, MutableMapping, Sequence
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch.optim import optimizer as home
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ddpcheck.evidence import NO_SITE, Optimizer, Parameter, Spent, Step, Usage
 from ddpcheck.probes.collectives import every_call
@@ -39,6 +40,8 @@ class Watched:
         self.number = number
         self.site = site
         self.steps = 0
+        self.stepped_at = 0
+        """How many steps of all optimizers there had been when it made its last one."""
         self._parameters: list[weakref.ref[torch.Tensor]] = []
         """As they were described last. What an optimizer lets go of is gone: it may be most of the memory there is."""
         self.unseen: set[int] = set()
@@ -77,7 +80,8 @@ class Watched:
         return len(parameters) == len(self._parameters)
 
 
-_watched: weakref.WeakKeyDictionary[Any, Watched] = weakref.WeakKeyDictionary()
+_watched: MutableMapping[Any, Watched] = WeakIdKeyDictionary()
+"""By identity: an optimizer may have an equality of its own, and no hash."""
 _stepped: dict[int, weakref.ref[torch.Tensor]] = {}
 """By id: every parameter that an optimizer has stepped, also one whose optimizer is gone."""
 _made = 0
@@ -166,9 +170,12 @@ def have_been_stepped(parameters: Iterable[torch.Tensor]) -> bool:
 
 
 def of_parameters(parameters: Iterable[torch.Tensor]) -> list[tuple[Any, Watched]]:
-    """The optimizers that update any of these, as they are known by their steps."""
+    """The optimizers that have stepped any of these, for each of them the one that did so last."""
     wanted = {id(parameter) for parameter in parameters}
-    return [(one, it) for one, it in _watched.items() if any(id(p) in wanted for p in it.parameters())]
+    last: dict[int, tuple[Any, Watched]] = {}
+    for one, it in sorted(_watched.items(), key=lambda known: known[1].stepped_at):
+        last.update({id(p): (one, it) for p in it.parameters() if id(p) in wanted})
+    return list({it.number: (one, it) for one, it in last.values()}.values())
 
 
 def steps_so_far() -> int:
@@ -288,6 +295,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     if writer is None or it is None or it.entry is None:
         return
     _steps += 1
+    it.stepped_at = _steps
     began = clock.fine()
     gradients, whole, usage, took, site = it.entry
     number, it.steps, it.entry = it.steps, it.steps + 1, None

@@ -179,6 +179,11 @@ class InMemory(Recorder):
             self.kept.append(record)
         return record.n
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the newest records may be missing."""
+        return len(self.kept) >= self.limit
+
     def stride(self, kind: type[Record]) -> int:
         """All of them are kept, as long as there is room."""
         return 1

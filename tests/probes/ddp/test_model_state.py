@@ -306,3 +306,10 @@ def test_nested_tensors_are_refused(layout):
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
     with pytest.raises(ValueError, match="does not compare it"):
         described(nested)
+
+
+@pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning")
+def test_a_scripted_module_has_its_parameters():
+    """What holds its parts is no dictionary."""
+    scripted = torch.jit.script(torch.nn.Linear(2, 1))
+    assert [name for name, _ in model_state.parameters(scripted)] == ["weight", "bias"]
