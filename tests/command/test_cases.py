@@ -45,7 +45,7 @@ def told(tmp_path, forks, name, ranks, *arguments, options=()):
 
 
 @pytest.mark.parametrize(("name", "ranks", "arguments", "code"), UNHARMED)
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_it_is_let_be(tmp_path, forks, name, ranks, arguments, code):
     """No error, and no other end; the differential test compares what it prints and writes."""
     ran, document = told(tmp_path, forks, name, ranks, *arguments)

@@ -98,7 +98,7 @@ of_faults = pytest.mark.parametrize(("fault", "check"), list(_found()))
 
 
 @of_faults
-@pytest.mark.few(12)
+@pytest.mark.few(8)
 def test_a_fault_is_found(fault: Fault, check: str, workshop: Workshop):
     """The findings are whole sentences, and of the check's own id, but where the training itself came to no end."""
     findings = workshop.judged(fault.trainer, check, fault.world_size, fault.among)

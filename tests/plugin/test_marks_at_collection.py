@@ -52,6 +52,7 @@ def test_a_wrong_mark_on_a_unittest_method(project: InnerProject) -> None:
     assert "cannot multiply a method of unittest.TestCase" in ran.stderr
 
 
+@pytest.mark.long
 def test_the_fixture_without_the_mark(project: InnerProject) -> None:
     """A test that asks for ddp and is not marked is told so."""
     project.write("test_it.py", "def test_it(ddp): pass\n")
@@ -111,6 +112,7 @@ def test_gpu_tests_are_skipped_without_gpus_and_fail_where_gpus_are_required(pro
         ("world_size=0", "name a world size, such as 2"),
     ],
 )
+@pytest.mark.few(1)
 def test_a_wrong_mark_that_a_conftest_file_adds(project: InnerProject, mark: str, words: str) -> None:
     """It is a sentence as well, and no test runs with fewer ranks than it says."""
     hook = "import pytest\ndef pytest_collection_modifyitems(items):\n    items[0].add_marker(pytest.mark.ddp({}))\n"

@@ -117,6 +117,7 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> dict[str, InnerPro
 
 
 @pytest.mark.parametrize("name", ["plain", "xdist"])
+@pytest.mark.long
 def test_side_by_side(side_by_side: dict[str, InnerProject], name: str) -> None:
     """Sessions run side by side: there is no fixed port and no shared name; and no process is left of any."""
     project = side_by_side[name]
@@ -128,6 +129,7 @@ def test_side_by_side(side_by_side: dict[str, InnerProject], name: str) -> None:
     assert project.leftover_processes() == []
 
 
+@pytest.mark.long
 def test_xdist(side_by_side: dict[str, InnerProject]) -> None:
     """Under pytest-xdist every worker has its own zygote, and reports arrive whole."""
     project = side_by_side["xdist"]
@@ -144,6 +146,7 @@ def test_xdist(side_by_side: dict[str, InnerProject]) -> None:
     }
 
 
+@pytest.mark.long
 def test_reports_in_files(side_by_side: dict[str, InnerProject]) -> None:
     """The JSON names every test, its ranks and checks; the JUnit XML has the failure's text."""
     project = side_by_side["plain"]

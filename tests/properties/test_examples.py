@@ -11,6 +11,8 @@ import pytest
 from tests.inner import InnerProject, Ran
 from tests.properties.examples_project import CONFTEST, EXAMPLES
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> InnerProject:

@@ -6,6 +6,8 @@ import pytest
 
 from tests.inner import InnerProject
 
+pytestmark = pytest.mark.long
+
 LACKING = """
 import pytest, torch, ddpcheck
 from ddpcheck.seams import BY_NAME
