@@ -36,6 +36,10 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Its elements are all one number, as far as was looked at."""
 
 
+NOBODYS = 1 << 20
+"""The number of the optimizer that stands at a line of a test where none was seen to step the model."""
+
+
 class AtLine(Record, frozen=True, kw_only=True):
     """What follows is what a rank of a test holds at a line: its "step" is none of an optimizer's."""
 

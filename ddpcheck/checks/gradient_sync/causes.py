@@ -119,6 +119,7 @@ def converted_at(optimizer: Aligned, broken: Broken) -> CallSite | None:
 
 
 def _are_equal(step: Sequence[ev.Step], places: Sequence[int]) -> bool:
-    """Whether all ranks have these gradients, and the same ones."""
+    """Whether all ranks have some of these gradients, and the same ones: where there are none, nothing was reduced."""
     each = [s.gradients for s in step]
-    return step_alignment.are_seen(each, places) and not set(step_alignment.differing(each)).intersection(places)
+    there = [p for p in places if all(step_alignment.at(one, p) not in (b"", ev.ABSENT, ev.UNSEEN) for one in each)]
+    return bool(there) and not set(step_alignment.differing(each)).intersection(places)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.differing_steps import wrapper_links
 from ddpcheck.judging.replicated_parameters import grounds
@@ -78,7 +79,7 @@ def _entered(optimizer: Aligned, places: Sequence[int]) -> Finding | None:
     inner = first.inner
     where = _first_step(optimizer)
     changed = "changed on some ranks between the wrap and the first step: a load, a reset, or an initialisation there"
-    if optimizer.kind == "Nobody":  # at a line of a test: there may have been steps that nobody has seen
+    if first.optimizer == ev.NOBODYS:  # at a line of a test: there may have been steps that nobody has seen
         changed = "changed on some ranks after the wrap, outside of any optimizer step that was seen"
     return Finding(
         ranks=odd,

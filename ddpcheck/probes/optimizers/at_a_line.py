@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ddpcheck.evidence import AtLine, Optimizer, Record, Step, Transfers, frame
+from ddpcheck.evidence import NOBODYS, AtLine, Optimizer, Record, Step, Transfers, frame
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
 from ddpcheck.probes.ddp.wrappers import BACKWARDS
 from ddpcheck.probes.digests import fast_digests
@@ -16,9 +16,6 @@ from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of
 from ddpcheck.probes.optimizers.steps import Watched
 from ddpcheck.probes.recording import missing_seams, recorder, user_lines
 from ddpcheck.probes.recording.patching import defect
-
-NOBODYS = 1 << 20
-"""The number of an optimizer that there is none of: the test has not stepped the model yet."""
 
 
 class Nobody:

@@ -33,6 +33,13 @@ def test_a_module_that_was_converted_has_lost_its_hooks():
     assert "was converted" in found(*before).cause
 
 
+def test_where_there_were_no_gradients_nothing_was_reduced():
+    """A step without any says nothing of the hooks."""
+    none = stepped(9, "", usage=[ev.Usage(wrapper=0)])
+    none = none[0], {**none[1], "gradients": ev.ABSENT * 2}
+    assert "was converted" in found([MOVED, none, one("gh", 1)], [MOVED, none, one("ij", 1)]).cause
+
+
 def test_what_was_reduced_after_a_conversion_has_its_hooks():
     """A `to()` that changes nothing is no cause of what comes later."""
     assert "converted" not in found([MOVED, one("gh"), one("gh", 1)], [MOVED, one("gh"), one("ij", 1)]).cause
