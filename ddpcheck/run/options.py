@@ -6,14 +6,13 @@ import argparse
 import ast
 import contextlib
 import difflib
-import math
 import os
 import sys
 import tempfile
 import tokenize
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import Any, NoReturn
 
 from ddpcheck.checks.registry import every_check, has_part
 from ddpcheck.report.report_files import Unwritable, check_writable, reason
+from ddpcheck.run import own_options
+from ddpcheck.run.own_options import EVIDENCE_LIMIT, STALL_TIMEOUT
 from ddpcheck.vocabulary.model import Struct
 
-STALL_TIMEOUT = 300.0
-EVIDENCE_LIMIT = 256
 _ABOUT_THE_SCRIPT = ("module", "no_python", "training_script", "training_script_args", "help")
 
 
@@ -137,45 +136,8 @@ def _parser() -> argparse.ArgumentParser:
         conflict_handler="resolve",  # both have --help
         allow_abbrev=torchruns.allow_abbrev,
     )
-    ours = parser.add_argument_group("ddpcheck")
-    ours.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON")
-    ours.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
-    ours.add_argument("--checks", metavar="ID,ID", help="judge these checks only")
-    ours.add_argument("--skip", metavar="ID,ID", help="leave these checks out")
-    ours.add_argument("--strict", action="store_true", help="count warnings as errors")
-    ours.add_argument(
-        "--stall-timeout",
-        type=_number("seconds", float),
-        default=STALL_TIMEOUT,
-        metavar="SECONDS",
-        help="end a run in which ranks wait, and none has made progress for so long (%(default)s); a certain deadlock "
-        "is ended at once",
-    )
-    ours.add_argument("--evidence", type=Path, metavar="FOLDER", help="keep what the ranks have recorded here")
-    ours.add_argument(
-        "--evidence-limit",
-        type=_number("megabytes", int),
-        default=EVIDENCE_LIMIT,
-        metavar="MB",
-        help="the most that each rank writes down (%(default)s)",
-    )
+    own_options.add(parser)
     return parser
-
-
-def _number(unit: str, kind: type[float]) -> Callable[[str], float]:
-    """A reader of numbers above 0."""
-
-    def read(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = kind(0)
-        if not math.isfinite(value) or value <= 0:
-            whole = "whole " if kind is int else ""
-            raise argparse.ArgumentTypeError(f"{text} is no {whole}number of {unit} above 0")
-        return value
-
-    return read
 
 
 def _see_numbers(torchruns: argparse.Namespace) -> None:
@@ -217,8 +179,7 @@ def _explicit(arguments: list[str], options: Iterable[str]) -> set[str]:
     read = _parser().parse_args(arguments, argparse.Namespace(**dict.fromkeys(options, absent)))
     given = {one for one, value in vars(read).items() if value is not absent}
     given |= {one for one in options if f"PET_{one.upper()}" in os.environ}
-    ours = {"json", "junit", "checks", "skip", "strict", "stall_timeout", "evidence", "evidence_limit"}
-    return given - ours - set(_ABOUT_THE_SCRIPT)
+    return given - own_options.destinations() - set(_ABOUT_THE_SCRIPT)
 
 
 def _chosen(checks: str | None, skip: str | None) -> frozenset[str] | None:

@@ -1,0 +1,66 @@
+"""The options of ``ddpcheck run`` that are not torchrun's; nothing here imports torch."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+STALL_TIMEOUT = 300.0
+EVIDENCE_LIMIT = 256
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Let a parser know them, in groups of their own."""
+    reports = parser.add_argument_group("reports")
+    reports.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON")
+    reports.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
+
+    counted = parser.add_argument_group("what counts")
+    counted.add_argument("--checks", metavar="ID,ID", help="judge these checks only")
+    counted.add_argument("--skip", metavar="ID,ID", help="leave these checks out")
+    counted.add_argument("--strict", action="store_true", help="count warnings as errors")
+
+    running = parser.add_argument_group("the run")
+    running.add_argument(
+        "--stall-timeout",
+        type=_number("seconds", float),
+        default=STALL_TIMEOUT,
+        metavar="SECONDS",
+        help="end a run in which ranks wait, and none has made progress for so long (%(default)s); a certain deadlock "
+        "is ended at once",
+    )
+
+    evidence = parser.add_argument_group("evidence")
+    evidence.add_argument("--evidence", type=Path, metavar="FOLDER", help="keep what the ranks have recorded here")
+    evidence.add_argument(
+        "--evidence-limit",
+        type=_number("megabytes", int),
+        default=EVIDENCE_LIMIT,
+        metavar="MB",
+        help="the most that each rank writes down (%(default)s)",
+    )
+
+
+def destinations() -> set[str]:
+    """The names under which a parser keeps their values."""
+    parser = argparse.ArgumentParser(add_help=False)
+    add(parser)
+    return {action.dest for action in parser._actions}
+
+
+def _number(unit: str, kind: type[float]) -> Callable[[str], float]:
+    """A reader of numbers above 0."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = kind(0)
+        if not math.isfinite(value) or value <= 0:
+            whole = "whole " if kind is int else ""
+            raise argparse.ArgumentTypeError(f"{text} is no {whole}number of {unit} above 0")
+        return value
+
+    return read
