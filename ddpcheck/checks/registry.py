@@ -77,7 +77,7 @@ def every_check() -> dict[str, Check]:
     return {**checks(), **others().checks}
 
 
-def those(flag: Literal["of_endings", "stops"]) -> tuple[str, ...]:
+def those(flag: Literal["of_endings", "stops", "told_at_end"]) -> tuple[str, ...]:
     """Our own checks that say so of themselves."""
     return tuple(check for check, its in checks().items() if getattr(its, flag))
 

@@ -67,6 +67,7 @@ class Batch(Record, frozen=True, kw_only=True):
     """A batch was handed to the script."""
 
     share: ClassVar[float] = 0.25
+    passing: ClassVar[bool] = True
 
     loader: int
     pass_: int
@@ -100,6 +101,8 @@ class PassEnded(Record, frozen=True, kw_only=True):
 class Inputs(Record, frozen=True, kw_only=True):
     """What went into a wrapper's forward in training."""
 
+    passing: ClassVar[bool] = True
+
     wrapper: int
     number: int
     digest: bytes
@@ -120,6 +123,8 @@ class Inputs(Record, frozen=True, kw_only=True):
 
 class Stream(Record, frozen=True, kw_only=True):
     """A random state at a moment where it was consumed (or might have been)."""
+
+    passing: ClassVar[bool] = True
 
     kind: Literal["torch", "numpy", "python", "cuda"]
     where: Literal["forward", "fetch"]

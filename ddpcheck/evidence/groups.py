@@ -59,6 +59,7 @@ class Call(Record, frozen=True, kw_only=True):
     """A collective (or a step of DDP that communicates) was called; it is done when the rank goes on."""
 
     share: ClassVar[float] = 0.15
+    passing: ClassVar[bool] = True
 
     op: str
     """``all_reduce``, ``send`` …; ``ddp-construct``, ``ddp-buffers``, ``ddp-buckets``, ``ddp-gradients``."""

@@ -89,6 +89,8 @@ class Looking(Record, frozen=True, kw_only=True):
 class Pulse(Record, frozen=True, kw_only=True):
     """Where the main thread is: written when it is elsewhere than before, or waits; each second while it moves."""
 
+    passing: ClassVar[bool] = True
+
     site: int
     doing: str
     """The innermost function, a library's included."""
@@ -168,6 +170,8 @@ class Silent(Record, frozen=True, kw_only=True):
 
 class Computed(Record, frozen=True, kw_only=True):
     """A process of this host has used a core, and not for waiting: what it does may well come to an end."""
+
+    passing: ClassVar[bool] = True
 
     pid: int
 

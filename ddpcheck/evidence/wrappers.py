@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -112,6 +112,8 @@ class Usage(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
 class Synced(Record, frozen=True, kw_only=True):
     """The buffers of a wrapper at two moments: when DDP had broadcast them, or when a step had been made."""
+
+    passing: ClassVar[bool] = True
 
     wrapper: int
     moment: Literal["broadcast", "step", "evaluation"]

@@ -42,6 +42,8 @@ class Pass:
         """Calls between its batches."""
         self.every = 1
         """Of a long pass, one sample in so many is looked at: the same ones on all ranks."""
+        self.in_part = False
+        """Some of its batches, and of the calls between them, are held no longer."""
 
     @property
     def where(self) -> CallSite | None:
@@ -74,7 +76,7 @@ class Pass:
     def samples(self) -> list[Sample]:
         """What is known of the samples that it gave, in order."""
         found: list[Sample] = []
-        for batch in self.batches:
+        for batch in self.batches if not self.in_part else ():
             indices = array.array("q", batch.indices) if len(batch.indices) % WIDTH == 0 else array.array("q")
             prints, labels = _cut(batch.prints), _cut(batch.labels)
             number = max(len(indices), len(prints))
@@ -167,6 +169,7 @@ def passes_of(rank: Rank) -> list[Pass]:
             found[ended.loader, ended.number].ended = ended
     calls = [call.n for call in rank.of(ev.Call) if call.op not in ("send", "recv", "isend", "irecv")]
     for one in found.values():
+        one.in_part = rank.process.lacks(one.begun.n, one.end)
         if one.batches:
             # Not those of a sampler that meets before the first batch.
             one.collectives = bisect_right(calls, one.end) - bisect_right(calls, one.batches[0].n)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -50,16 +50,62 @@ class Process:
         """Its file ends in the middle of a record."""
         self.sign_at = 0.0
         """When its last sign of life was seen, on the monotonic clock of this host."""
+        self.taken = 0
+        """Records that it was given, with those that are held no longer."""
+        self.let_go_from, self.let_go_to = math.inf, -math.inf
+        """The ``n`` of the first and the last of these."""
+        self.compared_before = (0, 0)
+        """Steps among these that were looked at in full, and in full or in part."""
         self._by_kind: dict[type, list[Any]] = defaultdict(list)
         self._sites: dict[int, ev.Site] = {}
 
     def add(self, records: Iterable[Any]) -> None:
         """Take further records."""
         for record in records:
+            self.taken += 1
             self.records.append(record)
             self._by_kind[type(record)].append(record)
             if isinstance(record, ev.Site):
                 self._sites[record.id] = record
+
+    def since(self, taken: int) -> list[Any]:
+        """The records after the first so many that it was given."""
+        new = self.taken - taken
+        return self.records[-new:] if new else []
+
+    def snapshot(self) -> Process:
+        """The process as it is now: it may be judged in another thread while this one goes on."""
+        kept = copy.copy(self)
+        kept.records = list(self.records)
+        kept._by_kind = defaultdict(list, {kind: list(records) for kind, records in self._by_kind.items()})
+        kept._sites = dict(self._sites)
+        return kept
+
+    def let_go(self, before: float, taken: int, first: int) -> list[Any]:
+        """Hold no longer what is passing, up to a record's ``n``; the records that are meant.
+
+        Only those count that were among the first ``taken``; and of each kind the ``first`` so many stay.
+        """
+        judged = len(self.records) - (self.taken - taken)
+        met: Counter[type] = Counter()
+        gone: list[Any] = []
+        kept: list[Any] = []
+        for place, record in enumerate(self.records):
+            passes = record.passing and record.n < before and place < judged
+            met[type(record)] += passes
+            (gone if passes and met[type(record)] > first else kept).append(record)
+        if gone:
+            self.records = kept
+            self._by_kind = defaultdict(list)
+            for record in kept:
+                self._by_kind[type(record)].append(record)
+            self.let_go_from = min(self.let_go_from, *(record.n for record in gone))
+            self.let_go_to = max(self.let_go_to, *(record.n for record in gone))
+        return gone
+
+    def lacks(self, start: float, end: float) -> bool:
+        """Whether some of what was recorded between two ``n`` is held no longer."""
+        return start < self.let_go_to and end > self.let_go_from
 
     def until(self, at: float) -> Process:
         """The process as far as it had come by a moment; it has all of its lines."""

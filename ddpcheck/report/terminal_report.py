@@ -39,7 +39,7 @@ def show(verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict
     console.print(_headline(verdict, strict))
     for number, finding in enumerate(verdict.findings, 1):
         console.print()
-        console.print(_finding(number, finding, verdict, sources))
+        console.print(finding_block(number, finding, verdict, sources))
     if verdict.hang is not None:
         both = parts_where_it_stands(verdict.hang)
         also = ", and where their collectives part" if both else ""
@@ -141,7 +141,8 @@ def _found(verdict: Verdict, strict: bool) -> str:
 # --- findings
 
 
-def _finding(place: int, finding: Finding, verdict: Verdict, sources: Sources) -> RenderableType:
+def finding_block(place: int, finding: Finding, verdict: Verdict, sources: Sources) -> RenderableType:
+    """One finding, with its number, its line of code and what to do."""
     head = Text.assemble(
         (finding.severity, _SEVERITIES[finding.severity]),
         "  ",

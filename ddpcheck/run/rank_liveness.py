@@ -30,11 +30,11 @@ class _Known:
 
     def __init__(self) -> None:
         self.at = 0.0
-        self._records = 0
+        self._taken = 0
         self._places: set[tuple[int, str]] = set()
 
     def see(self, process: Process) -> None:
-        for record in process.records[self._records :]:
+        for record in process.since(self._taken):
             if isinstance(record, ev.Pulse):
                 place = record.site, record.doing
                 if record.pending is None and place not in self._places:
@@ -43,4 +43,4 @@ class _Known:
             elif not beside(record):
                 self._places.clear()
                 self.at = max(self.at, record.at)
-        self._records = len(process.records)
+        self._taken = process.taken

@@ -12,12 +12,13 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.verdict import interruption, missing_evidence
 
 
-def judge_world(world: World, defects: list[str] | None = None) -> dict[str, Judged]:
+def judge_world(world: World, defects: list[str] | None = None, ends: bool = False) -> dict[str, Judged]:
     """What each check has to say; one that nothing has checked is among them.
 
     A judge of ours that fails is a defect of ours: its traceback goes to
     ``defects``, and the others are heard all the same. One of another package
-    takes nothing but its own check with it.
+    takes nothing but its own check with it. Of a world that has not ended,
+    what is said of its end is left out, unless ``ends`` asks for it.
     """
     found = {}
     for check in every_check():
@@ -35,7 +36,7 @@ def judge_world(world: World, defects: list[str] | None = None) -> dict[str, Jud
     if not any(rank.of(ev.Wrapped) or rank.of(ev.Step) for rank in world):
         found = {check: _nothing(judged) for check, judged in found.items()}
     found = missing_evidence.only_grounded(found, world)
-    return found if world.now is None else interruption.without_ends(found)
+    return found if world.now is None or ends else interruption.without_ends(found)
 
 
 def _of_another_package(check: str, world: World) -> Judged:

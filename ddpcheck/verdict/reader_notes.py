@@ -165,7 +165,8 @@ def _compared(rank: Rank) -> tuple[int, int]:
     looked = [
         s for s in rank.of(ev.Step) if step_alignment.are_seen([s.gradients]) or step_alignment.are_seen([s.parameters])
     ]
-    return sum(step.whole for step in looked), len(looked)
+    before = rank.process.compared_before
+    return before[0] + sum(step.whole for step in looked), before[1] + len(looked)
 
 
 def _steps(rank: Rank) -> int:

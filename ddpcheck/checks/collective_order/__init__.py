@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check
 CHECK = Check(
     holds="all ranks issue the same collectives in the same order",
     order=90,
+    told_at_end=True,
     follows=("batch-count", "reducer-coverage", "rank-failure", "no-hang"),
     rests_on=(
         "groups",

@@ -1,0 +1,67 @@
+"""What is said of a run while it goes on: how far it is, and each finding at the moment from which it is certain."""
+
+from __future__ import annotations
+
+import os
+from typing import IO
+
+from rich.text import Text
+
+from ddpcheck.report import terminal_report
+from ddpcheck.report.console import across, console_on
+from ddpcheck.report.source_lines import Sources
+from ddpcheck.verdict.interim import Interim
+from ddpcheck.verdict.verdict import Verdict
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count
+
+
+def status(run: Interim, findings: int, seconds: float) -> str:
+    """How far a run is, in a line."""
+    if not run.world_size:
+        return f"{_time(seconds)}, no process group yet"
+    parts = [_time(seconds), count(run.world_size, "rank"), count(run.steps, "step")]
+    if run.samples is not None:
+        parts.append(f"{run.samples:,.0f} samples/s" if run.samples >= 10 else f"{run.samples:.2g} samples/s")
+    parts.append(f"{count(run.held, 'check')} held so far")
+    parts.append(count(findings, "finding") if findings else "no finding")
+    return ", ".join(parts)
+
+
+def _time(seconds: float) -> str:
+    """``42 s``, ``12 min``, ``3 h 05 min``, ``2 d 4 h``."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def show_finding(number: int, finding: Finding, run: Interim, seconds: float, stream: IO[str], ends: bool) -> None:
+    """Print a finding, all of it at once, so that no rank's output comes between; ``ends``: the run ends for it."""
+    console = console_on(stream)
+    verdict = Verdict(verdict="violated", world_size=run.world_size, checks={}, folder=run.folder, lines=run.lines)
+    next_ = "the run is ended (--fail-fast)" if ends else "the run goes on, and the report follows at its end"
+    with console.capture() as printed:
+        console.print()
+        console.print(across(console, f"ddpcheck, {_time(seconds)} into the run"))
+        console.print(terminal_report.finding_block(number, finding, verdict, Sources(verdict.folder, verdict.lines)))
+        console.print(Text(f"({next_})", style="dim"))
+        console.print(across(console))
+    _write(stream, printed.get())
+
+
+def _write(stream: IO[str], text: str) -> None:
+    """In one piece, past the stream's own buffer."""
+    data = text.encode(getattr(stream, "encoding", None) or "utf-8", "backslashreplace")
+    try:
+        stream.flush()
+        descriptor = stream.fileno()
+    except (AttributeError, OSError, ValueError):
+        stream.write(text)
+        return
+    while data:
+        data = data[os.write(descriptor, data) :]

@@ -1,0 +1,130 @@
+"""A run as far as it has come: what is certain of it, and what of its evidence need be held no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.registry import every_check, those
+from ddpcheck.judging import long_runs
+from ddpcheck.judging.membership import worlds
+from ddpcheck.judging.world import Judged, Moment, Process, Rank, World
+from ddpcheck.verdict import reader_notes
+from ddpcheck.verdict.grouping import grouped
+from ddpcheck.verdict.judges import judge_world
+from ddpcheck.verdict.settled import Settled
+from ddpcheck.vocabulary.model import Finding, Struct
+
+Said = Mapping[str, Judged]
+
+BETWEEN = 0.5
+"""Seconds, at the least, between two batches that tell how fast a rank is."""
+
+
+class Interim(Struct, frozen=True, kw_only=True):
+    """What can be said of a run while it goes on."""
+
+    world_size: int = 0
+    """Ranks of the group that was made last; 0 before there is any."""
+    steps: int = 0
+    samples: float | None = None
+    """Samples per second of all ranks together; None where no loader tells."""
+    held: int = 0
+    """Checks that have been made, and have found nothing."""
+    findings: tuple[Finding, ...] = ()
+    """What stays so, whatever follows."""
+    lines: dict[str, str] = {}
+    """The text of the lines that they name, by ``file:line``."""
+    folder: str = ""
+    cut: dict[str, long_runs.Cut] = {}
+    """What may go of each process's record, by its name; empty where all of it stays."""
+    past: tuple[tuple[str, dict[str, Judged], dict[str, Judged]], ...] = ()
+    """By world's token: what the judges say with what may go, and without."""
+    defects: tuple[str, ...] = ()
+
+
+def interim(
+    processes: Sequence[Process],
+    now: Moment,
+    settled: Settled,
+    chosen: Collection[str] | None = None,
+    held: int = long_runs.HELD,
+) -> Interim:
+    """Judge what is on record now; ``processes`` are snapshots, from which what may go is taken away here."""
+    found = worlds(processes, now)
+    complete = [world for world in found if world.complete]
+    defects: list[str] = []
+    said = {_token(world): judge_world(world, defects, ends=True) for world in complete}
+    whole = [settled.with_past(token, judged) for token, judged in said.items()]
+    findings = grouped(_certain(whole, chosen))
+    last = found[-1] if found else None
+    told = Interim(
+        world_size=last.world_size if last is not None else 0,
+        steps=sum(reader_notes.steps(world) for world in found),
+        samples=_samples_per_second(last) if last is not None else None,
+        held=sum(_holds(check, whole) for check in every_check()),
+        findings=findings,
+        lines=_lines(processes, findings),
+        folder=next((p.began.folder for p in processes if p.began is not None and p.began.folder), ""),
+        defects=tuple(defects),
+    )
+    if defects or not long_runs.is_due(processes, held):
+        return told
+    cut = long_runs.cuts(complete, processes)
+    long_runs.let_go({process.name: process for process in processes}, cut)
+    after = {_token(world): judge_world(world, defects, ends=True) for world in worlds(processes, now)}
+    if defects:
+        return told
+    past = tuple((token, dict(judged), after.get(token, {})) for token, judged in said.items())
+    return Interim(**{**{name: getattr(told, name) for name in told.__struct_fields__}, "cut": cut, "past": past})
+
+
+def _token(world: World) -> str:
+    return world.ranks[0].joined.token
+
+
+def _certain(judged: Iterable[Said], chosen: Collection[str] | None) -> Iterator[Finding]:
+    late = {*those("of_endings"), *those("told_at_end")}
+    for said in judged:
+        for check, one in said.items():
+            if check not in late and (chosen is None or check in chosen):
+                yield from one.findings
+
+
+def _holds(check: str, judged: Iterable[Said]) -> bool:
+    of_it = [said[check] for said in judged if check in said]
+    return (
+        check not in those("of_endings")
+        and any(one.checked for one in of_it)
+        and not any(one.findings for one in of_it)
+    )
+
+
+def _samples_per_second(world: World) -> float | None:
+    rates = [rate for rank in world if (rate := _rate(rank)) is not None]
+    return sum(rates) if rates else None
+
+
+def _rate(rank: Rank) -> float | None:
+    """By the last batch that the rank has taken, and an earlier one of the same pass."""
+    batches = rank.of(ev.Batch)
+    if not batches:
+        return None
+    last = batches[-1]
+    for first in reversed(batches):
+        if (first.loader, first.pass_) != (last.loader, last.pass_):
+            return None
+        if last.at - first.at >= BETWEEN:
+            return (last.number - first.number) * last.samples / (last.at - first.at)
+    return None
+
+
+def _lines(processes: Iterable[Process], findings: Sequence[Finding]) -> dict[str, str]:
+    named = {f"{f.where.file}:{f.where.line}" for f in findings if f.where is not None}
+    named |= {f"{place.file}:{place.line}" for f in findings for _, place in f.proof}
+    return {
+        where: site.text
+        for process in processes
+        for site in process.of(ev.Site)
+        if (where := f"{site.file}:{site.line}") in named
+    }
