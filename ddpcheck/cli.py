@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 USAGE = """usage: ddpcheck run [options of torchrun and ddpcheck] SCRIPT [arguments of the script]
+       ddpcheck judge [FOLDER]         the report of a run whose command was killed, or of kept evidence
        ddpcheck checks
        ddpcheck explain ID             a check, or one of the conformance suite: gradient-oracle:clipping
        ddpcheck doctor [--json FILE] [--timeout SECONDS]
@@ -26,14 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"ddpcheck {installed()['ddpcheck']}")
         return 0
-    if command in ("run", "doctor"):
+    if command in ("run", "judge", "doctor"):
         return _long(command, rest)
     if command == "checks":
         return _checks()
     if command == "explain":
         return _explain(rest)
     wrong = f"there is no command {command!r}" if command else "no command was given"
-    print(f"ddpcheck: {wrong}; the commands are run, checks, explain and doctor", file=sys.stderr)
+    print(f"ddpcheck: {wrong}; the commands are run, judge, checks, explain and doctor", file=sys.stderr)
     return 2
 
 
@@ -43,6 +44,10 @@ def _long(command: str, arguments: list[str]) -> int:
             from ddpcheck.doctor.command import doctor
 
             return doctor(arguments)
+        if command == "judge":
+            from ddpcheck.run.left_evidence import judge
+
+            return judge(arguments)
         from ddpcheck.run.command import run
 
         return run(arguments)

@@ -110,7 +110,7 @@ class Process:
     def until(self, at: float) -> Process:
         """The process as far as it had come by a moment; it has all of its lines."""
         cut = copy.copy(self)
-        cut.records, cut._by_kind, cut._sites = [], defaultdict(list), {}
+        cut.records, cut._by_kind, cut._sites, cut.taken = [], defaultdict(list), {}, 0
         cut.add(record for record in self.records if record.at < at or isinstance(record, (ev.Began, ev.Site)))
         return cut
 
@@ -237,6 +237,11 @@ class World:
 
     def __len__(self) -> int:
         return len(self.ranks)
+
+    @property
+    def token(self) -> str:
+        """The same for one group, whenever it is looked at, and for no other."""
+        return self.ranks[0].joined.token
 
     @property
     def missing(self) -> tuple[int, ...]:

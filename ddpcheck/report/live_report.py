@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import IO
 
 from rich.text import Text
@@ -51,7 +52,7 @@ def show_finding(number: int, finding: Finding, run: Interim, seconds: float, st
         console.print(terminal_report.finding_block(number, finding, verdict, Sources(verdict.folder, verdict.lines)))
         console.print(Text(f"({next_})", style="dim"))
         console.print(across(console))
-    _write(stream, printed.get())
+    _write(stream, re.sub(r"[ \t]+(?=\n)", "", printed.get()))
 
 
 def _write(stream: IO[str], text: str) -> None:

@@ -16,13 +16,14 @@ from ddpcheck.evidence import Began, ChildEnded, Launched
 from ddpcheck.probes import startup
 from ddpcheck.probes.follow_program import COLLECTOR, FOLDER, LIMIT
 from ddpcheck.probes.recording.recorder import Recorder
+from ddpcheck.report.status_line import StatusLine
 from ddpcheck.run.options import Options
 from ddpcheck.run.signals import Signals
 
 _PR_SET_PDEATHSIG = 1
 
 
-def start(options: Options, evidence: Path, collector: str | None, signals: Signals) -> int:
+def start(options: Options, evidence: Path, collector: str | None, signals: Signals, status: StatusLine) -> int:
     """Start the ranks in a child process; its pid."""
     _flush()
     parent = os.getpid()
@@ -42,6 +43,8 @@ def start(options: Options, evidence: Path, collector: str | None, signals: Sign
             _script(options)
     finally:
         _flush()
+        if os.getppid() != parent:
+            status.give_back_for_parent()
         os._exit(code)
 
 

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
+from types import FrameType
 
-from ddpcheck.evidence import Defect, Launched
+from msgspec.structs import replace
+
 from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.judging.membership import exits_told, worlds
-from ddpcheck.judging.world import Process
-from ddpcheck.report import json_report, junit_report, report_files, terminal_report
+from ddpcheck.report import terminal_report
 from ddpcheck.run import options as asked
+from ddpcheck.run import report_writing, run_facts
+from ddpcheck.run.conclusion import Run, verdict_of
+from ddpcheck.run.left_evidence import PREFIX
 from ddpcheck.run.options import Options, WrongUsage
-from ddpcheck.run.supervisor import NotStarted, Run, Supervisor
-from ddpcheck.verdict.interruption import interruption, until
-from ddpcheck.verdict.judges import judge_world
-from ddpcheck.verdict.ranks_we_crashed import brought_down
-from ddpcheck.verdict.verdict import Exit, RankResult, Verdict, conclude, results_of
-from ddpcheck.vocabulary.wording import signal_name
+from ddpcheck.run.supervisor import NotStarted, Supervisor
+from ddpcheck.verdict.verdict import Exit, Verdict
 
 OTHER_NODES = 60.0
 """Seconds to wait for what other nodes have to say at the end."""
+
+HURRIED = 3.0
+"""Seconds that a report may take where the user has asked twice to leave."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -39,33 +41,59 @@ def run(arguments: Sequence[str]) -> int:
         return Exit.USAGE
     if sys.stderr is None:  # it was closed before we were started
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    with _folder(options) as path:
-        supervisor = Supervisor(options, Folder(path))
-        try:
-            seen = supervisor.run()
-        except NotStarted as error:
-            print(f"ddpcheck run: {error}", file=sys.stderr)
-            return Exit.INTERNAL
-        if supervisor.sender is not None:
-            told = supervisor.sender.finish(OTHER_NODES)
-            if told is not None:
-                _write(options, told)
-                print(f"ddpcheck: {told.verdict}; the node of rank 0 has judged, and shows the report", file=sys.stderr)
-                return told.exit_code(options.strict)
-        supervisor.gather(OTHER_NODES)
-        verdict = _verdict(options, supervisor, seen)
-        if supervisor.collector is not None:
-            supervisor.collector.tell(verdict)
+    try:
+        with _folder(options) as path:
+            return _run(options, path)
+    except KeyboardInterrupt:  # while the report was made: the ranks have ended
+        with contextlib.suppress(OSError):
+            print("\nddpcheck: left without a report", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _run(options: Options, path: Path) -> int:
+    supervisor = Supervisor(options, Folder(path))
+    facts = run_facts.begin(path, options.command, options.launched)
+    try:
+        seen = supervisor.run()
+    except NotStarted as error:
+        print(f"ddpcheck run: {error}", file=sys.stderr)
+        return Exit.INTERNAL
+    patience = OTHER_NODES
+    if seen.hurried:
+        patience = 0.0
+        _leave_in(HURRIED)
+    if supervisor.sender is not None:
+        told = supervisor.sender.finish(patience)
+        if told is not None:
+            report_writing.write(options, told)
+            print(f"ddpcheck: {told.verdict}; the node of rank 0 has judged, and shows the report", file=sys.stderr)
+            return told.exit_code(options.strict)
+    supervisor.gather(patience)
+    verdict = _verdict(options, supervisor, seen, facts)
+    if supervisor.collector is not None:
+        supervisor.collector.tell(verdict)
     code = verdict.exit_code(options.strict)
     try:
-        terminal_report.show(verdict, sys.stderr, _write(options, verdict), options.strict)
+        terminal_report.show(verdict, sys.stderr, report_writing.write(options, verdict), options.strict)
     except OSError:  # nobody reads it any more
         return code
     except Exception:
         if code != Exit.BROKEN:
             raise
         traceback.print_exc()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
     return code
+
+
+def _leave_in(seconds: float) -> None:
+    """Who has asked twice gets a report if that takes no time."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, leave)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 _NOWHERE = Path(os.devnull, "ddpcheck")
@@ -79,7 +107,7 @@ def _folder(options: Options) -> Iterator[Path]:
         path = _NOWHERE
         with contextlib.suppress(OSError):
             if options.evidence is None:
-                made = tempfile.TemporaryDirectory(prefix="ddpcheck-", ignore_cleanup_errors=True)
+                made = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
                 path = Path(stack.enter_context(made))
             else:
                 # Nodes may share this folder; each judges what is in its own.
@@ -89,71 +117,15 @@ def _folder(options: Options) -> Iterator[Path]:
         yield path
 
 
-def _verdict(options: Options, supervisor: Supervisor, seen: Run) -> Verdict:
-    processes = [supervisor.own, *supervisor.folder.processes.values()]
-    defects = [*supervisor.defects, *(defect.text for process in processes for defect in process.of(Defect))]
-    failed = bool(seen.exit_code or seen.signal)
+def _verdict(options: Options, supervisor: Supervisor, seen: Run, facts: run_facts.Facts) -> Verdict:
     notes = []
     if supervisor.folder.path == _NOWHERE:
         notes.append("There was no room to keep evidence in (is the disk full?): nothing was recorded.")
     notes += supervisor.nodes_notes
-    if seen.stuck:
-        notes.append(f"The run was ended because {seen.stuck}.")
-    all_of_it = worlds(processes)
-    ranks = results_of(all_of_it) or _started(processes, seen.pid)
-    asked = interruption(processes)
-    if asked is not None and not failed:
-        notes.append(f"{signal_name(asked.signal)} came while it ran; the program ended by itself.")
-    interrupted = asked if failed and not seen.stuck else None
-    if interrupted is not None:
-        processes = until(processes, interrupted)
-    found = worlds(processes, interrupted.moment) if interrupted is not None else all_of_it
-    judged = [judge_world(world, defects) for world in found]
-    return conclude(
-        judged,
-        worlds=found,
-        processes=processes,
-        ranks=ranks,
-        chosen=options.chosen,
-        failed=failed,
-        hung=bool(seen.stuck),
-        killed_by=seen.signal if options.launched else None,
-        ours=brought_down(processes),
-        interrupted_by=interrupted.signal if interrupted is not None else None,
-        command=options.command,
-        seconds=seen.seconds,
-        notes=notes,
-        internal=[text.strip() for text in defects[:3]],
-    )
-
-
-def _started(processes: Sequence[Process], agent: int) -> list[RankResult]:
-    """The ranks that torchrun has started, where none of them joined a group; torch may be in none of them."""
-    exits = exits_told(processes)
-    results = {}
-    for process in processes:
-        began = process.began
-        if began is None or began.pid != agent:
-            continue
-        for one in process.of(Launched):
-            if one.rank is not None:
-                code, signal = exits.get((began.host, one.pid), (None, None))
-                results[one.rank] = RankResult(
-                    rank=one.rank, exit_code=code, signal=signal, host=began.host, pid=one.pid
-                )
-    return [results[rank] for rank in sorted(results)]
-
-
-def _write(options: Options, verdict: Verdict) -> list[Path]:
-    written = []
-    for path, render in (
-        (options.json, json_report.write),
-        (options.junit, partial(junit_report.write, strict=options.strict)),
-    ):
-        if path is not None:
-            try:
-                render(verdict, path)
-                written.append(path)
-            except (OSError, report_files.Unwritable) as error:
-                print(f"ddpcheck run: {path} could not be written: {error}", file=sys.stderr)
-    return written
+    if supervisor.live.judging.failures:
+        last = supervisor.live.judging.failures[0].strip().rpartition("\n")[2]
+        notes.append(f"Not all of it could be judged while it ran, for a fault of ddpcheck's own ({last}).")
+    defects = tuple(supervisor.defects)
+    run_facts.end(supervisor.folder.path, replace(facts, run=seen, defects=defects, notes=tuple(notes)))
+    processes = [supervisor.own, *supervisor.folder.processes.values()]
+    return verdict_of(seen, processes, supervisor.live.judging.settled, options.chosen, defects, notes)

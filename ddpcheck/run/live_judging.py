@@ -76,9 +76,8 @@ class LiveJudging:
 
     def _is_new(self, finding: Finding) -> bool:
         """Whether it was not told: neither at this line, nor of this subject, whose line may get known later."""
-        names = {
-            (finding.check, finding.severity, what) for what in (str(finding.where or ""), finding.subject) if what
-        }
+        of_it = [str(finding.where), finding.subject] if finding.where is not None else [finding.subject]
+        names = {(finding.check, finding.severity, what) for what in of_it}
         new = self._told.isdisjoint(names)
         self._told |= names
         return new

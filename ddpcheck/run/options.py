@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 
 from ddpcheck.checks.registry import every_check, has_part
 from ddpcheck.report.report_files import Unwritable, check_writable, reason
+from ddpcheck.report.status_line import Kind
 from ddpcheck.run import own_options
 from ddpcheck.run.own_options import EVIDENCE_LIMIT, STALL_TIMEOUT
 from ddpcheck.vocabulary.model import Struct
@@ -46,6 +47,9 @@ class Options(Struct, frozen=True, kw_only=True):
     chosen: frozenset[str] | None = None
     """The checks that count; None for all."""
     strict: bool = False
+    fail_fast: bool = False
+    """End the run at the first error."""
+    status: Kind = "auto"
     stall_timeout: float = STALL_TIMEOUT
     evidence: Path | None = None
     """Where the evidence is to be kept, node by node if there are several; None for a folder that goes at the end."""
@@ -78,12 +82,6 @@ def parse(arguments: list[str]) -> Options:
     given = parser.parse_args(arguments)
     if not given.no_python:
         _see_script(given.training_script, given.module)
-    for path in (given.json, given.junit):
-        if path is not None:
-            try:
-                check_writable(path)
-            except Unwritable as error:
-                raise WrongUsage(str(error)) from None
     explicit = _explicit(arguments, vars(given))
     if explicit:
         _see_numbers(given)
@@ -93,10 +91,9 @@ def parse(arguments: list[str]) -> Options:
         script=given.training_script,
         arguments=tuple(given.training_script_args),
         module=given.module,
-        json=given.json,
-        junit=given.junit,
-        chosen=_chosen(given.checks, given.skip),
-        strict=given.strict,
+        **reporting(given),
+        fail_fast=given.fail_fast,
+        status=given.status,
         stall_timeout=given.stall_timeout,
         evidence=given.evidence,
         limit=given.evidence_limit * 1024 * 1024,
@@ -104,6 +101,25 @@ def parse(arguments: list[str]) -> Options:
     if options.evidence is not None:
         _see_folder(options.evidence, options.nodes == 1)
     return options
+
+
+def reporting(given: argparse.Namespace) -> dict[str, Any]:
+    """The values of the options that say what is judged, and where the report goes.
+
+    Raises WrongUsage for checks that there are not, and files that cannot be written.
+    """
+    for path in (given.json, given.junit):
+        if path is not None:
+            try:
+                check_writable(path)
+            except Unwritable as error:
+                raise WrongUsage(str(error)) from None
+    return {
+        "json": given.json,
+        "junit": given.junit,
+        "chosen": _chosen(given.checks, given.skip),
+        "strict": given.strict,
+    }
 
 
 class _OneSentence(argparse.ArgumentParser):

@@ -13,16 +13,37 @@ EVIDENCE_LIMIT = 256
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Let a parser know them, in groups of their own."""
+    add_reports(parser)
+    add_what_counts(parser)
+    _add_running(parser)
+    _add_evidence(parser)
+
+
+def add_reports(parser: argparse.ArgumentParser) -> None:
+    """What a report is written to."""
     reports = parser.add_argument_group("reports")
     reports.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON")
     reports.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
 
+
+def add_what_counts(parser: argparse.ArgumentParser) -> None:
+    """Which checks are judged, and how strictly."""
     counted = parser.add_argument_group("what counts")
     counted.add_argument("--checks", metavar="ID,ID", help="judge these checks only")
     counted.add_argument("--skip", metavar="ID,ID", help="leave these checks out")
     counted.add_argument("--strict", action="store_true", help="count warnings as errors")
 
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
     running = parser.add_argument_group("the run")
+    running.add_argument("--fail-fast", action="store_true", help="end the run at the first error that is found")
+    running.add_argument(
+        "--status",
+        choices=("auto", "line", "log", "off"),
+        default="auto",
+        help="how far the run is: in the last line of a terminal, or in the log each minute (%(default)s: whichever "
+        "fits)",
+    )
     running.add_argument(
         "--stall-timeout",
         type=_number("seconds", float),
@@ -32,6 +53,8 @@ def add(parser: argparse.ArgumentParser) -> None:
         "is ended at once",
     )
 
+
+def _add_evidence(parser: argparse.ArgumentParser) -> None:
     evidence = parser.add_argument_group("evidence")
     evidence.add_argument("--evidence", type=Path, metavar="FOLDER", help="keep what the ranks have recorded here")
     evidence.add_argument(

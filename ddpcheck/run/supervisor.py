@@ -21,12 +21,13 @@ from ddpcheck.judging.world import Moment, Process, Rank
 from ddpcheck.probes.recording.recorder import Recorder
 from ddpcheck.run import agent
 from ddpcheck.run.computing_processes import Computing
+from ddpcheck.run.conclusion import Run
+from ddpcheck.run.live_run import LiveRun
 from ddpcheck.run.many_nodes import Collector, Sender
 from ddpcheck.run.options import Options
 from ddpcheck.run.orphaned_ranks import Ranks, own_ranks
 from ddpcheck.run.rank_liveness import Progress
 from ddpcheck.run.signals import Asked, Signals, listed
-from ddpcheck.vocabulary.model import Struct
 
 PERIOD = 0.25
 """Seconds between two looks at the evidence."""
@@ -39,18 +40,6 @@ SILENCE = 5.0
 
 PATIENCE = 5.0
 """Seconds that processes have to end in, once they are asked to."""
-
-
-class Run(Struct, frozen=True, kw_only=True):
-    """What was seen of a run from outside."""
-
-    pid: int
-    """Of the agent, or the script."""
-    exit_code: int | None
-    signal: int | None
-    stuck: str = ""
-    """Why it was ended: what was certain, or how long a rank had waited; empty if it ended by itself."""
-    seconds: float = 0.0
 
 
 class NotStarted(Exception):
@@ -71,6 +60,7 @@ class Supervisor:
         """What went wrong in here: tracebacks, each once."""
         self.own = Process("ddpcheck")
         """What this process itself has to say of the run."""
+        self.live = LiveRun(options)
         self._progress = Progress()
         self._computing = Computing(options.stall_timeout, self._tell_of if options.nodes > 1 else None)
         self._told: Recorder | None = None
@@ -86,11 +76,12 @@ class Supervisor:
             with self._harmless():
                 listener = Collector.bound(self.options.endpoint)
         stuck = ""
+        enough: Moment | None = None
         names = getattr(self.options.torchrun, "signals_to_handle", None)  # no option of older versions
         with Signals(self.options.launched, listed(names)) as signals:
             address = listener.address if listener is not None else None
             try:
-                pid = agent.start(self.options, self.folder.path, address, signals)
+                pid = agent.start(self.options, self.folder.path, address, signals, self.live.status)
             except OSError as error:  # of this process: what is forked does not come back here
                 raise NotStarted(f"no process could be started for {self.options.script}: {error.strerror}") from error
             if listener is not None:
@@ -104,31 +95,30 @@ class Supervisor:
                 signals.wait(PERIOD)
                 signals.hand_on(pid)
                 why = self._look()
+                if not (why or stuck or enough or signals.first):
+                    enough = self._tell()
+                    if enough is not None:
+                        self._give_up(pid, enough, "an error was found (--fail-fast)")
                 if signals.first is not None:
                     with self._harmless():
                         self._attend(pid, signals)
-                elif why and not stuck and not self._signalled():
+                elif why and not stuck and not enough and not self._signalled():
                     stuck = why
-                    with self._harmless():
-                        now = time.monotonic()
-                        self._say(now, ev.Stopped(n=2, at=now, why=why), *self._silent(pid, now))
-                    with self._harmless():
-                        if self.collector is not None:
-                            self.collector.stop(why)
-                    with self._harmless():
-                        self._end(pid)
+                    self._give_up(pid, self._now(), why)
+        with self._harmless():
+            self.live.close()
         code = os.waitstatus_to_exitcode(status)
         self._look()  # ranks may have joined and ended since the last look
         if code < 0 and self.options.launched:
             with self._harmless():
                 self._ranks.end()
             self._look()
-        if signals.again or stuck:
+        if signals.again or stuck or enough:
             _reap(self._family)
         elif not self.options.launched:  # torchrun's agent has ended its ranks, and leaves what they had started
             _reap(own_ranks(self._family, self.folder.processes.values()))
         asked = signals.first or (Asked(-code, time.monotonic()) if -code in signals.asking else None)
-        if asked is not None and not stuck and not self.own.records:
+        if asked is not None and not stuck and not enough and not self.own.records:
             with self._harmless():
                 self._note(asked)
         return Run(
@@ -136,7 +126,11 @@ class Supervisor:
             exit_code=code if code >= 0 else None,
             signal=-code if code < 0 else None,
             stuck=stuck,
+            enough=enough,
             seconds=time.monotonic() - began,
+            launched=self.options.launched,
+            command=self.options.command,
+            hurried=signals.again,
         )
 
     def _look(self) -> str:
@@ -149,6 +143,20 @@ class Supervisor:
         with self._harmless():
             return self._stuck()
         return ""
+
+    @staticmethod
+    def _now() -> Moment:
+        return Moment(at=time.monotonic(), host=socket.gethostname(), wall=time.time())
+
+    def _tell(self) -> Moment | None:
+        """Tell the user what is new; when the run is to be ended for it, None where it goes on."""
+        if self.sender is not None and self.sender.reached:
+            return None  # the node of rank 0 sees all of it
+        with self._harmless():
+            now = self._now()
+            if self.live.look(self.folder.processes, now) is not None:
+                return now
+        return None
 
     @contextlib.contextmanager
     def _harmless(self) -> Iterator[None]:
@@ -205,7 +213,7 @@ class Supervisor:
             self._computing.look(self.folder.processes.values(), time.monotonic())
         if self.sender is not None and self.sender.reached:
             return self.sender.stop_asked  # the node of rank 0 sees more
-        now = Moment(at=time.monotonic(), host=socket.gethostname(), wall=time.time())
+        now = self._now()
         for world in worlds(self.folder.processes.values(), now):
             if any(rank.process.incomplete for rank in world):
                 continue  # it may go on out of sight
@@ -244,6 +252,16 @@ class Supervisor:
 
     # --- ending it
 
+    def _give_up(self, pid: int, now: Moment, why: str) -> None:
+        """End a run that cannot go on, or is not meant to."""
+        with self._harmless():
+            self._say(now.at, ev.Stopped(n=2, at=now.at, why=why), *self._silent(pid, now.at))
+        with self._harmless():
+            if self.collector is not None:
+                self.collector.stop(why)
+        with self._harmless():
+            self._end(pid)
+
     def _attend(self, pid: int, signals: Signals) -> None:
         """The ranks end on a signal in their own time; on a second one, at once."""
         assert signals.first is not None
@@ -267,15 +285,14 @@ class Supervisor:
                 yield ev.Silent(n=3, at=now, pid=process.pid, seconds=seconds)
 
     def _say(self, at: float, *said: ev.Record) -> None:
-        """Put something on record that only this process knows, for this node and the one that judges."""
+        """Put something on record that only this process knows: for this node, the one that judges, and later."""
         records = (_began(1, at), *said)
         self.own.add(records)
-        if self.options.nodes > 1:
-            with contextlib.suppress(OSError):
-                writer = Recorder(self.folder.path, 1 << 20)
-                for record in records:
-                    writer.write(record)
-                writer.close()
+        with contextlib.suppress(OSError):
+            writer = Recorder(self.folder.path, 1 << 20)
+            for record in records:
+                writer.write(record)
+            writer.close()
 
     def _tell_of(self, pid: int, at: float) -> None:
         """Put on record that a process of this host computes, for the node that judges."""

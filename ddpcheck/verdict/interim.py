@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import msgspec
+from msgspec.structs import replace
+
 from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import every_check, those
 from ddpcheck.judging import long_runs
@@ -33,10 +36,10 @@ class Interim(Struct, frozen=True, kw_only=True):
     """Checks that have been made, and have found nothing."""
     findings: tuple[Finding, ...] = ()
     """What stays so, whatever follows."""
-    lines: dict[str, str] = {}
+    lines: dict[str, str] = msgspec.field(default_factory=dict)
     """The text of the lines that they name, by ``file:line``."""
     folder: str = ""
-    cut: dict[str, long_runs.Cut] = {}
+    cut: dict[str, long_runs.Cut] = msgspec.field(default_factory=dict)
     """What may go of each process's record, by its name; empty where all of it stays."""
     past: tuple[tuple[str, dict[str, Judged], dict[str, Judged]], ...] = ()
     """By world's token: what the judges say with what may go, and without."""
@@ -54,7 +57,7 @@ def interim(
     found = worlds(processes, now)
     complete = [world for world in found if world.complete]
     defects: list[str] = []
-    said = {_token(world): judge_world(world, defects, ends=True) for world in complete}
+    said = {world.token: judge_world(world, defects, ends=True) for world in complete}
     whole = [settled.with_past(token, judged) for token, judged in said.items()]
     findings = grouped(_certain(whole, chosen))
     last = found[-1] if found else None
@@ -72,15 +75,11 @@ def interim(
         return told
     cut = long_runs.cuts(complete, processes)
     long_runs.let_go({process.name: process for process in processes}, cut)
-    after = {_token(world): judge_world(world, defects, ends=True) for world in worlds(processes, now)}
+    after = {world.token: judge_world(world, defects, ends=True) for world in worlds(processes, now)}
     if defects:
         return told
     past = tuple((token, dict(judged), after.get(token, {})) for token, judged in said.items())
-    return Interim(**{**{name: getattr(told, name) for name in told.__struct_fields__}, "cut": cut, "past": past})
-
-
-def _token(world: World) -> str:
-    return world.ranks[0].joined.token
+    return replace(told, cut=cut, past=past)
 
 
 def _certain(judged: Iterable[Said], chosen: Collection[str] | None) -> Iterator[Finding]:

@@ -1,0 +1,133 @@
+"""``ddpcheck judge``: the report of a run from the evidence that it has left, when the command that ran it is gone."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import SUFFIX, Folder
+from ddpcheck.judging.world import Moment, Process
+from ddpcheck.report import terminal_report
+from ddpcheck.run import own_options, report_writing, run_facts
+from ddpcheck.run.conclusion import Run, verdict_of
+from ddpcheck.run.options import Options, WrongUsage, reporting
+from ddpcheck.verdict.interruption import Interruption
+from ddpcheck.verdict.settled import Settled
+from ddpcheck.verdict.verdict import Exit
+
+PREFIX = "ddpcheck-"
+"""Begins the names of the folders that runs make for themselves."""
+
+
+def judge(arguments: Sequence[str]) -> int:
+    """Judge a folder of evidence, show the report, and return the exit code that the run's command would have had."""
+    try:
+        given = _parser().parse_args(list(arguments))
+        folder = _with_evidence(given.folder) if given.folder is not None else _last_left()
+        facts = run_facts.read(folder)
+        if facts is not None and facts.goes_on:
+            raise WrongUsage(f"the run of {folder} goes on (process {facts.pid}), and reports at its end")
+        options = Options(torchrun=None, launched=True, script="", arguments=(), module=False, **reporting(given))
+    except WrongUsage as error:
+        print(f"ddpcheck judge: {error}", file=sys.stderr)
+        return Exit.USAGE
+    evidence = Folder(folder)
+    evidence.read()
+    processes = list(evidence.processes.values())
+    run = facts.run if facts is not None else None
+    notes = [*facts.notes] if facts is not None else []
+    if run is None:
+        run = _lost(processes, facts)
+        notes.append(
+            f"ddpcheck itself was killed while the program ran: this is judged from what it has left in {folder}."
+        )
+    verdict = verdict_of(run, processes, Settled(), options.chosen, facts.defects if facts is not None else (), notes)
+    terminal_report.show(verdict, sys.stderr, report_writing.write(options, verdict), options.strict)
+    return verdict.exit_code(options.strict)
+
+
+class _OneSentence(argparse.ArgumentParser):
+    """A parser whose complaint is one sentence."""
+
+    def error(self, message: str) -> NoReturn:
+        raise WrongUsage(f"{message}; ddpcheck judge --help lists what there is")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _OneSentence(
+        prog="ddpcheck judge",
+        description="Judge the evidence that a run has left: one that was killed together with ddpcheck, or one that "
+        "was run with --evidence FOLDER, as often as you like.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "folder",
+        type=Path,
+        nargs="?",
+        metavar="FOLDER",
+        help="the folder of evidence; by default the last one that a killed command of yours has left in "
+        f"{tempfile.gettempdir()}",
+    )
+    own_options.add_reports(parser)
+    own_options.add_what_counts(parser)
+    return parser
+
+
+def _with_evidence(folder: Path) -> Path:
+    """The folder, or the one below it that has most evidence: of several nodes, the judging one has that of all."""
+    if not folder.is_dir():
+        raise WrongUsage(f"there is no folder {folder}")
+    inside = {place: len(list(place.glob(f"*{SUFFIX}"))) for place in (folder, *_folders(folder))}
+    best = max(inside, key=lambda place: (inside[place], place == folder))
+    if not inside[best]:
+        raise WrongUsage(f"there is no evidence in {folder}: name the folder of --evidence, or one that a run has left")
+    return best
+
+
+def _folders(folder: Path) -> Iterable[Path]:
+    return sorted(place for place in folder.iterdir() if place.is_dir() and not place.is_symlink())
+
+
+def _last_left() -> Path:
+    """The youngest folder that a run of this user's has made for itself and not taken away."""
+    temporary = Path(tempfile.gettempdir())
+    left = []
+    for place in temporary.glob(f"{PREFIX}*"):
+        facts = run_facts.read(place)
+        if facts is not None and not facts.goes_on:
+            left.append((facts.began, place))
+    if not left:
+        raise WrongUsage(f"no run has left evidence in {temporary}; name a folder")
+    return max(left)[1]
+
+
+def _lost(processes: Sequence[Process], facts: run_facts.Facts | None) -> Run:
+    """A run whose command was killed: up to when its agent began to end the ranks, or to the last word of anybody."""
+    ends = [(child, process) for process in processes for child in process.of(ev.ChildEnded)]
+    asked = [(child.at, process) for child, process in ends if child.asked or child.signal]
+    last = [(process.records[-1].at + 1e-6, process) for process in processes if process.records]
+    at, told_by = min(asked, key=lambda one: one[0], default=None) or max(last, key=lambda one: one[0])
+    began = told_by.began
+    first = min((p.began.at for p in processes if p.began is not None), default=at)
+    return Run(
+        pid=0,
+        exit_code=None,
+        signal=None,
+        lost=Interruption(
+            signal=signal.SIGKILL,
+            moment=Moment(
+                at=at,
+                host=began.host if began is not None else "",
+                wall=began.wall + at - began.at if began is not None else 0.0,
+            ),
+        ),
+        seconds=at - first,
+        launched=facts.launched if facts is not None else True,
+        command=facts.command if facts is not None else "",
+    )

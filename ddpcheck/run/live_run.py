@@ -1,0 +1,49 @@
+"""What a user sees of a run while it goes on: a status line, and findings as they become certain."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+from ddpcheck.judging import long_runs
+from ddpcheck.judging.world import Moment, Process
+from ddpcheck.report import live_report
+from ddpcheck.report.status_line import StatusLine
+from ddpcheck.run.live_judging import LiveJudging
+from ddpcheck.run.options import Options
+from ddpcheck.vocabulary.model import Finding
+
+
+class LiveRun:
+    """Tells of a run on this process's stderr; ``accepted`` are findings that the user has said not to tell."""
+
+    def __init__(
+        self, options: Options, accepted: Callable[[Finding], bool] = lambda finding: False, held: int = long_runs.HELD
+    ) -> None:
+        self.judging = LiveJudging(options.chosen, lambda finding: not accepted(finding), held)
+        self.status = StatusLine(sys.stderr, options.status)
+        self._options = options
+        self._began = time.monotonic()
+        self._findings = 0
+
+    def look(self, processes: Mapping[str, Process], now: Moment) -> Finding | None:
+        """Judge, and tell what is new; the finding at which the run is to be ended (--fail-fast), if there is one."""
+        fatal = None
+        seconds = now.at - self._began
+        for finding in self.judging.look(processes, now):
+            self._findings += 1
+            if fatal is None and self._options.fail_fast and (finding.severity == "error" or self._options.strict):
+                fatal = finding
+            with contextlib.suppress(OSError):  # nobody reads it any more
+                live_report.show_finding(
+                    self._findings, finding, self.judging.last, seconds, sys.stderr, finding is fatal
+                )
+        if self.status.due:
+            self.status.show(live_report.status(self.judging.last, self._findings, seconds))
+        return fatal
+
+    def close(self) -> None:
+        """Tell nothing any more: the report follows."""
+        self.status.close()
