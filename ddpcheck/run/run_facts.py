@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
 from pathlib import Path
 
@@ -36,7 +35,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     @property
     def goes_on(self) -> bool:
         """Whether the command still runs, as far as this host can tell."""
-        if self.run is not None or self.host != socket.gethostname():
+        if self.run is not None or self.host != os.uname().nodename:
             return False
         with contextlib.suppress(psutil.Error):
             return bool(psutil.Process(self.pid).create_time() < self.began + 1)
@@ -45,7 +44,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 def begin(folder: Path, command: str, launched: bool) -> Facts:
     """Put down that a run begins; where nothing can be written, nobody will read it."""
-    facts = Facts(command=command, launched=launched, host=socket.gethostname(), pid=os.getpid(), began=time.time())
+    facts = Facts(command=command, launched=launched, host=os.uname().nodename, pid=os.getpid(), began=time.time())
     _write(folder, facts)
     return facts
 

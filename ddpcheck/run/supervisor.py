@@ -98,13 +98,13 @@ class Supervisor:
                 if not (why or stuck or enough or signals.first):
                     enough = self._tell()
                     if enough is not None:
-                        self._give_up(pid, enough, "an error was found (--fail-fast)")
+                        self._give_up(pid, enough.at, "an error was found (--fail-fast)")
                 if signals.first is not None:
                     with self._harmless():
                         self._attend(pid, signals)
                 elif why and not stuck and not enough and not self._signalled():
                     stuck = why
-                    self._give_up(pid, self._now(), why)
+                    self._give_up(pid, time.monotonic(), why)
         with self._harmless():
             self.live.close()
         code = os.waitstatus_to_exitcode(status)
@@ -252,10 +252,10 @@ class Supervisor:
 
     # --- ending it
 
-    def _give_up(self, pid: int, now: Moment, why: str) -> None:
+    def _give_up(self, pid: int, now: float, why: str) -> None:
         """End a run that cannot go on, or is not meant to."""
         with self._harmless():
-            self._say(now.at, ev.Stopped(n=2, at=now.at, why=why), *self._silent(pid, now.at))
+            self._say(now, ev.Stopped(n=2, at=now, why=why), *self._silent(pid, now))
         with self._harmless():
             if self.collector is not None:
                 self.collector.stop(why)

@@ -47,7 +47,7 @@ def running(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("")
 
-    def start(given, evidence, collector, signals):
+    def start(given, evidence, collector, signals, status):
         pid = signals.fork()
         if not pid:
             code = 1
@@ -349,7 +349,7 @@ def test_what_a_rank_has_started_outlives_an_interrupted_run(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("")
 
-    def start(given, evidence, collector, signals):
+    def start(given, evidence, collector, signals, status):
         pid = signals.fork()
         if not pid:
             if os.fork() == 0:
