@@ -19,6 +19,7 @@ from ddpcheck.judging.world import Process
 from ddpcheck.report import json_report, junit_report, report_files, terminal_report
 from ddpcheck.run import options as asked
 from ddpcheck.run.options import Options, WrongUsage
+from ddpcheck.run.page_and_trace import PageAndTrace
 from ddpcheck.run.supervisor import NotStarted, Run, Supervisor
 from ddpcheck.verdict.interruption import interruption, until
 from ddpcheck.verdict.judges import judge_world
@@ -39,6 +40,7 @@ def run(arguments: Sequence[str]) -> int:
         return Exit.USAGE
     if sys.stderr is None:  # it was closed before we were started
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    pages = PageAndTrace(options)
     with _folder(options) as path:
         supervisor = Supervisor(options, Folder(path))
         try:
@@ -50,15 +52,20 @@ def run(arguments: Sequence[str]) -> int:
             told = supervisor.sender.finish(OTHER_NODES)
             if told is not None:
                 _write(options, told)
+                pages.write(told)
                 print(f"ddpcheck: {told.verdict}; the node of rank 0 has judged, and shows the report", file=sys.stderr)
                 return told.exit_code(options.strict)
         supervisor.gather(OTHER_NODES)
         verdict = _verdict(options, supervisor, seen)
         if supervisor.collector is not None:
             supervisor.collector.tell(verdict)
+        pages.look(verdict, supervisor.folder)
     code = verdict.exit_code(options.strict)
     try:
-        terminal_report.show(verdict, sys.stderr, _write(options, verdict), options.strict)
+        written = [*_write(options, verdict), *pages.write(verdict)]
+        if pages.failed and code in (Exit.HELD, Exit.NOTHING_CHECKED):
+            code = Exit.INTERNAL
+        terminal_report.show(verdict, sys.stderr, written, options.strict)
     except OSError:  # nobody reads it any more
         return code
     except Exception:

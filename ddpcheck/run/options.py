@@ -43,6 +43,8 @@ class Options(Struct, frozen=True, kw_only=True):
     module: bool
     json: Path | None = None
     junit: Path | None = None
+    page: Path | None = None
+    trace: Path | None = None
     chosen: frozenset[str] | None = None
     """The checks that count; None for all."""
     strict: bool = False
@@ -78,7 +80,7 @@ def parse(arguments: list[str]) -> Options:
     given = parser.parse_args(arguments)
     if not given.no_python:
         _see_script(given.training_script, given.module)
-    for path in (given.json, given.junit):
+    for path in (given.json, given.junit, given.page, given.trace):
         if path is not None:
             try:
                 check_writable(path)
@@ -95,6 +97,8 @@ def parse(arguments: list[str]) -> Options:
         module=given.module,
         json=given.json,
         junit=given.junit,
+        page=given.page,
+        trace=given.trace,
         chosen=_chosen(given.checks, given.skip),
         strict=given.strict,
         stall_timeout=given.stall_timeout,

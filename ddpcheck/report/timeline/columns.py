@@ -16,7 +16,7 @@ class Event(NamedTuple):
     length: int
     label: int
     number: int
-    count: int = 1
+    times: int = 1
     """How many it stands for."""
     busy: int = 0
     """What these took without the time between them; of one event, its length."""
@@ -122,13 +122,13 @@ def _merge(events: Iterable[Event], width: int, generic: Sequence[int], result: 
         end = event.start + event.length
         merged = known.get(bucket)
         if merged is None:
-            known[bucket] = [event.start, end, event.label, event.number, event.count, event.busy]
+            known[bucket] = [event.start, end, event.label, event.number, event.times, event.busy]
         else:
             merged[1] = max(merged[1], end)
             if merged[2] != event.label:
                 merged[2] = generic[event.kind]
             merged[3] = event.number
-            merged[4] += event.count
+            merged[4] += event.times
             merged[5] += event.busy
     for (_, kind), (start, end, label, number, count, busy) in known.items():
         result.add(kind, start, end - start, label, number, count, busy)

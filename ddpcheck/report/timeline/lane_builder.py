@@ -15,8 +15,22 @@ from ddpcheck.report.timeline.columns import Columns, thinned
 from ddpcheck.report.timeline.finding_moments import Moments
 from ddpcheck.report.timeline.label_table import Labels
 from ddpcheck.report.timeline.timeline import (
-    BACKWARD, COLLECTIVE, DATA, EVALUATION, FORWARD, KINDS, LOAD, SAVE, STEP, TITLES, WAIT, Label, Moment, Place,
-    Stretch, Sums,
+    BACKWARD,
+    COLLECTIVE,
+    DATA,
+    EVALUATION,
+    FORWARD,
+    KINDS,
+    LOAD,
+    SAVE,
+    STEP,
+    TITLES,
+    WAIT,
+    Label,
+    Moment,
+    Place,
+    Stretch,
+    Sums,
 )  # fmt: skip
 from ddpcheck.vocabulary.model import Finding
 

@@ -89,7 +89,7 @@ class Sums(msgspec.Struct, kw_only=True):
     """Seconds that other ranks waited for this one, each rank's added up."""
 
 
-class Lane(Struct, kw_only=True):
+class Lane(Struct, frozen=True, kw_only=True):
     """One rank. Times are microseconds since the timeline's beginning."""
 
     rank: int
@@ -141,7 +141,7 @@ class Alone(NamedTuple):
     """The lanes that have made no such call, or another one."""
 
 
-class Timeline(Struct, kw_only=True):
+class Timeline(Struct, frozen=True, kw_only=True):
     """All of it."""
 
     lanes: tuple[Lane, ...] = ()
