@@ -12,4 +12,5 @@ from ddpcheck.evidence.groups import *
 from ddpcheck.evidence.optimizers import *
 from ddpcheck.evidence.processes import *
 from ddpcheck.evidence.record import *
+from ddpcheck.evidence.spans import *
 from ddpcheck.evidence.wrappers import *

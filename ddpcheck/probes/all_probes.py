@@ -18,6 +18,7 @@ from ddpcheck.vocabulary.clock import clock
 
 PROBES = (
     "processes.endings",
+    "processes.span_log",
     "collectives.process_groups",
     "collectives.every_call",
     "collectives.stores",

@@ -43,7 +43,11 @@ def check_writable(path: Path) -> None:
 
 def write(path: Path, text: str) -> None:
     """Put a report in its place in one move: who reads it meets the old one or the new one, whole."""
-    data = text.encode("utf-8", "backslashreplace")
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """The same, of a report that is no text."""
     try:
         target = _behind_links(path)
         if target.is_symlink() or target.is_file() or not target.exists():

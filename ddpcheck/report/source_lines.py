@@ -36,14 +36,14 @@ class Sources:
         known = self._recorded.get(f"{where.file}:{where.line}")
         return known if known is not None else self._at(where).strip()
 
-    def excerpt(self, where: CallSite) -> list[Line]:
+    def excerpt(self, where: CallSite, before: int = BEFORE, after: int = AFTER) -> list[Line]:
         """The line with its neighbours; alone where the file is another by now, or lies on another host."""
         lines, recorded = self._read(where.file), self.line(where)
         here = self._at(where)
         if not here.strip() or (recorded and not here.strip().startswith(recorded)):
             return [Line(where.line, recorded, True)] if recorded else []
-        first = max(1, where.line - BEFORE)
-        last = min(len(lines), where.line + AFTER)
+        first = max(1, where.line - before)
+        last = min(len(lines), where.line + after)
         found = [Line(n, lines[n - 1].rstrip().expandtabs(4), n == where.line) for n in range(first, last + 1)]
         while not found[0].text:
             found.pop(0)

@@ -85,13 +85,13 @@ def _grid(label: int | None = None) -> Table:
 
 def _headline(verdict: Verdict, strict: bool) -> Text:
     words = verdict.verdict.replace("-", " ").upper()
-    parts = [plain(_sentence(verdict, strict))]
+    parts = [plain(sentence(verdict, strict))]
     if verdict.missing:
         parts.append(f"The evidence of {ranks_text(verdict.missing)} is missing.")
     return Text.assemble((words, _COLOURS[verdict.verdict]), f"  {' '.join(parts)}", overflow="fold")
 
 
-def _sentence(verdict: Verdict, strict: bool) -> str:
+def sentence(verdict: Verdict, strict: bool) -> str:
     """What was run, and what came of it, in a sentence."""
     ran = verdict.command or "the program"
     where = _where(verdict)

@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 import tempfile
-import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -16,12 +15,12 @@ from types import FrameType
 from msgspec.structs import replace
 
 from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.report import terminal_report
 from ddpcheck.run import options as asked
 from ddpcheck.run import report_writing, run_facts
 from ddpcheck.run.conclusion import Run, verdict_of
 from ddpcheck.run.left_evidence import PREFIX
 from ddpcheck.run.options import Options, WrongUsage
+from ddpcheck.run.page_and_trace import PageAndTrace
 from ddpcheck.run.supervisor import NotStarted, Supervisor
 from ddpcheck.verdict.verdict import Exit, Verdict
 
@@ -51,6 +50,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(options: Options, path: Path) -> int:
+    pages = PageAndTrace(options)
     supervisor = Supervisor(options, Folder(path))
     facts = run_facts.begin(path, options.command, options.launched)
     try:
@@ -65,25 +65,18 @@ def _run(options: Options, path: Path) -> int:
     if supervisor.sender is not None:
         told = supervisor.sender.finish(patience)
         if told is not None:
-            report_writing.write(options, told)
+            report_writing.write(options, told, pages)
             print(f"ddpcheck: {told.verdict}; the node of rank 0 has judged, and shows the report", file=sys.stderr)
             return told.exit_code(options.strict)
     supervisor.gather(patience)
     verdict = _verdict(options, supervisor, seen, facts)
     if supervisor.collector is not None:
         supervisor.collector.tell(verdict)
-    code = verdict.exit_code(options.strict)
+    pages.look(verdict, supervisor.folder)
     try:
-        terminal_report.show(verdict, sys.stderr, report_writing.write(options, verdict), options.strict)
-    except OSError:  # nobody reads it any more
-        return code
-    except Exception:
-        if code != Exit.BROKEN:
-            raise
-        traceback.print_exc()
+        return report_writing.show(options, verdict, pages)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return code
 
 
 def _leave_in(seconds: float) -> None:

@@ -13,10 +13,10 @@ from typing import NoReturn
 from ddpcheck import evidence as ev
 from ddpcheck.judging.evidence_folder import SUFFIX, Folder
 from ddpcheck.judging.world import Moment, Process
-from ddpcheck.report import terminal_report
 from ddpcheck.run import own_options, report_writing, run_facts
 from ddpcheck.run.conclusion import Run, verdict_of
 from ddpcheck.run.options import Options, WrongUsage, reporting
+from ddpcheck.run.page_and_trace import PageAndTrace
 from ddpcheck.verdict.interruption import Interruption
 from ddpcheck.verdict.settled import Settled
 from ddpcheck.verdict.verdict import Exit
@@ -48,8 +48,9 @@ def judge(arguments: Sequence[str]) -> int:
             f"ddpcheck itself was killed while the program ran: this is judged from what it has left in {folder}."
         )
     verdict = verdict_of(run, processes, Settled(), options.chosen, facts.defects if facts is not None else (), notes)
-    terminal_report.show(verdict, sys.stderr, report_writing.write(options, verdict), options.strict)
-    return verdict.exit_code(options.strict)
+    pages = PageAndTrace(options)
+    pages.look(verdict, evidence)
+    return report_writing.show(options, verdict, pages)
 
 
 class _OneSentence(argparse.ArgumentParser):

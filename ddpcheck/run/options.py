@@ -44,6 +44,8 @@ class Options(Struct, frozen=True, kw_only=True):
     module: bool
     json: Path | None = None
     junit: Path | None = None
+    page: Path | None = None
+    trace: Path | None = None
     chosen: frozenset[str] | None = None
     """The checks that count; None for all."""
     strict: bool = False
@@ -108,7 +110,7 @@ def reporting(given: argparse.Namespace) -> dict[str, Any]:
 
     Raises WrongUsage for checks that there are not, and files that cannot be written.
     """
-    for path in (given.json, given.junit):
+    for path in (given.json, given.junit, given.page, given.trace):
         if path is not None:
             try:
                 check_writable(path)
@@ -117,6 +119,8 @@ def reporting(given: argparse.Namespace) -> dict[str, Any]:
     return {
         "json": given.json,
         "junit": given.junit,
+        "page": given.page,
+        "trace": given.trace,
         "chosen": _chosen(given.checks, given.skip),
         "strict": given.strict,
     }

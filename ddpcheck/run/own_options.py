@@ -24,6 +24,12 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
     reports = parser.add_argument_group("reports")
     reports.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON")
     reports.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
+    reports.add_argument(
+        "--page", type=Path, metavar="FILE", help="write one HTML file: the findings, and a timeline of all ranks"
+    )
+    reports.add_argument(
+        "--trace", type=Path, metavar="FILE", help="write the timeline as a trace for Perfetto (.json.gz)"
+    )
 
 
 def add_what_counts(parser: argparse.ArgumentParser) -> None:

@@ -1,17 +1,36 @@
-"""The files that a verdict is written to, whichever way it was come to."""
+"""A verdict, shown and written to the files that were asked for, whichever way it was come to."""
 
 from __future__ import annotations
 
 import sys
+import traceback
 from functools import partial
 from pathlib import Path
 
-from ddpcheck.report import json_report, junit_report, report_files
+from ddpcheck.report import json_report, junit_report, report_files, terminal_report
 from ddpcheck.run.options import Options
-from ddpcheck.verdict.verdict import Verdict
+from ddpcheck.run.page_and_trace import PageAndTrace
+from ddpcheck.verdict.verdict import Exit, Verdict
 
 
-def write(options: Options, verdict: Verdict) -> list[Path]:
+def show(options: Options, verdict: Verdict, pages: PageAndTrace) -> int:
+    """Write and print everything; the exit code."""
+    code = verdict.exit_code(options.strict)
+    try:
+        written = write(options, verdict, pages)
+        if pages.failed and code in (Exit.HELD, Exit.NOTHING_CHECKED):
+            code = Exit.INTERNAL
+        terminal_report.show(verdict, sys.stderr, written, options.strict)
+    except OSError:  # nobody reads it any more
+        return code
+    except Exception:
+        if code != Exit.BROKEN:
+            raise
+        traceback.print_exc()
+    return code
+
+
+def write(options: Options, verdict: Verdict, pages: PageAndTrace) -> list[Path]:
     """Write what was asked for; the files that there are now."""
     written = []
     for path, render in (
@@ -24,4 +43,4 @@ def write(options: Options, verdict: Verdict) -> list[Path]:
                 written.append(path)
             except (OSError, report_files.Unwritable) as error:
                 print(f"ddpcheck: {path} could not be written: {error}", file=sys.stderr)
-    return written
+    return [*written, *pages.write(verdict)]

@@ -12,8 +12,9 @@ from ddpcheck.evidence import Call
 from ddpcheck.probes.collectives import call_log
 from ddpcheck.probes.collectives.process_groups import group_key
 from ddpcheck.probes.files import writer_threads
-from ddpcheck.probes.processes import main_thread
+from ddpcheck.probes.processes import main_thread, span_log
 from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.vocabulary.clock import clock
 
 REDUCTION = "ddp-gradients"
 
@@ -125,7 +126,7 @@ class call:
             _reductions -= self._op == REDUCTION
             _depth.inside -= 1
             _depth.current = None
-            _went_on()
+            _went_on(self.made)
 
 
 def remember(work: Any, made: Call) -> None:
@@ -140,13 +141,12 @@ class wait:
     __slots__ = ("_recorded",)
 
     def __init__(self, work: Any) -> None:
-        self._recorded = False
+        self._recorded: Call | None = None
         made = None if unwatched() else _works.pop(work, None)
         writer = recorder.current()
         if made is None or writer is None:
             return
-        self._recorded = True
-        waiting = Call(
+        self._recorded = waiting = Call(
             **writer.next(),
             op="wait",
             group=made.group,
@@ -166,8 +166,8 @@ class wait:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._recorded:
-            _went_on()
+        if self._recorded is not None:
+            _went_on(self._recorded)
 
 
 def _begin(book: call_log.Ledger, made: Call) -> None:
@@ -179,7 +179,9 @@ def _begin(book: call_log.Ledger, made: Call) -> None:
         main_thread.waiting(made.n)
 
 
-def _went_on() -> None:
+def _went_on(made: Call | None) -> None:
+    if made is not None:
+        span_log.add(span_log.CALL, made.at, clock.now(), number=made.n)
     if call_log.on_main_thread():
         main_thread.went_on()
         if (book := call_log.known()) is not None:

@@ -15,10 +15,12 @@ from ddpcheck.probes.data.dataset_length import length
 from ddpcheck.probes.data.loader_pass import Passing, Tally, is_kept, is_told
 from ddpcheck.probes.data.one_epoch import deciding_sampler
 from ddpcheck.probes.data.rank_attributes import RANKS, REPLICAS, held, place_among, whole_number
+from ddpcheck.probes.processes import span_log
 from ddpcheck.probes.randomness import seed_lines
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.call_frames import maker
 from ddpcheck.probes.recording.patching import around
+from ddpcheck.vocabulary.clock import clock
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
@@ -215,7 +217,7 @@ def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], si
     before = known.gone_through(site)
     told = is_told(before, 3) and is_told(line, 64)
     in_order = bool(getattr(iterator, "_in_order", True)) or loader.num_workers == 0
-    passing = Passing(known.number, number, not known.stream and in_order, told)
+    passing = Passing(known.number, number, not known.stream and in_order, told, site)
     known.begun[site] = before, passing
     slot: list[Passing] | None = iterator.__dict__.get(_STATE)
     if slot is None:
@@ -271,6 +273,7 @@ def _around_next(original: Any) -> Any:
         passing = slot[0]
         passing.count()
         before, Tally.handing = Tally.handing, passing
+        began = clock.now()
         try:
             batch = original(self)
         except StopIteration:
@@ -278,6 +281,7 @@ def _around_next(original: Any) -> Any:
             raise
         finally:
             Tally.handing = before
+        span_log.add(span_log.DATA, began, clock.now(), passing.site, passing.batches)
         passing.hand(batch)
         return batch
 

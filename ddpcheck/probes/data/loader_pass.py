@@ -10,7 +10,7 @@ from typing import Any
 
 import xxhash
 
-from ddpcheck.evidence import ABSENT, Batch, PassEnded
+from ddpcheck.evidence import ABSENT, NO_SITE, Batch, PassEnded
 from ddpcheck.probes.digests.batch_fingerprints import fingerprints, length
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.shapes import shapes
@@ -71,8 +71,8 @@ class Passing:
     the batches come; ``told`` where contents are looked at.
     """
 
-    def __init__(self, loader: int, number: int, by_index: bool, told: bool) -> None:
-        self.loader, self.number, self.told = loader, number, told
+    def __init__(self, loader: int, number: int, by_index: bool, told: bool, site: int = NO_SITE) -> None:
+        self.loader, self.number, self.told, self.site = loader, number, told, site
         self.batches = self.samples = self.backwards = 0
         self.over = self.exhausted = False
         self.shapes: list[list[int]] = []

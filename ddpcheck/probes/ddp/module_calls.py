@@ -15,11 +15,13 @@ from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import tensors, wrapper_of
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
+from ddpcheck.probes.processes import span_log
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import defect, looking_like, named
 from ddpcheck.probes.recording.unwatchable_moments import asleep
+from ddpcheck.vocabulary.clock import clock
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
@@ -27,6 +29,9 @@ __tracebackhide__ = True
 
 MANY = 8
 """Inputs that are not the same: a dry run takes one, or a few of other sizes."""
+
+BRIEF = 50e-6
+"""Seconds up to which a module's call is not worth showing: a loss, an activation."""
 
 MOST_LOOKS = 64
 """Calls of a module at a line whose inputs are looked at."""
@@ -108,11 +113,16 @@ def watch() -> None:
                 return self._call_impl(*args, **kwargs)
             return original(self, *args, **kwargs)
         _inside.module = True
+        began = clock.now()
         try:
             _note(self, args, kwargs)
+            began = clock.now()
             return original(self, *args, **kwargs)
         finally:
             _inside.module = False
+            if (ended := clock.now()) - began > BRIEF:
+                kind = span_log.FORWARD if torch.is_grad_enabled() else span_log.EVALUATION
+                span_log.add(kind, began, ended, user_lines.here())
 
     torch.nn.Module.__call__ = named(__call__, torch.nn.Module, "__call__")  # type: ignore[method-assign]
 

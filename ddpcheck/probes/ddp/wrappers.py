@@ -21,11 +21,13 @@ from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper, reduced_by
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.optimizers import program_reductions
 from ddpcheck.probes.optimizers.gradient_reuse import Passes
+from ddpcheck.probes.processes import span_log
 from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, shielded
+from ddpcheck.vocabulary.clock import clock
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
@@ -333,8 +335,10 @@ def _around_backward(original: Any) -> Any:
             if wrapper.armed_now and flag:
                 armed.append(wrapper)
         BACKWARDS.note(site)
+        began = clock.now()
         if not armed:
             result = original(*args, **kwargs)
+            span_log.add(span_log.BACKWARD, began, clock.now(), site)
             program_reductions.BACKWARDS.ended += 1
             return result
         # Reductions overlap with the backward itself: together they are one event.
@@ -342,6 +346,7 @@ def _around_backward(original: Any) -> Any:
             for wrapper in armed:
                 stack.enter_context(_call("ddp-gradients", wrapper))
             result = original(*args, **kwargs)
+        span_log.add(span_log.BACKWARD, began, clock.now(), site)
         program_reductions.BACKWARDS.ended += 1
         for wrapper in armed:
             wrapper.counts["backwards"] += 1

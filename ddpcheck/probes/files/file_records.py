@@ -10,7 +10,9 @@ import torch.utils.data
 
 from ddpcheck.evidence import File
 from ddpcheck.probes.files import paths, writer_threads
+from ddpcheck.probes.processes import span_log
 from ddpcheck.probes.recording import recorder, signal_exceptions
+from ddpcheck.vocabulary.clock import clock
 
 _locks: dict[int, tuple[int, int]] = {}
 """Descriptors that a lock is held on, and their files."""
@@ -57,6 +59,8 @@ def record(
             **more,
         )
     )
+    if begun["n"] != ended:  # what was one event began and ended at once
+        span_log.add(span_log.FILE, begun["at"], clock.now(), site, begun["n"])
     if thread:
         writer_threads.has_done(thread)
 

@@ -23,6 +23,7 @@ from ddpcheck.probes.files import small_files
 from ddpcheck.probes.optimizers import program_reductions, schedulers
 from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
 from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of, state_of
+from ddpcheck.probes.processes import span_log
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import Pace, is_due
@@ -52,6 +53,8 @@ class Watched:
         self.pace, self.whole_pace = Pace(), Pace()
         self.scaler: weakref.ref[Any] | None = None
         self.entry: tuple[bytes, bool, list[Usage], float, int] | None = None
+        self.began = 0.0
+        """When the optimizer itself was let begin."""
         self.collectives = 0
         self.region = 0
         self.region_start = 0
@@ -217,6 +220,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     it.window.entered(parameters)
     small_files.look()
     it.entry = (gradients, whole, usage, clock.fine() - began, site)
+    it.began = clock.now()
 
 
 def _spend(it: Watched, parameters: list[torch.Tensor], look: bool) -> Spent | None:
@@ -294,6 +298,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     it = _watched.get(optimizer)
     if writer is None or it is None or it.entry is None:
         return
+    span_log.add(span_log.STEP, it.began, clock.now(), it.entry[4], it.steps)
     _steps += 1
     it.stepped_at = _steps
     began = clock.fine()

@@ -29,7 +29,7 @@ from ddpcheck.evidence import FULL, GOING, HEADER, LIMITED, LOST, OVER, Defect, 
 from ddpcheck.probes.recording import signal_exceptions
 from ddpcheck.vocabulary.clock import clock
 
-OTHERS = 0.25
+OTHERS = 0.2
 """The part of the limit that all kinds of records may fill together which have no share of their own."""
 
 
@@ -146,6 +146,10 @@ class Recorder:
 
     # --- thinning
 
+    def room(self, kind: type[Record]) -> float:
+        """Bytes that there are left for a kind which has a share of its own."""
+        return self.limit * kind.share - self._used.get(kind, 0)
+
     def stride(self, kind: type[Record]) -> int:
         """Every how many of this kind there is still room to write down.
 
@@ -187,6 +191,10 @@ class InMemory(Recorder):
     def stride(self, kind: type[Record]) -> int:
         """All of them are kept, as long as there is room."""
         return 1
+
+    def room(self, kind: type[Record]) -> float:
+        """Times are of no interest to an assertion: they would take the room of what is."""
+        return 0.0
 
     def sign(self) -> None:
         """Nobody looks for a sign of life."""

@@ -1,0 +1,55 @@
+"""The table of checks: what was checked and how often, the broken ones first; and the others, by the reason why not."""
+
+from __future__ import annotations
+
+from ddpcheck.report.page.finding_cards import holds
+from ddpcheck.verdict.verdict import Verdict
+from ddpcheck.vocabulary.model import Status, Struct
+from ddpcheck.vocabulary.wording import count
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One check."""
+
+    check: str
+    status: Status
+    times: str
+    finding: int
+    """The number of the finding that is about it, or that it follows from; 0 for none."""
+    told: str
+    holds: str
+
+
+def checked(verdict: Verdict) -> list[Row]:
+    """Those that were checked, in the order of the findings."""
+    rows = []
+    for check, result in verdict.checks.items():
+        if result.status == "not-checked":
+            continue
+        own = [n for n, finding in enumerate(verdict.findings, 1) if finding.check == check]
+        causes = [n for n, finding in enumerate(verdict.findings, 1) if check in finding.also]
+        number = (own or causes or [0])[0]
+        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
+        rows.append(
+            Row(
+                check=check,
+                status=result.status,
+                times=count(result.checked, "time"),
+                finding=number,
+                told=f"finding {number}{more}" if own else f"follows from {number}" if causes else "",
+                holds=holds(check),
+            )
+        )
+    return sorted(rows, key=lambda row: (_ORDER.index(row.status), row.finding))
+
+
+_ORDER: tuple[Status, ...] = ("violated", "at-risk", "held", "not-checked")
+
+
+def unchecked(verdict: Verdict) -> list[tuple[str, list[str]]]:
+    """The others: each reason, and the checks that it is the reason of."""
+    reasons: dict[str, list[str]] = {}
+    for check, result in verdict.checks.items():
+        if result.status == "not-checked":
+            reasons.setdefault(result.skipped_because or "nothing was seen that it could judge", []).append(check)
+    return list(reasons.items())

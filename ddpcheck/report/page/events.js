@@ -1,0 +1,147 @@
+"use strict";
+// The timeline's data: a JSON object (packed_timeline.py writes it) whose `events` are columns of numbers, deflated.
+
+async function inflated(text) {
+  const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+  if (typeof DecompressionStream === "undefined") throw new Error("this browser cannot unpack it (DecompressionStream)");
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+// Numbers of four bytes whose first bytes lie together, then their second ones, and so on.
+function numbers(bytes, at, count) {
+  const found = new Uint32Array(count);
+  const [b, c, d] = [at + count, at + 2 * count, at + 3 * count];
+  for (let n = 0; n < count; n++) {
+    found[n] = bytes[at + n] | (bytes[b + n] << 8) | (bytes[c + n] << 16) | (bytes[d + n] << 24);
+  }
+  return found;
+}
+
+const BLOCK = 256;
+
+function lane(bytes, place, given) {
+  const { count, merged } = given;
+  const it = { ...given, kinds: bytes.subarray(place, place + count) };
+  let at = place + count;
+  const next = (size) => {
+    const found = numbers(bytes, at, size);
+    at += 4 * size;
+    return found;
+  };
+  it.starts = next(count);
+  for (let n = 1; n < count; n++) it.starts[n] += it.starts[n - 1];
+  [it.lengths, it.labels, it.numbers] = [next(count), next(count), next(count)];
+  const [which, counts, busy] = [next(merged), next(merged), next(merged)];
+  it.merges = new Map();
+  which.forEach((event, n) => it.merges.set(event, { count: counts[n], busy: busy[n] }));
+  it.waited = new Uint32Array(count); // how long, of a collective, and for which lane
+  it.late = new Int16Array(count).fill(-1);
+  // The latest end in each block of events: what began before a view may reach into it.
+  it.ends = new Float64Array(Math.ceil(count / BLOCK));
+  for (let n = 0; n < count; n++) {
+    const end = it.starts[n] + it.lengths[n], block = (n / BLOCK) | 0;
+    if (end > it.ends[block]) it.ends[block] = end;
+  }
+  return [it, at];
+}
+
+async function unpacked(data) {
+  const bytes = await inflated(data.events);
+  let place = 0;
+  data.lanes = data.lanes.map((given) => {
+    const [it, end] = lane(bytes, place, given);
+    place = end;
+    return it;
+  });
+  data.COLLECTIVE = data.kinds.indexOf("collective");
+  data.WAIT = data.kinds.indexOf("wait");
+  matchCalls(data);
+  return data;
+}
+
+// Calls of one group with one number belong together: the last rank to come is whom the others waited for.
+function matchCalls(data) {
+  data.calls = data.groups.map(() => data.lanes.map(() => null));
+  data.lanes.forEach((it, l) => {
+    for (let n = 0; n < it.count; n++) {
+      if (it.kinds[n] !== data.COLLECTIVE || it.merges.has(n)) continue;
+      const group = data.labels[it.labels[n]][3];
+      if (group < 0) continue;
+      const mine = (data.calls[group][l] ||= []);
+      if (!mine.length || it.numbers[n] > it.numbers[mine[mine.length - 1]]) mine.push(n);
+    }
+  });
+  data.groups.forEach((members, group) => {
+    const lists = data.calls[group];
+    if (members.length < 2 || members.some((l) => !lists[l])) return;
+    const places = members.map(() => 0);
+    for (const first of lists[members[0]]) {
+      const number = data.lanes[members[0]].numbers[first];
+      const here = members.map((l, m) => {
+        const list = lists[l];
+        while (places[m] < list.length && data.lanes[l].numbers[list[places[m]]] < number) places[m]++;
+        const event = list[places[m]];
+        return event !== undefined && data.lanes[l].numbers[event] === number ? event : -1;
+      });
+      if (!here.includes(-1)) noteWaits(data, members, here);
+    }
+  });
+}
+
+function noteWaits(data, members, here) {
+  let last = 0;
+  const start = (m) => data.lanes[members[m]].starts[here[m]];
+  for (let m = 1; m < here.length; m++) if (start(m) > start(last)) last = m;
+  const least = data.lanes[members[last]].lengths[here[last]];
+  here.forEach((event, m) => {
+    const it = data.lanes[members[m]];
+    const waited = Math.min(start(last) - start(m), it.lengths[event] - least);
+    if (m !== last && waited > 0) {
+      it.waited[event] = waited;
+      it.late[event] = members[last];
+    }
+  });
+}
+
+// The events of all ranks that belong to one call: [lane, event], and the members that have none.
+function matched(data, l, event) {
+  const it = data.lanes[l], group = data.labels[it.labels[event]][3], number = it.numbers[event];
+  if (group < 0 || it.merges.has(event)) return null;
+  const found = [], lacking = [];
+  for (const other of data.groups[group]) {
+    const list = data.calls[group][other] || [], there = data.lanes[other];
+    let low = 0, high = list.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (there.numbers[list[middle]] < number) low = middle + 1;
+      else high = middle;
+    }
+    if (low < list.length && there.numbers[list[low]] === number) found.push([other, list[low]]);
+    else lacking.push(other);
+  }
+  return { group, number, found, lacking };
+}
+
+// The first event that begins at or after a time.
+function firstFrom(it, time) {
+  let low = 0, high = it.count;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (it.starts[middle] < time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// Every event of a lane that shows between two times, in order.
+function eachBetween(it, from, to, see) {
+  const first = firstFrom(it, from), last = firstFrom(it, to);
+  for (let block = 0; block * BLOCK < first; block++) {
+    if (it.ends[block] < from) continue;
+    for (let n = block * BLOCK; n < Math.min(first, (block + 1) * BLOCK); n++) {
+      if (it.starts[n] + it.lengths[n] >= from) see(n);
+    }
+  }
+  for (let n = first; n < last; n++) see(n);
+}

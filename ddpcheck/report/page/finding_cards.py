@@ -1,0 +1,117 @@
+"""What a card of the page says of one finding: all of it, so that nothing else has to be at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+
+from ddpcheck.checks.registry import every_check, explanation
+from ddpcheck.report.source_lines import Line, Sources
+from ddpcheck.report.timeline.timeline import Mark
+from ddpcheck.verdict.verdict import Verdict
+from ddpcheck.vocabulary.model import CallSite, Finding, Struct
+from ddpcheck.vocabulary.wording import ranks_text
+
+BEFORE, AFTER, MORE = 5, 3, 60
+"""Lines around the one that a finding names: at once, and when asked for."""
+
+
+class Excerpt(Struct, frozen=True, kw_only=True):
+    """Lines of the program, one of them marked; ``ranks`` says who was there."""
+
+    where: CallSite
+    lines: tuple[Line, ...] = ()
+    ranks: str = ""
+
+
+class Card(Struct, frozen=True, kw_only=True):
+    """One finding."""
+
+    number: int
+    """From 1, as in the report on the terminal."""
+    finding: Finding
+    holds: str
+    """When the check holds, as a sentence."""
+    ranks: str
+    first: str
+    """The step, and how often."""
+    excerpt: Excerpt | None
+    around: Excerpt | None
+    """More of the same file; None where the excerpt has all that there is."""
+    proof: tuple[Excerpt, ...]
+    also: tuple[tuple[str, str], ...]
+    """Checks that are broken as a consequence, each with when it holds."""
+    marked: bool
+    """Its moment is on the timeline."""
+
+
+def cards(verdict: Verdict, sources: Sources, marks: Sequence[Mark], shown: int) -> list[Card]:
+    """The cards of the first findings, in their order."""
+    marked = {mark.finding for mark in marks}
+    return [
+        Card(
+            number=number,
+            finding=finding,
+            holds=holds(finding.check),
+            ranks=_ranks(finding, verdict.world_size),
+            first=_first(finding),
+            excerpt=_excerpt(finding.where, sources) if finding.where is not None else None,
+            around=_around(finding.where, sources) if finding.where is not None else None,
+            proof=tuple(_proof(finding, sources)),
+            also=tuple((check, holds(check)) for check in finding.also),
+            marked=number - 1 in marked,
+        )
+        for number, finding in enumerate(verdict.findings[:shown], 1)
+    ]
+
+
+def holds(check: str) -> str:
+    """When a check holds, as a sentence; nothing for one that is not known here."""
+    known = every_check().get(check)
+    return f"{known.holds[:1].upper()}{known.holds[1:]}." if known is not None else ""
+
+
+def explained(checks: Collection[str]) -> dict[str, Markup]:
+    """What ``ddpcheck explain`` says of each of these checks, as HTML."""
+    markdown = MarkdownIt("commonmark", {"html": False})
+    found = {}
+    for check in checks:
+        try:
+            found[check] = Markup(markdown.render(explanation(check)))
+        except Exception:  # a check of another package without a text
+            found[check] = Markup("")
+    return found
+
+
+def _ranks(finding: Finding, world_size: int) -> str:
+    if not finding.ranks:
+        return ""
+    whole = world_size > 1 and set(finding.ranks) == set(range(world_size))
+    return f"all {world_size} ranks" if whole else ranks_text(finding.ranks)
+
+
+def _first(finding: Finding) -> str:
+    times = f"{finding.count:,} times" if finding.count > 1 else ""
+    if finding.step is None:
+        return times
+    step = f"{'first at ' if times else ''}step {finding.step:,}"
+    return f"{step}, {times}" if times else step
+
+
+def _excerpt(where: CallSite, sources: Sources, ranks: str = "") -> Excerpt:
+    return Excerpt(where=where, lines=tuple(sources.excerpt(where, BEFORE, AFTER)), ranks=ranks)
+
+
+def _around(where: CallSite, sources: Sources) -> Excerpt | None:
+    few, more = sources.excerpt(where, BEFORE, AFTER), sources.excerpt(where, MORE, MORE)
+    return Excerpt(where=where, lines=tuple(more)) if len(more) > len(few) else None
+
+
+def _proof(finding: Finding, sources: Sources) -> list[Excerpt]:
+    """The further lines, each once with the ranks that were there."""
+    ranks: dict[CallSite, set[int]] = {}
+    for rank, where in finding.proof:
+        ranks.setdefault(where, set()).add(rank)
+    return [_excerpt(where, sources, ranks_text(there)) for where, there in ranks.items() if where != finding.where]

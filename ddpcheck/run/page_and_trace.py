@@ -1,0 +1,82 @@
+"""``--page`` and ``--trace``: the timeline from the evidence, and the files that show it.
+
+What fails in here is a fault of ours, said in one line: the verdict stands, and so
+does every other report.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from ddpcheck.judging.evidence_folder import Folder
+from ddpcheck.judging.membership import worlds
+from ddpcheck.report import report_files
+from ddpcheck.report.timeline.timeline import Timeline
+from ddpcheck.run.options import Options
+from ddpcheck.verdict.verdict import Verdict
+
+
+class PageAndTrace:
+    """Writes what was asked for; ``failed`` where that was not possible for a fault of ours."""
+
+    def __init__(self, options: Options) -> None:
+        self._page, self._trace, self._strict = options.page, options.trace, options.strict
+        self._timeline: Timeline | None = None
+        self.failed = False
+
+    def look(self, verdict: Verdict, folder: Folder) -> None:
+        """Make the timeline, as long as the evidence is there."""
+        if self._page is None and self._trace is None:
+            return
+        from ddpcheck.report.timeline.made_from_evidence import in_folder, timeline
+
+        def make() -> None:
+            processes = list(folder.processes.values())
+            self._timeline = timeline(worlds(processes), processes, in_folder(folder.path), verdict.findings)
+
+        self._try("the timeline", make)
+
+    def write(self, verdict: Verdict) -> list[Path]:
+        """Write both; the files that are there now."""
+        written = []
+        if self._page is not None and self._try(f"--page {self._page}", lambda: self._write_page(verdict)):
+            written.append(self._page)
+        if self._trace is not None and self._try(f"--trace {self._trace}", lambda: self._write_trace(verdict)):
+            written.append(self._trace)
+        return written
+
+    def _write_page(self, verdict: Verdict) -> None:
+        from ddpcheck.report.page import page
+
+        assert self._page is not None
+        page.write(verdict, self._page, self._timeline, self._strict)
+
+    def _write_trace(self, verdict: Verdict) -> None:
+        from ddpcheck.report import trace_file
+
+        assert self._trace is not None
+        trace_file.write(verdict, self._trace, self._timeline or Timeline())
+
+    def _try(self, what: str, do: Callable[[], None]) -> bool:
+        try:
+            do()
+        except (OSError, report_files.Unwritable) as error:
+            _say(f"{what} could not be written: {error}")
+        except Exception as error:
+            self.failed = True
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            _say(
+                f"{what} could not be made, by a fault of ddpcheck; please report it: {told} "
+                f"({Path(last.filename).name}:{last.lineno})"
+            )
+        else:
+            return True
+        return False
+
+
+def _say(text: str) -> None:
+    print(f"ddpcheck run: {text}", file=sys.stderr)
