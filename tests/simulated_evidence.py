@@ -188,7 +188,7 @@ def _step(one: _Rank, shared: random.Random, step: int, place: int) -> Iterator[
     usage = ev.Usage(wrapper=0, forwards=1, armed=1, reached=1, backwards=1, same_line=1, backward_site=5,
                      forward_site=4)  # fmt: skip
     yield ev.Step(
-        **one.base(), optimizer=0, number=step, site=6, gradients=gradients,
+        **one.base(), optimizer=0, number=step, place=step, site=6, gradients=gradients,
         parameters=gradients, whole=step < 8, state={}, rates=[0.1], scale=None, usage=[usage], backwards=1,
         backward_site=5, collectives=0,
     )  # fmt: skip

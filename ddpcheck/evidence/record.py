@@ -35,6 +35,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=Tru
     """The part of an evidence file that this kind may fill; 0 for those that share the rest with all others."""
     unlimited: ClassVar[bool] = False
     """It is written whatever the file's limit: there are few, and a rank that has ended well must not look stuck."""
+    judged: ClassVar[bool] = True
+    """Judges look at it; what is for the timeline alone is read from the file once more when one is made."""
     passing: ClassVar[bool] = False
     """There is ever more of it, the longer a run: what has been judged of it need be held no longer."""
 

@@ -23,7 +23,7 @@ class Spans(Record, frozen=True, kw_only=True):
     """
 
     share: ClassVar[float] = 0.05
-    passing: ClassVar[bool] = True
+    judged: ClassVar[bool] = False
 
     base: float
     """On the clock of ``at``."""

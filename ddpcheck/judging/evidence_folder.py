@@ -70,7 +70,8 @@ class Folder:
         reader = self._readers.setdefault(name, Reader())
         for record in reader.feed(data):
             _note_damage(process, reader)
-            process.add([record])
+            if record.judged:
+                process.add([record])
         _note_damage(process, reader)
         process.torn = reader.torn
         process.gap = self._gap(name, header)

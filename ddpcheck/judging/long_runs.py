@@ -13,7 +13,7 @@ from ddpcheck.judging.world import Process, Rank, World
 HELD = 200_000
 """Records of all processes together from which on the judged ones are let go: two ranks' for some 16,000 steps."""
 
-FIRST = 128
+FIRST = 64
 """Of each kind, the records of a process that always stay: many a mistake shows at the beginning, or not at all."""
 
 LEAST = 64

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from typing import TypeVar
-from weakref import WeakKeyDictionary
 
 from ddpcheck.judging.world import World
 
@@ -14,12 +13,12 @@ T = TypeVar("T")
 
 def once_per_world(function: Callable[[World], T]) -> Callable[[World], T]:
     """Remember what a function says of each world, as long as there is that world."""
-    known: WeakKeyDictionary[World, T] = WeakKeyDictionary()
 
     @wraps(function)
     def remembered(world: World) -> T:
-        if world not in known:
-            known[world] = function(world)
-        return known[world]
+        if remembered not in world.worked_out:
+            world.worked_out[remembered] = function(world)
+        found: T = world.worked_out[remembered]
+        return found
 
     return remembered

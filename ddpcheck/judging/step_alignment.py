@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import WIDTH
 from ddpcheck.judging import happens_before, optimizer_pairing
+from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.optimizer_pairing import Built, Phases, Steps
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.wording import listing
@@ -90,6 +91,7 @@ class Aligned(NamedTuple):
         return self.described[0].kind
 
 
+@once_per_world
 def optimizers(world: World) -> list[Aligned]:
     """The optimizers that stepped on every rank of a group.
 

@@ -231,6 +231,8 @@ class World:
         """When it is looked at, before it has ended; None for one that has: what is missing then will not come."""
         self.stopped = stopped
         """When ddpcheck began to end its ranks, which were stuck."""
+        self.worked_out: dict[Any, Any] = {}
+        """What several judges ask of it: see :mod:`ddpcheck.judging.once_per_world`."""
 
     def __iter__(self) -> Iterator[Rank]:
         return iter(self.ranks)

@@ -72,14 +72,24 @@ def interim(
         defects=tuple(defects),
     )
     if defects or not long_runs.is_due(processes, held):
+        _forget(found)
         return told
     cut = long_runs.cuts(complete, processes)
     long_runs.let_go({process.name: process for process in processes}, cut)
-    after = {world.token: judge_world(world, defects, ends=True) for world in worlds(processes, now)}
+    _forget(found)
+    rest = worlds(processes, now)
+    after = {world.token: judge_world(world, defects, ends=True) for world in rest}
+    _forget(rest)
     if defects:
         return told
     past = tuple((token, dict(judged), after.get(token, {})) for token, judged in said.items())
     return replace(told, cut=cut, past=past)
+
+
+def _forget(found: Iterable[World]) -> None:
+    """Let go of what was worked out at once: it refers to its world, and is more than the world itself."""
+    for world in found:
+        world.worked_out.clear()
 
 
 def _certain(judged: Iterable[Said], chosen: Collection[str] | None) -> Iterator[Finding]:
