@@ -58,13 +58,13 @@ def cuts(worlds: Sequence[World], processes: Iterable[Process]) -> dict[str, Cut
     return found
 
 
-def let_go(processes: Mapping[str, Process], cut: Mapping[str, Cut], first: int = FIRST) -> None:
+def let_go(processes: Mapping[str, Process], cut: Mapping[str, Cut]) -> None:
     """Hold no longer what may go."""
     for name, upto in cut.items():
         process = processes.get(name)
         if process is None:
             continue
-        gone = [one for one in process.let_go(upto.before, upto.taken, first) if isinstance(one, ev.Step)]
+        gone = [one for one in process.let_go(upto.before, upto.taken, FIRST) if isinstance(one, ev.Step)]
         whole, looked = process.compared_before
         seen = [s for s in gone if step_alignment.are_seen([s.gradients]) or step_alignment.are_seen([s.parameters])]
         process.compared_before = whole + sum(step.whole for step in seen), looked + len(seen)

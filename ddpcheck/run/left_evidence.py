@@ -29,11 +29,11 @@ def judge(arguments: Sequence[str]) -> int:
     """Judge a folder of evidence, show the report, and return the exit code that the run's command would have had."""
     try:
         given = _parser().parse_args(list(arguments))
+        options = Options(torchrun=None, launched=True, script="", arguments=(), module=False, **reporting(given))
         folder = _with_evidence(given.folder) if given.folder is not None else _last_left()
         facts = run_facts.read(folder)
         if facts is not None and facts.goes_on:
             raise WrongUsage(f"the run of {folder} goes on (process {facts.pid}), and reports at its end")
-        options = Options(torchrun=None, launched=True, script="", arguments=(), module=False, **reporting(given))
     except WrongUsage as error:
         print(f"ddpcheck judge: {error}", file=sys.stderr)
         return Exit.USAGE

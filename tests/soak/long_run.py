@@ -38,25 +38,23 @@ class Followed:
         self.judging = LiveJudging(held=held)
         self.told: list[tuple[int, str, int | None]] = []
         """Steps that had been made when a finding was told, its check, and its step."""
-        self._files = []
+        self._files = [folder / f"host0-{1000 + rank}-1.evidence" for rank in range(training.ranks)]
         self._records = [records(training, rank) for rank in range(training.ranks)]
-        for rank in range(training.ranks):
-            opened = (folder / f"host0-{1000 + rank}-1.evidence").open("wb")
-            opened.write(ev.HEADER + ev.GOING)
-            self._files.append(opened)
+        for file in self._files:
+            file.write_bytes(ev.HEADER + ev.GOING)
         self.judged = 0.0
         """Seconds of this process that went into looks."""
 
     def go(self, steps: int) -> bool:
         """Let every rank make so many steps; whether there are more."""
         more = False
-        for opened, record in zip(self._files, self._records, strict=True):
+        for file, record in zip(self._files, self._records, strict=True):
             made = 0
-            while made < steps and (one := next(record, None)) is not None:
-                opened.write(ev.frame(one))
-                made += isinstance(one, ev.Step)
-                more = True
-            opened.flush()
+            with file.open("ab") as opened:
+                while made < steps and (one := next(record, None)) is not None:
+                    opened.write(ev.frame(one))
+                    made += isinstance(one, ev.Step)
+                    more = True
         return more
 
     def look(self, made: int) -> None:

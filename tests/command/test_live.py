@@ -1,0 +1,177 @@
+"""A run while it goes on: findings are told as they become certain, one can end it, and what a kill leaves is judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+from running import LIMIT, begin, finish, run, script
+
+TRAINS = """
+model, optimizer = setup()
+until = os.environ["UNTIL"]
+for number in range(100_000):
+    optimizer.zero_grad()
+    model(torch.randn(8, 4)).sum().backward()
+    if number >= 3 and os.environ.get("FAULT") and dist.get_rank() == 1:
+        model.module.weight.grad.mul_(2)
+    optimizer.step()
+    time.sleep(0.01)
+    if number == 5:
+        open(f"ready{dist.get_rank()}", "w").close()
+    done = torch.tensor([float(os.path.exists(until))])
+    dist.all_reduce(done)
+    if done:
+        break
+print("trained to the end", flush=True)
+dist.destroy_process_group()
+"""
+"""Trains until there is a file, which all ranks see at the same step."""
+
+IN_PLACE = TRAINS.replace("if number == 5:", 'if not dist.get_rank():\n        torch.save(model.state_dict(), "last.pt")\n    if number == 5:')
+"""Is at risk, and no more."""
+
+
+@pytest.fixture
+def begun(tmp_path, forks):
+    """Start a training, and wait until it has made some steps."""
+    started = []
+
+    def start(*options, fault=False, body=TRAINS, **env):
+        env |= {"UNTIL": str(tmp_path / "enough")}
+        process = begin(
+            tmp_path, "--json", tmp_path / "verdict.json", "--nproc-per-node", "2", *options,
+            script(tmp_path, body), env={**env, **({"FAULT": "1"} if fault else {})}, forks=forks,
+        )  # fmt: skip
+        started.append(process)
+        wait_for(lambda: all((tmp_path / f"ready{rank}").exists() for rank in (0, 1)), process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_for(condition, process):
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "in vain"
+        time.sleep(0.02)
+
+
+def test_a_finding_is_told_while_the_run_goes_on(tmp_path, begun):
+    """Once, with its line and the fix; and again in the report."""
+    process = begun(fault=True)
+    wait_for(lambda: "into the run" in process._err.read_text(), process)
+    (tmp_path / "enough").touch()
+    ran = finish(process, tmp_path / "verdict.json")
+    assert (ran.code, ran.found) == (1, ["gradient-sync"])
+    assert "trained to the end" in ran.out
+    told, _, report = ran.err.partition("the report follows at its end")
+    assert ran.err.count("into the run") == 1
+    for text in (told, report):
+        assert "gradient-sync" in text
+        assert "in <module>" in text
+        assert "fix       " in text
+    assert ran.document["findings"][0]["step"] == 3
+
+
+def test_an_error_ends_the_run_if_it_is_to(begun, tmp_path):
+    """What ranks do for that is no finding, and no process stays."""
+    process = begun("--fail-fast", fault=True)
+    family = psutil.Process(process.pid).children(recursive=True)
+    ran = finish(process, tmp_path / "verdict.json")
+    assert (ran.code, ran.document["verdict"], ran.found) == (1, "violated", ["gradient-sync"])
+    assert "trained to the end" not in ran.out
+    assert "the run is ended (--fail-fast)" in ran.err
+    assert any("--fail-fast" in note for note in ran.document["notes"])
+    assert [one for one in family if one.is_running() and one.status() != "zombie"] == []
+
+
+def test_what_is_right_goes_on_to_its_end(begun, tmp_path):
+    process = begun("--fail-fast")
+    time.sleep(3)  # in which it is judged
+    assert process.poll() is None
+    (tmp_path / "enough").touch()
+    ran = finish(process, tmp_path / "verdict.json")
+    assert (ran.code, ran.document["verdict"]) == (0, "held")
+    assert "into the run" not in ran.err
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_warning_ends_it_where_warnings_count(begun, tmp_path, strict):
+    process = begun("--fail-fast", *(["--strict"] if strict else []), body=IN_PLACE)
+    wait_for(lambda: "into the run" in process._err.read_text(), process)
+    if not strict:
+        (tmp_path / "enough").touch()
+    ran = finish(process, tmp_path / "verdict.json")
+    assert ran.code == int(strict)
+    assert ("trained to the end" in ran.out) == (not strict)
+
+
+def judged(folder, *arguments, **env):
+    """``ddpcheck judge`` in a folder: the exit code, what it printed, and the document."""
+    target = folder / "judged.json"
+    ran = subprocess.run(
+        [sys.executable, "-m", "ddpcheck.cli", "judge", *map(str, arguments), "--json", str(target)],
+        cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+    return ran.returncode, ran.stderr, json.loads(target.read_text()) if target.exists() else None
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_a_killed_command_has_left_is_judged(begun, tmp_path, kept):
+    """What was found until then; and nothing for the kill itself, nor for how the ranks end after it."""
+    (tmp_path / "temporary").mkdir()
+    place = {"TMPDIR": str(tmp_path / "temporary")}
+    process = begun(*(["--evidence", tmp_path / "kept"] if kept else []), fault=True, **place)
+    family = psutil.Process(process.pid).children(recursive=True)
+    if kept:
+        code, told, _ = judged(tmp_path, tmp_path / "kept")
+        assert code == 2
+        assert "goes on" in told
+    os.kill(process.pid, signal.SIGKILL)
+    psutil.wait_procs(family, timeout=60)
+    code, told, document = judged(tmp_path, *([tmp_path / "kept"] if kept else []), **place)
+    assert code == 1, told
+    assert [finding["check"] for finding in document["findings"]] == ["gradient-sync"], told
+    assert (document["verdict"], document["interrupted_by"]) == ("interrupted", "SIGKILL")
+    assert "ddpcheck itself was killed" in told
+
+
+def test_kept_evidence_is_judged_again_as_it_was(tmp_path, forks):
+    """All of the verdict is the same, and with other options another one."""
+    (tmp_path / "enough").touch()
+    body = script(tmp_path, TRAINS.replace("number >= 3", "number >= 0"))
+    env = {"UNTIL": str(tmp_path / "enough"), "FAULT": "1"}
+    ran = run(tmp_path, "--nproc-per-node", "2", "--evidence", tmp_path / "kept", body, env=env, forks=forks)
+    code, told, document = judged(tmp_path, tmp_path / "kept")
+    assert code == ran.code == 1
+    assert document == ran.document
+    code, told, document = judged(tmp_path, tmp_path / "kept", "--checks", "batch-count")
+    assert (code, document["findings"]) == (3, []), told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "there is no folder nowhere"),
+        (["."], "there is no evidence in ."),
+        ([], "no run has left evidence in"),
+        (["--wrong"], "unrecognized arguments: --wrong"),
+        ([".", "--checks", "no-such-check"], "no-such-check"),
+    ],
+)
+def test_what_cannot_be_judged_is_said_in_a_sentence(tmp_path, arguments, words):
+    code, told, document = judged(tmp_path, *arguments, TMPDIR=str(tmp_path))
+    assert (code, document) == (2, None)
+    assert words in told
+    assert len(told.strip().splitlines()) == 1
