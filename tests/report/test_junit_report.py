@@ -26,7 +26,7 @@ ATTRIBUTES = {
     "properties": {},
     "property": {"name": ".+", "value": ".*"},
     "testcase": {"classname": ".+", "name": ".+", "time": r"\d+(\.\d+)?"},
-    **dict.fromkeys(("failure", "error", "skipped"), {"type": ".+", "message": ".*"}),
+    **{ending: {"type": ".+", "message": ".*"} for ending in ("failure", "error", "skipped")},
     "system-out": {},
 }
 CHILDREN = {
