@@ -124,7 +124,7 @@ class _Summary:
 def _said(text: str) -> str:
     """A sentence of ours, in which code stands between backquotes; what else is in it is the user's."""
     parts = _CODE.split(_line(text))  # every second one is code
-    return "".join(_code(part) if number % 2 else _escaped(part) for number, part in enumerate(parts))
+    return "".join(_code(part) if number % 2 else _without_markup(part) for number, part in enumerate(parts))
 
 
 def _code(text: str) -> str:
@@ -133,10 +133,12 @@ def _code(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A text of the user's that Markdown and HTML leave as it is."""
-    return _SPECIAL.sub(r"\\\1", html.escape(_line(text), quote=False)).translate(
-        {ord("$"): "&#36;", ord("@"): "&#64;"}
-    )
+    """A text of the user's, in one line, that Markdown and HTML leave as it is."""
+    return _without_markup(_line(text))
+
+
+def _without_markup(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", html.escape(text, quote=False)).translate(_CALLS)
 
 
 _CALLS = {ord(character): f"&#{ord(character)};" for character in "$@"}

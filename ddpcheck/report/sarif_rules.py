@@ -25,18 +25,16 @@ def _rule(check: str) -> dict[str, Any]:
     holds = its.holds if its is not None else check
     sentence = f"{holds[:1].upper()}{holds[1:]}."
     severity = its.severity if its is not None else "error"
-    rule: dict[str, Any] = {
+    markdown = text_of_check(check) if its is not None else sentence
+    return {
         "id": check,
         "name": "".join(word.capitalize() for word in re.split(r"\W+", check)),
         "shortDescription": {"text": sentence[:_LONGEST]},
         "fullDescription": {"text": sentence[:_LONGEST]},
+        "help": {"text": _without_marks(markdown), "markdown": markdown},
         "defaultConfiguration": {"level": severity},
         "properties": {"tags": list(TAGS), "precision": "high", "problem.severity": severity},
     }
-    if its is not None:
-        markdown = text_of_check(check)
-        rule["help"] = {"text": _without_marks(markdown), "markdown": markdown}
-    return rule
 
 
 def _without_marks(markdown: str) -> str:
