@@ -10,5 +10,5 @@ NAMES = {"run": "ddpcheck run --json", "tests": "pytest --ddp-report"}
 
 def schema_text(name: str) -> str:
     """The schema of one kind of report, as JSON."""
-    file = resources.files("ddpcheck.report").joinpath("schemas", f"{name}.schema.json")
+    file = resources.files("ddpcheck.report").joinpath("schemas").joinpath(f"{name}.schema.json")
     return file.read_text(encoding="utf-8")
