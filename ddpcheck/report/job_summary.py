@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import html
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from urllib.parse import quote
 
 from ddpcheck.report.console import plain
 from ddpcheck.report.finding_text import circumstances, further_lines, labelled
-from ddpcheck.report.repository_paths import Repository
+from ddpcheck.report.repository_paths import Repository, uri_path
 from ddpcheck.report.source_lines import Sources
 from ddpcheck.report.terminal_report import sentence
 from ddpcheck.verdict.verdict import Verdict
@@ -103,7 +101,7 @@ class _Summary:
         path = self._repository.path_of(where.file)
         if path is None or not self._blob:
             return _escaped(str(where))
-        target = f"{self._blob}/{quote(os.fsencode(path))}#L{where.line}"
+        target = f"{self._blob}/{uri_path(path)}#L{where.line}"
         return f"[{_escaped(f'{path}:{where.line}')}]({target}) in {_escaped(where.function)}"
 
     def _checks(self) -> Iterator[str]:

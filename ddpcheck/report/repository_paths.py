@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
+from urllib.parse import quote
 
 from ddpcheck.vocabulary.model import CallSite, Finding
 
@@ -80,6 +81,14 @@ class Repository(NamedTuple):
         """The first line of the script, for what has none."""
         script = CallSite(file=self.script or "unknown", line=1, function="")
         return self.place_of(script)._replace(stands_in=True)
+
+
+def uri_path(path: str) -> str:
+    """A path as it stands in a URI."""
+    try:
+        return quote(os.fsencode(path))
+    except UnicodeEncodeError:  # no path that this file system could have
+        return quote(path.encode("utf-8", "backslashreplace"))
 
 
 def repository(folder: str, environment: Mapping[str, str], script: str = "") -> Repository:

@@ -13,7 +13,6 @@ import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
@@ -22,7 +21,7 @@ from ddpcheck.report.console import plain
 from ddpcheck.report.finding_fingerprints import fingerprints
 from ddpcheck.report.finding_text import circumstances, further_lines
 from ddpcheck.report.line_hashes import line_hashes
-from ddpcheck.report.repository_paths import Place, Repository
+from ddpcheck.report.repository_paths import Place, Repository, uri_path
 from ddpcheck.report.sarif_rules import rules
 from ddpcheck.report.source_lines import Sources
 from ddpcheck.verdict.verdict import Verdict
@@ -70,7 +69,7 @@ def document(verdict: Verdict, repository: Repository, ended: datetime, strict: 
             "checks": msgspec.to_builtins(verdict.checks),
         },
     }
-    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [_plain(run)]}
 
 
 def write(verdict: Verdict, path: Path, repository: Repository, strict: bool = False) -> None:
@@ -118,7 +117,7 @@ class _Report:
             "relatedLocations": self._related(finding),
             "partialFingerprints": {"ddpcheckFinding/v1": fingerprint, **self._line_hash(finding, place)},
             "occurrenceCount": max(finding.count, 1),
-            "properties": {name: _plain(value) for name, value in properties.items() if value is not None},
+            "properties": {name: value for name, value in properties.items() if value is not None},
         }
         return {name: value for name, value in result.items() if value != []}
 
@@ -151,15 +150,15 @@ class _Report:
         region: dict[str, Any] = {"startLine": place.line}
         code = self._sources.line(where) if where is not None else ""
         if code:
-            region["snippet"] = {"text": plain(code)}
+            region["snippet"] = {"text": code}
         location: dict[str, Any] = {"physicalLocation": {"artifactLocation": self._artifact(place), "region": region}}
         if where is not None and where.function:
-            location["logicalLocations"] = [{"name": plain(where.function), "kind": "function"}]
+            location["logicalLocations"] = [{"name": where.function, "kind": "function"}]
         return location
 
     def _artifact(self, place: Place) -> dict[str, Any]:
         if place.path not in self.artifacts:
-            uri = {"uri": _uri(place.path), "uriBaseId": ROOT} if place.inside else {"uri": _file_uri(place.path)}
+            uri = {"uri": uri_path(place.path), "uriBaseId": ROOT} if place.inside else {"uri": _file_uri(place.path)}
             self.artifacts[place.path] = {**uri, "index": len(self.artifacts)}
         return dict(self.artifacts[place.path])
 
@@ -198,7 +197,7 @@ class _Report:
         invocation: dict[str, Any] = {
             "executionSuccessful": not internal and verdict.interrupted_by is None,
             "exitCode": int(verdict.exit_code(self.strict)),
-            "commandLine": plain(f"ddpcheck run {verdict.command}".rstrip()),
+            "commandLine": f"ddpcheck run {verdict.command}".rstrip(),
             "startTimeUtc": _time(began),
             "endTimeUtc": _time(ended),
             "workingDirectory": {"uri": _file_uri(self.repository.folder) + "/"},
@@ -215,22 +214,20 @@ def _notification(level: str, text: str) -> dict[str, Any]:
 
 
 def _message(text: str) -> dict[str, str]:
-    return {"text": _LINK.sub(r"\\[", plain(text)) or "-"}
+    return {"text": _LINK.sub(r"\\[", text) or "-"}
 
 
 def _plain(value: Any) -> Any:
+    """Data whose texts are such that every reader of JSON takes them."""
+    if isinstance(value, dict):
+        return {_plain(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
     return plain(value) if isinstance(value, str) else value
 
 
-def _uri(path: str) -> str:
-    try:
-        return quote(os.fsencode(path))
-    except UnicodeEncodeError:  # no path that this file system could have
-        return quote(path.encode("utf-8", "backslashreplace"))
-
-
 def _file_uri(path: str) -> str:
-    return "file://" + _uri(os.path.abspath(path).rstrip("/"))
+    return "file://" + uri_path(os.path.abspath(path).rstrip("/"))
 
 
 def _time(moment: datetime) -> str:

@@ -96,7 +96,7 @@ def test_a_summary_that_cannot_be_written_is_no_hindrance(github, tmp_path, fork
     github["GITHUB_STEP_SUMMARY"] = str(tmp_path / "no" / "summary.md")
     ran = run(tmp_path / "sub", "--nproc-per-node", "2", path, env=github, forks=forks)
     assert ran.code == 3
-    assert "ddpcheck run: the job's summary could not be written: " in ran.err
+    assert "ddpcheck: the job's summary could not be written: " in ran.err
     assert [properties for kind, properties, _ in commands(ran.err) if kind == "warning"] == [
         {"title": "ddpcheck: nothing checked"}
     ]

@@ -42,6 +42,9 @@ ENDINGS = {
     "nowhere": replace(VIOLATED, findings=(NOWHERE, NOWHERE, WARNING)),
     "outside": replace(VIOLATED, findings=(OUTSIDE,)),
     "awkward": replace(VIOLATED, findings=(AWKWARD,), notes=(HOSTILE,), command=HOSTILE, internal=(HOSTILE,)),
+    "awkward-reasons": replace(
+        NOTHING, checks={check: replace(one, skipped_because=HOSTILE) for check, one in NOTHING.checks.items()}
+    ),
     "no-rank": replace(NOTHING, world_size=0, ranks=(), command="", versions={"ddpcheck": None}),
     "many": replace(VIOLATED, findings=(ERROR,) * 13 + (WARNING,) * 11),
     "other-package": replace(VIOLATED, findings=(replace(ERROR, check="mylib/rates-agree"),)),

@@ -58,6 +58,7 @@ def test_every_ending_is_sarif(here, ending, strict):
 def test_every_ending_is_taken_by_code_scanning(here, ending):
     """A result without a location, or a line, would have GitHub refuse the whole file; so would texts too long."""
     run = run_of(ENDINGS[ending], here)
+    json.dumps(run, ensure_ascii=False).encode()  # nothing in it is no text
     rules = run["tool"]["driver"]["rules"]
     assert len({rule["id"] for rule in rules}) == len(rules)
     for rule in rules:
