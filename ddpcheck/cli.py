@@ -10,6 +10,7 @@ USAGE = """usage: ddpcheck run [options of torchrun and ddpcheck] SCRIPT [argume
        ddpcheck checks
        ddpcheck explain ID             a check, or one of the conformance suite: gradient-oracle:clipping
        ddpcheck doctor [--json FILE] [--timeout SECONDS]
+       ddpcheck schema run | tests     the JSON schema of the reports of run --json, of pytest --ddp-report
 
 Knows whether distributed training is right: runs a training script in torchrun's place and says which
 invariants held, which were broken, on which rank, by which line. `ddpcheck run --help` lists the options."""
@@ -33,8 +34,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _checks()
     if command == "explain":
         return _explain(rest)
+    if command == "schema":
+        return _schema(rest)
     wrong = f"there is no command {command!r}" if command else "no command was given"
-    print(f"ddpcheck: {wrong}; the commands are run, judge, checks, explain and doctor", file=sys.stderr)
+    print(f"ddpcheck: {wrong}; the commands are run, judge, checks, explain, doctor and schema", file=sys.stderr)
     return 2
 
 
@@ -65,6 +68,17 @@ def _checks() -> int:
     from ddpcheck.report.explain import show_checks
 
     show_checks(sys.stdout)
+    return 0
+
+
+def _schema(arguments: list[str]) -> int:
+    from ddpcheck.report.published_schemas import NAMES, schema_text
+
+    if len(arguments) != 1 or arguments[0] not in NAMES:
+        known = " or ".join(f"{name} ({report})" for name, report in NAMES.items())
+        print(f"ddpcheck schema: name one report: {known}", file=sys.stderr)
+        return 2
+    print(schema_text(arguments[0]), end="")
     return 0
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+from tests.report.schema_validation import validate, validate_facts
+
 RECORDER = '''
 """Writes every report of the session, as it is logged, to a file."""
 import json, os, time
@@ -122,6 +124,8 @@ class InnerProject:
         folder.mkdir(parents=True, exist_ok=True)
         self.write("recorder.py", RECORDER)
         self.write("pytest.ini", "[pytest]\n")
+        self.report: Path | None = None
+        """The file of the last session that was asked for ``--ddp-report``."""
         self.temp = folder / "tmp"
         self.temp.mkdir(exist_ok=True)
 
@@ -146,6 +150,8 @@ class InnerProject:
     def start(self, *args: str, **environment: str) -> subprocess.Popen[str]:
         """Start a session and leave it running, for tests that interfere with it."""
         (self.folder / "record.jsonl").unlink(missing_ok=True)
+        if "--ddp-report" in args:
+            self.report = self.folder / args[args.index("--ddp-report") + 1]
         return subprocess.Popen(
             self.command(*args),
             cwd=self.folder,
@@ -169,6 +175,8 @@ class InnerProject:
 
     def seen(self) -> dict[str, Seen]:
         """What has been reported so far, by the part of the test's id behind the file."""
+        if self.report is not None and self.report.exists():
+            validate(json.loads(self.report.read_text()), "tests")
         tests: dict[str, Seen] = {}
         record = self.folder / "record.jsonl"
         for line in record.read_text().splitlines() if record.exists() else ():
@@ -178,6 +186,8 @@ class InnerProject:
                 one.warnings.append(f"{entry['category']}: {entry['warning']}")
                 continue
             one.phases[entry["when"]] = entry["outcome"]
+            if entry["ddp"]:
+                validate_facts(entry["ddp"])
             one.ddp = entry["ddp"] or one.ddp
             one.properties = entry["properties"] or one.properties
             one.xfail = entry["xfail"] if entry["xfail"] is not None else one.xfail

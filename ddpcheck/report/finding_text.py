@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text
 
 
@@ -23,3 +23,35 @@ def _one(finding: Finding) -> str:
         lines.append(f"  cause     likely: {finding.cause}")
     lines.append(f"  fix       {finding.advice}")
     return "\n".join(lines)
+
+
+def labelled(finding: Finding) -> Iterator[tuple[str, str]]:
+    """What a reader has to know of a finding, part by part, each with its label."""
+    yield "expected", finding.expected
+    yield "found", finding.found
+    if finding.cause:
+        yield "cause", f"likely: {finding.cause}"
+    yield "fix", finding.advice
+
+
+def circumstances(finding: Finding, world_size: int) -> str:
+    """On which ranks, at which step and how often, in brackets; empty where there is nothing to say."""
+    parts = []
+    if finding.ranks:
+        whole = world_size > 1 and set(finding.ranks) == set(range(world_size))
+        ranks = "all ranks" if whole else ranks_text(finding.ranks)
+        parts += [ranks] if ranks != finding.subject else []
+    if finding.step is not None:
+        parts.append(f"{'first at ' if finding.count > 1 else ''}step {finding.step:,}")
+    if finding.count > 1:
+        parts.append(f"{finding.count:,} times")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def further_lines(finding: Finding) -> dict[CallSite, list[int]]:
+    """The other lines that show it, each with the ranks that were there."""
+    ranks: dict[CallSite, list[int]] = {}
+    for rank, where in finding.proof:
+        if where != finding.where and rank not in ranks.setdefault(where, []):
+            ranks[where].append(rank)
+    return ranks

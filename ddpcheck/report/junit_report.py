@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 import re
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
@@ -27,19 +29,26 @@ class _Case(NamedTuple):
     output: str = ""
 
 
-def junit(verdict: Verdict, strict: bool = False) -> str:
-    """The XML; what does not fail the command does not fail here: a warning does so with ``strict`` alone."""
+def junit(verdict: Verdict, strict: bool = False, began: datetime | None = None) -> str:
+    """The XML; what does not fail the command does not fail here: a warning does so with ``strict`` alone.
+
+    ``began`` is when the run did, with its time zone.
+    """
     cases = [case for check, result in verdict.checks.items() for case in _cases(check, result, verdict, strict)]
     cases += [_Case("ddpcheck", "error", _line(text), text) for text in verdict.internal]
     tally = {
         "tests": str(len(cases)),
         "failures": str(sum(case.kind == "failure" for case in cases)),
         "errors": str(sum(case.kind == "error" for case in cases)),
-        "skipped": str(sum(case.kind == "skipped" for case in cases)),
         "time": f"{verdict.seconds:.3f}",
     }
     root = ElementTree.Element("testsuites", {"name": "ddpcheck run", **tally})
-    suite = ElementTree.SubElement(root, "testsuite", {"name": _line(verdict.command) or "ddpcheck run", **tally})
+    more = {"skipped": str(sum(case.kind == "skipped" for case in cases)), "hostname": _line(_host(verdict))}
+    if began is not None:
+        more["timestamp"] = began.isoformat(timespec="seconds")
+    suite = ElementTree.SubElement(
+        root, "testsuite", {"name": _line(verdict.command) or "ddpcheck run", **tally, **more}
+    )
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in _properties(verdict).items():
         ElementTree.SubElement(properties, "property", {"name": name, "value": _line(value)})
@@ -51,7 +60,13 @@ def junit(verdict: Verdict, strict: bool = False) -> str:
 
 def write(verdict: Verdict, path: Path, strict: bool = False) -> None:
     """Write the XML, whole or not at all."""
-    report_files.write(path, junit(verdict, strict))
+    began = datetime.now(timezone.utc) - timedelta(seconds=verdict.seconds)
+    report_files.write(path, junit(verdict, strict, began))
+
+
+def _host(verdict: Verdict) -> str:
+    """Where rank 0 ran."""
+    return next((rank.host for rank in verdict.ranks if rank.host), "") or platform.node()
 
 
 def _cases(check: str, result: CheckResult, verdict: Verdict, strict: bool) -> list[_Case]:
@@ -94,7 +109,8 @@ def _properties(verdict: Verdict) -> dict[str, str]:
 def _add(suite: ElementTree.Element, case: _Case) -> None:
     element = ElementTree.SubElement(suite, "testcase", {"classname": "ddpcheck", "name": case.name, "time": "0"})
     if case.kind:
-        ending = ElementTree.SubElement(element, case.kind, {"message": _line(case.message)})
+        sort = "not-checked" if case.kind == "skipped" else case.name.partition(" [")[0]
+        ending = ElementTree.SubElement(element, case.kind, {"type": sort, "message": _line(case.message)})
         ending.text = _valid(case.text) or None
     if case.output:
         ElementTree.SubElement(element, "system-out").text = _valid(case.output)

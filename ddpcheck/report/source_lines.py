@@ -36,6 +36,10 @@ class Sources:
         known = self._recorded.get(f"{where.file}:{where.line}")
         return known if known is not None else self._at(where).strip()
 
+    def text(self, where: CallSite) -> str:
+        """The whole file of a line; empty where it cannot be read."""
+        return "\n".join(self._read(where.file))
+
     def excerpt(self, where: CallSite, before: int = BEFORE, after: int = AFTER) -> list[Line]:
         """The line with its neighbours; alone where the file is another by now, or lies on another host."""
         lines, recorded = self._read(where.file), self.line(where)

@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpcheck.report.console import across, console_on, plain, ruled
+from ddpcheck.report.finding_text import circumstances, labelled
+from ddpcheck.report.folded_sections import Fold, unfolded
 from ddpcheck.report.source_lines import Line, Sources
 from ddpcheck.report.standstill_table import numbered, parted, parts_where_it_stands, places, stands
 from ddpcheck.verdict.verdict import Verdict
@@ -30,8 +32,10 @@ _SEVERITIES = {"error": "bold red", "warning": "bold yellow"}
 _STATUSES: dict[Status, str] = {"held": "green", "at-risk": "yellow", "violated": "red", "not-checked": "dim"}
 
 
-def show(verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict: bool = False) -> None:
-    """Print the whole report; ``written`` are the files in which it can be found again."""
+def show(
+    verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict: bool = False, fold: Fold = unfolded
+) -> None:
+    """Print the whole report; ``written`` are the files in which it can be found again, ``fold`` hides the tables."""
     console = console_on(stream)
     sources = Sources(verdict.folder, verdict.lines)
     console.print()
@@ -48,9 +52,9 @@ def show(verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict
             title = f"where their collectives part: {numbered(verdict.hang.parted)}"
             _section(console, title, parted(verdict.hang.parted))
     if any(result.status != "not-checked" for result in verdict.checks.values()):
-        _section(console, "checks", _checks(console, verdict))
+        _folded(console, fold, "checks", _checks(console, verdict))
     if any(result.status == "not-checked" for result in verdict.checks.values()):
-        _section(console, "not checked", _not_checked(verdict))
+        _folded(console, fold, "not checked", _not_checked(verdict))
     for internal in verdict.internal:
         console.print()
         console.print(Text(f"ddpcheck itself failed: {plain(internal)}", style="bold magenta"))
@@ -61,10 +65,16 @@ def show(verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict
 
 
 def _section(console: Console, title: str, *content: RenderableType) -> None:
+    _folded(console, unfolded, title, *content)
+
+
+def _folded(console: Console, fold: Fold, title: str, *content: RenderableType) -> None:
     console.print()
-    console.print(Text(title, style="bold"))
-    for one in content:
-        console.print(Padding(one, (0, 0, 0, 2)))
+    with fold(title) as told:
+        if not told:
+            console.print(Text(title, style="bold"))
+        for one in content:
+            console.print(Padding(one, (0, 0, 0, 2)))
 
 
 def _bullet(text: str) -> Table:
@@ -148,7 +158,7 @@ def finding_block(place: int, finding: Finding, verdict: Verdict, sources: Sourc
         "  ",
         (finding.check, "bold"),
         f"  {plain(finding.subject)}",
-        (_circumstances(finding, verdict.world_size), "dim"),
+        (circumstances(finding, verdict.world_size), "dim"),
     )
     parts: list[RenderableType] = [head]
     if finding.where is not None:
@@ -156,7 +166,7 @@ def finding_block(place: int, finding: Finding, verdict: Verdict, sources: Sourc
         lines = sources.excerpt(finding.where)
         parts += [_code(lines), Text("")] if lines else []
     grid = _grid(label=8)
-    for label, text in _said(finding):
+    for label, text in labelled(finding):
         grid.add_row(Text(label, style="dim"), plain(text))
     shown = {finding.where, *(places(verdict.hang) if verdict.hang is not None else ())}
     for number, line in enumerate(_further(finding, sources, shown)):
@@ -167,27 +177,6 @@ def finding_block(place: int, finding: Finding, verdict: Verdict, sources: Sourc
     whole = _grid()
     whole.add_row(f"{place}.", Group(*parts))
     return whole
-
-
-def _circumstances(finding: Finding, world_size: int) -> str:
-    parts = []
-    if finding.ranks:
-        whole = world_size > 1 and set(finding.ranks) == set(range(world_size))
-        ranks = "all ranks" if whole else ranks_text(finding.ranks)
-        parts += [ranks] if ranks != finding.subject else []
-    if finding.step is not None:
-        parts.append(f"{'first at ' if finding.count > 1 else ''}step {finding.step:,}")
-    if finding.count > 1:
-        parts.append(f"{finding.count:,} times")
-    return f" ({', '.join(parts)})" if parts else ""
-
-
-def _said(finding: Finding) -> Iterator[tuple[str, str]]:
-    yield "expected", finding.expected
-    yield "found", finding.found
-    if finding.cause:
-        yield "cause", f"likely: {finding.cause}"
-    yield "fix", finding.advice
 
 
 def _further(finding: Finding, sources: Sources, shown: Collection[CallSite | None]) -> Iterator[Text]:

@@ -13,6 +13,7 @@ from ddpcheck.report import live_report
 from ddpcheck.report.status_line import StatusLine
 from ddpcheck.run.live_judging import LiveJudging
 from ddpcheck.run.options import Options
+from ddpcheck.run.service_pages import for_texts
 from ddpcheck.vocabulary.model import Finding
 
 
@@ -24,6 +25,7 @@ class LiveRun:
     ) -> None:
         self.judging = LiveJudging(options.chosen, lambda finding: not accepted(finding), held)
         self.status = StatusLine(sys.stderr, options.status)
+        self._texts = for_texts(options)
         self._options = options
         self._began = time.monotonic()
         self._findings = 0
@@ -38,7 +40,7 @@ class LiveRun:
                 fatal = finding
             with contextlib.suppress(OSError):  # nobody reads it any more
                 live_report.show_finding(
-                    self._findings, finding, self.judging.last, seconds, sys.stderr, finding is fatal
+                    self._findings, finding, self.judging.last, seconds, self._texts, finding is fatal
                 )
         if self.status.due:
             self.status.show(live_report.status(self.judging.last, self._findings, seconds))

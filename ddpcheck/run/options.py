@@ -16,10 +16,11 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from ddpcheck.checks.registry import every_check, has_part
 from ddpcheck.report.report_files import Unwritable, check_writable, reason
+from ddpcheck.report.repository_paths import service
 from ddpcheck.report.status_line import Kind
 from ddpcheck.run import own_options
 from ddpcheck.run.own_options import EVIDENCE_LIMIT, STALL_TIMEOUT
@@ -44,8 +45,12 @@ class Options(Struct, frozen=True, kw_only=True):
     module: bool
     json: Path | None = None
     junit: Path | None = None
+    sarif: Path | None = None
+    codequality: Path | None = None
     page: Path | None = None
     trace: Path | None = None
+    format: Literal["text", "github", "gitlab"] = "text"
+    """How the report is shown."""
     chosen: frozenset[str] | None = None
     """The checks that count; None for all."""
     strict: bool = False
@@ -110,7 +115,7 @@ def reporting(given: argparse.Namespace) -> dict[str, Any]:
 
     Raises WrongUsage for checks that there are not, and files that cannot be written.
     """
-    for path in (given.json, given.junit, given.page, given.trace):
+    for path in (given.json, given.junit, given.sarif, given.codequality, given.page, given.trace):
         if path is not None:
             try:
                 check_writable(path)
@@ -119,6 +124,9 @@ def reporting(given: argparse.Namespace) -> dict[str, Any]:
     return {
         "json": given.json,
         "junit": given.junit,
+        "sarif": given.sarif,
+        "codequality": given.codequality,
+        "format": given.format or service(os.environ) or "text",
         "page": given.page,
         "trace": given.trace,
         "chosen": _chosen(given.checks, given.skip),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 STALL_TIMEOUT = 300.0
 EVIDENCE_LIMIT = 256
+FORMATS = ("text", "github", "gitlab")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +25,16 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
     reports = parser.add_argument_group("reports")
     reports.add_argument("--json", type=Path, metavar="FILE", help="write the verdict as JSON")
     reports.add_argument("--junit", type=Path, metavar="FILE", help="write the verdict as JUnit XML")
+    reports.add_argument("--sarif", type=Path, metavar="FILE", help="write the findings as SARIF, for code scanning")
+    reports.add_argument(
+        "--codequality", type=Path, metavar="FILE", help="write the findings as GitLab's Code Quality report"
+    )
+    reports.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="how the report is shown: as text, with annotations and a summary for GitHub Actions, or with folded "
+        "sections for GitLab; in a job of one of these it is theirs by itself, and text turns that off",
+    )
     reports.add_argument(
         "--page", type=Path, metavar="FILE", help="write one HTML file: the findings, and a timeline of all ranks"
     )

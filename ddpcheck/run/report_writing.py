@@ -7,7 +7,8 @@ import traceback
 from functools import partial
 from pathlib import Path
 
-from ddpcheck.report import json_report, junit_report, report_files, terminal_report
+from ddpcheck.report import code_quality_report, json_report, junit_report, report_files, sarif_report
+from ddpcheck.run import service_pages
 from ddpcheck.run.options import Options
 from ddpcheck.run.page_and_trace import PageAndTrace
 from ddpcheck.verdict.verdict import Exit, Verdict
@@ -20,7 +21,7 @@ def show(options: Options, verdict: Verdict, pages: PageAndTrace) -> int:
         written = write(options, verdict, pages)
         if pages.failed and code in (Exit.HELD, Exit.NOTHING_CHECKED):
             code = Exit.INTERNAL
-        terminal_report.show(verdict, sys.stderr, written, options.strict)
+        service_pages.show(options, verdict, written)
     except OSError:  # nobody reads it any more
         return code
     except Exception:
@@ -33,9 +34,12 @@ def show(options: Options, verdict: Verdict, pages: PageAndTrace) -> int:
 def write(options: Options, verdict: Verdict, pages: PageAndTrace) -> list[Path]:
     """Write what was asked for; the files that there are now."""
     written = []
+    here = service_pages.repository_of(options, verdict)
     for path, render in (
         (options.json, json_report.write),
         (options.junit, partial(junit_report.write, strict=options.strict)),
+        (options.sarif, partial(sarif_report.write, repository=here, strict=options.strict)),
+        (options.codequality, partial(code_quality_report.write, repository=here, strict=options.strict)),
     ):
         if path is not None:
             try:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.command.forks import Command, Forks
-from tests.inner import interruptible
+from tests.inner import CI, interruptible
+from tests.report.schema_validation import validate
 
 COMMAND = [sys.executable, "-m", "ddpcheck.cli", "run"]
 LIMIT = 120.0
@@ -74,7 +75,8 @@ def begin(
     meeting = ("--standalone", "--nnodes", "--rdzv", "--master")
     if "--nproc-per-node" in arguments and not any(str(a).startswith(meeting) for a in arguments):
         arguments = ("--standalone", *arguments)  # without it, torchrun of an older torch takes a port that is fixed
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
+    outer = {name: value for name, value in os.environ.items() if name not in CI}
+    environment = {**outer, "OMP_NUM_THREADS": "1", **(env or {})}
     environment.pop("PYTEST_CURRENT_TEST", None)
     if forks is not None:
         return forks.start(["run", *map(str, arguments)], folder, environment)
@@ -99,6 +101,8 @@ def finish(process: subprocess.Popen[str] | Command, json_file: Path | None = No
         out, err = process.communicate()
         raise AssertionError(f"the command did not end; it had printed\n{out}\n{err}") from None
     document = json.loads(json_file.read_text()) if json_file is not None and json_file.exists() else None
+    if document is not None:
+        validate(document, "run")
     return Ran(process.returncode, out, err, time.monotonic() - began, document)
 
 

@@ -16,6 +16,7 @@ import msgspec
 from programs import Program, read
 
 from ddpcheck.vocabulary.model import CallSite, Finding
+from tests.report.schema_validation import validate
 
 LIMIT = 120.0
 COMMAND = [sys.executable, "-m", "ddpcheck.cli", "run"]
@@ -111,6 +112,7 @@ def _command(program: Program, *arguments: str) -> tuple[str, list[Finding], int
         if not (base / "verdict.json").exists():
             raise AssertionError(f"the command wrote no verdict:\n{output}")
         document = json.loads((base / "verdict.json").read_text())
+        validate(document, "run")
     finally:
         shutil.rmtree(base, ignore_errors=True)
     findings = [

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.schema_validation import validate
+
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +53,7 @@ def test_the_digits_program_never_reshuffles(set_epoch, tmp_path):
         check=False,
     )
     document = json.loads(target.read_text())
+    validate(document, "run")
     assert [f["check"] for f in document["findings"]] == ([] if set_epoch else ["epoch-reshuffle"]), ran.stderr
     assert ran.returncode == int(not set_epoch)
     if not set_epoch:

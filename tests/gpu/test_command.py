@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.gpu.sharing import environment_for
+from tests.report.schema_validation import validate
 
 HEAD = """
 import os, sys, time
@@ -223,7 +224,9 @@ def command(
         timeout=400,
         check=False,
     )  # fmt: skip
-    return ran.returncode, json.loads((folder / "verdict.json").read_text()), ran.stdout + ran.stderr
+    document = json.loads((folder / "verdict.json").read_text())
+    validate(document, "run")
+    return ran.returncode, document, ran.stdout + ran.stderr
 
 
 def cases() -> list[Any]:

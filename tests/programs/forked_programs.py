@@ -35,6 +35,9 @@ def running() -> Iterator[Callable[[Path], dict[str, Any]]]:
         process.stdin.write(f"{program}\n")
         process.stdin.flush()
         document: dict[str, Any] = json.loads(process.stdout.readline())
+        from tests.report.schema_validation import validate  # not for the process that imports this file as its own
+
+        validate(document, "run")
         return document
 
     yield run

@@ -2,12 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from xml.etree import ElementTree
 
 from msgspec.structs import replace
 
 from ddpcheck.report import junit_report
 from tests.report.verdicts import AT_RISK, ERROR, HUNG, VIOLATED, WARNING, results
+
+TIME = r"\d+\.\d{3}"
+ATTRIBUTES = {
+    "testsuites": {"name": ".*", "tests": r"\d+", "failures": r"\d+", "errors": r"\d+", "time": TIME},
+    "testsuite": {
+        "name": ".+",
+        "tests": r"\d+",
+        "failures": r"\d+",
+        "errors": r"\d+",
+        "skipped": r"\d+",
+        "time": TIME,
+        "hostname": ".+",
+        "timestamp": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\+00:00)?",
+    },
+    "properties": {},
+    "property": {"name": ".+", "value": ".*"},
+    "testcase": {"classname": ".+", "name": ".+", "time": r"\d+(\.\d+)?"},
+    **{ending: {"type": ".+", "message": ".*"} for ending in ("failure", "error", "skipped")},
+    "system-out": {},
+}
+CHILDREN = {
+    "testsuites": "(testsuite )*",
+    "testsuite": "properties (testcase )*",
+    "properties": "(property )*",
+    "testcase": "((failure|error|skipped) )?(system-out )?",
+}
+"""What Jenkins, Surefire, GitLab and GitHub's actions agree upon: elements, their order and their attributes."""
+
+
+def assert_common(element):
+    """An element of the XML, and all below it, is one that every reader of JUnit XML knows."""
+    assert re.fullmatch(CHILDREN.get(element.tag, ""), "".join(f"{child.tag} " for child in element)), element.tag
+    known = ATTRIBUTES[element.tag]
+    assert set(known) - {"timestamp"} <= set(element.attrib) <= set(known), element.tag
+    for name, value in element.attrib.items():
+        assert re.fullmatch(known[name], value), (element.tag, name, value)
+    for child in element:
+        assert_common(child)
 
 
 def cases(verdict, **more):
@@ -21,8 +60,10 @@ def cases(verdict, **more):
     suite = root.find("testsuite")
     for element in (root, suite):
         assert element.get("tests") == str(len(found))
-        for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        for attribute, tag in (("failures", "failure"), ("errors", "error")):
             assert element.get(attribute) == str(sum(kind == tag for kind, _ in found.values()))
+    assert suite.get("skipped") == str(sum(kind == "skipped" for kind, _ in found.values()))
+    assert_common(root)
     return found
 
 
@@ -67,3 +108,12 @@ def test_a_program_that_goes_down_is_an_error():
     assert found["batch-count"][0] == "failure"
     assert found["no-hang"][0] == "error"
     assert found["ddpcheck"] == ("error", "a judge raised")
+
+
+def test_the_file_says_when_the_run_began(tmp_path):
+    """And where: what reports of several jobs are sorted by."""
+    junit_report.write(VIOLATED, tmp_path / "report.xml")
+    root = ElementTree.parse(tmp_path / "report.xml").getroot()
+    assert_common(root)
+    assert root.find("testsuite").get("hostname") == "a"
+    assert root.find("testsuite").get("timestamp") is not None

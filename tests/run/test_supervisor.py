@@ -24,6 +24,7 @@ from ddpcheck.report import json_report, terminal_report
 from ddpcheck.run import agent, command, computing_processes, options, orphaned_ranks
 from ddpcheck.run import supervisor as supervise
 from ddpcheck.verdict import judges
+from tests.report.schema_validation import validate
 
 JOINED = {"rank": 0, "world_size": 2, "token": "t", "backend": "gloo", "local_rank": 0, "site": 0}
 BEGAN = {"parent": 1, "host": "h", "node": 0, "argv": [], "folder": "/", "wall": 0.0}
@@ -69,7 +70,10 @@ def running(monkeypatch, tmp_path):
         given = nodes or ("--standalone",)
         code = command.run(["--json", str(target), *given, "--nproc-per-node", "2", "train.py"])
         assert Path("done").exists(), "the program has gone on to its end"
-        return code, json.loads(target.read_text()) if target.exists() else None
+        document = json.loads(target.read_text()) if target.exists() else None
+        if document is not None:
+            validate(document, "run")
+        return code, document
 
     return run
 
