@@ -38,7 +38,8 @@ class Facts(Struct, frozen=True, kw_only=True):
         if self.run is not None or self.host != os.uname().nodename:
             return False
         with contextlib.suppress(psutil.Error):
-            return bool(psutil.Process(self.pid).create_time() < self.began + 1)
+            process = psutil.Process(self.pid)
+            return process.status() != psutil.STATUS_ZOMBIE and process.create_time() < self.began + 1
         return False
 
 

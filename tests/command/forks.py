@@ -154,6 +154,7 @@ def _be_command(arguments: list[str], folder: str, environment: dict[str, str], 
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # as the environment says, and not as it was when somebody first asked
     agent._agent = _with_ranks_at_hand(agent._agent)
     agent._script = _run_script
     supervisor.PERIOD = float(environment.get(PERIOD, supervisor.PERIOD))
