@@ -86,14 +86,19 @@ def _grid(label: int | None = None) -> Table:
 # --- the verdict
 
 
-def _headline(verdict: Verdict, strict: bool) -> Text:
+def word(verdict: Verdict) -> str:
+    """The verdict in a word; one that is held but for what is accepted says so."""
     words = verdict.verdict.replace("-", " ").upper()
     if verdict.verdict == "held" and verdict.accepted:
         words += f", with {count(len(verdict.accepted), 'accepted finding')}"
+    return words
+
+
+def _headline(verdict: Verdict, strict: bool) -> Text:
     parts = [plain(sentence(verdict, strict))]
     if verdict.missing:
         parts.append(f"The evidence of {ranks_text(verdict.missing)} is missing.")
-    return Text.assemble((words, _COLOURS[verdict.verdict]), f"  {' '.join(parts)}", overflow="fold")
+    return Text.assemble((word(verdict), _COLOURS[verdict.verdict]), f"  {' '.join(parts)}", overflow="fold")
 
 
 def sentence(verdict: Verdict, strict: bool) -> str:

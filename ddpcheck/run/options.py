@@ -220,8 +220,8 @@ def settings_of(given: argparse.Namespace) -> Settings:
     """The project's settings; raises WrongUsage for what is wrong with them."""
     if given.config is not None and given.no_config:
         raise WrongUsage("--config names a file of settings, and --no-config asks for none; leave one of them out")
-    script = getattr(given, "training_script", None)  # `ddpcheck judge` has none
-    of_python = script is not None and not given.module and (script.endswith(".py") or os.path.isdir(script))
+    script = getattr(given, "training_script", "")  # `ddpcheck judge` has none
+    of_python = script and not given.module and (script.endswith(".py") or os.path.isdir(script))
     try:
         if given.config is not None:
             return settings_file.read(given.config)

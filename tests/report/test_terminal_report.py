@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ddpcheck.checks.registry import every_check, has_part
 from ddpcheck.report import explain, source_lines, terminal_report
 from ddpcheck.report.console import plain
+from ddpcheck.report.page.page import html
 from ddpcheck.vocabulary.model import CallSite
 from tests.report.verdicts import ACCEPTED, AT_RISK, ERROR, HELD, HUNG, NOTHING, SCRIPT, VIOLATED, WARNING, site
 
@@ -362,3 +363,13 @@ def test_accepted_findings_beside_others(script):
     text = " ".join(shown(replace(VIOLATED, accepted=(warning,), checks=checks, folder=script)).split())
     assert "VIOLATED train.py --epochs 3, 2 ranks: 1 error and 1 warning beside 1 accepted one in 36" in text
     assert "reducer-coverage violated 12 times error 1, 2 accepted" in text
+
+
+def test_the_page_says_what_is_accepted():
+    """It does not say that nothing was found."""
+    text = html(ACCEPTED)
+    assert "HELD, with 2 accepted findings" in text
+    assert "No finding that counts." in text
+    assert "what was checked held" not in text
+    assert "train.py:5 in train: the loss is the teacher&#39;s (comment in train.py:5)" in text
+    assert "1 accepted" in text
