@@ -49,9 +49,13 @@ class LineComments:
     """
 
     def __init__(self, folder: str, recorded: Mapping[str, str]) -> None:
-        self._folder = folder
-        self._recorded = recorded
+        self.folder = folder
+        self._recorded = dict(recorded)
         self._files: dict[str, _Source | None] = {}
+
+    def learn(self, recorded: Mapping[str, str]) -> None:
+        """Take further lines, of a run that goes on."""
+        self._recorded.update(recorded)
 
     def at(self, where: CallSite) -> list[Comment]:
         """The comments that concern a line: its own, and those on the first and the last line of its statement."""
@@ -80,7 +84,7 @@ class LineComments:
 
     def _read(self, file: str) -> _Source | None:
         if file not in self._files:
-            self._files[file] = _source(Path(self._folder, file))
+            self._files[file] = _source(Path(self.folder, file))
         return self._files[file]
 
 

@@ -28,6 +28,11 @@ class Rules(Struct, frozen=True, kw_only=True):
     severities: Mapping[str, Severity] = msgspec.field(default_factory=dict)
     baseline: Baseline | None = None
 
+    def concern(self, check: str) -> bool:
+        """Whether anything here accepts findings of a check."""
+        entries = self.baseline.entries if self.baseline is not None else ()
+        return any(one.check == check for one in self.ignores) or any(one.check == check for one in entries)
+
     def at_severity(self, finding: Finding) -> Finding:
         """A finding with the severity that its check was given; what stopped the program stays what it is."""
         severity = self.severities.get(finding.check)

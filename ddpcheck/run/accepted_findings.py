@@ -22,9 +22,24 @@ from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
 
 
-def counts(finding: Finding, rules: Rules, known: Interim) -> bool:
-    """Whether a finding of a run that goes on is one that nobody accepts, as far as can be said by it alone."""
-    return accepted(finding, rules, LineComments(known.folder, known.lines), known.folder) is None
+class WhileRunning:
+    """Which findings of a run that goes on count, as far as can be said of each by itself."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._comments = LineComments("", {})
+
+    def counts(self, finding: Finding, known: Interim) -> bool:
+        """Whether nobody accepts it.
+
+        One whose line is not known yet waits for the report, where something accepts findings of its check.
+        """
+        if finding.where is None and self._rules.concern(finding.check):
+            return False
+        if self._comments.folder != known.folder:
+            self._comments = LineComments(known.folder, {})
+        self._comments.learn(known.lines)
+        return accepted(finding, self._rules, self._comments, known.folder) is None
 
 
 def without_accepted(options: Options, verdict: Verdict, processes: Iterable[Process], cut_short: bool) -> Verdict:

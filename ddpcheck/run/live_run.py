@@ -11,7 +11,7 @@ from ddpcheck.judging import long_runs
 from ddpcheck.judging.world import Moment, Process
 from ddpcheck.report import live_report
 from ddpcheck.report.status_line import StatusLine
-from ddpcheck.run.accepted_findings import counts
+from ddpcheck.run.accepted_findings import WhileRunning
 from ddpcheck.run.live_judging import LiveJudging
 from ddpcheck.run.options import Options
 from ddpcheck.vocabulary.model import Finding
@@ -21,6 +21,7 @@ class LiveRun:
     """Tells of a run on this process's stderr; what the project accepts is not told."""
 
     def __init__(self, options: Options, held: int = long_runs.HELD) -> None:
+        self._accepting = WhileRunning(options.rules)
         self.judging = LiveJudging(options.chosen, self._counts, held)
         self.status = StatusLine(sys.stderr, options.status)
         self._options = options
@@ -44,7 +45,7 @@ class LiveRun:
         return fatal
 
     def _counts(self, finding: Finding) -> bool:
-        return counts(finding, self._options.rules, self.judging.last)
+        return self._accepting.counts(finding, self.judging.last)
 
     def close(self) -> None:
         """Tell nothing any more: the report follows."""

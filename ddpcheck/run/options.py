@@ -92,6 +92,8 @@ def parse(arguments: list[str]) -> Options:
     given = parser.parse_args(arguments)
     if not given.no_python:
         _see_script(given.training_script, given.module)
+    if given.fail_fast and given.write_baseline:
+        raise WrongUsage("--fail-fast ends a run at its first error, and --write-baseline takes all of it: choose one")
     settings = settings_of(given)
     reported = reporting(given, settings)
     explicit = _explicit(arguments, vars(given))

@@ -209,6 +209,7 @@ def test_a_file_that_is_named_and_none_at_all(here):
         (["--baseline", "nowhere.json"], "there is no baseline nowhere.json; --write-baseline writes it"),
         (["--baseline", "train.py"], "train.py is no baseline of ddpcheck"),
         (["--write-baseline"], "add --baseline FILE"),
+        (["--baseline", "b.json", "--write-baseline", "--fail-fast"], "choose one"),
         (["--baseline", "nowhere/b.json", "--write-baseline"], "there is no folder nowhere"),
     ],
 )
@@ -228,3 +229,11 @@ def test_a_baseline_that_is_about_to_be_written_need_not_be_there(here):
     assert options.write_baseline
     assert options.rules.baseline is not None
     assert not (here / "new.json").exists()
+
+
+def test_the_page_has_every_setting():
+    """docs/accepting.md lists them, and the keys of an entry."""
+    page = (Path(__file__).parents[2] / "docs" / "accepting.md").read_text()
+    cells = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("|"))
+    for name in (*settings_file._SETTINGS, *settings_file._ENTRY):
+        assert f"`{name}`" in cells
