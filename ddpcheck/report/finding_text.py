@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ddpcheck.verdict.verdict import Accepted
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text
 
@@ -11,6 +12,14 @@ from ddpcheck.vocabulary.wording import ranks_text
 def text_of(findings: Sequence[Finding]) -> str:
     """All findings, one under the other."""
     return "\n".join(_one(finding) for finding in findings)
+
+
+def accepted_line(accepted: Accepted) -> str:
+    """A finding that somebody has accepted, with the reason, in one line."""
+    finding = accepted.finding
+    place = f", {finding.where}" if finding.where is not None else ""
+    reason = accepted.reason or "no reason given yet"
+    return f"{finding.severity} {finding.check}, {finding.subject}{place}: {reason} ({accepted.source})"
 
 
 def _one(finding: Finding) -> str:

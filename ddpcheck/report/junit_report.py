@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from ddpcheck.checks.registry import those
 from ddpcheck.report import report_files
-from ddpcheck.report.finding_text import text_of
+from ddpcheck.report.finding_text import accepted_line, text_of
 from ddpcheck.verdict.verdict import CheckResult, Verdict
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
@@ -70,11 +70,19 @@ def _host(verdict: Verdict) -> str:
 
 
 def _cases(check: str, result: CheckResult, verdict: Verdict, strict: bool) -> list[_Case]:
-    """One test; where a check has several findings one for each, since many readers look at a single failure."""
+    """One test; where a check has several findings one for each, since many readers look at a single failure.
+
+    A check whose findings are all accepted passes, with --strict as well.
+    """
+    concerned = [one for one in verdict.accepted if check in (one.finding.check, *one.finding.also)]
+    accepted = "\n".join(f"accepted: {accepted_line(one)}" for one in concerned)
     findings = [f for f in verdict.findings if f.check == check]
     if findings:
         names = [check, *(f"{check} [{number}]" for number in range(2, len(findings) + 1))]
-        return [_found(name, one, strict) for name, one in zip(names, findings, strict=True)]
+        cases = [_found(name, one, strict) for name, one in zip(names, findings, strict=True)]
+        return [cases[0]._replace(output="\n".join(filter(None, (cases[0].output, accepted)))), *cases[1:]]
+    if result.accepted and not any(check in f.also for f in verdict.findings):
+        return [_Case(check, output=accepted)]
     if result.status in ("violated", "at-risk"):
         return [_consequence(check, result, verdict, strict)]
     if result.status == "not-checked":
@@ -102,6 +110,7 @@ def _consequence(check: str, result: CheckResult, verdict: Verdict, strict: bool
 
 def _properties(verdict: Verdict) -> dict[str, str]:
     properties = {"verdict": verdict.verdict, "world_size": str(verdict.world_size), "nnodes": str(verdict.nnodes)}
+    properties |= {"accepted": str(len(verdict.accepted))} if verdict.accepted else {}
     properties |= {f"version.{package}": version or "unknown" for package, version in verdict.versions.items()}
     return properties | {f"note.{number}": note for number, note in enumerate(verdict.notes, 1)}
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpcheck.report.console import across, console_on, plain, ruled
-from ddpcheck.report.finding_text import circumstances, labelled
+from ddpcheck.report.finding_text import accepted_line, circumstances, labelled
 from ddpcheck.report.folded_sections import Fold, unfolded
 from ddpcheck.report.source_lines import Line, Sources
 from ddpcheck.report.standstill_table import numbered, parted, parts_where_it_stands, places, stands
@@ -44,6 +44,8 @@ def show(
     for number, finding in enumerate(verdict.findings, 1):
         console.print()
         console.print(finding_block(number, finding, verdict, sources))
+    if verdict.accepted:
+        _section(console, "accepted", *(_bullet(accepted_line(one)) for one in verdict.accepted))
     if verdict.hang is not None:
         both = parts_where_it_stands(verdict.hang)
         also = ", and where their collectives part" if both else ""
@@ -93,12 +95,19 @@ def _grid(label: int | None = None) -> Table:
 # --- the verdict
 
 
-def _headline(verdict: Verdict, strict: bool) -> Text:
+def word(verdict: Verdict) -> str:
+    """The verdict in a word; one that is held but for what is accepted says so."""
     words = verdict.verdict.replace("-", " ").upper()
+    if verdict.verdict == "held" and verdict.accepted:
+        words += f", with {count(len(verdict.accepted), 'accepted finding')}"
+    return words
+
+
+def _headline(verdict: Verdict, strict: bool) -> Text:
     parts = [plain(sentence(verdict, strict))]
     if verdict.missing:
         parts.append(f"The evidence of {ranks_text(verdict.missing)} is missing.")
-    return Text.assemble((words, _COLOURS[verdict.verdict]), f"  {' '.join(parts)}", overflow="fold")
+    return Text.assemble((word(verdict), _COLOURS[verdict.verdict]), f"  {' '.join(parts)}", overflow="fold")
 
 
 def sentence(verdict: Verdict, strict: bool) -> str:
@@ -145,7 +154,8 @@ def _found(verdict: Verdict, strict: bool) -> str:
     parts = [count(verdict.errors, "error")] if verdict.errors else []
     if verdict.warnings:
         parts.append(count(verdict.warnings, "warning") + (" (an error under --strict)" if strict else ""))
-    return " and ".join(parts) or "no finding"
+    found = " and ".join(parts) or "no finding"
+    return f"{found} beside {count(len(verdict.accepted), 'accepted one')}" if verdict.accepted else found
 
 
 # --- findings
@@ -246,7 +256,13 @@ def _told_at(check: str, verdict: Verdict) -> tuple[int, int]:
 
 
 def _reference(check: str, verdict: Verdict) -> str:
-    """Which of the findings, by number, concern a check."""
+    """Which of the findings, by number, concern a check; and how many that do are accepted."""
+    accepted = verdict.checks[check].accepted
+    parts = [_numbers(check, verdict), f"{accepted:,} accepted" if accepted else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def _numbers(check: str, verdict: Verdict) -> str:
     own = [str(n) for n, f in enumerate(verdict.findings, 1) if f.check == check]
     if own:
         return f"{'warning' if verdict.checks[check].status == 'at-risk' else 'error'} {listing(own, 8)}"

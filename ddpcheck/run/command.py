@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.run import options as asked
 from ddpcheck.run import report_writing, run_facts
+from ddpcheck.run.accepted_findings import without_accepted
 from ddpcheck.run.conclusion import Run, verdict_of
 from ddpcheck.run.left_evidence import PREFIX
 from ddpcheck.run.options import Options, WrongUsage
@@ -121,4 +122,5 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run, facts: run_fac
     defects = tuple(supervisor.defects)
     run_facts.end(supervisor.folder.path, replace(facts, run=seen, defects=defects, notes=tuple(notes)))
     processes = [supervisor.own, *supervisor.folder.processes.values()]
-    return verdict_of(seen, processes, supervisor.live.judging.settled, options.chosen, defects, notes)
+    verdict = verdict_of(seen, processes, supervisor.live.judging.settled, options.chosen, defects, notes)
+    return without_accepted(options, verdict, processes, seen.enough is not None)

@@ -14,8 +14,9 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging.evidence_folder import SUFFIX, Folder
 from ddpcheck.judging.world import Moment, Process
 from ddpcheck.run import own_options, report_writing, run_facts
+from ddpcheck.run.accepted_findings import without_accepted
 from ddpcheck.run.conclusion import Run, verdict_of
-from ddpcheck.run.options import Options, WrongUsage, reporting
+from ddpcheck.run.options import Options, WrongUsage, reporting, settings_of
 from ddpcheck.run.page_and_trace import PageAndTrace
 from ddpcheck.verdict.interruption import Interruption
 from ddpcheck.verdict.settled import Settled
@@ -29,7 +30,8 @@ def judge(arguments: Sequence[str]) -> int:
     """Judge a folder of evidence, show the report, and return the exit code that the run's command would have had."""
     try:
         given = _parser().parse_args(list(arguments))
-        options = Options(torchrun=None, launched=True, script="", arguments=(), module=False, **reporting(given))
+        reported = reporting(given, settings_of(given))
+        options = Options(torchrun=None, launched=True, script="", arguments=(), module=False, **reported)
         folder = _with_evidence(given.folder) if given.folder is not None else _last_left()
         facts = run_facts.read(folder)
         if facts is not None and facts.goes_on:
@@ -48,6 +50,7 @@ def judge(arguments: Sequence[str]) -> int:
             f"ddpcheck itself was killed while the program ran: this is judged from what it has left in {folder}."
         )
     verdict = verdict_of(run, processes, Settled(), options.chosen, facts.defects if facts is not None else (), notes)
+    verdict = without_accepted(options, verdict, processes, run.enough is not None)
     pages = PageAndTrace(options)
     pages.look(verdict, evidence)
     return report_writing.show(options, verdict, pages)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ddpcheck.judging import long_runs
 from ddpcheck.judging.world import Moment, Process
 from ddpcheck.report import live_report
 from ddpcheck.report.status_line import StatusLine
+from ddpcheck.run.accepted_findings import WhileRunning
 from ddpcheck.run.live_judging import LiveJudging
 from ddpcheck.run.options import Options
 from ddpcheck.run.service_pages import for_texts
@@ -18,12 +19,11 @@ from ddpcheck.vocabulary.model import Finding
 
 
 class LiveRun:
-    """Tells of a run on this process's stderr; ``accepted`` are findings that the user has said not to tell."""
+    """Tells of a run on this process's stderr; what the project accepts is not told."""
 
-    def __init__(
-        self, options: Options, accepted: Callable[[Finding], bool] = lambda finding: False, held: int = long_runs.HELD
-    ) -> None:
-        self.judging = LiveJudging(options.chosen, lambda finding: not accepted(finding), held)
+    def __init__(self, options: Options, held: int = long_runs.HELD) -> None:
+        self._accepting = WhileRunning(options.rules)
+        self.judging = LiveJudging(options.chosen, self._counts, held)
         self.status = StatusLine(sys.stderr, options.status)
         self._texts = for_texts(options)
         self._options = options
@@ -34,7 +34,7 @@ class LiveRun:
         """Judge, and tell what is new; the finding at which the run is to be ended (--fail-fast), if there is one."""
         fatal = None
         seconds = now.at - self._began
-        for finding in self.judging.look(processes, now):
+        for finding in map(self._options.rules.at_severity, self.judging.look(processes, now)):
             self._findings += 1
             if fatal is None and self._options.fail_fast and (finding.severity == "error" or self._options.strict):
                 fatal = finding
@@ -45,6 +45,9 @@ class LiveRun:
         if self.status.due:
             self.status.show(live_report.status(self.judging.last, self._findings, seconds))
         return fatal
+
+    def _counts(self, finding: Finding) -> bool:
+        return self._accepting.counts(finding, self.judging.last)
 
     def close(self) -> None:
         """Tell nothing any more: the report follows."""

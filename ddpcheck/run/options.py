@@ -16,15 +16,20 @@ from collections.abc import Iterable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
+from ddpcheck.acceptance import baseline as baselines
+from ddpcheck.acceptance.rules import Rules
 from ddpcheck.checks.registry import every_check, has_part
 from ddpcheck.report.report_files import Unwritable, check_writable, reason
 from ddpcheck.report.repository_paths import service
 from ddpcheck.report.status_line import Kind
-from ddpcheck.run import own_options
+from ddpcheck.run import own_options, settings_file
 from ddpcheck.run.own_options import EVIDENCE_LIMIT, STALL_TIMEOUT
+from ddpcheck.run.settings_file import Settings, WrongSettings
 from ddpcheck.vocabulary.model import Struct
+
+T = TypeVar("T")
 
 _ABOUT_THE_SCRIPT = ("module", "no_python", "training_script", "training_script_args", "help")
 
@@ -61,6 +66,9 @@ class Options(Struct, frozen=True, kw_only=True):
     evidence: Path | None = None
     """Where the evidence is to be kept, node by node if there are several; None for a folder that goes at the end."""
     limit: int = EVIDENCE_LIMIT * 1024 * 1024
+    rules: Rules = Rules()
+    """What is accepted."""
+    write_baseline: bool = False
 
     @property
     def command(self) -> str:
@@ -89,6 +97,10 @@ def parse(arguments: list[str]) -> Options:
     given = parser.parse_args(arguments)
     if not given.no_python:
         _see_script(given.training_script, given.module)
+    if given.fail_fast and given.write_baseline:
+        raise WrongUsage("--fail-fast ends a run at its first error, and --write-baseline takes all of it: choose one")
+    settings = settings_of(given)
+    reported = reporting(given, settings)
     explicit = _explicit(arguments, vars(given))
     if explicit:
         _see_numbers(given)
@@ -98,27 +110,29 @@ def parse(arguments: list[str]) -> Options:
         script=given.training_script,
         arguments=tuple(given.training_script_args),
         module=given.module,
-        **reporting(given),
+        **reported,
         fail_fast=given.fail_fast,
         status=given.status,
-        stall_timeout=given.stall_timeout,
+        stall_timeout=_first(given.stall_timeout, settings.stall_timeout, STALL_TIMEOUT),
         evidence=given.evidence,
-        limit=given.evidence_limit * 1024 * 1024,
+        limit=_first(given.evidence_limit, settings.evidence_limit, EVIDENCE_LIMIT) * 1024 * 1024,
     )
     if options.evidence is not None:
         _see_folder(options.evidence, options.nodes == 1)
     return options
 
 
-def reporting(given: argparse.Namespace) -> dict[str, Any]:
-    """The values of the options that say what is judged, and where the report goes.
+def reporting(given: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+    """The values of the options that say what is judged, what of it counts, and where the report goes.
 
-    Raises WrongUsage for checks that there are not, and files that cannot be written.
+    Raises WrongUsage for checks that there are not, and files that cannot be read or written.
     """
-    for path in (given.json, given.junit, given.sarif, given.codequality, given.page, given.trace):
+    rules = _rules(given, settings)
+    baseline = rules.baseline.path if rules.baseline is not None and given.write_baseline else None
+    for path in (given.json, given.junit, given.sarif, given.codequality, given.page, given.trace, baseline):
         if path is not None:
             try:
-                check_writable(path)
+                check_writable(Path(path))
             except Unwritable as error:
                 raise WrongUsage(str(error)) from None
     return {
@@ -129,8 +143,10 @@ def reporting(given: argparse.Namespace) -> dict[str, Any]:
         "format": given.format or service(os.environ) or "text",
         "page": given.page,
         "trace": given.trace,
-        "chosen": _chosen(given.checks, given.skip),
-        "strict": given.strict,
+        "chosen": _chosen(given.checks, given.skip, settings),
+        "strict": _first(given.strict, settings.strict, False),
+        "rules": rules,
+        "write_baseline": given.write_baseline,
     }
 
 
@@ -210,11 +226,53 @@ def _explicit(arguments: list[str], options: Iterable[str]) -> set[str]:
     return given - own_options.destinations() - set(_ABOUT_THE_SCRIPT)
 
 
-def _chosen(checks: str | None, skip: str | None) -> frozenset[str] | None:
-    if checks is None and skip is None:
+def settings_of(given: argparse.Namespace) -> Settings:
+    """The project's settings; raises WrongUsage for what is wrong with them."""
+    if given.config is not None and given.no_config:
+        raise WrongUsage("--config names a file of settings, and --no-config asks for none; leave one of them out")
+    script = getattr(given, "training_script", "")  # `ddpcheck judge` has none
+    of_python = script and not given.module and (script.endswith(".py") or os.path.isdir(script))
+    try:
+        if given.config is not None:
+            return settings_file.read(given.config)
+        return Settings() if given.no_config else settings_file.found_for(Path(script) if of_python else None)
+    except WrongSettings as error:
+        raise WrongUsage(str(error)) from None
+
+
+def _first(given: T | None, set_in_file: T | None, default: T) -> T:
+    """The command line outranks the project's settings."""
+    return next((one for one in (given, set_in_file) if one is not None), default)
+
+
+def _rules(given: argparse.Namespace, settings: Settings) -> Rules:
+    """What is accepted; a baseline that is about to be written need not be there."""
+    path = _first(given.baseline, settings.baseline, None)
+    if path is None and given.write_baseline:
+        raise WrongUsage("--write-baseline writes into the file that --baseline names; add --baseline FILE")
+    baseline = None
+    if path is not None:
+        try:
+            missing = given.write_baseline and not path.exists()
+            baseline = baselines.Baseline(path=str(path)) if missing else baselines.read(path)
+        except baselines.Unreadable as error:
+            raise WrongUsage(str(error)) from None
+    return Rules(
+        source=settings.path,
+        base=settings.folder,
+        ignores=settings.ignore,
+        severities=settings.severity,
+        baseline=baseline,
+    )
+
+
+def _chosen(checks: str | None, skip: str | None, settings: Settings) -> frozenset[str] | None:
+    """The checks that count: ``--checks`` takes the place of both settings, ``--skip`` of its own."""
+    wanted = _ids(checks, "--checks") if checks is not None else settings.checks
+    left_out = _ids(skip, "--skip") if skip is not None else settings.skip if checks is None else None
+    if wanted is None and left_out is None:
         return None
-    wanted = set(_ids(checks, "--checks")) if checks is not None else set(every_check())
-    return frozenset(wanted - set(_ids(skip, "--skip") if skip is not None else ()))
+    return frozenset(wanted if wanted is not None else every_check()) - frozenset(left_out or ())
 
 
 def _ids(text: str, option: str) -> list[str]:

@@ -48,7 +48,10 @@ def add_what_counts(parser: argparse.ArgumentParser) -> None:
     counted = parser.add_argument_group("what counts")
     counted.add_argument("--checks", metavar="ID,ID", help="judge these checks only")
     counted.add_argument("--skip", metavar="ID,ID", help="leave these checks out")
-    counted.add_argument("--strict", action="store_true", help="count warnings as errors")
+    counted.add_argument(
+        "--strict", action=argparse.BooleanOptionalAction, default=None, help="count warnings as errors, or do not"
+    )
+    _add_accepting(parser)
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +67,9 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--stall-timeout",
         type=_number("seconds", float),
-        default=STALL_TIMEOUT,
         metavar="SECONDS",
-        help="end a run in which ranks wait, and none has made progress for so long (%(default)s); a certain deadlock "
-        "is ended at once",
+        help=f"end a run in which ranks wait, and none has made progress for so long ({STALL_TIMEOUT:g}); a certain "
+        "deadlock is ended at once",
     )
 
 
@@ -77,9 +79,23 @@ def _add_evidence(parser: argparse.ArgumentParser) -> None:
     evidence.add_argument(
         "--evidence-limit",
         type=_number("megabytes", int),
-        default=EVIDENCE_LIMIT,
         metavar="MB",
-        help="the most that each rank writes down (%(default)s)",
+        help=f"the most that each rank writes down ({EVIDENCE_LIMIT})",
+    )
+
+
+def _add_accepting(parser: argparse.ArgumentParser) -> None:
+    """What findings are accepted, beside the comments on their lines."""
+    accepted = parser.add_argument_group("what is accepted")
+    accepted.add_argument(
+        "--config", type=Path, metavar="FILE", help="take the settings [tool.ddpcheck] from this file of TOML"
+    )
+    accepted.add_argument("--no-config", action="store_true", help="look for no settings in pyproject.toml")
+    accepted.add_argument(
+        "--baseline", type=Path, metavar="FILE", help="accept the findings that this file has: what is new counts"
+    )
+    accepted.add_argument(
+        "--write-baseline", action="store_true", help="write the findings of this run into the baseline"
     )
 
 

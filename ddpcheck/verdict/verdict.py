@@ -37,6 +37,19 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     status: Status
     checked: int = 0
     skipped_because: str | None = None
+    accepted: int = 0
+    """Findings that concern it, and do not count because somebody has accepted them."""
+
+
+class Accepted(Struct, frozen=True, kw_only=True):
+    """A finding that somebody has accepted: it is in the report, and does not count."""
+
+    finding: Finding
+    by: Literal["comment", "ignore", "baseline"]
+    source: str
+    """Where it is accepted: a line, or a file of settings or of accepted findings."""
+    reason: str = ""
+    """Why, in the words of whoever accepted it; empty for an entry of a baseline that has none yet."""
 
 
 class RankResult(Struct, frozen=True, kw_only=True):
@@ -58,6 +71,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     checks: dict[str, CheckResult]
     findings: tuple[Finding, ...] = ()
     """Errors first; within them the earliest and most telling first."""
+    accepted: tuple[Accepted, ...] = ()
+    """Findings that do not count, in the same order."""
     ranks: tuple[RankResult, ...] = ()
     command: str = ""
     """The script and its arguments."""
@@ -233,8 +248,11 @@ def _word(raw: Sequence[Finding], findings: Sequence[Finding], checks: Mapping[s
             return "hung"
     if "rank-failure" in broken:
         return "failed"
-    if errors:
-        return "violated"
+    return "violated" if errors else without_errors(checks)
+
+
+def without_errors(checks: Mapping[str, CheckResult]) -> Literal["held", "nothing-checked"]:
+    """The word for a run in which there is no error: whether anything was checked."""
     asked = {check for check, result in checks.items() if result.checked}
     left_out = {check for check, result in checks.items() if result.skipped_because == NOT_ASKED}
     # What every program shows that starts and ends does not alone make a run that was checked.
@@ -243,7 +261,7 @@ def _word(raw: Sequence[Finding], findings: Sequence[Finding], checks: Mapping[s
     return "held" if asked - endings or (asked and ends_alone) else "nothing-checked"
 
 
-NOT_ASKED = "left out by --checks or --skip"
+NOT_ASKED = "left out by `checks` or `skip`"
 _NO_WORLD = "no process group of two ranks or more came to be"
 _ORACLE = "one run cannot show it: it takes a second one to compare with, as ddpcheck.check_trainer does"
 _NOTHING = "the program did nothing that it could judge"

@@ -34,7 +34,9 @@ dist.destroy_process_group()
 """
 """Trains until there is a file, which all ranks see at the same step."""
 
-IN_PLACE = TRAINS.replace("if number == 5:", 'if not dist.get_rank():\n        torch.save(model.state_dict(), "last.pt")\n    if number == 5:')
+IN_PLACE = TRAINS.replace(
+    "if number == 5:", 'if not dist.get_rank():\n        torch.save(model.state_dict(), "last.pt")\n    if number == 5:'
+)
 """Is at risk, and no more."""
 
 

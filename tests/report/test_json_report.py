@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ddpcheck.report import json_report, junit_report
-from tests.report.verdicts import AT_RISK, HELD, HUNG, NOTHING, VIOLATED, WARNING
+from tests.report.verdicts import ACCEPTED, AT_RISK, HELD, HUNG, NOTHING, VIOLATED, WARNING
 
 
 def test_the_json_is_the_one_of_the_contract(tmp_path):
@@ -66,3 +66,26 @@ def test_names_that_are_no_text_can_be_written(tmp_path):
     junit_report.write(odd, tmp_path / "report.xml", strict=True)
     failure = ElementTree.parse(tmp_path / "report.xml").find(".//failure")
     assert r"last\xdce9\x00.pt" in failure.get("message")
+
+
+def test_accepted_findings_stand_beside_the_others():
+    """In full, with who accepts them, where and why; a check counts those that concern it, where there are any."""
+    told = json_report.document(ACCEPTED)
+    assert told["findings"] == []
+    first, second = told["accepted"]
+    assert (first["check"], first["by"], first["source"], first["reason"]) == (
+        "reducer-coverage",
+        "comment",
+        "comment in train.py:5",
+        "the loss is the teacher's",
+    )
+    assert first["where"] == {"file": "train.py", "line": 5, "function": "train"}
+    assert (second["severity"], second["by"], second["reason"]) == ("warning", "baseline", None)
+    assert told["checks"]["gradient-sync"] == {
+        "status": "at-risk",
+        "checked": 12,
+        "skipped_because": None,
+        "accepted": 1,
+    }
+    assert "accepted" not in told["checks"]["initial-broadcast"]
+    assert json_report.document(HELD)["accepted"] == []

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from msgspec.structs import replace
 
 from ddpcheck.report import junit_report
-from tests.report.verdicts import AT_RISK, ERROR, HUNG, VIOLATED, WARNING, results
+from tests.report.verdicts import ACCEPTED, AT_RISK, ERROR, HUNG, VIOLATED, WARNING, results
 
 TIME = r"\d+\.\d{3}"
 ATTRIBUTES = {
@@ -117,3 +117,20 @@ def test_the_file_says_when_the_run_began(tmp_path):
     assert_common(root)
     assert root.find("testsuite").get("hostname") == "a"
     assert root.find("testsuite").get("timestamp") is not None
+
+
+def test_what_is_accepted_passes():
+    """With ``strict`` as well, and with the reason; other findings of the same check fail it all the same."""
+    for strict in (False, True):
+        found = cases(ACCEPTED, strict=strict)
+        for check in ("reducer-coverage", "gradient-sync", "checkpoint-atomic-save"):
+            assert found[check] == ("passed", "")
+    text = junit_report.junit(ACCEPTED)
+    assert text.count("train.py:5 in train: the loss is the teacher's (comment in train.py:5)") == 2
+    assert '<property name="accepted" value="2" />' in text
+    both = replace(VIOLATED, accepted=ACCEPTED.accepted[:1])
+    root = ElementTree.fromstring(junit_report.junit(both))
+    (case,) = [case for case in root.iter("testcase") if case.get("name") == "reducer-coverage"]
+    assert case.find("failure") is not None
+    assert "the loss is the teacher's" in case.findtext("system-out")
+    assert cases(both)["gradient-sync"][0] == "failure"

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from ddpcheck.checks.registry import every_check, has_part
 from ddpcheck.report import explain, source_lines, terminal_report
 from ddpcheck.report.console import plain
+from ddpcheck.report.page.page import html
 from ddpcheck.vocabulary.model import CallSite
-from tests.report.verdicts import AT_RISK, ERROR, HELD, HUNG, NOTHING, SCRIPT, VIOLATED, WARNING, site
+from tests.report.verdicts import ACCEPTED, AT_RISK, ERROR, HELD, HUNG, NOTHING, SCRIPT, VIOLATED, WARNING, site
 
 
 @pytest.fixture(autouse=True)
@@ -337,3 +338,38 @@ def test_the_list_of_checks_has_them_all():
     assert "gradient-sync on entry to every optimizer step all ranks hold the same gradients" in words
     for check, its in every_check().items():
         assert f" {check}{'' if has_part(check, 'run') else ' *'} {its.holds}" in words
+
+
+# --- what is accepted
+
+
+def test_accepted_findings_are_counted_with_their_reasons(script):
+    """In the first line and in a section of their own, each in one sentence; and at their checks."""
+    text = " ".join(shown(replace(ACCEPTED, folder=script)).split())
+    assert "HELD, with 2 accepted findings train.py --epochs 3, 2 ranks: 1 check held" in text
+    assert (
+        "accepted - error reducer-coverage, the wrapper of Net, train.py:5 in train: the loss is the teacher's "
+        "(comment in train.py:5) - warning checkpoint-atomic-save, /checkpoints/last.pt: no reason given yet "
+        "(known.json)"
+    ) in text
+    assert "reducer-coverage at risk 12 times 1 accepted" in text
+    assert "What breaks it" not in text
+
+
+def test_accepted_findings_beside_others(script):
+    """They are counted apart, and a check may have both."""
+    (_, warning) = ACCEPTED.accepted
+    checks = {**VIOLATED.checks, "reducer-coverage": replace(VIOLATED.checks["reducer-coverage"], accepted=2)}
+    text = " ".join(shown(replace(VIOLATED, accepted=(warning,), checks=checks, folder=script)).split())
+    assert "VIOLATED train.py --epochs 3, 2 ranks: 1 error and 1 warning beside 1 accepted one in 36" in text
+    assert "reducer-coverage violated 12 times error 1, 2 accepted" in text
+
+
+def test_the_page_says_what_is_accepted():
+    """It does not say that nothing was found."""
+    text = html(ACCEPTED)
+    assert "HELD, with 2 accepted findings" in text
+    assert "No finding that counts." in text
+    assert "what was checked held" not in text
+    assert "train.py:5 in train: the loss is the teacher&#39;s (comment in train.py:5)" in text
+    assert "1 accepted" in text

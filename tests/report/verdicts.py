@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ddpcheck.judging.standstill import Parted, Passed, Stand, Standstill
-from ddpcheck.verdict.verdict import CheckResult, RankResult, Verdict
+from ddpcheck.verdict.verdict import Accepted, CheckResult, RankResult, Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding
 
 SCRIPT = """import torch
@@ -87,6 +87,21 @@ AT_RISK = replace(
     verdict="held",
     checks=results(checkpoint_atomic_save=("at-risk", 3), initial_broadcast=("held", 1)),
     findings=(WARNING,),
+)
+
+ACCEPTED = replace(
+    AT_RISK,
+    checks={
+        **AT_RISK.checks,
+        "reducer-coverage": CheckResult(status="at-risk", checked=12, accepted=1),
+        "gradient-sync": CheckResult(status="at-risk", checked=12, accepted=1),
+        "checkpoint-atomic-save": CheckResult(status="at-risk", checked=3, accepted=1),
+    },
+    findings=(),
+    accepted=(
+        Accepted(finding=ERROR, by="comment", source="comment in train.py:5", reason="the loss is the teacher's"),
+        Accepted(finding=WARNING, by="baseline", source="known.json"),
+    ),
 )
 
 HELD = replace(AT_RISK, checks=results(initial_broadcast=("held", 1)), findings=(), notes=())

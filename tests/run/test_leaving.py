@@ -50,7 +50,7 @@ def left(monkeypatch, tmp_path, capsys):
 
 def test_while_the_report_is_made(left):
     code, told, patience = left(False, lambda: (_ for _ in ()).throw(KeyboardInterrupt))
-    assert (code, told.split()) == (130, "ddpcheck: left without a report".split())
+    assert (code, told.split()) == (130, ["ddpcheck:", "left", "without", "a", "report"])
     assert patience == command.OTHER_NODES
 
 
@@ -58,6 +58,6 @@ def test_a_second_time_no_report_is_waited_for(left, monkeypatch):
     monkeypatch.setattr(command, "HURRIED", 0.2)
     began = time.monotonic()
     code, told, patience = left(True, lambda: time.sleep(60))
-    assert (code, told.split()) == (130, "ddpcheck: left without a report".split())
+    assert (code, told.split()) == (130, ["ddpcheck:", "left", "without", "a", "report"])
     assert time.monotonic() - began < 30
     assert patience == 0.0

@@ -30,13 +30,15 @@ def checked(verdict: Verdict) -> list[Row]:
         causes = [n for n, finding in enumerate(verdict.findings, 1) if check in finding.also]
         number = (own or causes or [0])[0]
         more = f" and {len(own) - 1} more" if len(own) > 1 else ""
+        told = f"finding {number}{more}" if own else f"follows from {number}" if causes else ""
+        accepted = f"{result.accepted:,} accepted" if result.accepted else ""
         rows.append(
             Row(
                 check=check,
                 status=result.status,
                 times=count(result.checked, "time"),
                 finding=number,
-                told=f"finding {number}{more}" if own else f"follows from {number}" if causes else "",
+                told=", ".join(part for part in (told, accepted) if part),
                 holds=holds(check),
             )
         )

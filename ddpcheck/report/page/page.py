@@ -11,6 +11,7 @@ from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from ddpcheck.report import report_files
+from ddpcheck.report.finding_text import accepted_line
 from ddpcheck.report.page.check_rows import checked, unchecked
 from ddpcheck.report.page.finding_cards import cards, explained
 from ddpcheck.report.page.packed_timeline import packed
@@ -18,7 +19,7 @@ from ddpcheck.report.page.rank_balance import balance, waits
 from ddpcheck.report.page.rank_stands import number_of_parting, parted, stood
 from ddpcheck.report.page.safe_text import brief
 from ddpcheck.report.source_lines import Sources
-from ddpcheck.report.terminal_report import sentence
+from ddpcheck.report.terminal_report import sentence, word
 from ddpcheck.report.timeline.timeline import Timeline
 from ddpcheck.verdict.verdict import RankResult, Verdict
 from ddpcheck.vocabulary.wording import ranks_text, signal_name
@@ -59,7 +60,8 @@ def html(verdict: Verdict, timeline: Timeline | None = None, strict: bool = Fals
     there = timeline is not None and bool(timeline.lanes)
     return _template().render(
         verdict=verdict,
-        word=verdict.verdict.replace("-", " ").upper(),
+        word=word(verdict),
+        accepted=[accepted_line(one) for one in verdict.accepted],
         sentence=sentence(verdict, strict),
         missing=ranks_text(verdict.missing),
         cards=shown,
