@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ddpcheck.report import report_files
-from ddpcheck.verdict.verdict import CheckResult, Verdict
+from ddpcheck.verdict.verdict import Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import signal_name
 
@@ -26,7 +26,7 @@ def document(verdict: Verdict) -> dict[str, Any]:
         "command": verdict.command,
         "seconds": round(verdict.seconds, 3),
         "steps": verdict.steps,
-        "checks": {check: _check(result) for check, result in verdict.checks.items()},
+        "checks": msgspec.to_builtins(verdict.checks),
         "findings": [_finding(one) for one in verdict.findings],
         "accepted": [
             {**_finding(one.finding), "by": one.by, "source": one.source, "reason": one.reason or None}
@@ -47,13 +47,6 @@ def document(verdict: Verdict) -> dict[str, Any]:
 def write(verdict: Verdict, path: Path) -> None:
     """Write the JSON, whole or not at all."""
     report_files.write(path, json.dumps(document(verdict), indent=1) + "\n")
-
-
-def _check(result: CheckResult) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(result)
-    if not result.accepted:
-        del told["accepted"]
-    return told
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

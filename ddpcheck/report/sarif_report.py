@@ -24,7 +24,7 @@ from ddpcheck.report.line_hashes import line_hashes
 from ddpcheck.report.repository_paths import Place, Repository, uri_path
 from ddpcheck.report.sarif_rules import rules
 from ddpcheck.report.source_lines import Sources
-from ddpcheck.verdict.verdict import Verdict
+from ddpcheck.verdict.verdict import Accepted, Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text, signal_name
 
@@ -83,16 +83,25 @@ class _Report:
 
     def __init__(self, verdict: Verdict, repository: Repository, strict: bool) -> None:
         self.verdict, self.repository, self.strict = verdict, repository, strict
-        self.checks = list(dict.fromkeys([*verdict.checks, *(f.check for f in verdict.findings)]))
+        self.checks = list(
+            dict.fromkeys(
+                [*verdict.checks, *(f.check for f in verdict.findings), *(a.finding.check for a in verdict.accepted)]
+            )
+        )
         self.artifacts: dict[str, dict[str, Any]] = {}
         self._sources = Sources(repository.folder, verdict.lines)
         self._hashes: dict[str, dict[int, str]] = {}
         self._told: set[tuple[str, str]] = set()
 
     def results(self) -> list[dict[str, Any]]:
-        """One for each finding."""
-        known = fingerprints(self.verdict.findings, self.repository, self._sources)
-        return [self._result(finding, one) for finding, one in zip(self.verdict.findings, known, strict=True)]
+        """One for each finding, those that are accepted among them: code scanning shows these as dismissed."""
+        accepted = {id(one.finding): one for one in self.verdict.accepted}
+        findings = [*self.verdict.findings, *(one.finding for one in self.verdict.accepted)]
+        known = fingerprints(findings, self.repository, self._sources)
+        return [
+            {**self._result(finding, one), "suppressions": _suppressions(accepted.get(id(finding)))}
+            for finding, one in zip(findings, known, strict=True)
+        ]
 
     def _result(self, finding: Finding, fingerprint: str) -> dict[str, Any]:
         place = self.repository.place(finding)
@@ -232,3 +241,11 @@ def _file_uri(path: str) -> str:
 
 def _time(moment: datetime) -> str:
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def _suppressions(accepted: Accepted | None) -> list[dict[str, Any]]:
+    if accepted is None:
+        return []
+    kind = "inSource" if accepted.by == "comment" else "external"
+    reason = accepted.reason or f"accepted by {accepted.source}"
+    return [{"kind": kind, "status": "accepted", "justification": reason}]

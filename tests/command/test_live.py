@@ -1,4 +1,4 @@
-"""A run while it goes on: findings are told as they become certain, one can end it, and what a kill leaves is judged."""
+"""A run while it goes on: findings come as they are certain, one can end it, and what a kill leaves is judged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ dist.destroy_process_group()
 """Trains until there is a file, which all ranks see at the same step."""
 
 IN_PLACE = TRAINS.replace(
-    "if number == 5:", 'if not dist.get_rank():\n        torch.save(model.state_dict(), "last.pt")\n    if number == 5:'
+    "    if number == 5:",
+    """    if not dist.get_rank():
+        torch.save(model.state_dict(), "last.pt")
+    if number == 5:""",
 )
 """Is at risk, and no more."""
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ddpcheck.report import sarif_report
 from ddpcheck.report.repository_paths import Repository
 from tests.report.every_ending import ENDINGS
-from tests.report.verdicts import ERROR, HUNG, SCRIPT, VIOLATED, site
+from tests.report.verdicts import ACCEPTED, ERROR, HUNG, SCRIPT, VIOLATED, site
 
 ENDED = datetime(2026, 3, 1, 12, 0, 8, 500_000, timezone.utc)
 
@@ -189,3 +189,15 @@ def test_the_file_is_written_whole(here, tmp_path):
     """As the other reports are."""
     sarif_report.write(VIOLATED, tmp_path / "report.sarif", here)
     assert len(json.loads((tmp_path / "report.sarif").read_text())["runs"][0]["results"]) == 2
+
+
+def test_what_is_accepted_is_suppressed(here):
+    """With who says so and why; all others say that they are not, as code scanning wants it of every result or none."""
+    results = run_of(replace(VIOLATED, accepted=ACCEPTED.accepted), here)["results"]
+    told = [result["suppressions"] for result in results]
+    assert told[: len(VIOLATED.findings)] == [[] for _ in VIOLATED.findings]
+    accepted = [one[0] for one in told[len(VIOLATED.findings) :]]
+    assert [one["kind"] for one in accepted] == [
+        "inSource" if one.by == "comment" else "external" for one in ACCEPTED.accepted
+    ]
+    assert accepted[0]["justification"] == ACCEPTED.accepted[0].reason

@@ -1,4 +1,4 @@
-"""The line below everything on a terminal: it takes one row, gives it back, and is nowhere where it would be in the way."""
+"""The line below everything on a terminal: it takes one row, gives it back, and is never in the way."""
 
 from __future__ import annotations
 
