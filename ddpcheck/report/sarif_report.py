@@ -95,12 +95,12 @@ class _Report:
 
     def results(self) -> list[dict[str, Any]]:
         """One for each finding, those that are accepted among them: code scanning shows these as dismissed."""
-        accepted = {id(one.finding): one for one in self.verdict.accepted}
         findings = [*self.verdict.findings, *(one.finding for one in self.verdict.accepted)]
+        accepted = [*(None for _ in self.verdict.findings), *self.verdict.accepted]
         known = fingerprints(findings, self.repository, self._sources)
         return [
-            {**self._result(finding, one), "suppressions": _suppressions(accepted.get(id(finding)))}
-            for finding, one in zip(findings, known, strict=True)
+            {**self._result(finding, one), "suppressions": _suppressions(by)}
+            for finding, one, by in zip(findings, known, accepted, strict=True)
         ]
 
     def _result(self, finding: Finding, fingerprint: str) -> dict[str, Any]:
