@@ -42,10 +42,13 @@ class Forks:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
-    def start(self, arguments: list[str], folder: Path, environment: dict[str, str]) -> Command:
-        """Start the command, as subprocess.Popen would with the same arguments."""
+    def start(
+        self, arguments: list[str], folder: Path, environment: dict[str, str], errors: Path | None = None
+    ) -> Command:
+        """Start the command, as subprocess.Popen would with the same arguments; ``errors`` takes its stderr."""
         self._number += 1
         out, err = (self._outputs / f"{name}{self._number}" for name in ("out", "err"))
+        err = errors or err
         pid = self.ask(arguments=arguments, folder=str(folder), environment=environment, out=str(out), err=str(err))
         return Command(self, pid, out, err)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -69,9 +70,16 @@ def script(folder: Path, body: str, name: str = "train.py", head: str = TRAINING
 
 
 def begin(
-    folder: Path, *arguments: str | Path, env: dict[str, str] | None = None, forks: Forks | None = None
+    folder: Path,
+    *arguments: str | Path,
+    env: dict[str, str] | None = None,
+    forks: Forks | None = None,
+    errors: Path | None = None,
 ) -> subprocess.Popen[str] | Command:
-    """Start the command in a folder, in a process group of its own; with ``forks`` it needs no interpreters."""
+    """Start the command in a folder, in a process group of its own; with ``forks`` it needs no interpreters.
+
+    What it writes to stderr goes to the file ``errors``, if there is one, where it can be read while it runs.
+    """
     meeting = ("--standalone", "--nnodes", "--rdzv", "--master")
     if "--nproc-per-node" in arguments and not any(str(a).startswith(meeting) for a in arguments):
         arguments = ("--standalone", *arguments)  # without it, torchrun of an older torch takes a port that is fixed
@@ -79,17 +87,18 @@ def begin(
     environment = {**outer, "OMP_NUM_THREADS": "1", **(env or {})}
     environment.pop("PYTEST_CURRENT_TEST", None)
     if forks is not None:
-        return forks.start(["run", *map(str, arguments)], folder, environment)
-    return subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=interruptible,
-    )
+        return forks.start(["run", *map(str, arguments)], folder, environment, errors)
+    with contextlib.ExitStack() as opened:
+        return subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if errors is None else opened.enter_context(errors.open("w")),
+            text=True,
+            start_new_session=True,
+            preexec_fn=interruptible,
+        )
 
 
 def finish(process: subprocess.Popen[str] | Command, json_file: Path | None = None, began: float = 0.0) -> Ran:

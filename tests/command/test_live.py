@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -53,6 +54,7 @@ def begun(tmp_path, forks):
         process = begin(
             tmp_path, "--json", tmp_path / "verdict.json", "--nproc-per-node", "2", *options,
             script(tmp_path, body), env={**env, **({"FAULT": "1"} if fault else {})}, forks=forks,
+            errors=tmp_path / "errors",
         )  # fmt: skip
         started.append(process)
         wait_for(lambda: all((tmp_path / f"ready{rank}").exists() for rank in (0, 1)), process)
@@ -62,6 +64,12 @@ def begun(tmp_path, forks):
     for process in started:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def ended(folder, process):
+    """What came of it, with what it wrote to stderr."""
+    ran = finish(process, folder / "verdict.json")
+    return dataclasses.replace(ran, err=(folder / "errors").read_text())
 
 
 def wait_for(condition, process):
@@ -75,9 +83,9 @@ def wait_for(condition, process):
 def test_a_finding_is_told_while_the_run_goes_on(tmp_path, begun):
     """Once, with its line and the fix; and again in the report."""
     process = begun(fault=True)
-    wait_for(lambda: "into the run" in process._err.read_text(), process)
+    wait_for(lambda: "into the run" in (tmp_path / "errors").read_text(), process)
     (tmp_path / "enough").touch()
-    ran = finish(process, tmp_path / "verdict.json")
+    ran = ended(tmp_path, process)
     assert (ran.code, ran.found) == (1, ["gradient-sync"])
     assert "trained to the end" in ran.out
     told, _, report = ran.err.partition("the report follows at its end")
@@ -93,7 +101,7 @@ def test_an_error_ends_the_run_if_it_is_to(begun, tmp_path):
     """What ranks do for that is no finding, and no process stays."""
     process = begun("--fail-fast", fault=True)
     family = psutil.Process(process.pid).children(recursive=True)
-    ran = finish(process, tmp_path / "verdict.json")
+    ran = ended(tmp_path, process)
     assert (ran.code, ran.document["verdict"], ran.found) == (1, "violated", ["gradient-sync"])
     assert "trained to the end" not in ran.out
     assert "the run is ended (--fail-fast)" in ran.err
@@ -106,7 +114,7 @@ def test_what_is_right_goes_on_to_its_end(begun, tmp_path):
     time.sleep(3)  # in which it is judged
     assert process.poll() is None
     (tmp_path / "enough").touch()
-    ran = finish(process, tmp_path / "verdict.json")
+    ran = ended(tmp_path, process)
     assert (ran.code, ran.document["verdict"]) == (0, "held")
     assert "into the run" not in ran.err
 
@@ -114,10 +122,10 @@ def test_what_is_right_goes_on_to_its_end(begun, tmp_path):
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_warning_ends_it_where_warnings_count(begun, tmp_path, strict):
     process = begun("--fail-fast", *(["--strict"] if strict else []), body=IN_PLACE)
-    wait_for(lambda: "into the run" in process._err.read_text(), process)
+    wait_for(lambda: "into the run" in (tmp_path / "errors").read_text(), process)
     if not strict:
         (tmp_path / "enough").touch()
-    ran = finish(process, tmp_path / "verdict.json")
+    ran = ended(tmp_path, process)
     assert ran.code == int(strict)
     assert ("trained to the end" in ran.out) == (not strict)
 
