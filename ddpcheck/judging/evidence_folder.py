@@ -29,15 +29,18 @@ class Folder:
         self._cut: set[str] = set()
         """Files that were shorter than before at some look."""
 
-    def read(self) -> bool:
-        """Take in what has been written since the last time; whether there was anything."""
+    def read(self, most: int = -1) -> bool:
+        """Take in what has been written since the last time; whether there was anything.
+
+        Of each file no more than ``most`` bytes, where that is not negative.
+        """
         anything = False
         present = {file.name: file for file in sorted(self.path.glob(f"*{SUFFIX}"))}
         for name in self.processes.keys() - present.keys():
             self.processes[name].gap = "its file has been removed"
         for name, file in present.items():
             try:
-                anything |= self._read_file(name, file)
+                anything |= self._read_file(name, file, most)
             except OSError as error:
                 self._process(name).gap = f"its file cannot be read ({error.strerror})"
         return anything
@@ -45,7 +48,7 @@ class Folder:
     def _process(self, name: str) -> Process:
         return self.processes.setdefault(name, Process(name))
 
-    def _read_file(self, name: str, file: Path) -> bool:
+    def _read_file(self, name: str, file: Path, most: int) -> bool:
         start = len(HEADER) + 1
         with file.open("rb") as opened:
             signed = os.fstat(opened.fileno()).st_mtime_ns
@@ -65,7 +68,7 @@ class Folder:
                 self._readers.pop(name, None)
                 place = size
             opened.seek(place)
-            data = opened.read()
+            data = opened.read(most)
         self._places[name] = place + len(data)
         reader = self._readers.setdefault(name, Reader())
         for record in reader.feed(data):

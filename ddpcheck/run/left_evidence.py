@@ -16,11 +16,14 @@ from ddpcheck.judging.world import Moment, Process
 from ddpcheck.run import own_options, report_writing, run_facts
 from ddpcheck.run.accepted_findings import without_accepted
 from ddpcheck.run.conclusion import Run, verdict_of
+from ddpcheck.run.live_judging import LiveJudging
 from ddpcheck.run.options import Options, WrongUsage, reporting, settings_of
 from ddpcheck.run.page_and_trace import PageAndTrace
 from ddpcheck.verdict.interruption import Interruption
-from ddpcheck.verdict.settled import Settled
 from ddpcheck.verdict.verdict import Exit
+
+PIECE = 1 << 20
+"""Bytes of each file that are read at once: of a long run, what has been judged goes before more is read."""
 
 PREFIX = "ddpcheck-"
 """Begins the names of the folders that runs make for themselves."""
@@ -39,8 +42,12 @@ def judge(arguments: Sequence[str]) -> int:
     except WrongUsage as error:
         print(f"ddpcheck judge: {error}", file=sys.stderr)
         return Exit.USAGE
-    evidence = Folder(folder)
-    evidence.read()
+    evidence, judging = Folder(folder), LiveJudging(options.chosen)
+    while evidence.read(PIECE):
+        begun = [process for process in evidence.processes.values() if process.records]
+        if begun:
+            latest = max(begun, key=lambda process: process.records[-1].at)
+            judging.settle(evidence.processes, _moment(latest, latest.records[-1].at))
     processes = list(evidence.processes.values())
     run = facts.run if facts is not None else None
     notes = [*facts.notes] if facts is not None else []
@@ -49,7 +56,9 @@ def judge(arguments: Sequence[str]) -> int:
         notes.append(
             f"ddpcheck itself was killed while the program ran: this is judged from what it has left in {folder}."
         )
-    verdict = verdict_of(run, processes, Settled(), options.chosen, facts.defects if facts is not None else (), notes)
+    verdict = verdict_of(
+        run, processes, judging.settled, options.chosen, facts.defects if facts is not None else (), notes
+    )
     verdict = without_accepted(options, verdict, processes, run.enough is not None)
     pages = PageAndTrace(options)
     pages.look(verdict, evidence)
@@ -117,21 +126,21 @@ def _lost(processes: Sequence[Process], facts: run_facts.Facts | None) -> Run:
     asked = [(child.at, process) for child, process in ends if child.asked or child.signal]
     last = [(process.records[-1].at + 1e-6, process) for process in processes if process.records]
     at, told_by = min(asked, key=lambda one: one[0], default=None) or max(last, key=lambda one: one[0])
-    began = told_by.began
     first = min((p.began.at for p in processes if p.began is not None), default=at)
     return Run(
         pid=0,
         exit_code=None,
         signal=None,
-        lost=Interruption(
-            signal=signal.SIGKILL,
-            moment=Moment(
-                at=at,
-                host=began.host if began is not None else "",
-                wall=began.wall + at - began.at if began is not None else 0.0,
-            ),
-        ),
+        lost=Interruption(signal=signal.SIGKILL, moment=_moment(told_by, at)),
         seconds=at - first,
         launched=facts.launched if facts is not None else True,
         command=facts.command if facts is not None else "",
     )
+
+
+def _moment(process: Process, at: float) -> Moment:
+    """A moment on the clock of a process."""
+    began = process.began
+    if began is None:
+        return Moment(at=at)
+    return Moment(at=at, host=began.host, wall=began.wall + at - began.at)

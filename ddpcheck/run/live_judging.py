@@ -47,6 +47,8 @@ class LiveJudging:
         self._thread: threading.Thread | None = None
         self._found: Interim | None = None
         self._due = 0.0
+        self._frees = True
+        """To judge makes room: where nothing may go, it is no use to judge more often."""
         self._told: set[tuple[str, ...]] = set()
 
     def look(self, processes: Mapping[str, Process], now: Moment) -> list[Finding]:
@@ -55,13 +57,21 @@ class LiveJudging:
         if self._thread is not None and not self._thread.is_alive():
             self._thread = None
             new = self._take(processes)
-        if self._thread is None and now.at >= self._due and processes:
+        due = now.at >= self._due or (self._frees and long_runs.is_due(processes.values(), 2 * self._held))
+        if self._thread is None and due and processes:
             snapshots = [process.snapshot() for process in processes.values()]
             self._thread = threading.Thread(
                 target=self._judge, args=(snapshots, now), name="ddpcheck-judging", daemon=True
             )
             self._thread.start()
         return new
+
+    def settle(self, processes: Mapping[str, Process], now: Moment) -> None:
+        """Judge here and now, if so much is held that some of it should go."""
+        if long_runs.is_due(processes.values(), self._held):
+            snapshots = [process.snapshot() for process in processes.values()]
+            self._found = interim(snapshots, now, self.settled, self._chosen, self._held)
+            self._take(processes)
 
     def _take(self, processes: Mapping[str, Process]) -> list[Finding]:
         found, self._found = self._found, None
@@ -72,6 +82,7 @@ class LiveJudging:
         for token, before, after in found.past:
             self.settled.take(token, before, after)
         long_runs.let_go(processes, found.cut)
+        self._frees = not found.full or not long_runs.is_due(processes.values(), self._held)
         return [one for one in found.findings if self._counts(one) and self._is_new(one)]
 
     def _is_new(self, finding: Finding) -> bool:

@@ -39,6 +39,8 @@ class Interim(Struct, frozen=True, kw_only=True):
     lines: dict[str, str] = msgspec.field(default_factory=dict)
     """The text of the lines that they name, by ``file:line``."""
     folder: str = ""
+    full: bool = False
+    """So much is held that some of it should go."""
     cut: dict[str, long_runs.Cut] = msgspec.field(default_factory=dict)
     """What may go of each process's record, by its name; empty where all of it stays."""
     past: tuple[tuple[str, dict[str, Judged], dict[str, Judged]], ...] = ()
@@ -74,7 +76,7 @@ def interim(
     if defects or not long_runs.is_due(processes, held):
         _forget(found)
         return told
-    cut = long_runs.cuts(complete, processes)
+    cut = long_runs.cuts(found, processes)
     long_runs.let_go({process.name: process for process in processes}, cut)
     _forget(found)
     rest = worlds(processes, now)
@@ -83,7 +85,7 @@ def interim(
     if defects:
         return told
     past = tuple((token, dict(judged), after.get(token, {})) for token, judged in said.items())
-    return replace(told, cut=cut, past=past)
+    return replace(told, full=True, cut=cut, past=past)
 
 
 def _forget(found: Iterable[World]) -> None:

@@ -10,8 +10,10 @@ from ddpcheck.judging import long_runs
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.world import Moment
 from ddpcheck.run import live_judging
+from ddpcheck.run.conclusion import Run, verdict_of
 from ddpcheck.run.live_judging import LiveJudging
-from tests.simulated_evidence import Training
+from ddpcheck.verdict.settled import Settled
+from tests.simulated_evidence import Training, write
 from tests.soak.long_run import Followed, follow
 
 RIGHT = Training(ranks=3, steps=240, epoch=40)
@@ -139,3 +141,33 @@ def test_an_empty_folder_is_nothing_to_judge(tmp_path):
     judging = LiveJudging()
     assert judging.look(Folder(tmp_path).processes, Moment(at=1.0)) == []
     assert judging._thread is None
+
+
+def test_where_nothing_may_go_it_is_not_judged_without_end(tmp_path):
+    """A rank that has left no evidence: nothing is compared with it, and nothing can be settled."""
+    run = Followed(tmp_path, Training(ranks=2, steps=200, epoch=50, only=(0,)), held=100)
+    run.go(200)
+    run.look(200)
+    assert all(p.taken == len(p.records) for p in run.folder.processes.values())
+    assert run.judging.look(run.folder.processes, Moment(at=0.0, host="host0")) == []
+    assert run.judging._thread is None
+
+
+def test_evidence_of_a_long_run_is_read_in_pieces(tmp_path):
+    """The verdict is the same, and never was all of it held."""
+    write(tmp_path, WRONG)
+    whole, pieces = Folder(tmp_path), Folder(tmp_path)
+    whole.read()
+    judging = LiveJudging(held=LITTLE)
+    most = 0
+    while pieces.read(4096):
+        latest = max((p.records[-1].at for p in pieces.processes.values() if p.records), default=0.0)
+        judging.settle(pieces.processes, Moment(at=latest, host="host0"))
+        most = max(most, sum(len(p.records) for p in pieces.processes.values()))
+    assert most < 0.7 * sum(p.taken for p in pieces.processes.values())
+    run = Run(pid=0, exit_code=0, signal=None)
+    verdicts = [
+        verdict_of(run, list(folder.processes.values()), settled, None)
+        for folder, settled in ((whole, Settled()), (pieces, judging.settled))
+    ]
+    assert verdicts[0] == verdicts[1]
