@@ -38,8 +38,9 @@ class Followed:
         self.judging = LiveJudging(held=held)
         self.told: list[tuple[int, str, int | None]] = []
         """Steps that had been made when a finding was told, its check, and its step."""
-        self._files = [folder / f"host0-{1000 + rank}-1.evidence" for rank in range(training.ranks)]
-        self._records = [records(training, rank) for rank in range(training.ranks)]
+        numbers = training.only or range(training.ranks)
+        self._files = [folder / f"host0-{1000 + rank}-1.evidence" for rank in numbers]
+        self._records = [records(training, rank) for rank in numbers]
         for file in self._files:
             file.write_bytes(ev.HEADER + ev.GOING)
         self.judged = 0.0
