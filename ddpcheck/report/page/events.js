@@ -84,9 +84,15 @@ function matchCalls(data) {
         const event = list[places[m]];
         return event !== undefined && data.lanes[l].numbers[event] === number ? event : -1;
       });
-      if (!here.includes(-1)) noteWaits(data, members, here);
+      if (!here.includes(-1) && (data.pairs[group] || alike(data, members, here))) noteWaits(data, members, here);
     }
   });
+}
+
+// Whether it is one call, and not several that have one number.
+function alike(data, members, here) {
+  const text = (m) => data.labels[data.lanes[members[m]].labels[here[m]]][1], first = text(0);
+  return here.every((_, m) => text(m) === first);
 }
 
 function noteWaits(data, members, here) {

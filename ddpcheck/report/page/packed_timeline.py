@@ -37,6 +37,7 @@ def packed(timeline: Timeline) -> dict[str, Any]:
             for p in timeline.places
         ],
         "groups": [list(group.lanes) for group in timeline.groups],
+        "pairs": [int(">" in group.name) for group in timeline.groups],
         "lanes": lanes,
         "marks": [[mark.finding, mark.lane, max(0, mark.at // unit)] for mark in timeline.marks],
         "alone": [[one.lane, one.at // unit, one.group, one.number, list(one.lacking)] for one in timeline.alone],

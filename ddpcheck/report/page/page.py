@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -19,6 +20,7 @@ from ddpcheck.report.page.rank_balance import balance, waits
 from ddpcheck.report.page.rank_stands import number_of_parting, parted, stood
 from ddpcheck.report.page.safe_text import brief
 from ddpcheck.report.source_lines import Sources
+from ddpcheck.report.standstill_table import parts_where_it_stands
 from ddpcheck.report.terminal_report import sentence, word
 from ddpcheck.report.timeline.timeline import Timeline
 from ddpcheck.verdict.verdict import RankResult, Verdict
@@ -68,7 +70,7 @@ def html(verdict: Verdict, timeline: Timeline | None = None, strict: bool = Fals
         unshown=len(verdict.findings) - len(shown),
         explained=explained({card.finding.check for card in shown}),
         stood=stood(verdict.hang, sources) if verdict.hang is not None else [],
-        parted=parted(verdict.hang, sources) if verdict.hang is not None else [],
+        parted=parted(verdict.hang, sources) if _parts_elsewhere(verdict) else [],
         parted_number=number_of_parting(verdict.hang),
         checked=checked(verdict),
         unchecked=unchecked(verdict),
@@ -81,7 +83,7 @@ def html(verdict: Verdict, timeline: Timeline | None = None, strict: bool = Fals
         timeline_notes=timeline.notes if timeline is not None else (),
         balance=balance(timeline) if timeline is not None and there else [],
         waits=waits(timeline) if timeline is not None and there else [],
-        endings=[text for one in verdict.ranks if (text := _ending(one))],
+        endings=_endings(verdict.ranks),
         versions=", ".join(f"{name} {version or 'not known'}" for name, version in verdict.versions.items()),
         style=Markup(_part("style.css")),
         script=Markup("\n".join(_part(name) for name in SCRIPTS)),
@@ -98,11 +100,20 @@ def _why_not(timeline: Timeline | None) -> str:
     return "There is none: no rank of a process group has left evidence."
 
 
-def _ending(rank: RankResult) -> str:
-    """How a rank ended, where that was not well."""
-    if rank.signal is not None:
-        return f"Rank {rank.rank} was ended by {signal_name(rank.signal)}."
-    return f"Rank {rank.rank} ended with exit code {rank.exit_code}." if rank.exit_code else ""
+def _parts_elsewhere(verdict: Verdict) -> bool:
+    """Whether there is a call, not the one that the ranks wait in, at which they part."""
+    return verdict.hang is not None and not parts_where_it_stands(verdict.hang)
+
+
+def _endings(ranks: Iterable[RankResult]) -> list[str]:
+    """How ranks ended, where that was not well."""
+    alike: dict[str, list[int]] = {}
+    for one in ranks:
+        if one.signal is not None:
+            alike.setdefault(f"ended by {signal_name(one.signal)}", []).append(one.rank)
+        elif one.exit_code:
+            alike.setdefault(f"ended with exit code {one.exit_code}", []).append(one.rank)
+    return [f"{ranks_text(them).capitalize()}: {how}." for how, them in alike.items()]
 
 
 @cache

@@ -4,6 +4,7 @@
 const TOP = 44; // the axis and the findings' numbers
 const BINS = 4096;
 const FULL = 2500; // events of a lane that are drawn one by one
+const APART = 60; // calls in view up to which all of them are joined by lines
 const UPPER = ["forward", "evaluation", "backward", "step", "data", "save", "load"];
 
 function layout(data, width) {
@@ -218,25 +219,41 @@ class Painter {
     c.stroke();
   }
 
-  // The calls that belong together: those of the picked one, and all of them where there is room between.
+  // The calls that belong together: all of them where there is room between, and those of the picked one.
   calls() {
-    const { call } = this.view, c = this.context;
-    if (!call) return;
+    const { call } = this.view, data = this.data, shown = new Map();
+    data.lanes.forEach((it, l) => {
+      if (shown.size > APART || firstFrom(it, this.view.to) - firstFrom(it, this.view.from) > 10 * APART) return;
+      eachBetween(it, this.view.from, this.view.to, (n) => {
+        if (it.kinds[n] !== data.COLLECTIVE || shown.size > APART) return;
+        const key = `${data.labels[it.labels[n]][3]} ${it.numbers[n]}`;
+        if (!shown.has(key)) shown.set(key, matched(data, l, n));
+      });
+    });
+    if (shown.size <= APART) for (const one of shown.values()) if (one) this.joined(one, 0.3);
+    if (call) this.joined(call, 1);
+  }
+
+  joined(call, strength) {
+    const c = this.context;
+    if (call.found.length < 2) return;
     const ends = call.found.map(([l, event]) => {
       const it = this.data.lanes[l], [, , under, low] = this.rows(this.y(l));
       return [this.x(it.starts[event]), under + low / 2];
     });
+    c.globalAlpha = strength;
     c.strokeStyle = call.lacking.length ? this.error : this.ink;
-    c.lineWidth = 1.2;
+    c.lineWidth = strength < 1 ? 1 : 1.4;
     c.beginPath();
     ends.forEach(([x, y], n) => (n ? c.lineTo(x, y) : c.moveTo(x, y)));
     c.stroke();
     c.fillStyle = c.strokeStyle;
     for (const [x, y] of ends) {
       c.beginPath();
-      c.arc(x, y, 3, 0, 7);
+      c.arc(x, y, strength < 1 ? 1.5 : 3, 0, 7);
       c.fill();
     }
+    c.globalAlpha = 1;
   }
 
   marks() {

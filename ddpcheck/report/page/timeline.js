@@ -165,8 +165,10 @@ class Timeline {
     const mark = this.data.marks.find(([finding]) => finding === number);
     if (!mark) return;
     const [, l, at] = mark, it = this.data.lanes[l];
-    const n = firstFrom(it, at), a = Math.max(0, n - 24), b = Math.min(it.count - 1, n + 16);
-    const reach = it.count ? Math.max(at - it.starts[a], it.starts[b] - at, this.data.end / 2000) : this.data.end / 20;
+    // So far that some steps before it and after it are seen, whichever of the two is nearer.
+    const n = firstFrom(it, at), before = n >= 16 ? at - it.starts[n - 16] : Infinity;
+    const after = n + 16 < it.count ? it.starts[n + 16] - at : Infinity, near = Math.min(before, after);
+    const reach = Math.max(Number.isFinite(near) ? near * 1.2 : this.data.end / 10, this.data.end / 1e5, 10);
     this.show(at - reach, at + reach);
     this.lane = l;
     const tall = this.painter.places ? this.painter.places.height : 24;

@@ -40,7 +40,7 @@ def note_waits(lanes: Sequence[LaneBuilder], named: Sequence[Group], labels: Lab
     for group, of in enumerate(named):
         here = [(place, met) for place in of.lanes if (met := lanes[place].met.get(group)) is not None]
         if len(here) >= 2 and len(here) == len(of.lanes):
-            _of_group(here, lanes, labels, found)
+            _of_group(here, lanes, labels, found, ">" in of.name)
     waits = [
         Awaited(lane, late, labels.labels[label].place, labels.labels[label].text, seconds, int(times))
         for (lane, late, label), (seconds, times) in found.items()
@@ -54,6 +54,7 @@ def _of_group(
     lanes: Sequence[LaneBuilder],
     labels: Labels,
     found: dict[tuple[int, int, int], list[float]],
+    pairs: bool,
 ) -> None:
     common = set(here[0][1].numbers)
     for _, met in here[1:]:
@@ -61,6 +62,8 @@ def _of_group(
     numbers = sorted(common)
     columns = [_chosen(met, common) for _, met in here]
     for number, *calls in zip(numbers, *columns, strict=True):
+        if not pairs and len({labels.labels[label].text for _, _, label in calls}) > 1:
+            continue  # not the same call: nobody waits for its end
         last = max(range(len(calls)), key=lambda place: calls[place][0])
         latest, least = calls[last][0], max(0, calls[last][1] - calls[last][0])
         late = here[last][0]

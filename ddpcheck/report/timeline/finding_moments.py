@@ -9,7 +9,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import those
 from ddpcheck.vocabulary.model import Finding
 
-_BY_STEP, _BY_SPAN, _BY_LINE = range(3)
+_BY_STEP, _BY_SPAN, _BY_LINE, _BY_PULSE = range(4)
 """How a moment was found, the best first."""
 
 
@@ -22,6 +22,8 @@ class Moments:
         self._lines: dict[tuple[str, int], list[int]] = {}
         self._sites: dict[int, list[int]] = {}
         self._steps: dict[int, list[int]] = {}
+        self._calls: dict[str, list[int]] = {}
+        """By the name that judges give a call among a finding's links."""
         self._found: dict[int, tuple[int, float]] = {}
         self._last = {place for place, finding in enumerate(findings) if finding.check in those("stops")}
         for place, finding in enumerate(findings):
@@ -29,6 +31,9 @@ class Moments:
                 continue
             if finding.step is not None:
                 self._steps.setdefault(finding.step, []).append(place)
+            for link in finding.links:
+                if link.startswith("call "):
+                    self._calls.setdefault(link, []).append(place)
             lines = {where for other, where in finding.proof if other == rank}
             if finding.where is not None and (rank in finding.ranks or not finding.ranks):
                 lines.add(finding.where)
@@ -36,7 +41,7 @@ class Moments:
                 self._lines.setdefault((where.file, where.line), []).append(place)
 
     def __bool__(self) -> bool:
-        return bool(self._steps or self._lines)
+        return bool(self._steps or self._lines or self._calls)
 
     def site(self, site: ev.Site) -> None:
         """A line got its number."""
@@ -47,9 +52,11 @@ class Moments:
     def see(self, record: Any) -> None:
         """Take in one record."""
         for place in self._sites.get(getattr(record, "site", 0), ()):
-            if place not in self._found or place in self._last:
-                self._note(place, _BY_LINE, record.at)
-        if isinstance(record, ev.Step):
+            self._note(place, _BY_PULSE if isinstance(record, ev.Pulse) else _BY_LINE, record.at)
+        if isinstance(record, ev.Call):
+            for place in self._calls.get(f"call {record.group} {record.number}", ()):
+                self._note(place, _BY_STEP, record.at)
+        elif isinstance(record, ev.Step):
             for place in self._steps.get(record.number, ()):
                 if _is_of(self._findings[place], record.optimizer):
                     self._note(place, _BY_STEP, record.at)
