@@ -2,18 +2,19 @@
 // The timeline's data: a JSON object (packed_timeline.py writes it) whose `events` are columns of numbers, deflated.
 
 async function inflated(text) {
-  const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
   if (typeof DecompressionStream === "undefined") throw new Error("this browser cannot unpack it (DecompressionStream)");
+  const packed = atob(text), bytes = new Uint8Array(packed.length);
+  for (let n = 0; n < packed.length; n++) bytes[n] = packed.charCodeAt(n);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// Numbers of four bytes whose first bytes lie together, then their second ones, and so on.
-function numbers(bytes, at, count) {
+// Numbers of so many bytes, whose first bytes lie together, then their second ones, and so on.
+function numbers(bytes, at, count, width) {
   const found = new Uint32Array(count);
-  const [b, c, d] = [at + count, at + 2 * count, at + 3 * count];
-  for (let n = 0; n < count; n++) {
-    found[n] = bytes[at + n] | (bytes[b + n] << 8) | (bytes[c + n] << 16) | (bytes[d + n] << 24);
+  for (let byte = 0; byte < width; byte++) {
+    const from = at + byte * count, shift = 8 * byte;
+    for (let n = 0; n < count; n++) found[n] |= bytes[from + n] << shift;
   }
   return found;
 }
@@ -21,18 +22,19 @@ function numbers(bytes, at, count) {
 const BLOCK = 256;
 
 function lane(bytes, place, given) {
-  const { count, merged } = given;
-  const it = { ...given, kinds: bytes.subarray(place, place + count) };
-  let at = place + count;
-  const next = (size) => {
-    const found = numbers(bytes, at, size);
-    at += 4 * size;
+  const it = { ...given };
+  let at = place;
+  const next = (column) => {
+    const [count, width] = given.columns[column], found = numbers(bytes, at, count, width);
+    at += count * width;
     return found;
   };
-  it.starts = next(count);
+  it.kinds = Uint8Array.from(next(0));
+  const count = (it.count = it.kinds.length);
+  it.starts = next(1);
   for (let n = 1; n < count; n++) it.starts[n] += it.starts[n - 1];
-  [it.lengths, it.labels, it.numbers] = [next(count), next(count), next(count)];
-  const [which, counts, busy] = [next(merged), next(merged), next(merged)];
+  [it.lengths, it.labels, it.numbers] = [next(2), next(3), next(4)];
+  const [which, counts, busy] = [next(5), next(6), next(7)];
   it.merges = new Map();
   which.forEach((event, n) => it.merges.set(event, { count: counts[n], busy: busy[n] }));
   it.waited = new Uint32Array(count); // how long, of a collective, and for which lane
@@ -64,8 +66,9 @@ async function unpacked(data) {
 function matchCalls(data) {
   data.calls = data.groups.map(() => data.lanes.map(() => null));
   data.lanes.forEach((it, l) => {
+    const { kinds, merges } = it;
     for (let n = 0; n < it.count; n++) {
-      if (it.kinds[n] !== data.COLLECTIVE || it.merges.has(n)) continue;
+      if (kinds[n] !== data.COLLECTIVE || (merges.size && merges.has(n))) continue;
       const group = data.labels[it.labels[n]][3];
       if (group < 0) continue;
       const mine = (data.calls[group][l] ||= []);

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import sys
 import zlib
 from array import array
-from collections.abc import Iterable
 from typing import Any
 
 from ddpcheck.report.page.safe_text import brief
@@ -23,9 +23,9 @@ def packed(timeline: Timeline) -> dict[str, Any]:
     lanes = []
     for lane in timeline.lanes:
         columns = _columns(lane, unit)
-        lanes.append(_described(lane, unit) | {"count": len(lane.events), "merged": len(columns[-1]) // 4})
+        lanes.append(_described(lane, unit) | {"columns": [[len(column), _width(column)] for column in columns]})
         for column in columns:
-            data += column
+            data += _planes(column)
     return {
         "unit": unit,
         "end": timeline.end // unit,
@@ -65,25 +65,32 @@ def _described(lane: Lane, unit: int) -> dict[str, Any]:
     }
 
 
-def _columns(lane: Lane, unit: int) -> list[bytes]:
+def _columns(lane: Lane, unit: int) -> list[array[int]]:
     """Kind; beginning since that of the one before; length; label; number: and of those that were merged, more."""
     events = lane.events
     starts = [max(0, start) // unit for start in events.starts]
-    deltas = [b - a for a, b in zip([0, *starts], starts, strict=False)]
     merged = [place for place, count in enumerate(events.counts) if count > 1]
     return [
-        events.kinds.tobytes(),
-        _planes(deltas),
-        _planes(min(length // unit, _MOST) for length in events.lengths),
-        _planes(events.labels),
-        _planes(number & _MOST for number in events.numbers),
-        _planes(merged),
-        _planes(events.counts[place] for place in merged),
-        _planes(min(events.busy[place] // unit, _MOST) for place in merged),
+        array("I", events.kinds),
+        array("I", (b - a for a, b in zip([0, *starts], starts, strict=False))),
+        array("I", (min(length // unit, _MOST) for length in events.lengths)),
+        array("I", events.labels),
+        array("I", (number & _MOST for number in events.numbers)),
+        array("I", merged),
+        array("I", (events.counts[place] for place in merged)),
+        array("I", (min(events.busy[place] // unit, _MOST) for place in merged)),
     ]
 
 
-def _planes(numbers: Iterable[int]) -> bytes:
-    """Four bytes each; all first bytes, then all second ones …: what is alike lies together."""
-    data = array("I", numbers).tobytes()
-    return data[0::4] + data[1::4] + data[2::4] + data[3::4]
+def _width(column: array[int]) -> int:
+    """The bytes that its numbers need."""
+    return (max(column, default=0).bit_length() + 7) // 8
+
+
+def _planes(column: array[int]) -> bytes:
+    """All first bytes, then all second ones …, as many as are needed: what is alike lies together."""
+    if sys.byteorder == "big":
+        column = array("I", column)
+        column.byteswap()
+    data = column.tobytes()
+    return b"".join(data[place::4] for place in range(_width(column)))

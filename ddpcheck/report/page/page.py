@@ -52,8 +52,9 @@ def write(verdict: Verdict, path: Path, timeline: Timeline | None = None, strict
 def html(verdict: Verdict, timeline: Timeline | None = None, strict: bool = False) -> str:
     """The page; ``timeline`` is None where there is no evidence on this machine to make one from."""
     lines = dict(verdict.lines)
-    if verdict.hang is not None:
-        for stand in verdict.hang.stands:
+    hang = verdict.hang
+    if hang is not None:
+        for stand in hang.stands:
             if stand.where is not None and stand.code:
                 lines.setdefault(f"{stand.where.file}:{stand.where.line}", stand.code)
     sources = Sources(verdict.folder, lines)
@@ -69,9 +70,9 @@ def html(verdict: Verdict, timeline: Timeline | None = None, strict: bool = Fals
         cards=shown,
         unshown=len(verdict.findings) - len(shown),
         explained=explained({card.finding.check for card in shown}),
-        stood=stood(verdict.hang, sources) if verdict.hang is not None else [],
-        parted=parted(verdict.hang, sources) if _parts_elsewhere(verdict) else [],
-        parted_number=number_of_parting(verdict.hang),
+        stood=stood(hang, sources) if hang is not None else [],
+        parted=parted(hang, sources) if hang is not None and not parts_where_it_stands(hang) else [],
+        parted_number=number_of_parting(hang),
         checked=checked(verdict),
         unchecked=unchecked(verdict),
         unchecked_count=sum(result.status == "not-checked" for result in verdict.checks.values()),
@@ -98,11 +99,6 @@ def _why_not(timeline: Timeline | None) -> str:
     if timeline is None:
         return "There is none here: the node of rank 0 has the evidence of all ranks, and writes it on its page."
     return "There is none: no rank of a process group has left evidence."
-
-
-def _parts_elsewhere(verdict: Verdict) -> bool:
-    """Whether there is a call, not the one that the ranks wait in, at which they part."""
-    return verdict.hang is not None and not parts_where_it_stands(verdict.hang)
 
 
 def _endings(ranks: Iterable[RankResult]) -> list[str]:

@@ -19,7 +19,7 @@ function binned(data) {
   for (const it of data.lanes) {
     it.bins = new Float32Array(BINS * (kinds + 1)); // the last: waited
     for (let n = 0; n < it.count; n++) {
-      const merge = it.merges.get(n), length = it.lengths[n];
+      const merge = it.merges.size ? it.merges.get(n) : undefined, length = it.lengths[n];
       const share = merge && length ? merge.busy / length : 1;
       spread(it.bins, it.kinds[n], it.starts[n], length, share, width, kinds + 1);
       if (it.waited[n]) spread(it.bins, kinds, it.starts[n], it.waited[n], 1, width, kinds + 1);
@@ -144,29 +144,47 @@ class Painter {
     const [top, high, under, low] = this.rows(y), c = this.context;
     const first = Math.max(0, Math.floor(view.from / width)), last = Math.min(BINS - 1, Math.ceil(view.to / width));
     const step = Math.max(1, Math.round(1 / (width * this.scale)));
-    const sums = new Float64Array(row);
+    const sums = new Float64Array(row), tall = new Float64Array(row), before = new Float64Array(row).fill(-1);
+    let from = 0;
+    // Columns that look alike are one rectangle of each colour.
+    const draw = (to) => {
+      let base = top + high;
+      for (const k of this.upper) {
+        if (!before[k]) continue;
+        c.fillStyle = this.colours[k];
+        c.fillRect(from, base - before[k], to - from, before[k]);
+        base -= before[k];
+      }
+      if (before[data.COLLECTIVE]) {
+        c.fillStyle = this.colours[data.COLLECTIVE];
+        c.fillRect(from, under, to - from, before[data.COLLECTIVE]);
+      }
+      if (before[row - 1]) {
+        c.fillStyle = this.waited;
+        c.fillRect(from, under + before[data.COLLECTIVE], to - from, before[row - 1]);
+      }
+    };
     for (let bin = first; bin <= last; bin += step) {
       sums.fill(0);
       for (let b = bin; b < Math.min(bin + step, last + 1); b++) {
         for (let k = 0; k < row; k++) sums[k] += it.bins[b * row + k];
       }
-      const x = this.x(bin * width), wide = Math.ceil(step * width * this.scale) + 0.5, all = step * width;
-      let base = top + high;
+      const x = this.x(bin * width), all = step * width;
+      let room = high;
       for (const k of this.upper) {
-        if (!sums[k]) continue;
-        const file = data.kinds[k] === "save" || data.kinds[k] === "load";
-        const tall = Math.min(base - top, Math.max(high * Math.min(1, sums[k] / all), file ? high * 0.25 : 0));
-        c.fillStyle = this.colours[k];
-        c.fillRect(x, base - tall, wide, tall);
-        base -= tall;
+        const file = sums[k] && (data.kinds[k] === "save" || data.kinds[k] === "load");
+        tall[k] = Math.min(room, Math.round(2 * Math.max(high * Math.min(1, sums[k] / all), file ? high * 0.25 : 0)) / 2);
+        room -= tall[k];
       }
       const busy = Math.min(1, (sums[data.COLLECTIVE] + sums[data.WAIT]) / all);
-      const waited = Math.min(busy, sums[row - 1] / all);
-      c.fillStyle = this.colours[data.COLLECTIVE];
-      c.fillRect(x, under, wide, low * (busy - waited));
-      c.fillStyle = this.waited;
-      c.fillRect(x, under + low * (busy - waited), wide, low * waited);
+      tall[row - 1] = Math.round(2 * low * Math.min(busy, sums[row - 1] / all)) / 2;
+      tall[data.COLLECTIVE] = Math.max(0, Math.round(2 * low * busy) / 2 - tall[row - 1]);
+      if (tall.every((one, k) => one === before[k])) continue;
+      if (before[0] >= 0) draw(x);
+      before.set(tall);
+      from = x;
     }
+    if (before[0] >= 0) draw(this.x((last + 1) * width));
   }
 
   events(it, l, y) {

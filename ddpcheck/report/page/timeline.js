@@ -149,13 +149,20 @@ class Timeline {
     if (!call) return;
     const titles = (lanes) => lanes.map((one) => data.lanes[one].title).join(", ");
     const alone = this.painter.alone.get(`${l} ${call.group} ${call.number}`);
-    say("p", `call ${call.number.toLocaleString("en")} of its group, on ${call.found.length} of ${call.found.length + call.lacking.length} ranks`);
-    if (alone) say("p", `No such call on record: ${titles(alone[4])}`, "bad");
+    const own = data.labels[it.labels[event]][1];
+    const others = data.pairs[call.group] ? [] : call.found.filter(([o, e]) => data.labels[data.lanes[o].labels[e]][1] !== own);
+    const alike = call.found.length - others.length, all = call.found.length + call.lacking.length;
+    say("p", `call ${call.number.toLocaleString("en")} of its group, made by ${alike} of ${all} ranks`);
+    for (const [o, e] of others.slice(0, 8)) {
+      const there = data.lanes[o];
+      say("p", `${there.title} has made another call in its place: ${data.labels[there.labels[e]][1]}`, "bad");
+    }
+    if (alone && !others.length) say("p", `No such call on record: ${titles(alone[4])}`, "bad");
     if (it.waited[event]) {
       say("p", `It waited ${span(it.waited[event] * unit)} for ${data.lanes[it.late[event]].title}, which came last.`);
     } else if (call.found.length > 1 && !call.lacking.length) {
-      const others = call.found.map(([o, e]) => data.lanes[o].waited[e]).filter(Boolean);
-      if (others.length) say("p", `It came last: ${others.length} of the others waited for it, up to ${span(Math.max(...others) * unit)}.`);
+      const waits = call.found.map(([o, e]) => data.lanes[o].waited[e]).filter(Boolean);
+      if (waits.length) say("p", `It came last: ${waits.length} of the others waited for it, up to ${span(Math.max(...waits) * unit)}.`);
     }
   }
 

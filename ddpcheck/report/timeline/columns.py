@@ -22,6 +22,10 @@ class Event(NamedTuple):
     """What these took without the time between them; of one event, its length."""
 
 
+ROWS = 4_096
+"""Events that are put into the columns together, which is quicker."""
+
+
 class Columns:
     """Events by their columns; times in microseconds."""
 
@@ -36,23 +40,30 @@ class Columns:
         self.counts = array("I")
         self.busy = array("q")
 
+        self._rows: list[tuple[int, int, int, int, int, int, int]] = []
+        """The newest ones, which are not in the columns yet."""
+
     def __len__(self) -> int:
-        return len(self.kinds)
+        return len(self.kinds) + len(self._rows)
+
+    def settle(self) -> None:
+        """Put all of them into the columns, which nothing else may be asked of before."""
+        if self._rows:
+            for name, values in zip(self.NAMES, zip(*self._rows, strict=True), strict=True):
+                getattr(self, name).extend(values)
+            self._rows = []
 
     def __iter__(self) -> Iterator[Event]:
+        self.settle()
         return map(Event, *(getattr(self, name) for name in self.NAMES))
 
     def add(
         self, kind: int, start: int, length: int, label: int, number: int, count: int = 1, busy: int | None = None
     ) -> None:
         """Take one up."""
-        self.kinds.append(kind)
-        self.starts.append(start)
-        self.lengths.append(length)
-        self.labels.append(label)
-        self.numbers.append(number)
-        self.counts.append(count)
-        self.busy.append(length if busy is None else busy)
+        self._rows.append((kind, start, length, label, number, count, length if busy is None else busy))
+        if len(self._rows) >= ROWS:
+            self.settle()
 
     def extend(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -60,6 +71,7 @@ class Columns:
 
     def sort(self) -> None:
         """By their beginnings; of two at once, the longer first, so that what is inside comes later."""
+        self.settle()
         starts, lengths = self.starts, self.lengths
         order = sorted(range(len(self)), key=lambda place: (starts[place], -lengths[place]))
         for name in self.NAMES:
@@ -98,6 +110,7 @@ def thinned(columns: Columns, most: int, near: Sequence[int], generic: Sequence[
         _merge(columns.part(place, begin), width, generic, result)
         result.extend(columns.part(begin, end))
         place = end
+    result.settle()
     return result
 
 

@@ -25,6 +25,8 @@ class Moments:
         self._calls: dict[str, list[int]] = {}
         """By the name that judges give a call among a finding's links."""
         self._found: dict[int, tuple[int, float]] = {}
+        self._begun: dict[int, float] = {}
+        """When the steps of these began."""
         self._last = {place for place, finding in enumerate(findings) if finding.check in those("stops")}
         for place, finding in enumerate(findings):
             if finding.ranks and rank not in finding.ranks and all(rank != other for other, _ in finding.proof):
@@ -64,7 +66,10 @@ class Moments:
     def step(self, number: int, site: int, at: float) -> None:
         """An optimizer's step of this number began; its record may have been left out."""
         for place in self._steps.get(number, ()):
-            if place in self._sites.get(site, ()):
+            how, noted = self._found.get(place, (_BY_LINE, at))
+            if how == _BY_STEP and at <= noted and at > self._begun.get(place, 0.0):
+                self._begun[place] = at  # the record is written when the step is over
+            elif place in self._sites.get(site, ()):
                 self._note(place, _BY_SPAN, at)
 
     def _note(self, place: int, how: int, at: float) -> None:
@@ -74,7 +79,7 @@ class Moments:
 
     def found(self) -> dict[int, float]:
         """By finding, the moment on the rank's clock."""
-        return {place: at for place, (_, at) in self._found.items()}
+        return {place: self._begun.get(place, at) for place, (_, at) in self._found.items()}
 
 
 def _is_of(finding: Finding, optimizer: int) -> bool:

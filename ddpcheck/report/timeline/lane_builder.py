@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ddpcheck import evidence as ev
@@ -93,8 +94,21 @@ class LaneBuilder:
         self._open: dict[int, tuple[int, int, int, int, int]] = {}
         """By ``n``: kind, start, label, number, and the group of a call."""
         self._passes: dict[tuple[int, int], tuple[ev.Pass, int, int, int]] = {}
+        self._span_labels: dict[tuple[int, int], int] = {}
         self._known: dict[tuple[Any, ...], int] = {}
+        self._by_kind: dict[type, Callable[[Any, int], None]] = {
+            ev.Spans: self._spans,
+            ev.Call: self._call,
+            ev.File: self._file,
+            ev.Pulse: self._pulse,
+            ev.Batch: self._batch,
+            ev.Pass: self._pass,
+            ev.PassEnded: lambda ended, at: self._pass_ended(ended.loader, ended.number, at, ended),
+            **dict.fromkeys((ev.Began, ev.Joined, ev.Left, ev.Raised, ev.Ended, ev.StateLoaded), self._moment),
+        }
         self._pending: int | None = None
+        self._took: dict[int, int] = defaultdict(int)
+        """By label, microseconds in all."""
         self._met = 0
 
     # --- records
@@ -109,27 +123,23 @@ class LaneBuilder:
         at = _us(record.at)
         self.end = max(self.end, at)
         self.looked.see(record)
-        if isinstance(record, ev.Spans):
-            self._spans(record)
-        elif isinstance(record, ev.Call):
-            self._call(record, at)
-        elif isinstance(record, ev.File):
-            self._file(record, at)
-        elif isinstance(record, ev.Pulse):
-            self._pending = record.pending
-        elif isinstance(record, ev.Batch):
-            key = record.loader, record.pass_
-            if (known := self._passes.get(key)) is not None:
-                self._passes[key] = known[0], known[1], record.number + 1, known[3] + record.samples
-        elif isinstance(record, ev.Pass):
-            if len(self._passes) < _MOST_PASSES:
-                self._passes[record.loader, record.number] = record, at, 0, 0
-        elif isinstance(record, ev.PassEnded):
-            self._pass_ended(record.loader, record.number, at, record)
-        else:
-            self._moment(record, at)
+        do = self._by_kind.get(type(record))
+        if do is not None:
+            do(record, at)
 
-    def _spans(self, row: ev.Spans) -> None:
+    def _pulse(self, pulse: ev.Pulse, at: int) -> None:
+        self._pending = pulse.pending
+
+    def _batch(self, batch: ev.Batch, at: int) -> None:
+        key = batch.loader, batch.pass_
+        if (known := self._passes.get(key)) is not None:
+            self._passes[key] = known[0], known[1], batch.number + 1, known[3] + batch.samples
+
+    def _pass(self, begun: ev.Pass, at: int) -> None:
+        if len(self._passes) < _MOST_PASSES:
+            self._passes[begun.loader, begun.number] = begun, at, 0, 0
+
+    def _spans(self, row: ev.Spans, at: int) -> None:
         self.left_out += row.left_out
         base, packed = _us(row.base), row.packed
         for place in range(0, len(packed) - FIELDS + 1, FIELDS):
@@ -145,7 +155,10 @@ class LaneBuilder:
                 if kind == STEP:
                     self.looked.step(number, site, start / 1e6)
                     self.sums.steps += 1
-                self._add(kind, start, length, self._label(kind, TITLES[kind], site), number)
+                labelled = self._span_labels.get((kind, site))
+                if labelled is None:
+                    labelled = self._span_labels[kind, site] = self._label(kind, TITLES[kind], site)
+                self._add(kind, start, length, labelled, number)
 
     def _call(self, call: ev.Call, at: int) -> None:
         if call.op == UNFINISHED or call.group == "?":
@@ -215,8 +228,7 @@ class LaneBuilder:
     def _add(self, kind: int, start: int, length: int, label: int, number: int, group: int = -1) -> None:
         self.columns.add(kind, start, length, label, number)
         self.end = max(self.end, start + length)
-        within = kind == COLLECTIVE and self._labels.labels[label].text == REDUCTION
-        self.sums.seconds[WITHIN if within else KINDS[kind]] += length / 1e6
+        self._took[label] += length
         if group >= 0 and self._met < MOST_MET:
             self._met += 1
             met = self.met.setdefault(group, Met())
@@ -256,6 +268,10 @@ class LaneBuilder:
                 of = self._labels.labels[label]
                 self.moments.append(Moment(at, "stuck", f"{of.text}: it has not come back from this", of.place))
         self._open.clear()
+        for label, took in self._took.items():
+            of = self._labels.labels[label]
+            within = of.kind == COLLECTIVE and of.text == REDUCTION
+            self.sums.seconds[WITHIN if within else KINDS[of.kind]] += took / 1e6
         if len(self.columns) > self._most * 5 // 4:
             found = [_us(at) for at in self.looked.found().values()]
             self.columns = thinned(self.columns, self._most, found, self._labels.generic)
