@@ -86,5 +86,5 @@ def write() -> None:
     base = min(span[1] for span in spans)
     packed: list[int] = []
     for kind, began, ended, site, number in spans:
-        packed += (kind, int((began - base) * 1e6), max(0, int((ended - began) * 1e6)), site, number)
+        packed += (kind, round((began - base) * 1e6), max(0, round((ended - began) * 1e6)), site, number)
     writer.write(Spans(**writer.next(), base=base, packed=packed, left_out=left_out))
