@@ -180,9 +180,10 @@ class Timeline {
     this.lane = l;
     const tall = this.painter.places ? this.painter.places.height : 24;
     this.pane.scrollTop = Math.max(0, l * tall - this.height / 2);
-    // What ended there, or began there: the finding's own line has it.
+    // What begins there, or is going on there.
     let best = -1;
-    eachBetween(it, at - 1, at + 1, (e) => { if (best < 0 || it.lengths[e] < it.lengths[best]) best = e; });
+    const apart = (e) => Math.abs(it.starts[e] - at);
+    eachBetween(it, at - 1, at + 2, (e) => { if (best < 0 || apart(e) < apart(best)) best = e; });
     this.pick(l, best, !back);
   }
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: it renders, links jump, keys work, in light and dark, wide and narrow, and it opens soon."""
+"""The page in a real browser: it renders, links jump, keys work, light and dark, wide and narrow, and it opens soon."""
 
 from __future__ import annotations
 
@@ -169,7 +169,8 @@ def test_who_waited_for_whom_is_said(browser, file):
     said = opened.page.evaluate(
         """() => {
             const T = ddpcheckTimeline, it = T.data.lanes[0];
-            const event = it.waited.findIndex((one, n) => one > 0 && T.data.labels[it.labels[n]][1].includes("gradients"));
+            const named = (n) => T.data.labels[it.labels[n]][1];
+            const event = it.waited.findIndex((one, n) => one > 0 && named(n).includes("gradients"));
             T.pick(0, event);
             return T.about.textContent;
         }"""
