@@ -69,6 +69,20 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def page(session: nox.Session) -> None:
+    """The page of a run in a real headless Chromium, which the machine has to have (apt-get install chromium)."""
+    session.install("-e", ".[dev]", "playwright")
+    session.run("pytest", "tests/report/page", "--long", *session.posargs)
+
+
+@nox.session(python="3.11")
+def example_pages(session: nox.Session) -> None:
+    """Make docs/pages anew: names of programs in fixtures/pages as arguments, or none for all."""
+    session.install("-e", ".[dev]")
+    session.run("python", "-m", "tests.programs.example_pages", *session.posargs)
+
+
+@nox.session(python="3.11")
 def lint(session: nox.Session) -> None:
     """ruff: rules and format; and which folder imports which."""
     session.install("ruff", "import-linter", "-e", ".")

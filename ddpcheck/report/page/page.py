@@ -34,6 +34,7 @@ SCRIPTS = ("events.js", "painting.js", "timeline.js")
 LEGEND = (
     ("kind-forward", "forward"),
     ("kind-backward", "backward"),
+    ("kind-evaluation", "forward without gradients"),
     ("kind-step", "optimizer step"),
     ("kind-data", "waiting for data"),
     ("kind-save", "save, load"),

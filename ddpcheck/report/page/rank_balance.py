@@ -8,6 +8,7 @@ from ddpcheck.vocabulary.wording import count
 
 MOST_ROWS = 256
 MOST_WAITS = 10
+_COMPUTING = ("kind-forward", "kind-evaluation", "kind-backward", "kind-step")
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -46,33 +47,38 @@ class Waited(Struct, frozen=True, kw_only=True):
 
 def balance(timeline: Timeline) -> list[Row]:
     """One row for each lane, as far as a table can be read."""
-    longest = max((lane.end - lane.start for lane in timeline.lanes), default=1) / 1e6
-    return [_row(lane, longest or 1.0) for lane in timeline.lanes[:MOST_ROWS]]
+    shown = timeline.lanes[:MOST_ROWS]
+    longest = max((sum(took for _, _, took in _times(lane)) for lane in shown), default=0.0)
+    return [_row(lane, longest or 1.0) for lane in shown]
+
+
+def _times(lane: Lane) -> list[tuple[str, str, float]]:
+    """What a lane's time went into, as colours and names: each second once."""
+    sums, seconds = lane.sums, lane.sums.seconds
+    outside = sums.waited - sums.waited_in_backward
+    times = (
+        ("kind-forward", "forwards", seconds["forward"]),
+        ("kind-evaluation", "forwards without gradients", seconds["evaluation"]),
+        ("kind-backward", "backwards", max(0.0, seconds["backward"] - sums.waited_in_backward)),
+        ("kind-step", "optimizer steps", seconds["step"]),
+        ("kind-data", "waiting for data", seconds["data"]),
+        ("kind-save", "saves and loads", seconds["save"] + seconds["load"]),
+        ("kind-collective", "collectives", max(0.0, seconds["collective"] + seconds["wait"] - outside)),
+        ("waited", "waiting for ranks that came later", sums.waited),
+    )
+    return [(kind, title, took) for kind, title, took in times if took > 0]
 
 
 def _row(lane: Lane, longest: float) -> Row:
     sums = lane.sums
-    seconds = sums.seconds
-    outside = sums.waited - sums.waited_in_backward
-    backward = max(0.0, seconds["backward"] - sums.waited_in_backward)
-    communicating = max(0.0, seconds["collective"] + seconds["wait"] - outside)
-    times = (
-        ("kind-forward", "forwards", seconds["forward"]),
-        ("kind-evaluation", "forwards without gradients", seconds["evaluation"]),
-        ("kind-backward", "backwards", backward),
-        ("kind-step", "optimizer steps", seconds["step"]),
-        ("kind-data", "waiting for data", seconds["data"]),
-        ("kind-save", "saves and loads", seconds["save"] + seconds["load"]),
-        ("kind-collective", "collectives", communicating),
-        ("waited", "waiting for ranks that came later", sums.waited),
-    )
-    shown = [(kind, title, took) for kind, title, took in times if took > 0]
+    shown = _times(lane)
+    computing = sum(took for kind, _, took in shown if kind in _COMPUTING)
     return Row(
         title=lane.title,
         steps=f"{sums.steps:,}",
         batches=f"{sums.batches:,}",
         samples=f"{sums.samples:,}",
-        computing=_seconds(seconds["forward"] + seconds["evaluation"] + backward + seconds["step"]),
+        computing=_seconds(computing),
         waited=_seconds(sums.waited),
         caused=_seconds(sums.caused),
         parts=tuple(

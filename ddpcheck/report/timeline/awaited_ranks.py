@@ -75,6 +75,8 @@ def _of_group(
                 waited = min(latest, over) - begun
             if waited <= 0 or place == last:
                 continue
+            if labels.labels[label].text == NAMES["ddp-construct"]:
+                continue  # ranks start at different times: that is no imbalance of the training
             seconds = waited / 1e6
             sums = lanes[lane].sums
             sums.waited += seconds

@@ -44,6 +44,8 @@ _MOST_MOMENTS = 500
 REDUCTION = NAMES["ddp-gradients"]
 WITHIN = "reduction"
 """The part of the backwards in which DDP reduces: it goes on while they compute."""
+BUILDING = "building"
+"""DDP's constructor, which takes long where ranks start at different times."""
 MOST_MET = 400_000
 """Calls of one rank by which it is worked out who waited for whom."""
 
@@ -74,7 +76,7 @@ class LaneBuilder:
         self.columns = Columns()
         self.moments: list[Moment] = []
         self.passes: list[Stretch] = []
-        self.sums = Sums(seconds=dict.fromkeys((*KINDS, WITHIN), 0.0))
+        self.sums = Sums(seconds=dict.fromkeys((*KINDS, WITHIN, BUILDING), 0.0))
         self.met: dict[int, Met] = {}
         self.merged = False
         self.left_out = 0
@@ -271,7 +273,8 @@ class LaneBuilder:
         for label, took in self._took.items():
             of = self._labels.labels[label]
             within = of.kind == COLLECTIVE and of.text == REDUCTION
-            self.sums.seconds[WITHIN if within else KINDS[of.kind]] += took / 1e6
+            builds = of.text == NAMES["ddp-construct"]
+            self.sums.seconds[WITHIN if within else BUILDING if builds else KINDS[of.kind]] += took / 1e6
         if len(self.columns) > self._most * 5 // 4:
             found = [_us(at) for at in self.looked.found().values()]
             self.columns = thinned(self.columns, self._most, found, self._labels.generic)

@@ -81,7 +81,7 @@ class Sums(msgspec.Struct, kw_only=True):
     samples: int = 0
     batches: int = 0
     seconds: dict[str, float] = msgspec.field(default_factory=dict)
-    """By kind; ``reduction`` is what of the backwards was with DDP's reduction."""
+    """By kind; ``reduction`` is what of the backwards was with DDP's reduction, ``building`` DDP's constructor."""
     waited: float = 0.0
     """Of these, waiting for ranks that came later to a collective."""
     waited_in_backward: float = 0.0
