@@ -55,8 +55,14 @@ def test_a_program_that_fails_before_it_joins(tmp_path, forks):
     """The ranks have lanes all the same, with what they raised."""
     page = tmp_path / "run.html"
     ran = run(
-        tmp_path, "--page", page, "--nproc-per-node", "2", script(tmp_path, 'raise ValueError("no </script> here")'), forks=forks
-    )  # fmt: skip
+        tmp_path,
+        "--page",
+        page,
+        "--nproc-per-node",
+        "2",
+        script(tmp_path, 'raise ValueError("no </script> here")'),
+        forks=forks,
+    )
     assert ran.code == 1
     assert "no &lt;/script&gt; here" in page.read_text()
     found = data_of(page)
