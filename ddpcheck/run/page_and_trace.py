@@ -44,7 +44,9 @@ class PageAndTrace:
         written = []
         if self._page is not None and self._try(f"--page {self._page}", lambda: self._write_page(verdict)):
             written.append(self._page)
-        if self._trace is not None and self._try(f"--trace {self._trace}", lambda: self._write_trace(verdict)):
+        if self._trace is not None and self._timeline is None and not self.failed:
+            _say(f"--trace {self._trace} was not written: the node of rank 0 has the evidence of all ranks")
+        elif self._trace is not None and self._try(f"--trace {self._trace}", lambda: self._write_trace(verdict)):
             written.append(self._trace)
         return written
 

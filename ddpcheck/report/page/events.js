@@ -58,65 +58,72 @@ async function unpacked(data) {
   });
   data.COLLECTIVE = data.kinds.indexOf("collective");
   data.WAIT = data.kinds.indexOf("wait");
-  matchCalls(data);
   return data;
 }
 
 // Calls of one group with one number belong together: the last rank to come is whom the others waited for.
 function matchCalls(data) {
-  data.calls = data.groups.map(() => data.lanes.map(() => null));
+  const calls = data.groups.map(() => data.lanes.map(() => null));
   data.lanes.forEach((it, l) => {
-    const { kinds, merges } = it;
+    const { kinds, merges, labels, numbers } = it;
     for (let n = 0; n < it.count; n++) {
       if (kinds[n] !== data.COLLECTIVE || (merges.size && merges.has(n))) continue;
-      const group = data.labels[it.labels[n]][3];
+      const group = data.labels[labels[n]][3];
       if (group < 0) continue;
-      const mine = (data.calls[group][l] ||= []);
-      if (!mine.length || it.numbers[n] > it.numbers[mine[mine.length - 1]]) mine.push(n);
+      const mine = (calls[group][l] ||= []);
+      if (!mine.length || numbers[n] > numbers[mine[mine.length - 1]]) mine.push(n);
     }
   });
   data.groups.forEach((members, group) => {
-    const lists = data.calls[group];
-    if (members.length < 2 || members.some((l) => !lists[l])) return;
-    const places = members.map(() => 0);
-    for (const first of lists[members[0]]) {
-      const number = data.lanes[members[0]].numbers[first];
-      const here = members.map((l, m) => {
-        const list = lists[l];
-        while (places[m] < list.length && data.lanes[l].numbers[list[places[m]]] < number) places[m]++;
-        const event = list[places[m]];
-        return event !== undefined && data.lanes[l].numbers[event] === number ? event : -1;
-      });
-      if (!here.includes(-1) && (data.pairs[group] || alike(data, members, here))) noteWaits(data, members, here);
+    const lists = members.map((l) => calls[group][l]), lanes = members.map((l) => data.lanes[l]);
+    if (members.length < 2 || lists.some((list) => !list)) return;
+    const places = new Uint32Array(members.length), here = new Uint32Array(members.length);
+    for (const first of lists[0]) {
+      const number = lanes[0].numbers[first];
+      let all = true;
+      for (let m = 0; m < members.length && all; m++) {
+        const list = lists[m], { numbers } = lanes[m];
+        let place = places[m];
+        while (place < list.length && numbers[list[place]] < number) place++;
+        places[m] = place;
+        all = place < list.length && numbers[list[place]] === number;
+        here[m] = list[place];
+      }
+      if (all && (data.pairs[group] || alike(data, lanes, here))) noteWaits(members, lanes, here);
     }
   });
+  data.calls = calls;
 }
 
 // Whether it is one call, and not several that have one number.
-function alike(data, members, here) {
-  const text = (m) => data.labels[data.lanes[members[m]].labels[here[m]]][1], first = text(0);
-  return here.every((_, m) => text(m) === first);
+function alike(data, lanes, here) {
+  const label = lanes[0].labels[here[0]];
+  for (let m = 1; m < lanes.length; m++) {
+    const other = lanes[m].labels[here[m]];
+    if (other !== label && data.labels[other][1] !== data.labels[label][1]) return false;
+  }
+  return true;
 }
 
-function noteWaits(data, members, here) {
+function noteWaits(members, lanes, here) {
   let last = 0;
-  const start = (m) => data.lanes[members[m]].starts[here[m]];
-  for (let m = 1; m < here.length; m++) if (start(m) > start(last)) last = m;
-  const least = data.lanes[members[last]].lengths[here[last]];
-  here.forEach((event, m) => {
-    const it = data.lanes[members[m]];
-    const waited = Math.min(start(last) - start(m), it.lengths[event] - least);
+  for (let m = 1; m < lanes.length; m++) {
+    if (lanes[m].starts[here[m]] > lanes[last].starts[here[last]]) last = m;
+  }
+  const latest = lanes[last].starts[here[last]], least = lanes[last].lengths[here[last]];
+  for (let m = 0; m < lanes.length; m++) {
+    const event = here[m], waited = Math.min(latest - lanes[m].starts[event], lanes[m].lengths[event] - least);
     if (m !== last && waited > 0) {
-      it.waited[event] = waited;
-      it.late[event] = members[last];
+      lanes[m].waited[event] = waited;
+      lanes[m].late[event] = members[last];
     }
-  });
+  }
 }
 
 // The events of all ranks that belong to one call: [lane, event], and the members that have none.
 function matched(data, l, event) {
   const it = data.lanes[l], group = data.labels[it.labels[event]][3], number = it.numbers[event];
-  if (group < 0 || it.merges.has(event)) return null;
+  if (!data.calls || group < 0 || it.merges.has(event)) return null;
   const found = [], lacking = [];
   for (const other of data.groups[group]) {
     const list = data.calls[group][other] || [], there = data.lanes[other];

@@ -13,24 +13,35 @@ function layout(data, width) {
   return { left: width < 600 ? 46 : 92, height, top: TOP, whole: TOP + many * height + 4 };
 }
 
-// For each lane and kind, how long it went on in each of many equal parts of the run.
+// For each lane and kind, how long it went on in each of many equal parts of the run; and how long it waited.
 function binned(data) {
-  const kinds = data.kinds.length, width = Math.max(1, data.end / BINS);
+  const row = data.kinds.length + 1, width = Math.max(1, data.end / BINS);
   for (const it of data.lanes) {
-    it.bins = new Float32Array(BINS * (kinds + 1)); // the last: waited
+    it.bins = new Float32Array(BINS * row);
     for (let n = 0; n < it.count; n++) {
       const merge = it.merges.size ? it.merges.get(n) : undefined, length = it.lengths[n];
-      const share = merge && length ? merge.busy / length : 1;
-      spread(it.bins, it.kinds[n], it.starts[n], length, share, width, kinds + 1);
-      if (it.waited[n]) spread(it.bins, kinds, it.starts[n], it.waited[n], 1, width, kinds + 1);
+      spread(it.bins, it.kinds[n], it.starts[n], length, merge && length ? merge.busy / length : 1, width, row);
+    }
+  }
+}
+
+function binWaits(data) {
+  const row = data.kinds.length + 1, width = Math.max(1, data.end / BINS);
+  for (const it of data.lanes) {
+    for (let n = 0; n < it.count; n++) {
+      if (it.waited[n]) spread(it.bins, row - 1, it.starts[n], it.waited[n], 1, width, row);
     }
   }
 }
 
 function spread(bins, kind, start, length, share, width, row) {
   const end = start + length;
-  let bin = Math.min(BINS - 1, (start / width) | 0);
-  const last = Math.min(BINS - 1, (end / width) | 0);
+  let bin = Math.min(BINS - 1, Math.floor(start / width));
+  const last = Math.min(BINS - 1, Math.floor(end / width));
+  if (bin === last) {
+    bins[bin * row + kind] += length * share;
+    return;
+  }
   for (; bin <= last; bin++) {
     const from = Math.max(start, bin * width), to = Math.min(end, (bin + 1) * width);
     bins[bin * row + kind] += Math.max(0, to - from) * share;
@@ -243,7 +254,7 @@ class Painter {
     data.lanes.forEach((it, l) => {
       if (shown.size > APART || firstFrom(it, this.view.to) - firstFrom(it, this.view.from) > 10 * APART) return;
       eachBetween(it, this.view.from, this.view.to, (n) => {
-        if (it.kinds[n] !== data.COLLECTIVE || shown.size > APART) return;
+        if (it.kinds[n] !== data.COLLECTIVE || shown.size > APART || !data.calls) return;
         const key = `${data.labels[it.labels[n]][3]} ${it.numbers[n]}`;
         if (!shown.has(key)) shown.set(key, matched(data, l, n));
       });

@@ -328,6 +328,13 @@ async function begin() {
     const timeline = (window.ddpcheckTimeline = new Timeline(data, root));
     if (root.dataset.begin === "training") timeline.training();
     root.classList.add("ready");
+    // Who waited for whom takes another while: the lanes are there before.
+    setTimeout(() => {
+      matchCalls(data);
+      binWaits(data);
+      timeline.paint();
+      root.classList.add("matched");
+    });
     document.addEventListener("click", (event) => {
       const link = event.target.closest("[data-finding]");
       if (!link) return;

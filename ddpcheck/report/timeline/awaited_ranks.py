@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -59,24 +60,24 @@ def _of_group(
     common = set(here[0][1].numbers)
     for _, met in here[1:]:
         common.intersection_update(met.numbers)
-    numbers = sorted(common)
-    columns = [_chosen(met, common) for _, met in here]
-    for number, *calls in zip(numbers, *columns, strict=True):
-        if not pairs and len({labels.labels[label].text for _, _, label in calls}) > 1:
+    places = [_places(met, common) for _, met in here]
+    mets = [met for _, met in here]
+    for row in zip(*places, strict=True):
+        starts = [met.starts[place] for met, place in zip(mets, row, strict=True)]
+        names = [met.labels[place] for met, place in zip(mets, row, strict=True)]
+        if not pairs and len(set(names)) > 1 and len({labels.labels[label].text for label in names}) > 1:
             continue  # not the same call: nobody waits for its end
-        last = max(range(len(calls)), key=lambda place: calls[place][0])
-        latest, least = calls[last][0], max(0, calls[last][1] - calls[last][0])
-        late = here[last][0]
-        for place, (start, end, label) in enumerate(calls):
-            waited = min(latest - start, end - start - least)
-            lane, met = here[place]
-            if place != last and number in met.waits:  # an asynchronous call, waited for later
-                begun, over = met.waits[number]
-                waited = min(latest, over) - begun
-            if waited <= 0 or place == last:
+        if labels.labels[names[0]].text == NAMES["ddp-construct"]:
+            continue  # ranks start at different times: that is no imbalance of the training
+        latest = max(starts)
+        last = starts.index(latest)
+        least, late = mets[last].ends[row[last]] - latest, here[last][0]
+        for (lane, met), place, start, label in zip(here, row, starts, names, strict=True):
+            waited = min(latest - start, met.ends[place] - start - least)
+            if met.waits and lane != late and (over := met.waits.get(met.numbers[place])) is not None:
+                waited = min(latest, over[1]) - over[0]  # an asynchronous call, waited for later
+            if waited <= 0 or lane == late:
                 continue
-            if labels.labels[label].text == NAMES["ddp-construct"]:
-                continue  # ranks start at different times: that is no imbalance of the training
             seconds = waited / 1e6
             sums = lanes[lane].sums
             sums.waited += seconds
@@ -88,11 +89,11 @@ def _of_group(
             pair[1] += 1
 
 
-def _chosen(met: Met, numbers: set[int]) -> list[tuple[int, int, int]]:
-    rows = zip(met.starts, met.ends, met.labels, strict=True)
+def _places(met: Met, numbers: set[int]) -> Sequence[int]:
+    """Where the calls of these numbers are."""
     if len(numbers) == len(met.numbers):
-        return list(rows)
-    return [row for number, row in zip(met.numbers, rows, strict=True) if number in numbers]
+        return range(len(met.numbers))
+    return array("L", (place for place, number in enumerate(met.numbers) if number in numbers))
 
 
 def alone(lanes: Sequence[LaneBuilder], named: Sequence[Group], labels: Labels) -> tuple[Alone, ...]:

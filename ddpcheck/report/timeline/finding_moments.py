@@ -25,10 +25,15 @@ class Moments:
         self._calls: dict[str, list[int]] = {}
         """By the name that judges give a call among a finding's links."""
         self._found: dict[int, tuple[int, float]] = {}
+        self._near_steps: set[int] = set()
+        self.near: list[float] = []
+        """When this rank made the steps that findings are about, be it one of their ranks or not."""
         self._begun: dict[int, float] = {}
         """When the steps of these began."""
         self._last = {place for place, finding in enumerate(findings) if finding.check in those("stops")}
         for place, finding in enumerate(findings):
+            if finding.step is not None:
+                self._near_steps.add(finding.step)
             if finding.ranks and rank not in finding.ranks and all(rank != other for other, _ in finding.proof):
                 continue
             if finding.step is not None:
@@ -65,6 +70,8 @@ class Moments:
 
     def step(self, number: int, site: int, at: float) -> None:
         """An optimizer's step of this number began; its record may have been left out."""
+        if number in self._near_steps:
+            self.near.append(at)
         for place in self._steps.get(number, ()):
             how, noted = self._found.get(place, (_BY_LINE, at))
             if how == _BY_STEP and at <= noted and at > self._begun.get(place, 0.0):

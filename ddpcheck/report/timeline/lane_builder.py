@@ -46,7 +46,7 @@ WITHIN = "reduction"
 """The part of the backwards in which DDP reduces: it goes on while they compute."""
 BUILDING = "building"
 """DDP's constructor, which takes long where ranks start at different times."""
-MOST_MET = 400_000
+MOST_MET = 250_000
 """Calls of one rank by which it is worked out who waited for whom."""
 
 
@@ -239,10 +239,7 @@ class LaneBuilder:
             else:
                 met.add(number, start, start + length, label)
         if len(self.columns) > 2 * self._most:
-            self.columns = thinned(
-                self.columns, self._most, [_us(at) for at in self.looked.found().values()], self._labels.generic
-            )
-            self.merged = True
+            self._thin()
 
     def _pass_ended(self, loader: int, number: int, at: int, ended: ev.PassEnded | None) -> None:
         known = self._passes.pop((loader, number), None)
@@ -276,11 +273,14 @@ class LaneBuilder:
             builds = of.text == NAMES["ddp-construct"]
             self.sums.seconds[WITHIN if within else BUILDING if builds else KINDS[of.kind]] += took / 1e6
         if len(self.columns) > self._most * 5 // 4:
-            found = [_us(at) for at in self.looked.found().values()]
-            self.columns = thinned(self.columns, self._most, found, self._labels.generic)
-            self.merged = True
+            self._thin()
         else:
             self.columns.sort()
+
+    def _thin(self) -> None:
+        near = [_us(at) for at in (*self.looked.found().values(), *self.looked.near)]
+        self.columns = thinned(self.columns, self._most, near, self._labels.generic)
+        self.merged = True
 
     def shift(self, by: int) -> None:
         """Put it on another clock."""

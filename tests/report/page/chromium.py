@@ -57,7 +57,7 @@ class Opened:
 
     def ready(self) -> Opened:
         """Once its timeline is there."""
-        self.page.wait_for_selector("#lanes.ready", timeout=60_000)
+        self.page.wait_for_selector("#lanes.matched", timeout=60_000)
         return self
 
     def view(self) -> tuple[float, float]:
