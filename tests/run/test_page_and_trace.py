@@ -80,3 +80,12 @@ def test_a_folder_that_is_gone(tmp_path, folder, capsys):
     assert files.write(HELD) == []
     assert not files.failed
     assert "there is no such file" in capsys.readouterr().err.lower().replace("no such file", "there is no such file")
+
+
+def test_a_node_that_does_not_judge(tmp_path, capsys):
+    """Has no evidence of the others: its page is without a timeline, and there is no trace."""
+    asked = Asked(tmp_path / "page.html", tmp_path / "trace.json.gz")
+    assert PageAndTrace(asked).write(HELD) == [asked.page]
+    assert "the node of rank 0 has the evidence of all ranks" in asked.page.read_text()
+    assert "--trace" in capsys.readouterr().err
+    assert not asked.trace.exists()

@@ -98,7 +98,7 @@ def _data(verdict: Verdict, timeline: Timeline) -> dict[str, Any]:
 
 def _why_not(timeline: Timeline | None) -> str:
     if timeline is None:
-        return "There is none here: the node of rank 0 has the evidence of all ranks, and writes it on its page."
+        return "There is none here: the node of rank 0 has the evidence of all ranks, and shows it on its page."
     return "There is none: no rank of a process group has left evidence."
 
 
