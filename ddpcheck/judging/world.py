@@ -58,6 +58,7 @@ class Process:
         """Steps among these that were looked at in full, and in full or in part."""
         self._by_kind: dict[type, list[Any]] = defaultdict(list)
         self._sites: dict[int, ev.Site] = {}
+        self._places: dict[int, CallSite] = {}
 
     def add(self, records: Iterable[Any]) -> None:
         """Take further records."""
@@ -111,6 +112,7 @@ class Process:
         """The process as far as it had come by a moment; it has all of its lines."""
         cut = copy.copy(self)
         cut.records, cut._by_kind, cut._sites, cut.taken = [], defaultdict(list), {}, 0
+        cut._places = {}
         cut.add(record for record in self.records if record.at < at or isinstance(record, (ev.Began, ev.Site)))
         return cut
 
@@ -124,9 +126,17 @@ class Process:
         return found[-1] if found else None
 
     def where(self, site: int) -> CallSite | None:
-        """The line of a site's number; None for that of no line."""
+        """The line of a site's number, with those that have led to it; None for that of no line."""
+        known = self._places.get(site)
         found = self._sites.get(site)
-        return CallSite(file=found.file, line=found.line, function=found.function) if found else None
+        if known is not None or found is None:
+            return known
+        caller = self.where(found.caller) if found.caller < site else None
+        place = CallSite(
+            file=found.file, line=found.line, function=found.function, caller=caller, through=found.through
+        )
+        self._places[site] = place
+        return place
 
     def line(self, site: int) -> str:
         """The text of a site's line."""
