@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging import parting_ways
 from ddpcheck.judging.call_divergence import Calls, Parting, name, place, visits
 from ddpcheck.judging.happens_before import UNFINISHED
+from ddpcheck.judging.parting_ways import Turn
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Struct
 from ddpcheck.vocabulary.wording import ranks_text
 
+TAKE_OUT = "Call a collective on every rank of its group: take it out of the condition."
+TOGETHER = (
+    "Let all ranks leave together: all-reduce the decision (as a flag, with MAX) before it is acted upon, or let each "
+    "rank make the calls that the others still make."
+)
 FEWER_BATCHES = (
     "Give every rank the same number of batches (DistributedSampler pads; or drop_last over the shards of all ranks), "
     "or train within `with model.join():`."
@@ -35,8 +42,9 @@ class Why(Struct, frozen=True, kw_only=True):
 def why(world: World, parting: Parting) -> Why:
     """The most likely cause of a parting."""
     ranks = {rank.rank: rank for rank in world}
+    turn = _turn(ranks, parting)
     if parting.kind == "detail":
-        return _unlike(ranks, parting)
+        return _by_source(ranks, parting, turn) or _unlike(ranks, parting)
     if parting.kind == "peer":
         return Why(
             cause="the ranks do not agree on who sends or receives: the rank was computed, or is a local one",
@@ -45,7 +53,8 @@ def why(world: World, parting: Parting) -> Why:
     return (
         _fewer_batches(ranks, parting)
         or _skipped(ranks, parting)
-        or _elsewhere(ranks, parting)
+        or _elsewhere(ranks, parting, turn)
+        or _by_source(ranks, parting, turn)
         or Why(cause="", advice=ALIKE)
     )
 
@@ -132,10 +141,13 @@ def _skipped(ranks: dict[int, Rank], parting: Parting) -> Why | None:
         call = places[r][number][1]
         where = ranks[r].where(call.site)
         _, pass_, batch = farthest or (0, 0, 0)
+        stayed = next(one for one in at if one not in ahead)
+        turn = parting_ways.gone_on(ranks[stayed], places[stayed][number][1].site)
+        way = f"by {turn}" if turn is not None else "a `continue`, or an exception that was caught there"
         return Why(
             cause=(
                 f"{ranks_text(ahead)} has gone on to the next batch (batch {batch} of pass {pass_}) without "
-                f"{name(call)} for the one before: a `continue`, or an exception that was caught there"
+                f"{name(call)} for the one before: {way}"
             ),
             advice=(
                 "Let every rank make the same calls for every batch; let all ranks skip one, by a flag that is "
@@ -143,6 +155,7 @@ def _skipped(ranks: dict[int, Rank], parting: Parting) -> Why | None:
             ),
             ranks=ahead,
             where=where,
+            proof=((r, turn.where),) if turn is not None else (),
         )
     return None
 
@@ -164,7 +177,7 @@ def _batches_before(rank: Rank, parting: Parting) -> dict[int, tuple[tuple[int, 
 # --- lines
 
 
-def _elsewhere(ranks: dict[int, Rank], parting: Parting) -> Why | None:
+def _elsewhere(ranks: dict[int, Rank], parting: Parting, turn: Turn | None) -> Why | None:
     """The exceptional rank makes its call at another line than the others: what the lines' past says of it."""
     r = next((r for r in parting.odd if r in parting.calls), None)
     theirs = [(ranks[o], call) for o, call in parting.calls.items() if o not in parting.odd]
@@ -176,34 +189,40 @@ def _elsewhere(ranks: dict[int, Rank], parting: Parting) -> Why | None:
     been = max(visits(o, where, o.end) for o, _ in theirs)
     back = visits(ranks[r], other.where(its.site), call.n)
     who, whom = ranks_text(parting.odd), ranks_text(o.rank for o, _ in theirs)
+    proof = ((r, turn.where),) if turn is not None else ()
+    told = _told(turn, who, whom) if turn is not None else ""
     if been:
         times = visits(ranks[r], where, call.n) + 1
         if times > been:
+            more = told or "a loop or a condition around it runs more often there"
             return Why(
-                cause=f"{who} comes to this line {times} times, and {whom} {been}: a loop or a condition around it "
-                "runs more often there",
-                advice=ALIKE,
+                cause=f"{who} comes to this line {times} times, and {whom} {been}: {more}",
+                advice=_advice(turn),
                 where=where,
+                proof=proof,
             )
         return None
     if call.op == "ddp-buffers":
+        under = f" (it stands under {turn})" if turn is not None and turn.inside and _is_around(turn) else ""
         return Why(
-            cause=f"only {who} comes to this line: a forward through the wrapper communicates with all ranks, also in "
-            "evaluation",
+            cause=f"only {who} comes to this line{under}: a forward through the wrapper communicates with all ranks, "
+            "also in evaluation",
             advice="Evaluate on one rank with `model.module`, under no_grad(), or on all ranks; let all ranks go "
             "through the wrapper alike.",
             where=where,
+            proof=proof,
         )
     if not back and its.op == "ddp-gradients":
+        more = told or "it judged a condition otherwise, or caught an exception on the way"
         return Why(
-            cause=f"{who} has not come to the backward{place(other, its)}: it judged a condition otherwise, or caught "
-            "an exception on the way",
-            advice=ALIKE,
+            cause=f"{who} has not come to the backward{place(other, its)}: {more}", advice=_advice(turn), proof=proof
         )
+    if turn is not None:
+        return _by_source(ranks, parting, turn)
     if not back:
         return Why(
             cause=f"only {who} comes to this line: it stands under a condition on the rank",
-            advice="Call a collective on every rank of its group: take it out of the condition.",
+            advice=TAKE_OUT,
             where=where,
         )
     if (left := _left_a_pass(ranks[r], call)) is not None:
@@ -218,6 +237,64 @@ def _elsewhere(ranks: dict[int, Rank], parting: Parting) -> Why | None:
         advice=ALIKE,
         where=where,
     )
+
+
+def _turn(ranks: dict[int, Rank], parting: Parting) -> Turn | None:
+    """The place in the source at which the exceptional rank's way parts from another's."""
+    r = next((r for r in parting.odd if r in parting.calls), None)
+    o = next((o for o in parting.calls if o not in parting.odd), None)
+    if o is None:
+        return None
+    its = ranks[o], parting.calls[o].site
+    return parting_ways.turn((ranks[r], parting.calls[r].site), its) if r is not None else parting_ways.past(*its)
+
+
+def _by_source(ranks: dict[int, Rank], parting: Parting, turn: Turn | None) -> Why | None:
+    """What the program's text says of it, where that names one place."""
+    if turn is None:
+        return None
+    others = [o for o in ranks if o in parting.calls and o not in parting.odd]
+    r = next((r for r in parting.odd if r in parting.calls), None)
+    return Why(
+        # Without a call of its own, the exceptional rank is the one that has come past those of the others.
+        cause=_told(turn, *_whose(ranks_text(parting.odd), ranks_text(others), r is None)),
+        advice=_advice(turn),
+        where=ranks[r].where(parting.calls[r].site) if r is not None else None,
+        proof=((parting.odd[0], turn.where),),
+    )
+
+
+def _whose(odd: str, others: str, gone: bool) -> tuple[str, str]:
+    return (others, odd) if gone else (odd, others)
+
+
+def _told(turn: Turn, one: str, other: str) -> str:
+    """The place in words; ``one`` is whose call it leads past, if that is ``inside``."""
+    comes, passes = (one, other) if turn.inside else (other, one)
+    kind = turn.branches[0].kind
+    if kind == "break":
+        return f"{passes} has left the loop at {turn.file}:{turn.branches[0].of} early, by {turn}"
+    if kind == "return":
+        return f"{passes} has left {turn.function}() early, by {turn}"
+    if kind == "continue":
+        return f"{passes} has gone on in the loop at {turn.file}:{turn.branches[0].of}, by {turn}"
+    if kind == "loop":
+        return f"{passes} has left the loop {turn} before {comes}"
+    if kind == "except":
+        return f"only one of them has caught an exception, at {turn}"
+    return f"only {comes} comes to the call under {turn}"
+
+
+def _is_around(turn: Turn) -> bool:
+    return turn.branches[0].kind == "condition"
+
+
+def _advice(turn: Turn | None) -> str:
+    if turn is None:
+        return ALIKE
+    if _is_around(turn):
+        return TAKE_OUT if turn.branches[0].about_ranks else ALIKE
+    return TOGETHER
 
 
 def _left_a_pass(rank: Rank, call: ev.Call) -> int | None:
