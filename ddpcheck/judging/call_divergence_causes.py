@@ -203,7 +203,7 @@ def _elsewhere(ranks: dict[int, Rank], parting: Parting, turn: Turn | None) -> W
             )
         return None
     if call.op == "ddp-buffers":
-        under = f" (it stands under {turn})" if turn is not None and turn.inside and _is_around(turn) else ""
+        under = f" (it stands under {turn})" if turn is not None and turn.inside and turn.around else ""
         return Why(
             cause=f"only {who} comes to this line{under}: a forward through the wrapper communicates with all ranks, "
             "also in evaluation",
@@ -219,7 +219,7 @@ def _elsewhere(ranks: dict[int, Rank], parting: Parting, turn: Turn | None) -> W
         )
     if turn is not None:
         return _by_source(ranks, parting, turn)
-    if not back:
+    if not back and parting_ways.is_for_some_ranks(ranks[r], call.site) is not False:
         return Why(
             cause=f"only {who} comes to this line: it stands under a condition on the rank",
             advice=TAKE_OUT,
@@ -231,7 +231,8 @@ def _elsewhere(ranks: dict[int, Rank], parting: Parting, turn: Turn | None) -> W
         )
     return Why(
         cause=(
-            f"only {who} comes to this line, while {whom} comes back to{place(other, its).replace(' at', '')}: either "
+            f"only {who} comes to this line, while {whom} {'comes back to' if back else 'is at'}"
+            f"{place(other, its).replace(' at', '')}: either "
             "a call that one rank makes alone, or a loop that one rank has left alone"
         ),
         advice=ALIKE,
@@ -253,46 +254,48 @@ def _by_source(ranks: dict[int, Rank], parting: Parting, turn: Turn | None) -> W
     """What the program's text says of it, where that names one place."""
     if turn is None:
         return None
-    others = [o for o in ranks if o in parting.calls and o not in parting.odd]
+    others = tuple(o for o in ranks if o in parting.calls and o not in parting.odd)
     r = next((r for r in parting.odd if r in parting.calls), None)
+    # Without a call of its own, the exceptional rank is the one that has come past those of the others.
+    one, other = (parting.odd, others) if r is not None else (others, parting.odd)
+    alone = one if turn.inside else other
+    blamed = turn.around and turn.branches[0].about_ranks and alone[0] in parting.calls
+    first = alone[0] if blamed else r
     return Why(
-        # Without a call of its own, the exceptional rank is the one that has come past those of the others.
-        cause=_told(turn, *_whose(ranks_text(parting.odd), ranks_text(others), r is None)),
+        cause=_told(turn, ranks_text(one), ranks_text(other)),
         advice=_advice(turn),
-        where=ranks[r].where(parting.calls[r].site) if r is not None else None,
-        proof=((parting.odd[0], turn.where),),
+        ranks=tuple(alone) if blamed else (),
+        where=ranks[first].where(parting.calls[first].site) if first is not None else None,
+        proof=(((alone if blamed else parting.odd)[0], turn.where),),
     )
-
-
-def _whose(odd: str, others: str, gone: bool) -> tuple[str, str]:
-    return (others, odd) if gone else (odd, others)
 
 
 def _told(turn: Turn, one: str, other: str) -> str:
     """The place in words; ``one`` is whose call it leads past, if that is ``inside``."""
     comes, passes = (one, other) if turn.inside else (other, one)
-    kind = turn.branches[0].kind
-    if kind == "break":
-        return f"{passes} has left the loop at {turn.file}:{turn.branches[0].of} early, by {turn}"
-    if kind == "return":
+    kinds = {branch.kind for branch in turn.branches}
+    at = turn.branches[0].of
+    if kinds == {"break"}:
+        return f"{passes} has left the loop at line {at} early, by {turn}"
+    if kinds == {"return"}:
         return f"{passes} has left {turn.function}() early, by {turn}"
-    if kind == "continue":
-        return f"{passes} has gone on in the loop at {turn.file}:{turn.branches[0].of}, by {turn}"
-    if kind == "loop":
-        return f"{passes} has left the loop {turn} before {comes}"
-    if kind == "except":
-        return f"only one of them has caught an exception, at {turn}"
-    return f"only {comes} comes to the call under {turn}"
-
-
-def _is_around(turn: Turn) -> bool:
-    return turn.branches[0].kind == "condition"
+    if kinds == {"continue"}:
+        return f"{passes} has gone on in the loop at line {at}, by {turn}"
+    if kinds == {"loop"}:
+        return f"{comes} runs more often than {passes} through {turn}"
+    if kinds == {"except"}:
+        return f"an exception that was caught on one of them alone, at {turn}"
+    if turn.around and "loop" in kinds:
+        return f"{comes} comes more often than {passes} to the call under {turn}"
+    if turn.around:
+        return f"only {comes} comes to the call under {turn}"
+    return f"{passes} has come past the call of {comes}, by {turn}"
 
 
 def _advice(turn: Turn | None) -> str:
     if turn is None:
         return ALIKE
-    if _is_around(turn):
+    if turn.around:
         return TAKE_OUT if turn.branches[0].about_ranks else ALIKE
     return TOGETHER
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal
 
+from msgspec.structs import replace
+
 from ddpcheck.vocabulary.model import Struct
 
 Kind = Literal["condition", "loop", "except", "break", "return", "continue"]
@@ -33,12 +35,14 @@ class Branch(Struct, frozen=True, kw_only=True):
     """The line of the condition, loop or handler; empty for an exit without a condition."""
     of: int = 0
     """For a way to leave early: the line of the loop, or of the function."""
+    otherwise: bool = False
+    """It is what is done where the condition does not hold."""
     about_ranks: bool = False
     """The condition names a rank: it is meant to differ between them."""
 
     def __str__(self) -> str:
         if self.kind in ("condition", "loop", "except"):
-            return f"`{self.text}`"
+            return f"the `else` of `{self.text}`" if self.otherwise else f"`{self.text}`"
         return f"the `{self.kind}` under `{self.text}`" if self.text else f"the `{self.kind}`"
 
 
@@ -99,7 +103,7 @@ class Flow:
             return
 
     def _in_expression(self, node: ast.stmt) -> Step | None:
-        """A condition on the rank in the statement itself: ``rank == 0 and barrier()``, ``f(x) if rank == 0 else x``."""
+        """A condition on the rank in a statement itself: ``rank == 0 and barrier()``, ``f(x) if rank == 0 else x``."""
         value = getattr(node, "value", None)
         both = value.values[0] if isinstance(value, ast.BoolOp) else None
         test = value.test if isinstance(value, ast.IfExp) else both
@@ -109,20 +113,22 @@ class Flow:
 
     def _step(self, node: ast.stmt, arm: str) -> Step | None:
         if isinstance(node, ast.If):
-            return Step(line=node.lineno, arm=arm, kind="if", branch=self._condition(node))
+            return Step(line=node.lineno, arm=arm, kind="if", branch=self._condition(node, otherwise=arm == "orelse"))
         if isinstance(node, (ast.While, ast.For, ast.AsyncFor)):
             if arm != "body":
                 return None
             exits = list(self._exits(node.body, ast.Break, "break", node.lineno))
             if isinstance(node, ast.While) and not _is_always(node.test):
                 exits.append(self._branch("loop", node, node.test))
+            elif isinstance(node, (ast.For, ast.AsyncFor)) and not _is_counted(node.iter):
+                exits.append(self._branch("loop", node))
             skips = tuple(self._exits(node.body, ast.Continue, "continue", node.lineno))
             return Step(line=node.lineno, arm=arm, kind="loop", exits=tuple(exits), skips=skips)
         if isinstance(node, ast.Try):
             if arm.startswith("handler"):
                 handler = node.handlers[int(arm.split()[1])]
                 return Step(line=node.lineno, arm=arm, kind="try", branch=self._branch("except", handler))
-            caught = tuple(self._branch("except", h) for h in node.handlers if not _raises(h.body))
+            caught = tuple(self._branch("except", h) for h in node.handlers if not _is_passed_on(h))
             return Step(line=node.lineno, arm=arm, kind="try", exits=caught if arm == "body" else ())
         if isinstance(node, ast.Match):
             pattern = node.cases[int(arm.split()[1])].pattern
@@ -147,8 +153,14 @@ class Flow:
             else:
                 yield Branch(kind=name, line=node.lineno, text="", of=of)
 
-    def _condition(self, node: ast.If) -> Branch | None:
-        return None if self._is_alike(node.test) else self._branch("condition", node, node.test)
+    def _condition(self, node: ast.If, otherwise: bool = False) -> Branch | None:
+        """A condition; ``otherwise`` for what is done where it does not hold."""
+        if self._is_alike(node.test):
+            return None
+        found = self._branch("condition", node, node.test)
+        # "rank == 0 or …" holds on others as well, and so may the opposite of "rank == 0 and …".
+        open_to_others = isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) == otherwise
+        return replace(found, otherwise=otherwise, about_ranks=found.about_ranks and not open_to_others)
 
     def _branch(
         self, kind: Kind, node: ast.stmt | ast.ExceptHandler | ast.pattern, test: ast.expr | None = None
@@ -161,7 +173,8 @@ class Flow:
         if _ABOUT_RANKS.search(text) is not None:
             return False
         names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
-        return _ALIKE.search(text) is not None or (bool(names) and names <= _SETTINGS)
+        told = all(name in _SETTINGS or name.isupper() for name in names)
+        return _ALIKE.search(text) is not None or (bool(names) and told)
 
     def _text(self, line: int) -> str:
         text = self._lines[line - self._first].split("  #")[0].strip()
@@ -222,8 +235,20 @@ def _walk(body: list[ast.stmt], conditions: Around, of_loops: bool) -> Iterator[
             yield from _walk(inside, conditions + more, of_loops)
 
 
-def _raises(body: list[ast.stmt]) -> bool:
-    return any(isinstance(node, ast.Raise) for node in body)
+def _is_passed_on(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler raises again, or is for what asks the program to end."""
+    raises = any(isinstance(node, ast.Raise) for statement in handler.body for node in ast.walk(statement))
+    return raises or (handler.type is not None and "KeyboardInterrupt" in ast.unparse(handler.type))
+
+
+def _is_counted(over: ast.expr) -> bool:
+    """Whether a loop runs as often as the program was told to: by numbers, settings or constants alone."""
+    if not (isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id in ("range", "trange")):
+        return isinstance(over, (ast.Tuple, ast.List))
+    names = {node.id for one in over.args for node in ast.walk(one) if isinstance(node, ast.Name)}
+    called = any(isinstance(node, ast.Call) for one in over.args for node in ast.walk(one))
+    told = (name in _SETTINGS or name.isupper() or re.search("epoch|step|iter", name) for name in names)
+    return not called and all(told)
 
 
 def _is_always(test: ast.expr) -> bool:

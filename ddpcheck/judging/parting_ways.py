@@ -32,7 +32,15 @@ class Turn(Struct, frozen=True, kw_only=True):
         return CallSite(file=self.file, line=self.branches[0].line, function=self.function)
 
     def __str__(self) -> str:
-        return " or ".join(f"{branch} ({self.file}:{branch.line})" for branch in self.branches)
+        """``the `break` under `if stop:` (train.py:41)``; of several, the file is named once."""
+        first, *others = self.branches
+        word = "and" if self.around else "or"
+        return f" {word} ".join([f"{first} ({self.file}:{first.line})", *(f"{b} (line {b.line})" for b in others)])
+
+    @property
+    def around(self) -> bool:
+        """The call stands under all of these; otherwise they are ways to come past it, of which one was gone."""
+        return all(branch.kind in ("condition", "loop") for branch in self.branches)
 
 
 class _Found(Struct, frozen=True, kw_only=True):
@@ -48,6 +56,8 @@ class Frames:
     """The chain of lines that has led a rank to a call, each with its function's text."""
 
     def __init__(self, rank: Rank, site: int) -> None:
+        self._rank = rank
+        self._passes: set[tuple[str, int]] | None = None
         self.sites = rank.process.calls_to(site)
         self._flows = [flow_of(rank.process.body(s), s.first, s.function) for s in self.sites]
 
@@ -61,9 +71,19 @@ class Frames:
         found: list[Branch] = []
         for step in steps:
             found += [step.branch] if step.branch is not None else []
-            found += step.exits if step.kind == "loop" else ()
+            found += (exit for exit in step.exits if exit.kind != "loop" or exit.line not in self._even(place))
+            # Who has left out a turn has come to the end of the loop with fewer calls.
+            found += (skip for skip in step.skips if skip.line <= self.sites[place].line)
         flow = self._flows[place]
         return [*found, *flow.returns(self.sites[place].line)] if early and flow is not None else found
+
+    def _even(self, place: int) -> set[int]:
+        """Lines of loops over a DataLoader: whether it gave the ranks as many batches is known, and judged by that."""
+        file = self.sites[place].file
+        if self._passes is None:
+            lines = (self._rank.where(one.site) for one in self._rank.of(ev.Pass))
+            self._passes = {(where.file, where.line) for where in lines if where is not None}
+        return {line for other, line in self._passes if other == file}
 
     def known(self, place: int) -> bool:
         """Whether the text of the function is on record."""
@@ -109,6 +129,15 @@ def past(rank: Rank, site: int) -> Turn | None:
     return _chosen(_deeper(Frames(rank, site), 0, 0))
 
 
+def is_for_some_ranks(rank: Rank, site: int) -> bool | None:
+    """Whether a condition that names a rank stands around a line of the chain; None where the text is not known."""
+    frames = Frames(rank, site)
+    places = range(len(frames.sites))
+    if any(step.branch is not None and step.branch.about_ranks for place in places for step in frames.around(place)):
+        return True
+    return False if places and all(map(frames.known, places)) else None
+
+
 def gone_on(rank: Rank, site: int) -> Turn | None:
     """How another rank may have gone on to the next turn of the innermost loop without a call."""
     frames = Frames(rank, site)
@@ -120,7 +149,6 @@ def gone_on(rank: Rank, site: int) -> Turn | None:
         loops = [at for at, step in enumerate(steps) if step.kind == "loop"]
         inside = steps[loops[-1] + 1 :] if loops else steps
         branches = frames.skipped_at(place, inside, early=not loops)
-        branches += [caught for step in inside for caught in (step.exits if step.kind == "try" else ())]
         if loops:
             branches += [skip for skip in steps[loops[-1]].skips if skip.line <= frames.sites[place].line]
         found += [_Found(branch=branch, site=frames.sites[place], skips=0) for branch in branches]
@@ -152,7 +180,9 @@ def _arms_of_one(around: Sequence[Sequence[Step]], common: int) -> Branch | None
     if not all(len(steps) > common for steps in around):
         return None
     mine, its = around[0][common], around[1][common]
-    return mine.branch or its.branch if mine.kind == its.kind == "if" and mine.line == its.line else None
+    if mine.kind != "if" or mine.line != its.line:
+        return None
+    return mine.branch if mine.arm in ("body", "expression") else its.branch
 
 
 def _skips(chain: Frames, place: int, steps: Sequence[Step], which: int) -> list[_Found]:

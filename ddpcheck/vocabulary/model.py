@@ -108,6 +108,9 @@ class CallSite(Struct, frozen=True, kw_only=True, eq=False):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CallSite) and self._line == other._line
 
+    def __ne__(self, other: object) -> bool:  # that of the base class goes by identity
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self._line)
 
