@@ -12,6 +12,10 @@ from ddpcheck.vocabulary.model import CallSite, Struct
 from ddpcheck.vocabulary.wording import ranks_text
 
 TAKE_OUT = "Call a collective on every rank of its group: take it out of the condition."
+EVALUATE = (
+    "Evaluate on one rank with `model.module`, under no_grad(), or on all ranks; let all ranks go through the wrapper "
+    "alike."
+)
 TOGETHER = (
     "Let all ranks leave together: all-reduce the decision (as a flag, with MAX) before it is acted upon, or let each "
     "rank make the calls that the others still make."
@@ -207,8 +211,7 @@ def _elsewhere(ranks: dict[int, Rank], parting: Parting, turn: Turn | None) -> W
         return Why(
             cause=f"only {who} comes to this line{under}: a forward through the wrapper communicates with all ranks, "
             "also in evaluation",
-            advice="Evaluate on one rank with `model.module`, under no_grad(), or on all ranks; let all ranks go "
-            "through the wrapper alike.",
+            advice=EVALUATE,
             where=where,
             proof=proof,
         )

@@ -25,7 +25,7 @@ def told(where: CallSite | None) -> str:
         name = "" if one.function == "<module>" else f"{one.function} "
         place = f"{one.file}:{one.line}"
         parts.append(f"{name}({place})" if name else place)
-        parts += [f"in {library}" for library in one.through]
+        parts += [f"in {library}" for library in one.through[:1]]  # it may well use others
     if len(parts) > MOST:
         parts = [parts[0], "…", *parts[2 - MOST :]]
     return " → ".join(parts) if len(parts) > 1 else ""

@@ -12,7 +12,7 @@ def test_equality_is_the_lines():
         CallSite(file="train.py", line=3, function="f"),
     )
     assert one == other
-    assert not one != other
+    assert (one != other) is False
     assert len({one, other}) == 1
     assert one != main
     assert one != "train.py:3 in f"

@@ -20,6 +20,9 @@ from ddpcheck.vocabulary.wording import count
 _FIX = "Compute learning rates and scales from numbers that all ranks share, and load optimizer state on all of them."
 
 
+ONCE = "Step it once on every rank, unless its schedule counts all ranks' samples on purpose."
+
+
 def judge(world: World) -> Judged:
     """Compare what decides the length and direction of each step."""
     checked = 0
@@ -147,9 +150,7 @@ def _schedulers(world: World) -> list[Finding]:
                         expected="one step of the scheduler at a time",
                         found=f"{count(one.times, 'step')} in a row, with no optimizer step between, again and again",
                         cause=_cause(world, rank, one),
-                        advice=(
-                            "Step it once on every rank, unless its schedule counts all ranks' samples on purpose."
-                        ),
+                        advice=ONCE,
                         where=rank.where(one.site),
                         count=one.bursts,
                         links=("scheduler",),
