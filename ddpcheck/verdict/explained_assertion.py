@@ -46,5 +46,5 @@ def _explained(finding: Finding, known: World) -> Finding:
     first = next((one for one in found if one.severity == "error" and finding.check in (one.check, *one.also)), None)
     if first is None or not first.cause:
         return finding
-    lines = [(first.ranks[0] if first.ranks else 0, first.where)] if first.where is not None else []
+    lines = [(first.ranks[0] if first.ranks else 0, first.where.alone)] if first.where is not None else []
     return replace(finding, cause=first.cause, advice=first.advice, proof=(*lines, *finding.proof))

@@ -94,7 +94,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return rank * several if several else rank % len(self.gpus)
 
 
-class CallSite(Struct, frozen=True, kw_only=True, eq=False):
+class CallSite(Struct, frozen=True, kw_only=True, eq=False, omit_defaults=True):
     """A line of the user's code; the same line is equal to itself, whoever has called its function."""
 
     file: str
@@ -120,6 +120,11 @@ class CallSite(Struct, frozen=True, kw_only=True, eq=False):
     @property
     def _line(self) -> tuple[str, int, str]:
         return self.file, self.line, self.function
+
+    @property
+    def alone(self) -> CallSite:
+        """The line without those that have led to it."""
+        return CallSite(file=self.file, line=self.line, function=self.function)
 
     @property
     def chain(self) -> tuple[CallSite, ...]:
