@@ -10,7 +10,7 @@ from typing import TypeVar
 from ddpcheck import evidence as ev
 from ddpcheck.checkpoint_trials.load_failures import state_of
 from ddpcheck.evidence.training_state import Failure
-from ddpcheck.probes.recording import user_lines
+from ddpcheck.probes.recording import numbered_lines, user_lines
 from ddpcheck.ranks.current_rank import Violation
 from ddpcheck.vocabulary.lost_peers import is_reaction
 from ddpcheck.vocabulary.model import CallSite
@@ -54,7 +54,7 @@ def _fact(doing: str, error: Exception, evidence: bytes) -> Failure:
         message=message[:4000],
         where=_users_line(error),
         reaction=is_reaction(error),
-        file=user_lines.short(path) if path else "",
+        file=numbered_lines.short(path) if path else "",
         state=state,
     )
 

@@ -9,6 +9,7 @@ hyphens; one of another package has the name of the entry point before it, as in
 - ``run.py`` with ``judge(world) -> Judged``, for the run of a script
 - ``assertion.py`` with ``judge(facts, rounds) -> findings or a Question``, for assertions
 - ``conformance.py`` with ``ROWS``, what the conformance suite asks of it
+- ``libraries.py`` with ``FIXES``, its fixes in the terms of training libraries
 
 All but the first two may be missing.
 """
@@ -29,7 +30,7 @@ from ddpcheck.checks.check import Check
 GROUP = "ddpcheck.checks"
 """The entry point group of other packages' checks, and the package of our own."""
 
-Part = Literal["run", "assertion", "conformance"]
+Part = Literal["run", "assertion", "conformance", "libraries"]
 
 
 class Unusable(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ddpcheck.evidence.record import Record
+from ddpcheck.evidence.record import NO_SITE, Record
 
 
 class Began(Record, frozen=True, kw_only=True):
@@ -27,7 +27,11 @@ class Began(Record, frozen=True, kw_only=True):
 
 
 class Site(Record, frozen=True, kw_only=True):
-    """A line of the user's code; other records name it by its number, 1 and up."""
+    """A line of the user's code, called in one way; other records name it by its number, 1 and up.
+
+    One line has several numbers, where several lines have called its function:
+    ``caller`` is another site, so that the sites of a process are a tree.
+    """
 
     id: int
     file: str
@@ -36,6 +40,14 @@ class Site(Record, frozen=True, kw_only=True):
     function: str
     text: str
     """The line itself."""
+    caller: int = NO_SITE
+    """The line of the user's that has called this one's function."""
+    through: tuple[str, ...] = ()
+    """The installed libraries in which the line's call went on, in this order: ``accelerate: Accelerator.prepare``."""
+    first: int = 0
+    """The first line of its function; 1 outside of any."""
+    body: str = ""
+    """The text of the function, with the first of its lines that is told of; empty with all others."""
 
 
 class Raised(Record, frozen=True, kw_only=True):

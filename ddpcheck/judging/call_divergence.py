@@ -71,6 +71,24 @@ def place(rank: Rank, call: ev.Call) -> str:
     return f" at {where.file}:{where.line}" if where else ""
 
 
+def callers(world: World, sites: Mapping[int, int]) -> dict[int, CallSite]:
+    """Who has called, of ranks that are at one line by different ways: the outermost line that is not the same."""
+    places = {r.rank: where for r in world if (where := r.where(sites.get(r.rank, ev.NO_SITE))) is not None}
+    found = {}
+    for rank, place in places.items():
+        for other in places.values():
+            if other == place and other.chain != place.chain:
+                pairs = zip(place.chain, other.chain, strict=False)
+                found[rank] = next((mine for mine, its in pairs if mine != its), place)
+                break
+    return {rank: caller for rank, caller in found.items() if caller != places[rank]}
+
+
+def by_way_of(caller: CallSite | None) -> str:
+    """Who has called, in words."""
+    return f" (called at {caller.file}:{caller.line})" if caller is not None else ""
+
+
 def sequences(world: World) -> dict[str, dict[int, Calls]]:
     """The calls that have to be the same, by group, rank and number."""
     found: dict[str, dict[int, Calls]] = {}
@@ -199,11 +217,14 @@ def _way(call: ev.Call) -> str:
 def told(world: World, parting: Parting) -> str:
     """What each rank does at the parting, in words."""
     parts = []
+    called = callers(world, {r: call.site for r, call in parting.calls.items()})
     for rank in world:
         call = parting.calls.get(rank.rank)
         if call is not None:
             way = f" {_way(call)} rank {call.peer}" if parting.kind == "peer" and call.peer is not None else ""
-            parts.append(f"rank {rank.rank} calls {name(call)}{way}{place(rank, call)}")
+            parts.append(
+                f"rank {rank.rank} calls {name(call)}{way}{place(rank, call)}{by_way_of(called.get(rank.rank))}"
+            )
         elif rank.rank in parting.odd:
             parts.append(f"rank {rank.rank} makes no further call")
     return "; ".join(parts)

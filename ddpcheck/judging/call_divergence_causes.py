@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging import parting_ways
 from ddpcheck.judging.call_divergence import Calls, Parting, name, place, visits
 from ddpcheck.judging.happens_before import UNFINISHED
+from ddpcheck.judging.parting_ways import Turn
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Struct
 from ddpcheck.vocabulary.wording import ranks_text
 
+TAKE_OUT = "Call a collective on every rank of its group: take it out of the condition."
+EVALUATE = (
+    "Evaluate on one rank with `model.module`, under no_grad(), or on all ranks; let all ranks go through the wrapper "
+    "alike."
+)
+TOGETHER = (
+    "Let all ranks leave together: all-reduce the decision (as a flag, with MAX) before it is acted upon, or let each "
+    "rank make the calls that the others still make."
+)
 FEWER_BATCHES = (
     "Give every rank the same number of batches (DistributedSampler pads; or drop_last over the shards of all ranks), "
     "or train within `with model.join():`."
@@ -35,8 +46,9 @@ class Why(Struct, frozen=True, kw_only=True):
 def why(world: World, parting: Parting) -> Why:
     """The most likely cause of a parting."""
     ranks = {rank.rank: rank for rank in world}
+    turn = _turn(ranks, parting)
     if parting.kind == "detail":
-        return _unlike(ranks, parting)
+        return _by_source(ranks, parting, turn) or _unlike(ranks, parting)
     if parting.kind == "peer":
         return Why(
             cause="the ranks do not agree on who sends or receives: the rank was computed, or is a local one",
@@ -45,7 +57,8 @@ def why(world: World, parting: Parting) -> Why:
     return (
         _fewer_batches(ranks, parting)
         or _skipped(ranks, parting)
-        or _elsewhere(ranks, parting)
+        or _elsewhere(ranks, parting, turn)
+        or _by_source(ranks, parting, turn)
         or Why(cause="", advice=ALIKE)
     )
 
@@ -132,10 +145,13 @@ def _skipped(ranks: dict[int, Rank], parting: Parting) -> Why | None:
         call = places[r][number][1]
         where = ranks[r].where(call.site)
         _, pass_, batch = farthest or (0, 0, 0)
+        stayed = next(one for one in at if one not in ahead)
+        turn = parting_ways.gone_on(ranks[stayed], places[stayed][number][1].site)
+        way = f"by {turn}" if turn is not None else "a `continue`, or an exception that was caught there"
         return Why(
             cause=(
                 f"{ranks_text(ahead)} has gone on to the next batch (batch {batch} of pass {pass_}) without "
-                f"{name(call)} for the one before: a `continue`, or an exception that was caught there"
+                f"{name(call)} for the one before: {way}"
             ),
             advice=(
                 "Let every rank make the same calls for every batch; let all ranks skip one, by a flag that is "
@@ -143,6 +159,7 @@ def _skipped(ranks: dict[int, Rank], parting: Parting) -> Why | None:
             ),
             ranks=ahead,
             where=where,
+            proof=((r, turn.where),) if turn is not None else (),
         )
     return None
 
@@ -164,7 +181,7 @@ def _batches_before(rank: Rank, parting: Parting) -> dict[int, tuple[tuple[int, 
 # --- lines
 
 
-def _elsewhere(ranks: dict[int, Rank], parting: Parting) -> Why | None:
+def _elsewhere(ranks: dict[int, Rank], parting: Parting, turn: Turn | None) -> Why | None:
     """The exceptional rank makes its call at another line than the others: what the lines' past says of it."""
     r = next((r for r in parting.odd if r in parting.calls), None)
     theirs = [(ranks[o], call) for o, call in parting.calls.items() if o not in parting.odd]
@@ -176,34 +193,39 @@ def _elsewhere(ranks: dict[int, Rank], parting: Parting) -> Why | None:
     been = max(visits(o, where, o.end) for o, _ in theirs)
     back = visits(ranks[r], other.where(its.site), call.n)
     who, whom = ranks_text(parting.odd), ranks_text(o.rank for o, _ in theirs)
+    proof = ((r, turn.where),) if turn is not None else ()
+    told = _told(turn, who, whom) if turn is not None else ""
     if been:
         times = visits(ranks[r], where, call.n) + 1
         if times > been:
+            more = told or "a loop or a condition around it runs more often there"
             return Why(
-                cause=f"{who} comes to this line {times} times, and {whom} {been}: a loop or a condition around it "
-                "runs more often there",
-                advice=ALIKE,
+                cause=f"{who} comes to this line {times} times, and {whom} {been}: {more}",
+                advice=_advice(turn),
                 where=where,
+                proof=proof,
             )
         return None
     if call.op == "ddp-buffers":
+        under = f" (it stands under {turn})" if turn is not None and turn.inside and turn.around else ""
         return Why(
-            cause=f"only {who} comes to this line: a forward through the wrapper communicates with all ranks, also in "
-            "evaluation",
-            advice="Evaluate on one rank with `model.module`, under no_grad(), or on all ranks; let all ranks go "
-            "through the wrapper alike.",
+            cause=f"only {who} comes to this line{under}: a forward through the wrapper communicates with all ranks, "
+            "also in evaluation",
+            advice=EVALUATE,
             where=where,
+            proof=proof,
         )
     if not back and its.op == "ddp-gradients":
+        more = told or "it judged a condition otherwise, or caught an exception on the way"
         return Why(
-            cause=f"{who} has not come to the backward{place(other, its)}: it judged a condition otherwise, or caught "
-            "an exception on the way",
-            advice=ALIKE,
+            cause=f"{who} has not come to the backward{place(other, its)}: {more}", advice=_advice(turn), proof=proof
         )
-    if not back:
+    if turn is not None:
+        return _by_source(ranks, parting, turn)
+    if not back and parting_ways.is_for_some_ranks(ranks[r], call.site) is not False:
         return Why(
             cause=f"only {who} comes to this line: it stands under a condition on the rank",
-            advice="Call a collective on every rank of its group: take it out of the condition.",
+            advice=TAKE_OUT,
             where=where,
         )
     if (left := _left_a_pass(ranks[r], call)) is not None:
@@ -212,12 +234,73 @@ def _elsewhere(ranks: dict[int, Rank], parting: Parting) -> Why | None:
         )
     return Why(
         cause=(
-            f"only {who} comes to this line, while {whom} comes back to{place(other, its).replace(' at', '')}: either "
+            f"only {who} comes to this line, while {whom} {'comes back to' if back else 'is at'}"
+            f"{place(other, its).replace(' at', '')}: either "
             "a call that one rank makes alone, or a loop that one rank has left alone"
         ),
         advice=ALIKE,
         where=where,
     )
+
+
+def _turn(ranks: dict[int, Rank], parting: Parting) -> Turn | None:
+    """The place in the source at which the exceptional rank's way parts from another's."""
+    r = next((r for r in parting.odd if r in parting.calls), None)
+    o = next((o for o in parting.calls if o not in parting.odd), None)
+    if o is None:
+        return None
+    its = ranks[o], parting.calls[o].site
+    return parting_ways.turn((ranks[r], parting.calls[r].site), its) if r is not None else parting_ways.past(*its)
+
+
+def _by_source(ranks: dict[int, Rank], parting: Parting, turn: Turn | None) -> Why | None:
+    """What the program's text says of it, where that names one place."""
+    if turn is None:
+        return None
+    others = tuple(o for o in ranks if o in parting.calls and o not in parting.odd)
+    r = next((r for r in parting.odd if r in parting.calls), None)
+    # Without a call of its own, the exceptional rank is the one that has come past those of the others.
+    one, other = (parting.odd, others) if r is not None else (others, parting.odd)
+    alone = one if turn.inside else other
+    blamed = turn.around and turn.branches[0].about_ranks and alone[0] in parting.calls
+    first = alone[0] if blamed else r
+    return Why(
+        cause=_told(turn, ranks_text(one), ranks_text(other)),
+        advice=_advice(turn),
+        ranks=tuple(alone) if blamed else (),
+        where=ranks[first].where(parting.calls[first].site) if first is not None else None,
+        proof=(((alone if blamed else parting.odd)[0], turn.where),),
+    )
+
+
+def _told(turn: Turn, one: str, other: str) -> str:
+    """The place in words; ``one`` is whose call it leads past, if that is ``inside``."""
+    comes, passes = (one, other) if turn.inside else (other, one)
+    kinds = {branch.kind for branch in turn.branches}
+    at = turn.branches[0].of
+    if kinds == {"break"}:
+        return f"{passes} has left the loop at line {at} early, by {turn}"
+    if kinds == {"return"}:
+        return f"{passes} has left {turn.function}() early, by {turn}"
+    if kinds == {"continue"}:
+        return f"{passes} has gone on in the loop at line {at}, by {turn}"
+    if kinds == {"loop"}:
+        return f"{comes} runs more often than {passes} through {turn}"
+    if kinds == {"except"}:
+        return f"an exception that was caught on one of them alone, at {turn}"
+    if turn.around and "loop" in kinds:
+        return f"{comes} comes more often than {passes} to the call under {turn}"
+    if turn.around:
+        return f"only {comes} comes to the call under {turn}"
+    return f"{passes} has come past the call of {comes}, by {turn}"
+
+
+def _advice(turn: Turn | None) -> str:
+    if turn is None:
+        return ALIKE
+    if turn.around:
+        return TAKE_OUT if turn.branches[0].about_ranks else ALIKE
+    return TOGETHER
 
 
 def _left_a_pass(rank: Rank, call: ev.Call) -> int | None:

@@ -164,7 +164,7 @@ def stopped_by(touches: Sequence[Touch]) -> tuple[str, ...]:
     """The link to what has ended the program, where that was one of these, or speaks of their files."""
     for touch in touches:
         for raised in touch.rank.of(ev.Raised):
-            if raised.site == touch.record.site or touch.record.path in raised.message:
+            if touch.rank.where(raised.site) == touch.where or touch.record.path in raised.message:
                 return ("stop",)
     return ()
 

@@ -12,6 +12,7 @@ from ddpcheck.judging import happens_before, optimizer_pairing
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.optimizer_pairing import Built, Phases, Steps
 from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import CallSite
 from ddpcheck.vocabulary.wording import listing
 
 
@@ -102,7 +103,7 @@ def optimizers(world: World) -> list[Aligned]:
     by_group: dict[tuple[int, ...], dict[int, list[Built]]] = defaultdict(lambda: defaultdict(list))
     for rank in world:
         groups = {w.wrapper: members(world, w.group) for w in rank.of(ev.Wrapped)}
-        for phases in _lasting(_optimizers(rank)):
+        for phases in _lasting(rank, _optimizers(rank)):
             described = phases[0][0]
             over = [groups[p.wrapper] for p in described.parameters if p.wrapper in groups]
             over = over or [members(world, group) for group in _reduced_over(rank, described.optimizer)]
@@ -153,19 +154,19 @@ def _reduced_over(rank: Rank, optimizer: int) -> list[str]:
     return list(dict.fromkeys(c.group for c in carried if c.of == "gradient" and c.alike))
 
 
-def _lasting(optimizers: Sequence[Phases]) -> list[Phases]:
+def _lasting(rank: Rank, optimizers: Sequence[Phases]) -> list[Phases]:
     """Those without the ones that a line makes anew between the steps of another one.
 
     Perturbations of inputs and copies of a model that adapt to a task are optimized like this: by each rank alone.
     """
-    by_line: dict[int, list[int]] = defaultdict(list)
+    by_line: dict[CallSite | None, list[int]] = defaultdict(list)
     spans: dict[int, tuple[int, int]] = {}
     for place, phases in enumerate(optimizers):
         numbers = [s.n for _, steps in phases for s in steps.values()]
         if numbers:
             spans[place] = min(numbers), max(numbers)
         if not any(p.wrapper is not None for described, _ in phases for p in described.parameters):
-            by_line[phases[0][0].site].append(place)
+            by_line[rank.where(phases[0][0].site)].append(place)
     passing: set[int] = set()
     for again in by_line.values():
         around = [span for place, span in spans.items() if place not in again]

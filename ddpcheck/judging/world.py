@@ -58,6 +58,8 @@ class Process:
         """Steps among these that were looked at in full, and in full or in part."""
         self._by_kind: dict[type, list[Any]] = defaultdict(list)
         self._sites: dict[int, ev.Site] = {}
+        self._places: dict[int, CallSite] = {}
+        self._bodies: dict[tuple[str, int], str] = {}
 
     def add(self, records: Iterable[Any]) -> None:
         """Take further records."""
@@ -67,6 +69,8 @@ class Process:
             self._by_kind[type(record)].append(record)
             if isinstance(record, ev.Site):
                 self._sites[record.id] = record
+                if record.body:
+                    self._bodies[record.file, record.first] = record.body
 
     def since(self, taken: int) -> list[Any]:
         """The records after the first so many that it was given."""
@@ -78,7 +82,7 @@ class Process:
         kept = copy.copy(self)
         kept.records = list(self.records)
         kept._by_kind = defaultdict(list, {kind: list(records) for kind, records in self._by_kind.items()})
-        kept._sites = dict(self._sites)
+        kept._sites, kept._bodies, kept._places = dict(self._sites), dict(self._bodies), {}
         return kept
 
     def let_go(self, before: float, taken: int, first: int) -> list[Any]:
@@ -111,6 +115,7 @@ class Process:
         """The process as far as it had come by a moment; it has all of its lines."""
         cut = copy.copy(self)
         cut.records, cut._by_kind, cut._sites, cut.taken = [], defaultdict(list), {}, 0
+        cut._places, cut._bodies = {}, {}
         cut.add(record for record in self.records if record.at < at or isinstance(record, (ev.Began, ev.Site)))
         return cut
 
@@ -124,14 +129,33 @@ class Process:
         return found[-1] if found else None
 
     def where(self, site: int) -> CallSite | None:
-        """The line of a site's number; None for that of no line."""
+        """The line of a site's number, with those that have led to it; None for that of no line."""
+        known = self._places.get(site)
         found = self._sites.get(site)
-        return CallSite(file=found.file, line=found.line, function=found.function) if found else None
+        if known is not None or found is None:
+            return known
+        caller = self.where(found.caller) if found.caller < site else None
+        place = CallSite(
+            file=found.file, line=found.line, function=found.function, caller=caller, through=found.through
+        )
+        self._places[site] = place
+        return place
 
     def line(self, site: int) -> str:
         """The text of a site's line."""
         found = self._sites.get(site)
         return found.text if found else ""
+
+    def calls_to(self, site: int) -> tuple[ev.Site, ...]:
+        """The sites that have led to one, the outermost first, and itself."""
+        found = self._sites.get(site)
+        if found is None:
+            return ()
+        return (*(self.calls_to(found.caller) if found.caller < site else ()), found)
+
+    def body(self, site: ev.Site) -> str:
+        """The text of the function that a site's line is in; empty where it is not on record."""
+        return self._bodies.get((site.file, site.first), "")
 
     @property
     def began(self) -> ev.Began | None:

@@ -133,9 +133,9 @@ def _at_the_call(world: World, failure: Failure, parting: Parting) -> bool:
     call = parting.calls.get(failure.rank)
     if call is None:
         return False
-    if failure.raised is not None:
-        return failure.raised.site == call.site
     rank = next(rank for rank in world if rank.rank == failure.rank)
+    if failure.raised is not None:
+        return rank.where(failure.raised.site) == rank.where(call.site)
     return failure.signal is not None and rank.of(ev.Call)[-1].n == call.n
 
 

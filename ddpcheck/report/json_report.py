@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,16 @@ def document(verdict: Verdict) -> dict[str, Any]:
         "seconds": round(verdict.seconds, 3),
         "steps": verdict.steps,
         "checks": msgspec.to_builtins(verdict.checks),
-        "findings": [_finding(one) for one in verdict.findings],
+        "findings": [_finding(one, verdict.lines) for one in verdict.findings],
         "accepted": [
-            {**_finding(one.finding), "by": one.by, "source": one.source, "reason": one.reason or None}
+            {**_finding(one.finding, verdict.lines), "by": one.by, "source": one.source, "reason": one.reason or None}
             for one in verdict.accepted
         ],
         "ranks": [
             {"rank": r.rank, "exit_code": r.exit_code, "signal": r.signal, "host": r.host or None}
             for r in verdict.ranks
         ],
-        "hang": msgspec.to_builtins(verdict.hang, str_keys=True),
+        "hang": _plain(verdict.hang),
         "interrupted_by": signal_name(verdict.interrupted_by) if verdict.interrupted_by is not None else None,
         "notes": list(verdict.notes),
         "internal": list(verdict.internal),
@@ -49,7 +50,7 @@ def write(verdict: Verdict, path: Path) -> None:
     report_files.write(path, json.dumps(document(verdict), indent=1) + "\n")
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: Finding, lines: Mapping[str, str]) -> dict[str, Any]:
     return {
         "check": finding.check,
         "severity": finding.severity,
@@ -58,6 +59,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "subject": finding.subject,
         "message": finding.message,
         "where": _place(finding.where),
+        "chain": [
+            {**(_place(one) or {}), "text": lines.get(f"{one.file}:{one.line}", ""), "through": list(one.through)}
+            for one in finding.chain
+        ],
         "count": finding.count,
         "advice": finding.advice,
         "expected": finding.expected,
@@ -66,6 +71,17 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "also": list(finding.also),
         "proof": [{"rank": rank, **(_place(where) or {})} for rank, where in finding.proof],
     }
+
+
+def _plain(value: Any) -> Any:
+    """Structs as plain data; a line without those that have led to it."""
+    if isinstance(value, CallSite):
+        return _place(value)
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _place(where: CallSite | None) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ddpcheck.report import call_chain
 from ddpcheck.report.console import across, console_on, plain, ruled
 from ddpcheck.report.finding_text import accepted_line, circumstances, labelled
 from ddpcheck.report.folded_sections import Fold, unfolded
@@ -176,6 +177,8 @@ def finding_block(place: int, finding: Finding, verdict: Verdict, sources: Sourc
         lines = sources.excerpt(finding.where)
         parts += [_code(lines), Text("")] if lines else []
     grid = _grid(label=8)
+    if by := call_chain.told(finding.where):
+        grid.add_row(Text("called", style="dim"), plain(by))
     for label, text in labelled(finding):
         grid.add_row(Text(label, style="dim"), plain(text))
     shown = {finding.where, *(places(verdict.hang) if verdict.hang is not None else ())}
@@ -191,12 +194,15 @@ def finding_block(place: int, finding: Finding, verdict: Verdict, sources: Sourc
 
 def _further(finding: Finding, sources: Sources, shown: Collection[CallSite | None]) -> Iterator[Text]:
     """The other lines that show it, if they are not shown elsewhere: each with the ranks that were there."""
-    ranks: dict[CallSite, set[int]] = {}
+    ranks: dict[tuple[CallSite, str], set[int]] = {}
     for rank, where in finding.proof:
-        if where not in shown:
-            ranks.setdefault(where, set()).add(rank)
-    for where, there in ranks.items():
+        by = call_chain.told(where)
+        if where not in shown or by != call_chain.told(finding.where):
+            ranks.setdefault((where, by), set()).add(rank)
+    for (where, by), there in ranks.items():
         text = Text(f"{plain(str(where))} ({ranks_text(there)})")
+        if by:
+            text.append(f"\n{plain(by)}", style="dim")
         if line := sources.line(where):
             text.append(f"\n{plain(line)}", style="dim")
         yield text

@@ -11,6 +11,7 @@ from ddpcheck.checks.registry import checks, has_part, judge_of
 from ddpcheck.judging.line_evidence import bearing_on
 from ddpcheck.judging.recorded_section import world_of
 from ddpcheck.judging.world import World
+from ddpcheck.verdict import library_terms
 from ddpcheck.verdict.grouping import grouped
 from ddpcheck.verdict.missing_evidence import lost
 from ddpcheck.vocabulary.model import Finding
@@ -40,9 +41,10 @@ def _explained(finding: Finding, known: World) -> Finding:
     unseen = lost(rank.process for rank in world)
     follows = checks()[finding.check].follows
     asked = [check for check in (finding.check, *follows) if has_part(check, "run") and check not in unseen]
-    found = grouped([one for check in asked for one in judge_of(check, "run")(world).findings])
+    judged = [library_terms.in_its_terms(judge_of(check, "run")(world), world) for check in asked]
+    found = grouped([finding for one in judged for finding in one.findings])
     first = next((one for one in found if one.severity == "error" and finding.check in (one.check, *one.also)), None)
     if first is None or not first.cause:
         return finding
-    lines = [(first.ranks[0] if first.ranks else 0, first.where)] if first.where is not None else []
+    lines = [(first.ranks[0] if first.ranks else 0, first.where.alone)] if first.where is not None else []
     return replace(finding, cause=first.cause, advice=first.advice, proof=(*lines, *finding.proof))

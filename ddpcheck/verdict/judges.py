@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import checks, every_check, has_part, judge_of
 from ddpcheck.judging.world import Judged, World
-from ddpcheck.verdict import interruption, missing_evidence
+from ddpcheck.verdict import interruption, library_terms, missing_evidence
 
 
 def judge_world(world: World, defects: list[str] | None = None, ends: bool = False) -> dict[str, Judged]:
@@ -27,7 +27,7 @@ def judge_world(world: World, defects: list[str] | None = None, ends: bool = Fal
             judged = _of_another_package(check, world)
         elif has_part(check, "run"):
             try:
-                judged = judge_of(check, "run")(world)
+                judged = library_terms.in_its_terms(judge_of(check, "run")(world), world)
             except Exception:
                 if defects is None:
                     raise

@@ -153,7 +153,7 @@ def conclude(
     if not interrupted and not ours:
         stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung, killed_by)
     raw += [stopped] if stopped is not None else []
-    findings = grouped(raw)
+    findings = tuple(msgspec.structs.replace(f, chain=f.where.chain if f.where else ()) for f in grouped(raw))
     part = reader_notes.part(worlds, processes)
     checks = _checks(judged, raw, findings, chosen, missing_evidence.lost(processes), part)
     word: Word = "interrupted" if interrupted else _word(raw, findings, checks, hung)
@@ -354,7 +354,7 @@ def _lines(processes: Iterable[Process], findings: Sequence[Finding]) -> dict[st
     """The texts of the lines that findings point at."""
     named: dict[str, set[int]] = defaultdict(set)
     for finding in findings:
-        for place in (finding.where, *(p for _, p in finding.proof)):
+        for place in (finding.where, *finding.chain, *(p for _, p in finding.proof)):
             if place is not None:
                 named[place.file].add(place.line)
     return {

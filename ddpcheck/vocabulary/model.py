@@ -94,15 +94,45 @@ class Plan(Struct, frozen=True, kw_only=True):
         return rank * several if several else rank % len(self.gpus)
 
 
-class CallSite(Struct, frozen=True, kw_only=True):
-    """A line of the user's code."""
+class CallSite(Struct, frozen=True, kw_only=True, eq=False, omit_defaults=True):
+    """A line of the user's code; the same line is equal to itself, whoever has called its function."""
 
     file: str
     line: int
     function: str
+    caller: CallSite | None = None
+    """The line of the user's that has called this one's function, where that is known."""
+    through: tuple[str, ...] = ()
+    """The installed libraries in which the line's call went on, in this order: ``accelerate: Accelerator.prepare``."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CallSite) and self._line == other._line
+
+    def __ne__(self, other: object) -> bool:  # that of the base class goes by identity
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._line)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}"
+
+    @property
+    def _line(self) -> tuple[str, int, str]:
+        return self.file, self.line, self.function
+
+    @property
+    def alone(self) -> CallSite:
+        """The line without those that have led to it."""
+        return CallSite(file=self.file, line=self.line, function=self.function)
+
+    @property
+    def chain(self) -> tuple[CallSite, ...]:
+        """The lines of the user's from the outermost to this one, each the caller of the next."""
+        found = [self]
+        while found[-1].caller is not None:
+            found.append(found[-1].caller)
+        return tuple(reversed(found))
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -124,6 +154,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     """The likely cause, as a clause; empty where the finding says it all."""
     step: int | None = None
     where: CallSite | None = None
+    chain: tuple[CallSite, ...] = ()
+    """How the program came to that line: from the script's outermost line to ``where``, where that is known."""
     count: int = 1
     links: tuple[str, ...] = ()
     """What it concerns, as names that other findings of the same cause share: ``wrapper 0``, ``loader 2``, a path."""

@@ -34,7 +34,9 @@ def test_the_json_is_the_one_of_the_contract(tmp_path):
     assert told["versions"] == {"ddpcheck": "0.1.0", "torch": "2.13.0", "python": "3.11.9"}
     assert told["ranks"][1] == {"rank": 1, "exit_code": 0, "signal": None, "host": "a"}
     finding = told["findings"][0]
-    assert {name: finding[name] for name in finding if name not in ("expected", "found", "cause", "also", "proof")} == {
+    assert {
+        name: finding[name] for name in finding if name not in ("chain", "expected", "found", "cause", "also", "proof")
+    } == {
         "check": "reducer-coverage",
         "severity": "error",
         "ranks": [0, 1],

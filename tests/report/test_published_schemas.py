@@ -40,6 +40,11 @@ def test_a_schema_says_all_of_every_field(name):
             assert "$ref" in its or its.get("description"), field
 
 
+WAYS = {("tests", CallSite): {"caller", "through"}, ("run", CallSite): {"caller", "through"},
+        ("tests", Finding): {"chain"}}  # fmt: skip
+"""How the program came to a line is in a list of its own in the report of a run, and in that of tests nowhere."""
+
+
 @pytest.mark.parametrize(
     ("name", "part", "kind"),
     [
@@ -56,7 +61,7 @@ def test_a_schema_says_all_of_every_field(name):
 )
 def test_values_that_stand_in_a_report_as_they_are_have_its_fields(name, part, kind):
     """A field that a type is given is one of the schema, too."""
-    fields = {field.encode_name for field in msgspec.structs.fields(kind)}
+    fields = {field.encode_name for field in msgspec.structs.fields(kind)} - WAYS.get((name, kind), set())
     assert fields == set(json.loads(schema_text(name))["$defs"][part]["properties"])
 
 

@@ -74,7 +74,7 @@ def _is_spare(files: Files, path: str, writes: list[Touch], save: Touch) -> bool
 def _is_copied(files: Files, read: Touch) -> bool:
     """Whether the line that has read a file has written another one at once: a copy is kept."""
     return any(
-        t.rank is read.rank and t.record.site == read.record.site and 0 < t.start - read.start <= 2
+        t.rank is read.rank and t.where == read.where and 0 < t.start - read.start <= 2
         for path, touches in files.writes.items()
         if path != read.path
         for t in touches

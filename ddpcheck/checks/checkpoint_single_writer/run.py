@@ -11,6 +11,8 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
 
+ON_ONE = "Write on one rank only: if dist.get_rank() == 0."
+
 
 def judge(world: World) -> Judged:
     """Look at who writes each file."""
@@ -88,7 +90,7 @@ def _by_a_library(writes: Sequence[Touch]) -> bool:
 def _guard(world: World, writes: Sequence[Touch]) -> tuple[str, str]:
     """What lets several ranks come here."""
     if len(writes) == len(world):
-        return "every rank comes to this line", "Write on one rank only: if dist.get_rank() == 0."
+        return "every rank comes to this line", ON_ONE
     locals_ = {t.rank.joined.local_rank for t in writes}
     if len(locals_) == 1 and None not in locals_:
         local = locals_.pop()

@@ -9,6 +9,8 @@ from ddpcheck.evidence.epochs import SamplerPass
 NO_CHANCE = 10
 """Samples whose order does not come twice by chance: ten have 3.6 million orders."""
 
+SET_EPOCH = "Call loader.sampler.set_epoch(epoch) at the start of every epoch."
+
 
 def repetition(passes: Sequence[SamplerPass], distributed: bool = True) -> tuple[int, int] | None:
     """The first two passes with one order, where that is no chance; ``distributed`` where the sampler has an epoch.
@@ -38,4 +40,4 @@ def why(first: SamplerPass, second: SamplerPass, distributed: bool = True) -> tu
     if first.epoch == second.epoch:
         both = f"the epoch was {first.epoch} both times"
         cause = f"set_epoch was not called between them, or with the same number: {both}"
-    return cause, "Call loader.sampler.set_epoch(epoch) at the start of every epoch."
+    return cause, SET_EPOCH

@@ -72,7 +72,11 @@ def _repeated(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:
     passes = by_rank[rank]
     loader = passes[a].loader
     kind = loader.sampler if loader is not None else "sampler"
-    cause, advice = causes.why(_told(passes[a]), _told(passes[b]), _is_distributed(passes))
+    distributed = _is_distributed(passes)
+    cause, advice = causes.why(_told(passes[a]), _told(passes[b]), distributed)
+    seeded = None if distributed else _seeded(passes[a], passes[b])
+    if seeded is not None:
+        cause += f": it is set at {seeded.file}:{seeded.line} before each of them"
     return Finding(
         ranks=tuple(sorted(found)),
         subject=f"the {kind}",
@@ -82,7 +86,7 @@ def _repeated(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:
         advice=advice,
         where=passes[b].where,
         count=len(passes) - len({one.ended.order for one in passes if one.ended is not None}),
-        proof=_made(passes[b]),
+        proof=(*_made(passes[b]), *(((rank, seeded),) if seeded is not None else ())),
         links=(f"epochs of {link}",),
     )
 
@@ -138,6 +142,13 @@ def _dataset_shuffles(passes: Sequence[Pass]) -> bool:
             equal += same
             changed += not same
     return changed > equal
+
+
+def _seeded(first: Pass, second: Pass) -> CallSite | None:
+    """The line that has set the random state of both passes, to the same: their orders are drawn from it."""
+    lines = {one.rank.where(one.begun.seeded) for one in (first, second)}
+    same = len(lines) == 1 and first.begun.seed == second.begun.seed
+    return lines.pop() if same else None
 
 
 def _made(one: Pass) -> tuple[tuple[int, CallSite], ...]:

@@ -35,7 +35,7 @@ def _finding(world: World, ended: Stop) -> Finding:
     if why is None and parting is not None:
         why = call_divergence_causes.why(world, parting)
     others = [rank for rank in world if rank.rank not in waits]
-    told = [*_waits(ranks, waits.values()), *(_else(rank) for rank in others)]
+    told = [*_waits(world, ranks, waits.values()), *(_else(rank) for rank in others)]
     odd = (why.ranks if why else ()) or (parting.odd if parting else ()) or tuple(r.rank for r in others)
     where = (why.where if why else None) or _where(ranks, ended, odd, others)
     found = f"{_kind(for_ever)}: {'; '.join(told)}"
@@ -72,13 +72,16 @@ def _subject(parting: Parting | None, waits: dict[int, Wait]) -> tuple[str, tupl
     return "the program", ()
 
 
-def _waits(ranks: dict[int, Rank], waits: Iterable[Wait]) -> list[str]:
+def _waits(world: World, ranks: dict[int, Rank], waits: Iterable[Wait]) -> list[str]:
     """What each rank waits in, at which line, and whom for; ranks that do the same together."""
     texts: dict[str, list[int]] = {}
+    waits = list(waits)
+    called = call_divergence.callers(world, {wait.rank: wait.site for wait in waits})
     for wait in waits:
         rank = ranks[wait.rank]
         where = rank.where(wait.site)
         text = f"in {name(wait.call)}" + (f" at {where.file}:{where.line}" if where else "")
+        text += call_divergence.by_way_of(called.get(wait.rank))
         if wait.lacking:
             text += f" for {ranks_text(wait.lacking)}"
         texts.setdefault(text, []).append(wait.rank)

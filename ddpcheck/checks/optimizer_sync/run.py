@@ -14,10 +14,13 @@ from ddpcheck.judging.differing_steps import states, wrapper_links
 from ddpcheck.judging.replicated_parameters import grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
-from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count
 
 _FIX = "Compute learning rates and scales from numbers that all ranks share, and load optimizer state on all of them."
+
+
+ONCE = "Step it once on every rank, unless its schedule counts all ranks' samples on purpose."
 
 
 def judge(world: World) -> Judged:
@@ -133,9 +136,9 @@ def _schedulers(world: World) -> list[Finding]:
     """A scheduler that is stepped once for every rank, by every rank."""
     found: dict[str, Finding] = {}
     for rank in world:
-        last: dict[int, ev.Scheduled] = {}
+        last: dict[CallSite | None, ev.Scheduled] = {}
         for one in rank.of(ev.Scheduled):
-            last[one.site] = one
+            last[rank.where(one.site)] = one
         for one in last.values():
             if one.times % world.world_size == 0 and one.bursts >= 2:
                 found.setdefault(
@@ -147,9 +150,7 @@ def _schedulers(world: World) -> list[Finding]:
                         expected="one step of the scheduler at a time",
                         found=f"{count(one.times, 'step')} in a row, with no optimizer step between, again and again",
                         cause=_cause(world, rank, one),
-                        advice=(
-                            "Step it once on every rank, unless its schedule counts all ranks' samples on purpose."
-                        ),
+                        advice=ONCE,
                         where=rank.where(one.site),
                         count=one.bursts,
                         links=("scheduler",),

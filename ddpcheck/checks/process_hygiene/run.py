@@ -16,6 +16,9 @@ _WAITING = ("_shutdown", "_exit_function", "_python_exit")
 """Where the interpreter is when it waits for what is left, at its end."""
 
 
+DESTROY = "Call torch.distributed.destroy_process_group() at the end of every rank."
+
+
 def judge(world: World) -> Judged:
     """The verdict on the ranks that came to their end by themselves, and on what they share."""
     ended = [rank for rank in world if _ended(rank) is not None]
@@ -56,7 +59,7 @@ def _groups(ended: list[Rank]) -> Iterator[Finding]:
             expected="process groups to be destroyed before the program ends",
             found=f"{count(most, 'group')} still there at the end of {ranks_text(ranks)}",
             cause="the ranks' connections and threads are torn down in no order: some may then abort, or wait for ever",
-            advice="Call torch.distributed.destroy_process_group() at the end of every rank.",
+            advice=DESTROY,
             where=where,
         )
 

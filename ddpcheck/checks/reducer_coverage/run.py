@@ -15,6 +15,12 @@ from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
 
+LEAVE_NO_SYNC = "Leave no_sync() before the last forward of a step."
+AROUND_MICRO_STEPS = (
+    "Use `with model.no_sync():` around the micro-steps that are not reduced, and nothing around the last."
+)
+OF_THE_WRAPPER = "Compute the loss from the output of the wrapper itself: model(x), and not model.module(x)."
+
 
 def judge(world: World) -> Judged:
     """Look at which parameters the reducers know, and at how each step was armed."""
@@ -226,19 +232,19 @@ def _round_the_wrapper(usage: ev.Usage, inner: bool) -> tuple[str, str, int]:
     if usage.no_sync_forwards and (usage.no_sync_forwards >= usage.forwards or not usage.last_armed):
         return (
             "the last forward before the step ran within no_sync()",
-            "Leave no_sync() before the last forward of a step.",
+            LEAVE_NO_SYNC,
             usage.no_sync_site,
         )
     if usage.forwards:
         return (
             "require_backward_grad_sync was False in the forward",
-            "Use `with model.no_sync():` around the micro-steps that are not reduced, and nothing around the last.",
+            AROUND_MICRO_STEPS,
             usage.forward_site,
         )
     if usage.bare_site:
         return (
             "the loss came from `.module`, the module inside of the wrapper",
-            "Compute the loss from the output of the wrapper itself: model(x), and not model.module(x).",
+            OF_THE_WRAPPER,
             usage.bare_site,
         )
     return (

@@ -65,6 +65,16 @@ class Hits:
         return any(drawn.restored for hit in self.equal for drawn in hit)
 
 
+WORKERS = (
+    "Seed the workers with torch.initial_seed() % 2**32, which torch gives each of them anew in every epoch, "
+    "after torch.manual_seed(seed + rank) in the ranks; or add the rank and the epoch to the worker's seed."
+)
+APART = (
+    "Seed each rank apart after the model is built: torch.manual_seed(seed + rank), and numpy and random likewise. "
+    "What ranks have to draw alike (a shuffled order) needs a generator of its own."
+)
+
+
 def judge(world: World) -> Judged:
     """Compare the states that each rank drew from with the other ranks', and with those of its earlier passes."""
     groups, _ = data_groups(world)
@@ -321,7 +331,8 @@ def _cause(parts: Sequence[tuple[str, Hits, Line | None]], culprits: Sequence[Ca
         return f"the seed that is set at {culprits[0].file}:{culprits[0].line} is the same for every sample"
     if len(culprits) == 1:
         lacks = "does not depend on the rank" if equal else "is the same in every epoch"
-        return f"the seed that is set at {culprits[0].file}:{culprits[0].line} {lacks}"
+        through = f" (in {culprits[0].through[0]})" if culprits[0].through else ""
+        return f"the seed that is set at {culprits[0].file}:{culprits[0].line}{through} {lacks}"
     if culprits and _by_workers(parts):
         return "the workers are seeded without regard to the " + ("rank" if equal else "epoch")
     if culprits:
@@ -337,15 +348,9 @@ def _advice(parts: Sequence[tuple[str, Hits, Line | None]], only_repeats: bool) 
     if any(hits.restored for _, hits, _ in parts):
         return "Save the random state of every rank, and let each restore its own."
     if any(d.stream.worker is not None and d.stream.seeded for _, hits, _ in parts for hit in hits.all for d in hit):
-        return (
-            "Seed the workers with torch.initial_seed() % 2**32, which torch gives each of them anew in every epoch, "
-            "after torch.manual_seed(seed + rank) in the ranks; or add the rank and the epoch to the worker's seed."
-        )
+        return WORKERS
     if only_repeats and _inside(parts):
         return "Let the seed depend on the sample, and on the epoch if it is augmented; or seed once, before the first."
     if only_repeats:
         return "Let the seed depend on the epoch, or seed once, before the first."
-    return (
-        "Seed each rank apart after the model is built: torch.manual_seed(seed + rank), and numpy and random likewise. "
-        "What ranks have to draw alike (a shuffled order) needs a generator of its own."
-    )
+    return APART

@@ -58,7 +58,12 @@ def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: 
         kind = next(one.sampler for one in known.values() if not one.distributed)
         if _covers(passes, known):
             return sampler_causes.unaware(kind)
-        return f"{kind} draws an order on each rank that does not fit the others', by a seed of its own perhaps"
+        seeds = [(one.rank.where(one.begun.seeded), one.begun.seed) for one in passes.values()]
+        lines = list(dict.fromkeys(where for where, _ in seeds))
+        by = "by a seed of its own perhaps"
+        if len(lines) == 1 and lines[0] is not None and len({seed for _, seed in seeds}) > 1:
+            by = f"by the seed that is set at {lines[0].file}:{lines[0].line}, another one on each"
+        return f"{kind} draws an order on each rank that does not fit the others', {by}"
     return sampler_cause(passes, known, identity)
 
 

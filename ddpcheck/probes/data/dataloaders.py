@@ -212,13 +212,14 @@ def _begin(writer: recorder.Recorder, iterator: Any, loader: DataLoader[Any], si
     if known is None:
         return
     number, known.passes = known.passes, known.passes + 1
-    line = _lines[site] = _lines.get(site, -1) + 1
+    alone = user_lines.line_alone(site)
+    line = _lines[alone] = _lines.get(alone, -1) + 1
     # Where every epoch has a loader of its own, it is the line that comes again and again.
-    before = known.gone_through(site)
+    before = known.gone_through(alone)
     told = is_told(before, 3) and is_told(line, 64)
     in_order = bool(getattr(iterator, "_in_order", True)) or loader.num_workers == 0
     passing = Passing(known.number, number, not known.stream and in_order, told, site)
-    known.begun[site] = before, passing
+    known.begun[alone] = before, passing
     slot: list[Passing] | None = iterator.__dict__.get(_STATE)
     if slot is None:
         slot = [passing]

@@ -147,7 +147,7 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 def _evaluated(writer: recorder.Recorder, module: Any, inputs: list[Any]) -> None:
     site = user_lines.here()
     steps = steps_so_far()
-    known = _seen.setdefault(site, _Line()).of(number_of(module))
+    known = _seen.setdefault(user_lines.line_alone(site), _Line()).of(number_of(module))
     if known.inputs is not None:
         if steps or known.looks >= MOST_LOOKS:
             known.inputs = None

@@ -350,7 +350,7 @@ def _around_backward(original: Any) -> Any:
         program_reductions.BACKWARDS.ended += 1
         for wrapper in armed:
             wrapper.counts["backwards"] += 1
-            wrapper.lines[site] += 1
+            wrapper.lines[user_lines.line_alone(site)] += 1
             wrapper.reduced.backward_ended(wrapper.parameters(), site, BACKWARDS.look)
             if BACKWARDS.look:
                 wrapper.after = wrapper.gradients(None)

@@ -89,7 +89,7 @@ def _note_query(how: str, path: Any, answer: bool, frame: Any) -> None:
     try:
         with paths.Busy():
             path, site = os.fsdecode(path), user_lines.here(frame)
-            if not paths.is_elsewhere(path) and paths.is_query_due(path, site, answer):
+            if not paths.is_elsewhere(path) and paths.is_query_due(path, user_lines.line_alone(site), answer):
                 polled = file_polling.is_wait(frame, how.rpartition(".")[2])
                 file_records.record(writer, "query", how, paths.resolved(path), site, existed=answer, polled=polled)
     except Exception as error:  # nothing that goes wrong in here is the script's

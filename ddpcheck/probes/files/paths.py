@@ -152,7 +152,7 @@ def users_line_through() -> tuple[int, bool]:
     while frame is not None:
         code = frame.f_code
         if user_lines.is_users(code):
-            return user_lines.number(code.co_filename, frame.f_lineno, code.co_name), library
+            return user_lines.here(frame), library
         if _is_machinery(code):
             return NO_SITE, library
         library = library or "/site-packages/" in code.co_filename or "/dist-packages/" in code.co_filename

@@ -104,14 +104,14 @@ def _is_ours(error: BaseException) -> bool:
 
 def _innermost(error: BaseException) -> int:
     """The last line of the user's in a traceback."""
-    found = NO_SITE
     trace = error.__traceback__
+    if trace is None:
+        return NO_SITE
+    lines = user_lines.lines_of(trace.tb_frame.f_back)
     while trace is not None:
-        if user_lines.is_users(trace.tb_frame.f_code):
-            code = trace.tb_frame.f_code
-            found = user_lines.number(code.co_filename, trace.tb_lineno, code.co_name)
+        lines.insert(0, (trace.tb_frame.f_code, trace.tb_lineno))
         trace = trace.tb_next
-    return found
+    return user_lines.chained(lines) if any(user_lines.is_users(code) for code, _ in lines) else NO_SITE
 
 
 def _around_run(original: Any) -> Any:

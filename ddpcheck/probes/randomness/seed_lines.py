@@ -7,7 +7,7 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import Any
@@ -28,8 +28,10 @@ times = 0
 """How often a random state was set by the user's code."""
 sets: Counter[str] = Counter()
 """The same, by the kind of stream."""
-_last: dict[str, tuple[tuple[str, int, str], str]] = {}
-"""By the kind of stream: the line, and a word for the seed or the state. A forked child still knows them."""
+_last: dict[str, tuple[Sequence[user_lines.Line], str]] = {}
+"""By the kind of stream: the stack, and a word for the seed or the state. A forked child still knows them."""
+OFTEN = 100
+"""Seedings after which only the line is known, and not who has called its function."""
 
 
 def watch() -> None:
@@ -51,7 +53,7 @@ def watch() -> None:
 def last(kind: str) -> tuple[int, str]:
     """The site of the line that set this kind of stream last, and what to; no site where no line is known."""
     found = _last.get(kind)
-    return (user_lines.number(*found[0]), found[1]) if found is not None else (NO_SITE, "")
+    return (user_lines.chained(found[0]), found[1]) if found is not None else (NO_SITE, "")
 
 
 def _noting(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -78,7 +80,7 @@ def _note(kinds: tuple[str, ...], given: list[Any], frame: FrameType) -> None:
     if users is None:
         return
     times += 1
-    line = (users.f_code.co_filename, users.f_lineno, users.f_code.co_name)
+    line = user_lines.lines_of(frame) if times <= OFTEN else [(users.f_code, users.f_lineno)]
     for kind in kinds:
         sets[kind] += 1
         _last[kind] = (line, _word(given[0]) if given else "")

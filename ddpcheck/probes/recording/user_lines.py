@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-import linecache
 import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from types import CodeType, FrameType
 
-from ddpcheck.evidence import NO_SITE, Site
-from ddpcheck.probes.recording import recorder, signal_exceptions
+from ddpcheck.evidence import NO_SITE
+from ddpcheck.probes.recording.numbered_lines import Numbers
 from ddpcheck.vocabulary.own_code import PACKAGE
 
 
@@ -29,28 +27,32 @@ _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist
 """Folders that hold installed code, wherever a path file or PYTHONPATH has added one."""
 _users: dict[str, bool] = {}
 """By file: code objects are equal that say the same, wherever they stand."""
-_ids: dict[tuple[str, int, str], int] = {}
-_numbers: Iterator[int] = itertools.count(1)
+_owners: dict[str, str] = {}
+"""By file: the library that it belongs to."""
+Line = tuple[CodeType, int]
+DEEPEST = 150
+"""Frames of a stack that are looked at for who has called whom."""
+LONGEST = 24
+"""Lines of a chain that are told: of a deeper recursion, the innermost and the outermost ones."""
+PULSES = 500
+"""Numbers from which on that of where the main thread stands, which may be anywhere, is of its line alone."""
+_numbers = Numbers()
 
 
 def reset() -> None:
     """Forget the numbers: they belong to one evidence file."""
-    global _numbers
-    _ids.clear()
-    _numbers = itertools.count(1)
+    number_by(Numbers())
 
 
-def numbering() -> tuple[dict[tuple[str, int, str], int], Iterator[int]]:
+def numbering() -> Numbers:
     """The numbers that were given so far, for `number_by`."""
-    return dict(_ids), _numbers
+    return _numbers
 
 
-def number_by(numbering: tuple[dict[tuple[str, int, str], int], Iterator[int]]) -> None:
+def number_by(numbering: Numbers) -> None:
     """Go on with the numbers of another evidence file."""
     global _numbers
-    ids, _numbers = numbering
-    _ids.clear()
-    _ids.update(ids)
+    _numbers = numbering
 
 
 def is_library(path: str) -> bool:
@@ -86,52 +88,99 @@ def users_frame(frame: FrameType | None = None) -> FrameType | None:
 
 
 def here(frame: FrameType | None = None) -> int:
-    """The number of the line of the user's that has led here."""
-    found = users_frame(frame if frame is not None else sys._getframe(1))
-    if found is None:
-        return NO_SITE
-    return number(found.f_code.co_filename, found.f_lineno, found.f_code.co_name)
-
-
-def among(lines: Iterable[tuple[CodeType, int, int]]) -> int:
-    """The same, of functions, lines and instructions that were read off a stack, innermost first."""
-    last = None
-    for code, line, _ in lines:
-        if is_users(code):
-            return number(code.co_filename, line, code.co_name)
-        if not code.co_filename.startswith(("<", PACKAGE)):
-            last = code, line
-    return number(last[0].co_filename, last[1], last[0].co_name) if last is not None else NO_SITE
-
-
-def number(file: str, line: int, function: str) -> int:
-    """The number of a line, written down when it is first met."""
-    key = (file, line, function)
-    known = _ids.get(key)
+    """The number of the line of the user's that has led here, and of who has called its function."""
+    innermost = frame if frame is not None else sys._getframe(1)
+    at: FrameType | None = innermost
+    codes: list[CodeType] = []
+    instructions: list[int] = []
+    while at is not None and len(codes) < DEEPEST:
+        codes.append(at.f_code)
+        instructions.append(at.f_lasti)
+        at = at.f_back
+    stack = (*map(id, codes), *instructions)  # a function's own hash goes through all that it says
+    known = _numbers.of_stack(stack)
     if known is None:
-        writer = recorder.always()
-        if writer is None:
-            return NO_SITE
-        known = _ids.setdefault(key, next(_numbers))  # two threads may meet here
-        writer.write(
-            Site(
-                **writer.next(),
-                id=known,
-                file=short(file),
-                line=line,
-                function=function,
-                text=linecache.getline(file, line).strip()[:200],
-            )
-        )
+        known = chained(lines_of(innermost))
+        if known != NO_SITE:
+            _numbers.keep(stack, known, codes)
     return known
 
 
-def short(file: str) -> str:
-    """A path as a reader knows it: below the working folder, or whole."""
-    try:
-        path = os.path.abspath(file)
-        below = os.path.relpath(path)
-    except (OSError, ValueError) as error:  # the working folder has been removed
-        signal_exceptions.let_through(error)
-        return file
-    return path if below.startswith(os.pardir) else below
+def lines_of(frame: FrameType | None) -> list[Line]:
+    """The functions of a stack, and the lines that they are at, innermost first."""
+    found: list[Line] = []
+    while frame is not None and len(found) < DEEPEST:
+        found.append((frame.f_code, frame.f_lineno))
+        frame = frame.f_back
+    return found
+
+
+def among(lines: Iterable[tuple[CodeType, int, int]]) -> int:
+    """The number of the user's line among functions, lines and instructions that were read off a stack."""
+    read = [(code, line) for code, line, _ in lines]
+    if len(_numbers) > PULSES:
+        read = next(([one] for one in read if is_users(one[0])), read)
+    return chained(read)
+
+
+def chained(lines: Sequence[Line]) -> int:
+    """The number of the innermost line of the user's in a stack; of a program that is all library, the outermost
+    that has a file.
+    """
+    links: list[tuple[CodeType, int, tuple[str, ...]]] = []
+    through: list[tuple[str, str]] = []
+    last = None
+    for code, line in lines:
+        name = code.co_filename
+        if is_users_file(name):
+            links.append((code, line, tuple(f"{library}: {function}" for library, function in reversed(through))))
+            through = []
+        elif not name.startswith(("<", PACKAGE)):
+            last = code, line
+            library = library_of(name)
+            if library and through and through[-1][0] == library:
+                through[-1] = library, _name(code)  # the function that was called from outside of it
+            elif library:
+                through.append((library, _name(code)))
+    if not links:
+        return number(last[0].co_filename, last[1], last[0].co_name) if last is not None else NO_SITE
+    if len(links) > LONGEST:
+        links = [*links[: LONGEST // 2], *links[-LONGEST // 2 :]]
+    at = NO_SITE
+    for code, line, into in reversed(links):
+        at = _numbers.of(code.co_filename, line, code.co_name, at, into, code)
+    return at
+
+
+def line_alone(number: int) -> int:
+    """The same number for all ways to a line: what is counted by lines is counted by this."""
+    return _numbers.alone(number)
+
+
+def number(file: str, line: int, function: str) -> int:
+    """The number of a line of which is not known who has called its function, written down when it is first met."""
+    return _numbers.of(file, line, function)
+
+
+def library_of(file: str) -> str:
+    """The installed library that a file belongs to; none for torch, which everything goes through, and for Python."""
+    known = _owners.get(file)
+    if known is None:
+        known = _owners[file] = _library(file)
+    return known
+
+
+def _library(file: str) -> str:
+    for folder in _INSTALLED:
+        _, inside, rest = file.rpartition(folder)
+        if inside:
+            parts = rest.split(os.sep)
+            name = parts[0].removesuffix(".py")
+            if name == "torch":
+                return "torch.distributed.checkpoint" if parts[1:3] == ["distributed", "checkpoint"] else ""
+            return name
+    return ""
+
+
+def _name(code: CodeType) -> str:
+    return str(getattr(code, "co_qualname", code.co_name))  # Python 3.10 has the name alone

@@ -1,0 +1,31 @@
+"""The fix of a finding in the terms of the library that has set up the training, where the check knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from ddpcheck.checks.registry import checks, part
+from ddpcheck.judging import training_library
+from ddpcheck.judging.world import Judged, World
+from ddpcheck.vocabulary.model import Finding
+
+
+def in_its_terms(judged: Judged, world: World) -> Judged:
+    """The same findings, each with the fix of its library."""
+    if not judged.findings:
+        return judged
+    return replace(judged, findings=tuple(_translated(finding, world) for finding in judged.findings))
+
+
+def _translated(finding: Finding, world: World) -> Finding:
+    module = part(finding.check, "libraries") if finding.check in checks() else None
+    library = training_library.of_place(finding.where) or training_library.of_world(world)
+    if module is None or not library:
+        return finding
+    fixes: Mapping[str, Mapping[str, str]] = module.FIXES
+    advice = finding.advice
+    for usual, terms in fixes.items():
+        advice = advice.replace(usual, terms.get(library, usual))
+    return replace(finding, advice=advice)
