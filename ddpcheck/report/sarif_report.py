@@ -123,6 +123,7 @@ class _Report:
             "level": "error" if self.strict else finding.severity,
             "message": _message(self._text(finding, place)),
             "locations": [self._location(place, finding.where)],
+            "stacks": self._stacks(finding),
             "relatedLocations": self._related(finding),
             "partialFingerprints": {"ddpcheckFinding/v1": fingerprint, **self._line_hash(finding, place)},
             "occurrenceCount": max(finding.count, 1),
@@ -139,6 +140,13 @@ class _Report:
         parts += [f"As a consequence, it breaks {', '.join(finding.also)}."] if finding.also else []
         parts += ["It has no line of its own; this is the script that was run."] if place.stands_in else []
         return " ".join(parts)
+
+    def _stacks(self, finding: Finding) -> list[dict[str, Any]]:
+        """The calls that have led to the line, the innermost first, where there is more than one."""
+        if len(finding.chain) < 2:
+            return []
+        frames = [{"location": self._location(self.repository.place_of(c), c)} for c in reversed(finding.chain)]
+        return [{"message": {"text": "the calls that led here"}, "frames": frames}]
 
     def _related(self, finding: Finding) -> list[dict[str, Any]]:
         """The lines that show it, and where the ranks stood if it is about their standstill."""

@@ -8,6 +8,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from ddpcheck.checks.registry import every_check, explanation
+from ddpcheck.report import call_chain
 from ddpcheck.report.source_lines import Line, Sources
 from ddpcheck.report.timeline.timeline import Mark
 from ddpcheck.verdict.verdict import Verdict
@@ -26,6 +27,15 @@ class Excerpt(Struct, frozen=True, kw_only=True):
     ranks: str = ""
 
 
+class Called(Struct, frozen=True, kw_only=True):
+    """One line on the way from the script's main to the line that a finding names."""
+
+    where: CallSite
+    code: str
+    through: str
+    """The library that the call went into; empty for none."""
+
+
 class Card(Struct, frozen=True, kw_only=True):
     """One finding."""
 
@@ -37,6 +47,8 @@ class Card(Struct, frozen=True, kw_only=True):
     ranks: str
     first: str
     """The step, and how often."""
+    chain: tuple[Called, ...]
+    """From the script's main to the line; empty where the line says it all."""
     excerpt: Excerpt | None
     around: Excerpt | None
     """More of the same file; None where the excerpt has all that there is."""
@@ -57,6 +69,7 @@ def cards(verdict: Verdict, sources: Sources, marks: Sequence[Mark], shown: int)
             holds=holds(finding.check),
             ranks=_ranks(finding, verdict.world_size),
             first=_first(finding),
+            chain=_chain(finding, sources),
             excerpt=_excerpt(finding.where, sources) if finding.where is not None else None,
             around=_around(finding.where, sources) if finding.where is not None else None,
             proof=tuple(_proof(finding, sources)),
@@ -83,6 +96,15 @@ def explained(checks: Collection[str]) -> dict[str, Markup]:
         except Exception:  # a check of another package without a text
             found[check] = Markup("")
     return found
+
+
+def _chain(finding: Finding, sources: Sources) -> tuple[Called, ...]:
+    if not call_chain.told(finding.where):
+        return ()
+    return tuple(
+        Called(where=one, code=sources.line(one), through=one.through[0] if one.through else "")
+        for one in finding.chain
+    )
 
 
 def _ranks(finding: Finding, world_size: int) -> str:

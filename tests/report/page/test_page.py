@@ -238,3 +238,13 @@ def test_balance_and_waits_are_tables():
     text = read(HELD, made(Training(ranks=3, steps=50, late=1, lateness=0.02))).text
     assert "rank 0 50 50 400" in text
     assert re.search(r"rank 0 rank 1 1\.0\d s 50 calls DDP's reduction of gradients in a backward train\.py:5", text)
+
+
+def test_the_calls_that_led_to_a_line_are_on_it():
+    """Where they say more than the line: other files, and libraries."""
+    outer = CallSite(file="main.py", line=80, function="main", through=("lightning: Trainer.fit",))
+    where = CallSite(file="model.py", line=30, function="step", caller=outer)
+    found = replace(ERROR, where=where, chain=(outer, where))
+    text = read(replace(VIOLATED, findings=(found,), lines={"main.py:80": "trainer.fit(net)"})).text
+    assert "main.py:80 in main trainer.fit(net) in lightning: Trainer.fit" in text
+    assert "trainer.fit" not in read(replace(VIOLATED, lines={"main.py:80": "trainer.fit(net)"})).text
