@@ -34,7 +34,7 @@ def judge(arguments: Sequence[str]) -> int:
     try:
         given = _parser().parse_args(list(arguments))
         reported = reporting(given, settings_of(given))
-        options = Options(torchrun=None, launched=True, script="", arguments=(), module=False, **reported)
+        options = Options(torchrun=None, launched=True, script="", arguments=(), **reported)
         folder = _with_evidence(given.folder) if given.folder is not None else _last_left()
         facts = run_facts.read(folder)
         if facts is not None and facts.goes_on:
