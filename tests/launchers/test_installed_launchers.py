@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from tests.command import running
+from tests.command.running import Ran
 from tests.launchers.launching import FAULTS, PROGRAMS, environment, free_port, holds, launched, needs
 
 pytestmark = [pytest.mark.long, pytest.mark.parametrize("fault", FAULTS)]
@@ -94,10 +96,10 @@ def test_mpirun_is_followed(tmp_path, fault):
 def test_mpirun_starts_tasks(tmp_path, fault):
     """Each of them with a ddpcheck of its own; one report."""
     train = ("python", str(PROGRAMS / "train.py"), *([fault] if fault else []))
-    ours = (sys.executable, "-m", "ddpcheck.cli", "run", "--task", "--evidence", "evidence")
+    ours = (sys.executable, "-m", "ddpcheck.cli", "run", "--task", "--json", "verdict.json")
     env = {**os.environ, **environment(MASTER_ADDR="localhost", MASTER_PORT=free_port())}
     ran = subprocess.run([*MPIRUN, *ours, *train], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert ran.returncode == (1 if fault else 0), ran.stderr
-    assert ran.stderr.count("2 ranks: ") == 1, ran.stderr
-    assert ("gradient-sync  weight" in ran.stderr) == bool(fault)
+    document = json.loads((tmp_path / "verdict.json").read_text())
+    holds(Ran(ran.returncode, ran.stdout, ran.stderr, 0.0, document), fault, "gradient-sync", "train.py")
+    assert sum(ran.stderr.count(f"\n{verdict} ") for verdict in ("HELD", "VIOLATED")) == 1, ran.stderr
     assert "the task of rank 0 shows the report" in ran.stderr
