@@ -67,10 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     def run() -> int:
-        from ddpcheck.run.options import WrongUsage, parse
+        from ddpcheck.run.command_line import WrongUsage, read
 
         try:
-            options = parse(arguments)
+            line = read(arguments)
+            from ddpcheck.run.options import options_of
+
+            options = options_of(line)
         except WrongUsage as error:
             return _wrong("ddpcheck run", str(error))
         from ddpcheck.run.command import run
@@ -82,6 +85,12 @@ def _run(arguments: list[str]) -> int:
 
 def _judge(arguments: list[str]) -> int:
     def judge() -> int:
+        from ddpcheck.run.judge_arguments import WrongUsage, read
+
+        try:
+            read(arguments)
+        except WrongUsage as error:
+            return _wrong("ddpcheck judge", str(error))
         from ddpcheck.run.left_evidence import judge
 
         return judge(arguments)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ddpcheck.acceptance import baseline as baselines
 from ddpcheck.acceptance.rules import Rules
-from ddpcheck.checks.registry import every_check, has_part
-from ddpcheck.report.explanations import unknown
-from ddpcheck.report.report_files import Unwritable, check_writable, reason
+from ddpcheck.checks.registry import every_check
+from ddpcheck.report.report_files import Unwritable, check_writable
 from ddpcheck.report.repository_paths import service
-from ddpcheck.run import program, settings_file, torchrun_options
+from ddpcheck.run import command_line, program, settings_file, torchrun_options
+from ddpcheck.run.command_line import named_checks
 from ddpcheck.run.command_parser import WrongUsage as WrongUsage
-from ddpcheck.run.command_parser import explicit_options, parser_with
+from ddpcheck.run.command_parser import parser_with
 from ddpcheck.run.own_options import EVIDENCE_LIMIT, STALL_TIMEOUT
 from ddpcheck.run.settings_file import Settings, WrongSettings
 from ddpcheck.run.tasks import meeting_place
-from ddpcheck.run.torchrun_numbers import least_and_most, see_numbers
+from ddpcheck.run.torchrun_numbers import least_and_most
 from ddpcheck.vocabulary.model import Struct
 
 if TYPE_CHECKING:  # it brings what prints
@@ -94,12 +93,7 @@ def parse(arguments: list[str]) -> Options:
 
     Raises WrongUsage, with one sentence, for whatever is wrong with it.
     """
-    try:
-        return _parse(arguments)
-    except torchrun_options.NoTorch:
-        raise WrongUsage("there is no torch in this environment: install torch beside ddpcheck") from None
-    except program.NotRunnable as error:
-        raise WrongUsage(str(error)) from None
+    return options_of(command_line.read(arguments))
 
 
 def read_by_torchrun(options: Options) -> argparse.Namespace:
@@ -107,54 +101,25 @@ def read_by_torchrun(options: Options) -> argparse.Namespace:
     return parser_with(torchrun_options.torchruns_own()).parse_args(list(options.given))
 
 
-def _parse(arguments: list[str]) -> Options:
-    parser = parser_with(torchrun_options.parser())
-    given = parser.parse_args(arguments)
-    words = program.is_torchrun(given.training_script, given.training_script_args, given.module)
-    if words is not None:
-        # torchrun's options stand behind the word, and are the same without it.
-        behind = given.training_script_args
-        before = arguments[: len(arguments) - len(behind) - 1]
-        if given.module:
-            before.remove("-m" if "-m" in before else "--module")
-        arguments = [*before, *behind[words:]]
-        given = parser.parse_args(arguments)
-    explicit = explicit_options(parser, arguments, vars(given))
-    if explicit & parser.in_part:
-        given = parser_with(torchrun_options.torchruns_own()).parse_args(arguments)
-    launched = bool(explicit) or words is not None
-    if given.task and launched:
-        raise WrongUsage(
-            "--task is for a command that a launcher such as srun starts once for each rank, and torchrun's options "
-            "start ranks: leave one of them out"
-        )
-    kind: program.Kind = "command"
-    if not given.no_python:
-        kind = program.kind_of(given.training_script, given.module, for_ranks=launched)
-    if given.fail_fast and given.write_baseline:
-        raise WrongUsage("--fail-fast ends a run at its first error, and --write-baseline takes all of it: choose one")
+def options_of(line: command_line.CommandLine) -> Options:
+    """A command line that is good, with the project's settings; raises WrongUsage for what is wrong with these."""
+    given = line.values
     settings = settings_of(given)
-    reported = reporting(given, settings)
-    if launched:
-        see_numbers(given)
-    options = Options(
+    return Options(
         torchrun=given,
-        given=tuple(arguments),
-        launched=launched,
+        given=line.arguments,
+        launched=line.launched,
         script=given.training_script,
         arguments=tuple(given.training_script_args),
-        kind=kind,
+        kind=line.kind,
         task=given.task,
-        **reported,
+        **reporting(given, settings),
         fail_fast=given.fail_fast,
         status=given.status,
         stall_timeout=_first(given.stall_timeout, settings.stall_timeout, STALL_TIMEOUT),
         evidence=given.evidence,
         limit=_first(given.evidence_limit, settings.evidence_limit, EVIDENCE_LIMIT) * 1024 * 1024,
     )
-    if options.evidence is not None:
-        _see_folder(options.evidence, not options.among_others)
-    return options
 
 
 def reporting(given: argparse.Namespace, settings: Settings) -> dict[str, Any]:
@@ -183,18 +148,6 @@ def reporting(given: argparse.Namespace, settings: Settings) -> dict[str, Any]:
         "rules": rules,
         "write_baseline": given.write_baseline,
     }
-
-
-def _see_folder(path: Path, alone: bool) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        if alone and any(path.iterdir()):
-            raise WrongUsage(f"--evidence {path} is not empty, and two runs would be mixed; name a new folder")
-        tempfile.TemporaryFile(dir=path).close()
-    except FileExistsError:
-        raise WrongUsage(f"--evidence {path} is a file, not a folder") from None
-    except OSError as error:
-        raise WrongUsage(f"--evidence {path} cannot be written to: {reason(error)}") from None
 
 
 def settings_of(given: argparse.Namespace) -> Settings:
@@ -239,20 +192,8 @@ def _rules(given: argparse.Namespace, settings: Settings) -> Rules:
 
 def _chosen(checks: str | None, skip: str | None, settings: Settings) -> frozenset[str] | None:
     """The checks that count: ``--checks`` takes the place of both settings, ``--skip`` of its own."""
-    wanted = _ids(checks, "--checks") if checks is not None else settings.checks
-    left_out = _ids(skip, "--skip") if skip is not None else settings.skip if checks is None else None
+    wanted = named_checks(checks, "--checks") if checks is not None else settings.checks
+    left_out = named_checks(skip, "--skip") if skip is not None else settings.skip if checks is None else None
     if wanted is None and left_out is None:
         return None
     return frozenset(wanted if wanted is not None else every_check()) - frozenset(left_out or ())
-
-
-def _ids(text: str, option: str) -> list[str]:
-    ids = [one.strip() for one in text.split(",") if one.strip()]
-    if not ids:
-        raise WrongUsage(f"{option} names no check; ddpcheck checks lists them")
-    for one in ids:
-        if one not in every_check():
-            raise WrongUsage(f"{option}: {unknown(one)}")
-        if not has_part(one, "run") and option == "--checks":
-            raise WrongUsage(f"{one} takes a second run to compare with, which the run of one script does not have")
-    return ids
