@@ -29,6 +29,10 @@ LIBRARIES = ["accelerate>=1.15", "lightning>=2.6", "torchdata>=0.11"]
 """Training libraries of which tests/libraries knows what holds: accelerate resumed in the wrong order before."""
 
 
+LAUNCHERS = ["accelerate>=1.15", "deepspeed>=0.19", "ray[train]>=2.60", "ipykernel>=7", "nbconvert>=7.17"]
+"""What starts ranks, as tests/launchers tries it."""
+
+
 @nox.session(python="3.11")
 def tests(session: nox.Session) -> None:
     """The suite, on the development version of torch, with the tests that take long; arguments go to pytest."""
@@ -137,6 +141,13 @@ def libraries(session: nox.Session) -> None:
     session.run("pytest", "tests/libraries", *session.posargs)
     if not session.posargs:
         session.run("python", "tests/libraries/table.py")
+
+
+@nox.session(python="3.11")
+def launchers(session: nox.Session) -> None:
+    """`ddpcheck run` in front of every launcher; Open MPI's mpirun has to be there already, or is left out."""
+    session.install(TORCH, *LAUNCHERS, "-e", ".[test]")
+    session.run("pytest", "tests/launchers", "--long", *session.posargs)
 
 
 @nox.session(python="3.11")

@@ -17,10 +17,13 @@ from ddpcheck.probes import startup
 from ddpcheck.probes.follow_program import COLLECTOR, FOLDER, LIMIT
 from ddpcheck.probes.recording.recorder import Recorder
 from ddpcheck.report.status_line import StatusLine
-from ddpcheck.run.options import Options
+from ddpcheck.run.options import Options, WrongUsage, read_by_torchrun
 from ddpcheck.run.signals import Signals
 
 _PR_SET_PDEATHSIG = 1
+
+_CLOSING = "torchrun.txt"
+"""In the folder of evidence: what torchrun prints last, which ranks failed and how, until our report is shown."""
 
 
 def start(options: Options, evidence: Path, collector: str | None, signals: Signals, status: StatusLine) -> int:
@@ -76,14 +79,21 @@ def _follow(options: Options, evidence: Path, collector: str | None) -> None:
 
 def _agent(options: Options, evidence: Path) -> int:
     """torchrun itself, and a record of how each rank's process ended."""
+    try:
+        torchruns = read_by_torchrun(options)
+    except WrongUsage as error:
+        print(f"torchrun: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 
     with _told(evidence):
         try:
-            record(run.run)(options.torchrun)
+            record(run.run)(torchruns)
         except ChildFailedError as error:
-            print(str(error), file=sys.stderr)
+            _print_later(str(error), evidence)
             return 1
         except SystemExit as leaving:
             return leaving.code if isinstance(leaving.code, int) else 1
@@ -93,6 +103,22 @@ def _agent(options: Options, evidence: Path) -> int:
             print(f"torchrun: {type(error).__name__}: {error}", file=sys.stderr)
             return 1
     return 0
+
+
+def _print_later(text: str, evidence: Path) -> None:
+    """Have torchrun's closing words printed below our report; at once, where they cannot be kept until then."""
+    try:
+        (evidence / _CLOSING).write_text(text, encoding="utf-8", errors="surrogateescape")
+    except (OSError, UnicodeError):
+        print(text, file=sys.stderr)
+
+
+def print_closing_words(evidence: Path) -> None:
+    """Print what torchrun has to say at the end of a run that failed, once."""
+    with contextlib.suppress(OSError, UnicodeError):
+        text = (evidence / _CLOSING).read_text(encoding="utf-8", errors="surrogateescape")
+        (evidence / _CLOSING).unlink(missing_ok=True)
+        print(text, file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -180,8 +206,8 @@ class _Started:
 
 
 def _script(options: Options) -> NoReturn:
-    """The script in an interpreter of its own, as ``python script.py`` would run it."""
-    arguments = [sys.executable, *(["-m"] if options.module else []), options.script, *options.arguments]
-    if options.torchrun.no_python:
-        arguments = [options.script, *options.arguments]
+    """The script in an interpreter of its own, as ``python script.py`` would run it; a command as it is."""
+    arguments = [options.script, *options.arguments]
+    if options.kind != "command":
+        arguments = [sys.executable, *(["-m"] if options.kind == "module" else []), *arguments]
     os.execvp(arguments[0], arguments)

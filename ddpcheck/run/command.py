@@ -8,19 +8,18 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
 from msgspec.structs import replace
 
 from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.run import options as asked
-from ddpcheck.run import report_writing, run_facts
+from ddpcheck.run import agent, report_writing, run_facts
 from ddpcheck.run.accepted_findings import without_accepted
 from ddpcheck.run.conclusion import Run, verdict_of
 from ddpcheck.run.left_evidence import PREFIX
-from ddpcheck.run.options import Options, WrongUsage
+from ddpcheck.run.options import Options
 from ddpcheck.run.page_and_trace import PageAndTrace
 from ddpcheck.run.supervisor import NotStarted, Supervisor
 from ddpcheck.verdict.verdict import Exit, Verdict
@@ -32,18 +31,16 @@ HURRIED = 3.0
 """Seconds that a report may take where the user has asked twice to leave."""
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(options: Options) -> int:
     """Run a script as asked, show the verdict, and return the exit code."""
-    try:
-        options = asked.parse(list(arguments))
-    except WrongUsage as error:
-        print(f"ddpcheck run: {error}", file=sys.stderr)
-        return Exit.USAGE
     if sys.stderr is None:  # it was closed before we were started
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         with _folder(options) as path:
-            return _run(options, path)
+            try:
+                return _run(options, path)
+            finally:
+                agent.print_closing_words(path)
     except KeyboardInterrupt:  # while the report was made: the ranks have ended
         with contextlib.suppress(OSError):
             print("\nddpcheck: left without a report", file=sys.stderr)
@@ -66,16 +63,18 @@ def _run(options: Options, path: Path) -> int:
     if supervisor.sender is not None:
         told = supervisor.sender.finish(patience)
         if told is not None:
-            report_writing.write(options, told, pages)
-            print(f"ddpcheck: {told.verdict}; the node of rank 0 has judged, and shows the report", file=sys.stderr)
-            return told.exit_code(options.strict)
+            return _show(options, told, pages, supervisor.sender.shown_by)
     supervisor.gather(patience)
     verdict = _verdict(options, supervisor, seen, facts)
-    if supervisor.collector is not None:
-        supervisor.collector.tell(verdict)
+    elsewhere = supervisor.collector.tell(verdict) if supervisor.collector is not None else ""
     pages.look(verdict, supervisor.folder)
+    return _show(options, verdict, pages, elsewhere)
+
+
+def _show(options: Options, verdict: Verdict, pages: PageAndTrace, elsewhere: str) -> int:
+    """Write and print everything, unless another node prints it; the exit code."""
     try:
-        return report_writing.show(options, verdict, pages)
+        return report_writing.show(options, verdict, pages, elsewhere)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -105,7 +104,7 @@ def _folder(options: Options) -> Iterator[Path]:
                 path = Path(stack.enter_context(made))
             else:
                 # Nodes may share this folder; each judges what is in its own.
-                own = f"{socket.gethostname()}-{os.getpid()}" if options.nodes > 1 else ""
+                own = f"{socket.gethostname()}-{os.getpid()}" if options.among_others else ""
                 (options.evidence / own).mkdir(parents=True, exist_ok=True)
                 path = options.evidence / own
         yield path
@@ -116,6 +115,7 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run, facts: run_fac
     if supervisor.folder.path == _NOWHERE:
         notes.append("There was no room to keep evidence in (is the disk full?): nothing was recorded.")
     notes += supervisor.nodes_notes
+    notes += supervisor.unfollowed.notes(supervisor.followed)
     if supervisor.live.judging.failures:
         last = supervisor.live.judging.failures[0].strip().rpartition("\n")[2]
         notes.append(f"Not all of it could be judged while it ran, for a fault of ddpcheck's own ({last}).")

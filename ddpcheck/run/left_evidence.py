@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.evidence_folder import SUFFIX, Folder
 from ddpcheck.judging.world import Moment, Process
-from ddpcheck.run import own_options, report_writing, run_facts
+from ddpcheck.run import judge_arguments, report_writing, run_facts
 from ddpcheck.run.accepted_findings import without_accepted
 from ddpcheck.run.conclusion import Run, verdict_of
 from ddpcheck.run.live_judging import LiveJudging
@@ -32,9 +30,9 @@ PREFIX = "ddpcheck-"
 def judge(arguments: Sequence[str]) -> int:
     """Judge a folder of evidence, show the report, and return the exit code that the run's command would have had."""
     try:
-        given = _parser().parse_args(list(arguments))
+        given = judge_arguments.read(arguments)
         reported = reporting(given, settings_of(given))
-        options = Options(torchrun=None, launched=True, script="", arguments=(), module=False, **reported)
+        options = Options(torchrun=None, launched=True, script="", arguments=(), **reported)
         folder = _with_evidence(given.folder) if given.folder is not None else _last_left()
         facts = run_facts.read(folder)
         if facts is not None and facts.goes_on:
@@ -65,37 +63,8 @@ def judge(arguments: Sequence[str]) -> int:
     return report_writing.show(options, verdict, pages)
 
 
-class _OneSentence(argparse.ArgumentParser):
-    """A parser whose complaint is one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        raise WrongUsage(f"{message}; ddpcheck judge --help lists what there is")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _OneSentence(
-        prog="ddpcheck judge",
-        description="Judge the evidence that a run has left: one that was killed together with ddpcheck, or one that "
-        "was run with --evidence FOLDER, as often as you like.",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "folder",
-        type=Path,
-        nargs="?",
-        metavar="FOLDER",
-        help="the folder of evidence; by default the last one that a killed command of yours has left in "
-        f"{tempfile.gettempdir()}",
-    )
-    own_options.add_reports(parser)
-    own_options.add_what_counts(parser)
-    return parser
-
-
 def _with_evidence(folder: Path) -> Path:
     """The folder, or the one below it that has most evidence: of several nodes, the judging one has that of all."""
-    if not folder.is_dir():
-        raise WrongUsage(f"there is no folder {folder}")
     inside = {place: len(list(place.glob(f"*{SUFFIX}"))) for place in (folder, *_folders(folder))}
     best = max(inside, key=lambda place: (inside[place], place == folder))
     if not inside[best]:

@@ -8,6 +8,7 @@ another node in the thread that watches the run.
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import socket
 import threading
@@ -34,6 +35,9 @@ STRANGERS = 64
 PERIOD = 0.25
 """Seconds between two looks at what is new."""
 
+AT_ONCE = 0.5
+"""Seconds within which nodes were started together: then the one of rank 0 shows the report."""
+
 AGAIN = 1.0
 """Seconds between two attempts to reach the node that judges."""
 
@@ -46,6 +50,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):
     host: str
     format: bytes
     """What its files of evidence begin with."""
+    began: float = math.inf
+    """When its command was started, in seconds since the epoch."""
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -71,13 +77,19 @@ class Concluded(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     verdict: bytes
     """As JSON."""
+    shown_by: str = ""
+    """Who shows the report, as a noun; empty where it is the node that gets this."""
+
+
+class Taken(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """This node has the verdict, and shows the report."""
 
 
 class OtherFormat(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Your evidence cannot be read here."""
 
 
-_decoder = msgspec.msgpack.Decoder(Hello | Piece | Done | Stop | Concluded | OtherFormat)
+_decoder = msgspec.msgpack.Decoder(Hello | Piece | Done | Stop | Concluded | Taken | OtherFormat)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -91,8 +103,9 @@ class Bound(NamedTuple):
 class Node:
     """Another node that sends evidence."""
 
-    def __init__(self, link: Link, host: str) -> None:
-        self.link, self.host = link, host
+    def __init__(self, link: Link, host: str, began: float = math.inf) -> None:
+        self.link, self.host, self.began = link, host, began
+        self.has_verdict = threading.Event()
         self.names: set[str] = set()
         """Of its files."""
         self.done = False
@@ -103,8 +116,11 @@ class Node:
 class Collector:
     """Takes the evidence of other nodes into this node's folder."""
 
-    def __init__(self, folder: Path, bound: Bound) -> None:
+    def __init__(self, folder: Path, bound: Bound, began: float = -math.inf) -> None:
+        """``began``: when this node's command was started; of one that shows the report whoever was first, never."""
         self._folder = folder
+        self._began = began
+        self._name = "the node of rank 0" if began > 0 else "the task of rank 0"
         self._listener, self.address = bound
         self._strangers = threading.BoundedSemaphore(STRANGERS)
         self.nodes: list[Node] = []
@@ -154,7 +170,7 @@ class Collector:
                 )
                 link.send(_encode(OtherFormat()))
                 return
-            node = Node(link, hello.host)
+            node = Node(link, hello.host, hello.began)
             self.nodes.append(node)
             try:
                 self._take(node)
@@ -179,6 +195,8 @@ class Collector:
                     return
             elif isinstance(message, Done):
                 node.done = True
+            elif isinstance(message, Taken):
+                node.has_verdict.set()
 
     def _write(self, piece: Piece) -> None:
         """A node that comes back sends all of it again: nothing is cut off for that."""
@@ -196,7 +214,7 @@ class Collector:
 
     def stop(self, why: str) -> None:
         """Ask the other nodes to end their ranks."""
-        self._tell(Stop(why))
+        self._tell(Stop(why), *self.nodes)
 
     def wait(self, seconds: float) -> None:
         """Wait until every node that has sent evidence has sent all of it, or has gone."""
@@ -210,20 +228,35 @@ class Collector:
         done = {name for node in self.nodes if node.done for name in node.names}
         return {name for node in self.nodes for name in node.names} - done
 
-    def tell(self, verdict: Verdict) -> None:
-        """Send the verdict to every node, and listen no more."""
+    def tell(self, verdict: Verdict) -> str:
+        """Send the verdict to every node, and listen no more; who shows the report, empty where it is this one."""
         end = time.monotonic() + DEADLINE
-        for sending in self._tell(Concluded(msgspec.json.encode(verdict))):
+        data = msgspec.json.encode(verdict)
+        first = self._started_first()
+        name = f"the node that was started first ({first.host})" if first is not None else ""
+        if first is not None:
+            for sending in self._tell(Concluded(data), first):
+                sending.join(max(0.0, end - time.monotonic()))
+            if not first.has_verdict.wait(max(0.0, end - time.monotonic())):
+                first, name = None, ""
+        others = [node for node in self.nodes if node is not first]
+        for sending in self._tell(Concluded(data, name or self._name), *others):
             sending.join(max(0.0, end - time.monotonic()))
         with contextlib.suppress(OSError):
             self._listener.close()
+        return name
 
-    def _tell(self, message: Stop | Concluded) -> list[threading.Thread]:
-        """Send to every node, each in a thread of its own: one that does not take it holds up nobody."""
+    def _started_first(self) -> Node | None:
+        """The node that the user has started first, where that is clear, and another one than this."""
+        there = [node for node in self.nodes if not node.gone and node.began < self._began - AT_ONCE]
+        return min(there, key=lambda node: node.began, default=None)
+
+    def _tell(self, message: Stop | Concluded, *nodes: Node) -> list[threading.Thread]:
+        """Send to these nodes, each in a thread of its own: one that does not take it holds up nobody."""
         data = _encode(message)
         sending = [
             threading.Thread(target=_try_to_send, args=(node.link, data), name="ddpcheck-told", daemon=True)
-            for node in self.nodes
+            for node in nodes
             if not node.gone
         ]
         for thread in sending:
@@ -239,10 +272,13 @@ def _try_to_send(link: Link, data: bytes) -> None:
 class Sender:
     """Sends this node's evidence to the node that judges, in a thread of its own, as long as there is any."""
 
-    def __init__(self, address: str, folder: Path) -> None:
+    def __init__(self, address: str, folder: Path, began: float = math.inf) -> None:
         self._host, port, self._key = address.rsplit(":", 2)
         self._port = int(port)
         self._folder = folder
+        self._began = began
+        self.shown_by = ""
+        """Who shows the report, as a noun; empty where this node does."""
         self.stop_asked = ""
         self.verdict: Verdict | None = None
         self.note = ""
@@ -274,7 +310,7 @@ class Sender:
         try:
             link.trust(self._key, _NODE, _JUDGE)
             self.reached = True
-            link.send(_encode(Hello(socket.gethostname(), HEADER)))
+            link.send(_encode(Hello(socket.gethostname(), HEADER, self._began)))
             listening = threading.Thread(target=self._listen, args=(link,), name="ddpcheck-listener", daemon=True)
             listening.start()
             places: dict[str, int] = {}
@@ -296,6 +332,9 @@ class Sender:
                     self.stop_asked = message.why
                 elif isinstance(message, Concluded):
                     self.verdict = msgspec.json.decode(message.verdict, type=Verdict)
+                    self.shown_by = message.shown_by
+                    if not self.shown_by:
+                        link.send(_encode(Taken()))
                     self._told.set()
                 elif isinstance(message, OtherFormat):
                     self.note = (

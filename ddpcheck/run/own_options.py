@@ -72,6 +72,13 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "deadlock is ended at once",
     )
 
+    running.add_argument(
+        "--task",
+        action="store_true",
+        help="this is one of several tasks that srun or mpirun has started, each of them a rank; the task of rank 0 "
+        "reports on all of them",
+    )
+
 
 def _add_evidence(parser: argparse.ArgumentParser) -> None:
     evidence = parser.add_argument_group("evidence")

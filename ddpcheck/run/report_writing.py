@@ -14,15 +14,18 @@ from ddpcheck.run.page_and_trace import PageAndTrace
 from ddpcheck.verdict.verdict import Exit, Verdict
 
 
-def show(options: Options, verdict: Verdict, pages: PageAndTrace) -> int:
-    """Write and print everything; the exit code."""
+def show(options: Options, verdict: Verdict, pages: PageAndTrace, elsewhere: str = "") -> int:
+    """Write and print everything; the exit code. ``elsewhere``: who else prints the report, as a noun."""
     code = verdict.exit_code(options.strict)
     try:
         written = write(options, verdict, pages)
         if pages.failed and code in (Exit.HELD, Exit.NOTHING_CHECKED):
             code = Exit.INTERNAL
-        service_pages.show(options, verdict, written)
-    except OSError:  # nobody reads it any more
+        if elsewhere:
+            print(f"ddpcheck: {verdict.verdict}; {elsewhere} shows the report", file=sys.stderr)
+        else:
+            service_pages.show(options, verdict, written)
+    except (OSError, SystemExit):  # nobody reads it any more; rich makes an exit with 1 of that
         return code
     except Exception:
         if code != Exit.BROKEN:

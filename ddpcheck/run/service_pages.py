@@ -55,7 +55,7 @@ def _annotate(options: Options, verdict: Verdict) -> None:
 def _script(options: Options, verdict: Verdict) -> str:
     """The file that was run; empty where nobody can tell. Of evidence that was kept, the command line is known."""
     words = [] if options.script else verdict.command.split()
-    module = options.module or words[:1] == ["-m"]
+    module = options.kind == "module" or words[:1] == ["-m"]
     script = options.script or next((word for word in words if word != "-m"), "")
     if not module:
         return script

@@ -28,6 +28,7 @@ from ddpcheck.run.options import Options
 from ddpcheck.run.orphaned_ranks import Ranks, own_ranks
 from ddpcheck.run.rank_liveness import Progress
 from ddpcheck.run.signals import Asked, Signals, listed
+from ddpcheck.run.unfollowed_processes import Unfollowed
 
 PERIOD = 0.25
 """Seconds between two looks at the evidence."""
@@ -61,8 +62,11 @@ class Supervisor:
         self.own = Process("ddpcheck")
         """What this process itself has to say of the run."""
         self.live = LiveRun(options)
+        # Of tasks, the one of rank 0 reports, whichever was first.
+        self._started_at = time.time() if not options.task else 0.0
+        self.unfollowed = Unfollowed()
         self._progress = Progress()
-        self._computing = Computing(options.stall_timeout, self._tell_of if options.nodes > 1 else None)
+        self._computing = Computing(options.stall_timeout, self._tell_of if options.among_others else None)
         self._told: Recorder | None = None
         """What this process tells other nodes of its own while the run goes on."""
         self._ranks = Ranks()
@@ -72,7 +76,7 @@ class Supervisor:
         """Start the ranks and wait for their end, whichever way it comes."""
         began = time.monotonic()
         listener = None
-        if self.options.nodes > 1:
+        if self.options.among_others:
             with self._harmless():
                 listener = Collector.bound(self.options.endpoint)
         stuck = ""
@@ -86,7 +90,7 @@ class Supervisor:
                 raise NotStarted(f"no process could be started for {self.options.script}: {error.strerror}") from error
             if listener is not None:
                 with self._harmless():
-                    self.collector = Collector(self.folder.path, listener)
+                    self.collector = Collector(self.folder.path, listener, self._started_at)
             while True:
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
@@ -95,6 +99,9 @@ class Supervisor:
                 signals.wait(PERIOD)
                 signals.hand_on(pid)
                 why = self._look()
+                with self._harmless():
+                    if self.unfollowed.is_due(time.monotonic()):
+                        self.unfollowed.look(_family_of(pid)[self.options.launched :], self.followed)
                 if not (why or stuck or enough or signals.first):
                     enough = self._tell()
                     if enough is not None:
@@ -121,6 +128,9 @@ class Supervisor:
         if asked is not None and not stuck and not enough and not self.own.records:
             with self._harmless():
                 self._note(asked)
+        if self.options.task:
+            with self._harmless():
+                self._tell_how_it_ended(pid, code, bool(stuck or enough or signals.first))
         return Run(
             pid=pid,
             exit_code=code if code >= 0 else None,
@@ -143,6 +153,12 @@ class Supervisor:
         with self._harmless():
             return self._stuck()
         return ""
+
+    @property
+    def followed(self) -> set[int]:
+        """The processes of this host that have recorded something."""
+        here = socket.gethostname()
+        return {p.pid for p in self.folder.processes.values() if p.began is not None and p.began.host == here}
 
     @staticmethod
     def _now() -> Moment:
@@ -180,7 +196,7 @@ class Supervisor:
             address = next((one for one in told if not one.endswith(self.collector.address)), None)
             if address is None:
                 return
-            self.sender = Sender(address, self.folder.path)
+            self.sender = Sender(address, self.folder.path, self._started_at)
 
     def gather(self, seconds: float) -> None:
         """Wait until the other nodes have sent all of their evidence, those included that have yet to begin."""
@@ -293,6 +309,12 @@ class Supervisor:
             for record in records:
                 writer.write(record)
             writer.close()
+
+    def _tell_how_it_ended(self, pid: int, code: int, asked: bool) -> None:
+        """Put on record how a task ended, which may be a rank: only its parent knows."""
+        now = time.monotonic()
+        exit_code, ended_by = (code, None) if code >= 0 else (None, -code)
+        self._say(now, ev.ChildEnded(n=2, at=now, pid=pid, code=exit_code, signal=ended_by, asked=asked))
 
     def _tell_of(self, pid: int, at: float) -> None:
         """Put on record that a process of this host computes, for the node that judges."""

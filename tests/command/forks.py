@@ -20,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
 PERIOD = "TESTS_PERIOD"
@@ -159,14 +159,20 @@ def _be_command(arguments: list[str], folder: str, environment: dict[str, str], 
     os.environ.update(environment)
     tempfile.tempdir = None  # as the environment says, and not as it was when somebody first asked
     agent._agent = _with_ranks_at_hand(agent._agent)
-    agent._script = _run_script
+    agent._script = _with_scripts_at_hand(agent._script)
     supervisor.PERIOD = float(environment.get(PERIOD, supervisor.PERIOD))
     return cli.main(arguments)
 
 
-def _run_script(options: Any) -> None:
-    """In the place of an interpreter for a script that starts its ranks itself."""
-    _run_and_leave(options.script, list(options.arguments))
+def _with_scripts_at_hand(start: Callable[..., NoReturn]) -> Callable[[Any], None]:
+    """Have a script that starts its ranks itself without an interpreter; commands are what they are."""
+
+    def run_script(options: Any) -> None:
+        if options.kind == "command":
+            start(options)
+        _run_and_leave(options.script, list(options.arguments))
+
+    return run_script
 
 
 def _run_and_leave(script: str, arguments: list[str]) -> None:

@@ -15,7 +15,7 @@ from textwrap import dedent
 import psutil
 import pytest
 
-from ddpcheck.doctor import command, machine, self_test, torch_build
+from ddpcheck.doctor import arguments, command, machine, self_test, torch_build
 from ddpcheck.doctor.facts import Examination, SelfTest, Stack, Unknown
 from tests.inner import interruptible
 
@@ -148,7 +148,7 @@ def test_the_command_tells_of_a_failure(monkeypatch, capsys):
     monkeypatch.setattr(
         command, "examine", lambda timeout: Examination(machine=machine.examine(), torch=nothing, stack=stack)
     )
-    assert command.doctor([]) == 1
+    assert command.doctor(arguments.read([])) == 1
     said = capsys.readouterr().out
     assert "FAIL  gloo on the CPU  rank 1 failed first" in said
     assert "fix   Fix it." in said
@@ -218,16 +218,18 @@ def test_what_interrupts_it_ends_all(tmp_path, number):
 # --- usage
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
+@pytest.mark.parametrize(("given", "words"), [
     (["--timeout", "soon"], "soon is no number of seconds above 0"),
     (["--timeout", "-1"], "-1 is no number of seconds above 0"),
     (["--json", "/no/such/folder/file"], "name a file in a folder that there is"),
-    (["--jso", "x"], "unrecognized arguments: --jso"),
-    (["all"], "unrecognized arguments: all"),
+    (["--jso", "x"], "there is no option --jso"),
+    (["all"], "it takes options alone, and not all"),
 ])  # fmt: skip
-def test_wrong_usage(capsys, arguments, words):
+def test_wrong_usage(capsys, given, words):
     """One sentence, exit code 2, and no self-test."""
-    assert command.doctor(arguments) == 2
+    with pytest.raises(SystemExit) as left:
+        arguments.read(given)
+    assert left.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert words in line
 

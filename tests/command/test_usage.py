@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 
@@ -23,6 +24,8 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("these are no statements of Python\n")
     (tmp_path / "old.py").write_text("print 'trained'\n")
     (tmp_path / "folder").mkdir()
+    (tmp_path / "train.sh").write_text("#!/bin/bash\ntorchrun\n")
+    (tmp_path / "plain.sh").write_text("torchrun --nproc-per-node 2 train.py\n")
     (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00\x01")
     for name in ("PET_NPROC_PER_NODE", "PET_NNODES"):
         monkeypatch.delenv(name, raising=False)
@@ -41,8 +44,8 @@ def here(tmp_path, monkeypatch):
         (["-m", "missing_module"], "there is no module missing_module"),
         (["--nproc-per-nodes", "2", "train.py"], "did you mean --nproc-per-node"),
         (["--nproc-per-node", "2", "--no-such", "train.py"], "there is no option --no-such"),
-        (["--checks", "gradient-snyc", "train.py"], "the nearest is gradient-sync"),
-        (["--skip", "everything", "train.py"], "there is no check 'everything'"),
+        (["--checks", "gradient-snyc", "train.py"], "did you mean gradient-sync?"),
+        (["--skip", "everything", "train.py"], "no check 'everything': `ddpcheck checks` lists them"),
         (["--checks", "gradient-oracle", "train.py"], "second run"),
         (["--checks", ",", "train.py"], "names no check"),
         (["--json", "nowhere/verdict.json", "train.py"], "there is no folder"),
@@ -62,6 +65,17 @@ def here(tmp_path, monkeypatch):
         (["-m", "missing.module"], "there is no module missing, and so no missing.module"),
         (["-m", "json.missing"], "there is no module json.missing"),
         (["-m", "json"], "without a __main__"),
+        (["no-such-command", "launch"], "no command no-such-command on PATH"),
+        (["train.sh"], "ddpcheck run bash train.sh"),
+        (["plain.sh"], "ddpcheck run bash plain.sh"),
+        (["--nproc-per-node", "2", "bash", "train.sh"], "without torchrun's options it is run as it is"),
+        (["torchrun"], "no script was given"),
+        (["torchrun", "--nproc-per-node", "2", "missing.py"], "there is no script missing.py"),
+        (["--task", "--nproc-per-node", "2", "train.py"], "leave one of them out"),
+        (["--nnodes", "1:2:3", "train.py"], "--nnodes 1:2:3 is neither"),
+        (["--nproc-per-node", "gpus", "train.py"], "--nproc-per-node gpus does not work here"),
+        (["--max-restarts", "x", "train.py"], "--max-restarts"),
+        (["--frobnicate", "train.py"], "--help-torchrun list them"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -103,6 +117,100 @@ def test_torchruns_variables_count_as_options(here, monkeypatch):
     """PET_ variables give torchrun's options, too."""
     monkeypatch.setenv("PET_NPROC_PER_NODE", "2")
     assert parse(["train.py"]).launched
+
+
+COMMANDS = [
+    ["jump"],
+    ["train.py"],
+    ["checks", "all"],
+    ["checks", "--all"],
+    ["explain"],
+    ["explain", "gradient-sync", "no-hang"],
+    ["explain", "--all"],
+    ["explain", "gradient-snyc"],
+    ["judge", "--all"],
+    ["judge", "missing"],
+    ["doctor", "all"],
+    ["doctor", "--all"],
+    ["doctor", "--timeout", "soon"],
+    ["run"],
+    ["run", "missing.py"],
+    ["run", "notes.txt"],
+    ["run", "-m", "missing_module"],
+    ["run", "no-such-command"],
+    ["run", "--no-such", "train.py"],
+    ["run", "--checks", "gradient-snyc", "train.py"],
+    ["run", "--json", "folder", "train.py"],
+    ["run", "--nnodes", "x", "train.py"],
+    ["run", "--nproc-per-node", "two", "train.py"],
+    ["run", "--start-method", "jump", "train.py"],
+    ["run", "--task", "--standalone", "train.py"],
+    ["run", "torchrun", "--nproc-per-node", "2", "missing.py"],
+]
+"""Command lines that are wrong."""
+
+HELP = [
+    ["--help"],
+    ["judge", "--help"],
+    ["checks", "--help"],
+    ["explain", "--help"],
+    ["doctor", "--help"],
+    ["help", "run"],
+]
+HELP += [["run", "--help"], ["run", "-h"], ["run", "--help-torchrun"]]
+
+ASKED = """
+import contextlib, io, json, sys
+from ddpcheck import cli
+answers = []
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            code = cli.main(arguments)
+        except SystemExit as leaving:
+            code = leaving.code
+    answers.append((code, out.getvalue(), err.getvalue(), "torch" in sys.modules))
+print(json.dumps(answers))
+"""
+
+
+def answers(commands):
+    """What an interpreter that has not imported torch answers to each of them."""
+    ran = subprocess.run(
+        [sys.executable, "-c", ASKED, json.dumps(commands)], capture_output=True, text=True, check=True
+    )
+    return json.loads(ran.stdout)
+
+
+def test_every_mistake_is_answered_without_torch(here):
+    """Each gets exit 2 and one line on stderr, and waits for no import of torch."""
+    for arguments, (code, out, err, torch) in zip(COMMANDS, answers(COMMANDS), strict=True):
+        assert (code, out, torch) == (2, "", False), arguments
+        assert len(err.splitlines()) == 1, err
+        assert err.startswith("ddpcheck"), err
+
+
+def test_help_is_printed_without_torch(here):
+    """Of every command; ddpcheck's own options stand first, and torchrun's apart."""
+    told = answers(HELP)
+    for arguments, (code, out, err, torch) in zip(HELP, told, strict=True):
+        assert (code or 0, err, torch) == (0, "", False), arguments
+        assert out.startswith("usage: ddpcheck"), arguments
+    run, torchruns = told[-2][1], told[-1][1]
+    assert "--strict" in run
+    assert "examples:" in run
+    assert "--rdzv-backend" not in run
+    assert "--rdzv-backend" in torchruns
+    assert "--strict" not in torchruns
+
+
+def test_a_mistake_is_answered_at_once(here):
+    """Under 0.3 seconds of a quiet machine; as time of the processor, with a margin for a busy one."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ran = subprocess.run([sys.executable, "-m", "ddpcheck.cli", "run", "--checks", "no-hnag", "train.py"], check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert ran.returncode == 2
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
 
 
 def test_from_the_shell(tmp_path):

@@ -17,7 +17,7 @@ from ddpcheck.run.options import Options
 from ddpcheck.verdict.interim import Interim
 from tests.acceptance.written_findings import CODE, WARNING, entry, finding, ignore, verdict
 
-OPTIONS = Options(torchrun=None, launched=True, script="train.py", arguments=(), module=False)
+OPTIONS = Options(torchrun=None, launched=True, script="train.py", arguments=())
 COMMENT = "  # ddpcheck: ignore[gradient-sync] it is meant"
 
 

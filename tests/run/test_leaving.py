@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ddpcheck.run import command
+from ddpcheck.run import command, options
 from ddpcheck.run.conclusion import Run
 
 
@@ -40,7 +40,7 @@ def left(monkeypatch, tmp_path, capsys):
         ended = Ended(hurried)
         monkeypatch.setattr(command, "Supervisor", ended)
         monkeypatch.setattr(command, "_verdict", lambda *args: report())
-        code = command.run(["--nproc-per-node", "2", str(tmp_path / "train.py")])
+        code = command.run(options.parse(["--nproc-per-node", "2", str(tmp_path / "train.py")]))
         return code, capsys.readouterr().err, ended.patience
 
     yield leave

@@ -192,6 +192,48 @@ def test_another_version_says_so_at_both_ends(collector, tmp_path, monkeypatch):
     assert "another version of ddpcheck runs there" in collector.notes[0]
 
 
+def started_at(tmp_path, judge, *others):
+    """A judging node and others, started at these times: who shows the report by the first, and by the others."""
+    (tmp_path / "judge").mkdir()
+    collector = Collector(tmp_path / "judge", Collector.bound("localhost"), judge)
+    senders = [Sender(collector.address, evidence(tmp_path), began) for began in others]
+    for sender in senders:
+        until(lambda sender=sender: sender.reached)
+        sender._last_look.set()
+    until(lambda: len(collector.nodes) == len(others))
+    collector.wait(10)
+    return [collector.tell(HELD), *(sender.shown_by for sender in senders if sender.finish(10) == HELD)]
+
+
+def test_the_node_that_was_started_first_shows_the_report(tmp_path):
+    """It alone; the others, the judging one among them, say which it is."""
+    shown = started_at(tmp_path, 1000.0, 1003.0, 990.0, 995.0)
+    name = f"the node that was started first ({socket.gethostname()})"
+    assert shown == [name, name, "", name]
+
+
+def test_of_nodes_that_were_started_together_rank_0s_shows_the_report(tmp_path):
+    """Some tenths of a second are nobody's choice."""
+    assert started_at(tmp_path, 1000.0, 999.8, 1003.0) == ["", "the node of rank 0", "the node of rank 0"]
+
+
+def test_of_tasks_that_of_rank_0_shows_the_report(tmp_path):
+    """Whichever was first: a launcher has started them all."""
+    assert started_at(tmp_path, 0.0, 0.0) == ["", "the task of rank 0"]
+
+
+def test_a_first_node_that_takes_no_verdict_leaves_the_report_to_rank_0s(tmp_path):
+    """Somebody shows it."""
+    (tmp_path / "judge").mkdir()
+    collector = Collector(tmp_path / "judge", Collector.bound("localhost"), 1000.0)
+    link = Link(stranger(collector), many_nodes.LONGEST)
+    link.trust(collector.address.rpartition(":")[2], b"node", b"judge")
+    link.send(encode(Hello("b", HEADER, 900.0)))
+    until(lambda: collector.nodes)
+    assert collector.tell(HELD) == ""
+    link.close()
+
+
 def test_a_judge_that_cannot_be_reached_is_not_waited_for(tmp_path):
     """The watching thread goes on meanwhile, and the node says why it judges for itself."""
     with socket.socket() as nobody:

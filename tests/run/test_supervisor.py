@@ -68,7 +68,7 @@ def running(monkeypatch, tmp_path):
         for file in (target, tmp_path / "done"):
             file.unlink(missing_ok=True)
         given = nodes or ("--standalone",)
-        code = command.run(["--json", str(target), *given, "--nproc-per-node", "2", "train.py"])
+        code = command.run(options.parse(["--json", str(target), *given, "--nproc-per-node", "2", "train.py"]))
         assert Path("done").exists(), "the program has gone on to its end"
         document = json.loads(target.read_text()) if target.exists() else None
         if document is not None:
@@ -371,7 +371,7 @@ def test_what_a_rank_has_started_outlives_an_interrupted_run(tmp_path, monkeypat
         os._exit(1)
 
     monkeypatch.setattr(agent, "start", start)
-    assert command.run(["--standalone", "--nproc-per-node", "2", "train.py"]) == 143
+    assert command.run(options.parse(["--standalone", "--nproc-per-node", "2", "train.py"])) == 143
     end = time.monotonic() + 20
     while not Path("uploaded").exists() and time.monotonic() < end:
         time.sleep(0.05)
