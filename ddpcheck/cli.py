@@ -15,6 +15,7 @@ USAGE = """usage: ddpcheck run [options of torchrun and ddpcheck] SCRIPT [argume
        ddpcheck explain ID
        ddpcheck doctor [--json FILE] [--seams] [--timeout SECONDS]
        ddpcheck schema run | tests     the JSON schema of the reports of run --json, of pytest --ddp-report
+       ddpcheck demo [FOLDER]          a small training with a mistake, and what is reported of it
        ddpcheck --version
 
 Knows whether distributed training is right: runs a training script in torchrun's place and says which
@@ -56,13 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "explain": _explain,
         "doctor": _doctor,
         "schema": _schema,
+        "demo": _demo,
     }
     if command in commands:
         return commands[command](rest)
     wrong = f"there is no command {command!r}" if command else "no command was given"
     if os.path.isfile(command):
         wrong += f": ddpcheck run {command} runs a script"
-    return _wrong("ddpcheck", f"{wrong}; the commands are run, judge, checks, explain, doctor and schema")
+    return _wrong("ddpcheck", f"{wrong}; the commands are run, judge, checks, explain, doctor, schema and demo")
 
 
 def _run(arguments: list[str]) -> int:
@@ -108,6 +110,15 @@ def _doctor(arguments: list[str]) -> int:
         return doctor(options)
 
     return _ours(doctor)
+
+
+def _demo(arguments: list[str]) -> int:
+    def demo() -> int:
+        from ddpcheck.run.demo import demo
+
+        return demo(arguments, _run)
+
+    return _ours(demo)
 
 
 def _ours(body: Callable[[], int]) -> int:

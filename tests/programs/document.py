@@ -34,7 +34,7 @@ def page() -> str:
         for check, its in checks().items()
     ]
     texts = [
-        f"\n## {check}\n\n{introduction(check)}{_deeper(explanation(check))}{_example(check)}" for check in checks()
+        f"\n## {check}\n\n{introduction(check)}{_deeper(explanation(check))}{example(check)}" for check in checks()
     ]
     return HEAD + "".join(rows) + "".join(texts)
 
@@ -44,7 +44,8 @@ def _deeper(text: str) -> str:
     return "\n".join("#" + line if line.startswith("## ") else line for line in text.split("\n"))
 
 
-def _example(check: str) -> str:
+def example(check: str) -> str:
+    """The wrong program of a check, what is reported of it, and what makes it right."""
     faulty, correct = ((folder(check) / name).read_text() for name in ("faulty.py", "correct.py"))
     wrong, right = _without_title(faulty), _without_title(correct)
     changes = list(difflib.unified_diff(wrong, right, n=1, lineterm=""))[2:]

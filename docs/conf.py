@@ -1,0 +1,51 @@
+"""The site: Sphinx with furo, from the Markdown of this folder; ``nox -s docs`` builds it, and warnings are errors.
+
+Sphinx and furo are kept up, check links between pages and headings, and bring everything that a page loads: the site is
+built and read without network. MkDocs, without a release since 2024, is no longer kept up, and Material for it gets
+repairs alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+project = "ddpcheck"
+author = "the authors of ddpcheck"
+release = version = metadata.version("ddpcheck")
+
+extensions = [
+    "myst_parser",
+    "sphinx_design",
+    "extensions.check_pages",
+    "extensions.option_tables",
+    "extensions.file_links",
+    "extensions.optional_pages",
+    "extensions.test_comments",
+]
+exclude_patterns = ["extensions", "_build"]
+
+myst_enable_extensions = ["colon_fence", "fieldlist"]
+myst_heading_anchors = 4
+nitpicky = True
+
+html_theme = "furo"
+html_title = "ddpcheck"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = [("copy_code.js", {"defer": "defer"})]
+html_copy_source = False
+html_show_sphinx = False
+html_show_copyright = False
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#0b6e4f", "color-brand-content": "#0b6e4f"},
+    "dark_css_variables": {"color-brand-primary": "#5ed3a4", "color-brand-content": "#5ed3a4"},
+    "top_of_page_buttons": [],
+}
+pygments_style = "friendly"
+pygments_dark_style = "github-dark"
+highlight_language = "text"
