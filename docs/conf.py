@@ -25,7 +25,7 @@ extensions = [
     "extensions.option_tables",
     "extensions.file_links",
     "extensions.optional_pages",
-    "extensions.test_comments",
+    "extensions.page_comments",
 ]
 exclude_patterns = ["extensions", "_build"]
 

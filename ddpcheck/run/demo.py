@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,6 +69,7 @@ def demo(arguments: Sequence[str]) -> int:
 
     from ddpcheck.run.command import run
 
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun sets it, too, and warns of that
     return run(["--standalone", "--nproc-per-node", "2", str(script)])
 
 

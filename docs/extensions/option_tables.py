@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from sphinx.application import Sphinx
 
 from ddpcheck import pytest_plugin
+from ddpcheck.checks.registry import checks, explanation
 from ddpcheck.doctor import command as doctor
 from ddpcheck.run import own_options
 
@@ -48,8 +49,9 @@ class _Plugin:
     def __init__(self) -> None:
         self.options: dict[str, tuple[str, str]] = {}
         self.ini: dict[str, str] = {}
-        self.marks: list[str] = []
+        self.marks: list[tuple[str, str]] = []
         pytest_plugin.pytest_addoption(self)  # type: ignore[arg-type]
+        pytest_plugin.pytest_configure(self)  # type: ignore[arg-type]
 
     def getgroup(self, name: str, description: str = "") -> _Plugin:
         return self
@@ -59,6 +61,26 @@ class _Plugin:
 
     def addini(self, name: str, help: str, **_: Any) -> None:
         self.ini[name] = help
+
+
+    # What the plugin asks of a session's configuration: nothing was set, and there is no terminal to report to.
+
+    workerinput: ClassVar[dict[str, Any]] = {}
+
+    def addinivalue_line(self, name: str, line: str) -> None:
+        mark, _, meaning = line.partition("): ")
+        self.marks.append((f"`{mark})`", meaning))
+
+    def getoption(self, name: str, *_: Any) -> None:
+        return None
+
+    def getini(self, name: str) -> None:
+        return None
+
+
+def of_marks() -> str:
+    """The marks, with their keywords and defaults."""
+    return _table(("mark", "meaning"), _Plugin().marks)
 
 
 def of_pytest() -> str:
@@ -76,7 +98,22 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines)
 
 
-TABLES: dict[str, Callable[[], str]] = {"run": of_run, "doctor": of_doctor, "pytest": of_pytest}
+def of_blind_spots() -> str:
+    """What each check does not see, from its explanation, with the checks' names as links to their pages."""
+    texts = (
+        f"### [{check}](checks/{check}.md)\n\n{explanation(check).partition('## What it does not see')[2].strip()}"
+        for check in checks()
+    )
+    return "\n\n".join(texts)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "run": of_run,
+    "doctor": of_doctor,
+    "pytest": of_pytest,
+    "marks": of_marks,
+    "blind spots": of_blind_spots,
+}
 
 
 def _filled(app: Sphinx, name: str, source: list[str]) -> None:

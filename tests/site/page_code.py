@@ -122,6 +122,6 @@ def parts(text: str) -> list[str]:
 
 def comparable(text: str) -> str:
     """The same text without what differs from run to run: times, and spaces at the ends of lines."""
-    text = re.sub(r"\b\d+(\.\d+)? ?s\b", "0 s", text)
+    text = re.sub(r"\b\d+(\.\d+)? ?s\b", "0 s", text.replace("/home/you/", ""))
     text = re.sub(r"^=+ (.*?) =+$", r"= \1 =", text, flags=re.MULTILINE)
     return re.sub(r" +$", "", text, flags=re.MULTILINE)
