@@ -67,7 +67,16 @@ def new_check(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def docs(session: nox.Session) -> None:
-    """Make docs/checks.md from the checks' explanations and programs; what is reported is asked of the command."""
+    """Build the site into build/site, with warnings as errors; arguments go to sphinx-build."""
+    session.install("-e", ".[dev]")
+    session.run(
+        "sphinx-build", "-W", "--keep-going", "-n", "-d", "build/doctrees", *session.posargs, "docs", "build/site"
+    )
+
+
+@nox.session(python="3.11")
+def check_texts(session: nox.Session) -> None:
+    """Ask the command what it reports of the checks' programs, and make docs/checks.md; ids as arguments."""
     session.install("-e", ".[dev]")
     session.run("python", "-m", "tests.programs.document", *session.posargs)
 
@@ -84,6 +93,13 @@ def example_pages(session: nox.Session) -> None:
     """Make docs/pages anew: names of programs in fixtures/pages as arguments, or none for all."""
     session.install("-e", ".[dev]")
     session.run("python", "-m", "tests.programs.example_pages", *session.posargs)
+
+
+@nox.session(python="3.11")
+def comparison(session: nox.Session) -> None:
+    """What other tools say of the checks' faulty programs, into docs/comparison.md; a quarter of an hour and more."""
+    session.install("-e", ".[dev]", *(one for one in LIBRARIES if one.startswith("accelerate")))
+    session.run("python", "-m", "tests.comparison.other_tools", "--markdown", *session.posargs)
 
 
 @nox.session(python="3.11")

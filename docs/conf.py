@@ -26,6 +26,7 @@ extensions = [
     "extensions.file_links",
     "extensions.optional_pages",
     "extensions.page_comments",
+    "extensions.report_colours",
 ]
 exclude_patterns = ["extensions", "_build"]
 
@@ -46,6 +47,6 @@ html_theme_options = {
     "dark_css_variables": {"color-brand-primary": "#5ed3a4", "color-brand-content": "#5ed3a4"},
     "top_of_page_buttons": [],
 }
-pygments_style = "friendly"
+pygments_style = "tango"
 pygments_dark_style = "github-dark"
 highlight_language = "text"

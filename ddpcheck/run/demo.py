@@ -10,7 +10,7 @@ from pathlib import Path
 FOLDER = "ddpcheck-demo"
 SCRIPT = "train.py"
 
-PROGRAM = '''\
+PROGRAM = """\
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -31,7 +31,7 @@ for epoch in range(3):
         loss.backward()
         optimizer.step()
 dist.destroy_process_group()
-'''
+"""
 """It runs to its end, its loss falls, and every epoch has the order of the first one."""
 
 USAGE = """usage: ddpcheck demo [FOLDER]
@@ -65,7 +65,9 @@ def demo(arguments: Sequence[str]) -> int:
     except (OSError, UnicodeDecodeError) as error:
         print(f"ddpcheck demo: {script} cannot be written: {error}", file=sys.stderr)
         return Exit.USAGE
-    print(f"{script} is a training with a mistake; this runs it:\n\n    {command(script)}\n", file=sys.stderr, flush=True)
+    print(
+        f"{script} is a training with a mistake; this runs it:\n\n    {command(script)}\n", file=sys.stderr, flush=True
+    )
 
     from ddpcheck.run.command import run
 

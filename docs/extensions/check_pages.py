@@ -70,7 +70,9 @@ def page(check: str, accepting: bool) -> str:
 def _how_it_is_seen(check: str) -> str:
     if has_part(check, "run"):
         return "In a script: `ddpcheck run`.\n\n"
-    return "In a script: not, since it takes a second run to compare with; the [conformance suite](../conformance.md).\n\n"
+    return (
+        "In a script: not, since it takes a second run to compare with; the [conformance suite](../conformance.md).\n\n"
+    )
 
 
 def _accepted(check: str, accepting: bool) -> str:

@@ -62,7 +62,6 @@ class _Plugin:
     def addini(self, name: str, help: str, **_: Any) -> None:
         self.ini[name] = help
 
-
     # What the plugin asks of a session's configuration: nothing was set, and there is no terminal to report to.
 
     workerinput: ClassVar[dict[str, Any]] = {}

@@ -104,7 +104,9 @@ def outcomes(tool: str, check: str) -> str:
     """What a tool says of a check's faulty program; of ddpcheck, the finding."""
     faulty = run(tool, folder(check) / "faulty.py")
     if tool == "`ddpcheck run`":
-        found = re.findall(r"^\d+\. (error|warning) +([\w-]+)|^0\. (error|warning) +([\w-]+)", "\n".join(faulty.lines), re.M)
+        found = re.findall(
+            r"^\d+\. (error|warning) +([\w-]+)|^0\. (error|warning) +([\w-]+)", "\n".join(faulty.lines), re.M
+        )
         return " ".join(dict.fromkeys(part for one in found for part in one if part)) or "nothing"
     return said(faulty, lambda: run(tool, folder(check) / "correct.py"))
 

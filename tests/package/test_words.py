@@ -22,7 +22,12 @@ INSTEAD = {
 }
 """What is not said, as expressions, and what is said in its place."""
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs/guides").glob("*.md"),
+]
 OF_PROGRAMS = {"corpus.md"}
 """Sentences about programs, in which one rank may tell another."""
 

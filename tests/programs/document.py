@@ -1,6 +1,6 @@
 """docs/checks.md: each check's explanation, a wrong program, what is reported of it, and what makes it right.
 
-``python -m tests.programs.document`` runs the wrong programs and writes the page; ``nox -s docs`` does that.
+``python -m tests.programs.document`` runs the wrong programs and writes the page; ``nox -s check_texts`` does that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HEAD = """\
 
 One name per invariant: in assertions, in `ddpcheck run`, in reports and here. `ddpcheck explain ID` shows
 one of these texts. Each stands in the folder of its check, its programs are in `fixtures/`, and this page is
-made from them: `nox -s docs`.
+made from them: `nox -s check_texts`.
 
 | check | holds when | shown by `ddpcheck run` |
 |---|---|---|

@@ -57,7 +57,7 @@ def test_a_text_names_only_checks_that_there_are(check):
 
 
 def test_the_document_is_up_to_date():
-    """docs/checks.md is what the texts make; ``nox -s docs`` writes it."""
+    """docs/checks.md is what the texts make; ``nox -s check_texts`` writes it."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
