@@ -39,7 +39,7 @@ FAMILIES = {
     ),
     "Checkpoints": (),
 }
-"""How the list is divided. Checks of checkpoints are known by their names; one that is named nowhere is of the first part."""
+"""How the list is divided. Checks of checkpoints are known by their names; one named nowhere is of the first part."""
 
 LIST = """\
 # The checks

@@ -1,4 +1,4 @@
-"""Tables of options and marks, from the parsers themselves, in the place of comments such as ``<!-- table: run -->``."""
+"""Tables of options and marks, from the parsers themselves, in the place of comments: ``<!-- table: run -->``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What other tools say of the faulty programs in fixtures: ``python -m tests.comparison.other_tools``.
 
-Each program runs in two ranks on the CPU (gloo) under torchrun alone, under torchrun with TORCH_DISTRIBUTED_DEBUG=DETAIL,
-with ACCELERATE_DEBUG_MODE (what ``accelerate launch --debug`` sets), and under ``ddpcheck run``. A tool has said something where the run ends with an
-error, or prints what the correct twin does not print under the same tool; a run that does not end within the limit hangs.
-``--markdown`` writes the table into docs/comparison.md.
+Each program runs in two ranks on the CPU (gloo): under torchrun alone, with TORCH_DISTRIBUTED_DEBUG=DETAIL, with
+ACCELERATE_DEBUG_MODE (what ``accelerate launch --debug`` sets), and under ``ddpcheck run``. A tool has said something
+where the run ends with an error or prints a warning, and the correct twin does not under the same tool; a run that
+does not end within the limit hangs. ``--markdown`` writes the table into docs/comparison.md.
 """
 
 from __future__ import annotations
@@ -82,10 +82,12 @@ def _without_numbers(line: str) -> str:
 
 
 def said(faulty: Outcome, correct: Callable[[], Outcome]) -> str:
-    """What a reader learns of the fault: `hangs`, an error, or a warning that the twin does not print."""
+    """What a reader learns of the fault: `hangs`, an error, or a warning that the twin does not show."""
     if faulty.code is None:
         return "hangs"
     if faulty.code != 0:
+        if correct().code != 0:
+            return "fails, and so does the correct twin"
         errors = [line for line in faulty.lines if re.search(r"\b\w*(Error|Exception)\b: ", line)]
         named = [line for line in errors if not re.search("ChildFailedError|CalledProcessError", line)]
         return f"fails: {_shortest(named)}" if named else "fails"

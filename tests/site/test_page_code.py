@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.site.page_code import ROOT, TO_RUN, Block, Running, blocks, comparable, pages, parts
+from tests.site.page_code import ROOT, Block, Running, blocks, comparable, pages, parts
 
 EVERY = [block for page in pages() for block in blocks(page)]
 WITH_COMMANDS = sorted({b.page for b in EVERY if b.language == "bash" and not b.said.keys() & {"not run", "run by"}})
@@ -107,11 +107,12 @@ def test_another_exit_code_is_found(tmp_path: Path, said: str, code: int) -> Non
 
 def test_a_comment_is_for_the_next_block_alone(tmp_path: Path) -> None:
     """And not for one behind a paragraph."""
-    text = "<!-- not run: an example -->\n```python\n1\n```\n```python\n2\n```\n<!-- file: x -->\n\ntext\n\n```python\n3\n```\n"
+    block = "```python\n1\n```\n"
+    text = f"<!-- not run: an example -->\n{block}{block}<!-- file: x -->\n\ntext\n\n{block}"
     assert [b.said for b in blocks(page_of(tmp_path, text))] == [{"not run": "an example"}, {}, {}]
 
 
 def test_pieces() -> None:
     """Each is compared by itself."""
-    assert parts("a \nb\n  …\nc 3.25s\n") == ["a\nb", "c 0 s"]
+    assert parts("a \nb\n  …\nc 3.25s\n") == ["a b", "c 0 s"]
     assert comparable("==== 1 passed in 5.81s ====") == comparable("== 1 passed in 12.1s ==")

@@ -19,7 +19,7 @@ from tests.site.page_code import ROOT
 pytest.importorskip("sphinx", reason="the site is built where the extra `docs` is installed")
 sys.path.insert(0, str(ROOT / "docs"))
 
-from extensions import check_pages, file_links, optional_pages, option_tables, page_comments, report_colours  # noqa: E402
+from extensions import check_pages, file_links, option_tables, optional_pages, page_comments, report_colours
 
 
 class Page(HTMLParser):
@@ -188,10 +188,8 @@ def test_what_ddpcheck_prints_is_coloured() -> None:
     source = ["```\nHELD  train.py\n```\n\n```\nE         found     1\n```\n\n```\nplain\n```\n\n```bash\nls\n```\n"]
     report_colours._named(None, "page", source)  # type: ignore[arg-type]
     assert re.findall(r"^```(\w+)$", source[0], re.M) == ["report", "report", "bash"]
-    tokens = dict(
-        (value, str(kind))
-        for kind, value in report_colours.ReportLexer().get_tokens("VIOLATED  a\n1. error  no-hang  b\n")
-    )
+    printed = "VIOLATED  a\n1. error  no-hang  b\n"
+    tokens = {value: str(kind) for kind, value in report_colours.ReportLexer().get_tokens(printed)}
     assert tokens["VIOLATED"] == tokens["error"] == "Token.Generic.Error"
 
 
