@@ -1,9 +1,10 @@
 """What other tools say of the faulty programs in fixtures: ``python -m tests.comparison.other_tools``.
 
-Each program runs in two ranks on the CPU (gloo): under torchrun alone, with TORCH_DISTRIBUTED_DEBUG=DETAIL, with
-ACCELERATE_DEBUG_MODE (what ``accelerate launch --debug`` sets), and under ``ddpcheck run``. A tool has said something
-where the run ends with an error or prints a warning, and the correct twin does not under the same tool; a run that
-does not end within the limit hangs. ``--markdown`` writes the table into docs/comparison.md.
+Each program runs in two ranks on the CPU (gloo), under torchrun alone and with TORCH_DISTRIBUTED_DEBUG=DETAIL; what
+ddpcheck says stands beside the programs (reported.txt), and other tests hold it. A tool has said something where the
+run ends with an error or prints a warning, and the correct twin does not under the same tool; a run that does not end
+within the limit hangs. One more program gathers by accelerate's function, and runs with ACCELERATE_DEBUG_MODE, too
+(what ``accelerate launch --debug`` sets). ``--markdown`` writes both tables into docs/comparison.md.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,12 +33,14 @@ OF_ACCELERATE = Path(__file__).with_name("gathered_shapes.py")
 
 BIN = Path(sys.executable).parent
 TORCHRUN = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2"]
-TOOLS: dict[str, tuple[list[str], dict[str, str]]] = {
-    "torchrun": (TORCHRUN, {}),
-    "`TORCH_DISTRIBUTED_DEBUG=DETAIL`": (TORCHRUN, {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
-    "`ACCELERATE_DEBUG_MODE=1`": (TORCHRUN, {"ACCELERATE_DEBUG_MODE": "1"}),
-    "`ddpcheck run`": ([str(BIN / "ddpcheck"), "run", "--standalone", "--nproc-per-node", "2"], {}),
+TOOLS: dict[str, dict[str, str]] = {
+    "torchrun alone": {},
+    "`TORCH_DISTRIBUTED_DEBUG=DETAIL`": {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"},
+    "`ACCELERATE_DEBUG_MODE=1`": {"ACCELERATE_DEBUG_MODE": "1"},
 }
+"""Environment variables, by tool."""
+FOR_ALL = list(TOOLS)[:2]
+"""Accelerate's mode looks at accelerate's own functions, which the programs of the checks do not use."""
 
 
 class Outcome(NamedTuple):
@@ -49,13 +53,12 @@ class Outcome(NamedTuple):
 
 def run(tool: str, program: Path) -> Outcome:
     """Run a program under a tool, in a folder of its own."""
-    command, variables = TOOLS[tool]
     with tempfile.TemporaryDirectory(prefix="ddpcheck-comparison-") as own:
         shutil.copy(program, Path(own) / "train.py")
         process = subprocess.Popen(
-            [*command, "train.py"],
+            [*TORCHRUN, "train.py"],
             cwd=own,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **variables},
+            env={**os.environ, "OMP_NUM_THREADS": "1", **TOOLS[tool]},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -86,11 +89,12 @@ def said(faulty: Outcome, correct: Callable[[], Outcome]) -> str:
     if faulty.code is None:
         return "hangs"
     if faulty.code != 0:
-        if correct().code != 0:
-            return "fails, and so does the correct twin"
-        errors = [line for line in faulty.lines if re.search(r"\b\w*(Error|Exception)\b: ", line)]
-        named = [line for line in errors if not re.search("ChildFailedError|CalledProcessError", line)]
-        return f"fails: {_shortest(named)}" if named else "fails"
+        errors = {line for line in faulty.lines if re.search(r"\b\w*(Error|Exception)\b: ", line)}
+        named = {line for line in errors if not re.search("ChildFailedError|CalledProcessError", line)}
+        twin = correct()
+        if named - twin.lines:
+            return f"fails: {_shortest(list(named - twin.lines))}"
+        return "fails" if twin.code == 0 else "crashes, as the correct twin does"
     warnings = {line for line in faulty.lines if re.search(r"warn|error", line, re.IGNORECASE)}
     more = list(warnings - correct().lines) if warnings else []
     return f"warns: {_shortest(more)}" if more else "nothing"
@@ -102,33 +106,34 @@ def _shortest(lines: list[str]) -> str:
     return line if len(line) < 100 else line[:97] + "…"
 
 
-def outcomes(tool: str, check: str) -> str:
-    """What a tool says of a check's faulty program; of ddpcheck, the finding."""
-    faulty = run(tool, folder(check) / "faulty.py")
-    if tool == "`ddpcheck run`":
-        found = re.findall(
-            r"^\d+\. (error|warning) +([\w-]+)|^0\. (error|warning) +([\w-]+)", "\n".join(faulty.lines), re.M
-        )
-        return " ".join(dict.fromkeys(part for one in found for part in one if part)) or "nothing"
-    return said(faulty, lambda: run(tool, folder(check) / "correct.py"))
+def by_ddpcheck(check: str) -> str:
+    """What the command reports of the program: error, or warning."""
+    first = (folder(check) / "reported.txt").read_text().splitlines()[0]
+    return f"{'warning' if ' at risk: ' in first else 'error'}, with its line"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--markdown", action="store_true", help="write the table into docs/comparison.md")
+    parser.add_argument("--markdown", action="store_true", help="write the tables into docs/comparison.md")
     parser.add_argument("checks", nargs="*", help="of these checks' programs alone")
     given = parser.parse_args()
     rows = []
     for check in given.checks or [one for one in checks() if has_part(one, "run")]:
-        rows.append([f"`{check}`", *(outcomes(tool, check) for tool in TOOLS)])
+        faulty, correct = (folder(check) / name for name in ("faulty.py", "correct.py"))
+        cells = [said(run(tool, faulty), partial(run, tool, correct)) for tool in FOR_ALL]
+        rows.append([f"[`{check}`](checks/{check}.md)", *cells, by_ddpcheck(check)])
         print(*rows[-1], sep=" | ", flush=True)
     own = [said(run(tool, OF_ACCELERATE), lambda: Outcome(0, frozenset())) for tool in TOOLS]
     print("gathered shapes", *own, sep=" | ")
-    lines = [["program of", *TOOLS], ["---"] * (len(TOOLS) + 1), *rows]
-    table = "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines) + "\n"
+    both = table(["program of", *FOR_ALL, "`ddpcheck run`"], rows) + "\n" + table(list(TOOLS), [own])
     if given.markdown and not given.checks:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+        PAGE.write_text(f"{before}{BEGIN}\n{both}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 if __name__ == "__main__":
