@@ -99,7 +99,7 @@ def example_pages(session: nox.Session) -> None:
 def comparison(session: nox.Session) -> None:
     """What other tools say of the checks' faulty programs, into docs/comparison.md; a quarter of an hour."""
     accelerate = next(one for one in LIBRARIES if one.startswith("accelerate"))
-    session.install("torch==2.9.1", accelerate, "-e", ".[test]")  # with 2.13 and 2.14, DETAIL crashes over gloo
+    session.install(TORCH, accelerate, "-e", ".[test]")
     session.run("python", "-m", "tests.comparison.other_tools", "--markdown", *session.posargs)
 
 

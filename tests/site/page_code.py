@@ -121,5 +121,5 @@ def parts(text: str) -> list[str]:
 
 def comparable(text: str) -> str:
     """The same text without what differs from run to run: times, the folder, and so where a line is broken."""
-    text = re.sub(r"={3,}", "=", re.sub(r"\s+", " ", text.replace("/home/you/", ""))).strip()
+    text = re.sub(r"={2,}", "=", re.sub(r"\s+", " ", text.replace("/home/you/", ""))).strip()
     return re.sub(r"\b\d+(\.\d+)? ?s\b", "0 s", text)
