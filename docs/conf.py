@@ -1,8 +1,8 @@
 """The site: Sphinx with furo, from the Markdown of this folder; ``nox -s docs`` builds it, and warnings are errors.
 
-Sphinx and furo are kept up, check links between pages and headings, and bring everything that a page loads: the site is
-built and read without network. MkDocs, without a release since 2024, is no longer kept up, and Material for it gets
-repairs alone.
+Why these: Sphinx, furo and the parser of Markdown have releases for today's Pythons, links between pages and headings
+are checked, and what a page loads lies beside it, so that the site is built and read without network. MkDocs has had no
+release since 2024, and the makers of its theme Material move on to a builder of their own, which is young.
 """
 
 from __future__ import annotations
