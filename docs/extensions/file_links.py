@@ -1,7 +1,11 @@
-"""Links to whole HTML files in docs/pages: copied as they are, and opened, not downloaded."""
+"""Links to files: mentions of pages (``docs/run.md``) lead there, and whole HTML files of docs/pages are opened.
+
+Those are copied as they are; by itself, Sphinx has them downloaded.
+"""
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,26 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 
 FOLDER = "pages"
+
+
+CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`|^ {4}[^\n]*$)", re.MULTILINE | re.DOTALL)
+MENTION = re.compile(r"(?<![\w/(\[])docs/([\w-]+)\.md|(?<!\])\(docs/([\w-]+)\.md\)")
+
+
+def linked(text: str, depth: int) -> str:
+    """The same text with its plain mentions of pages as links; `depth`: how many folders below docs it is."""
+
+    def link(mention: re.Match[str]) -> str:
+        page = mention[1] or mention[2]
+        link = f"[{page}]({'../' * depth}{page}.md)"
+        return link if mention[1] else f"({link})"
+
+    parts = CODE.split(text)
+    return "".join(part if number % 2 else MENTION.sub(link, part) for number, part in enumerate(parts))
+
+
+def _mentioned(app: Sphinx, name: str, source: list[str]) -> None:
+    source[0] = linked(source[0], name.count("/"))
 
 
 def _opened(app: Sphinx, tree: nodes.document) -> None:
@@ -33,6 +57,7 @@ def _copied(app: Sphinx, failed: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
+    app.connect("source-read", _mentioned)
     app.connect("doctree-read", _opened, priority=100)
     app.connect("build-finished", _copied)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

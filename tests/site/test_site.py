@@ -193,6 +193,13 @@ def test_what_ddpcheck_prints_is_coloured() -> None:
     assert tokens["VIOLATED"] == tokens["error"] == "Token.Generic.Error"
 
 
+def test_mentions_of_pages_are_links() -> None:
+    """In sentences; not in code, and not in links."""
+    code = "[x](docs/a.md), `docs/b.md`.\n\n    docs/c.md\n\n```\ndocs/d.md\n```\n"
+    made = file_links.linked(f"See docs/run.md and (docs/report.md), {code}and docs/e.md\n", 1)
+    assert made == f"See [run](../run.md) and ([report](../report.md)), {code}and [e](../e.md)\n"
+
+
 def test_a_whole_html_file_is_opened(tmp_path: Path) -> None:
     """A link to docs/pages/… becomes a link to the copy, not a download."""
     from docutils import nodes
