@@ -92,6 +92,7 @@ def said(outcome: Outcome, crashes: bool = False) -> str:
 def _shortest(lines: list[str]) -> str:
     line = min(lines, key=lambda one: (len(one), one))
     line = re.sub(r"^.*?(?=\b\w+(Error|Exception|Warning)\b: )", "", line).replace("<", "&lt;")
+    line = re.sub(r"\[/\S+\] ", "", line)  # where torch was built
     return line if len(line) < 100 else line[:97] + "…"
 
 
