@@ -30,7 +30,7 @@ SMALL = sorted(Path(__file__).with_name("programs").glob("*.py"))
 
 BIN = Path(sys.executable).parent
 TORCHRUN = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2"]
-DETAIL, ACCELERATE, OURS = "`TORCH_DISTRIBUTED_DEBUG=DETAIL`", "`ACCELERATE_DEBUG_MODE=1`", "`ddpcheck run`"
+DETAIL, ACCELERATE, OURS = "torch's `DETAIL`", "accelerate's debug mode", "ddpcheck"
 TOOLS: dict[str, tuple[list[str], dict[str, str]]] = {
     "torchrun alone": (TORCHRUN, {}),
     DETAIL: (TORCHRUN, {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
