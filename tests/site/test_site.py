@@ -35,7 +35,7 @@ class Page(HTMLParser):
         said = dict(attributes)
         if tag in ("script", "img", "iframe", "source", "video", "object"):
             self.loaded += [said[name] or "" for name in ("src", "srcset", "data") if said.get(name)]
-        if tag == "link" and said.get("rel") != "canonical":
+        if tag == "link" and said.get("rel") in ("stylesheet", "icon", "preload", "modulepreload"):
             self.loaded.append(said.get("href") or "")
 
     def handle_data(self, data: str) -> None:
