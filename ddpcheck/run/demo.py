@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 FOLDER = "ddpcheck-demo"
@@ -40,8 +40,8 @@ Writes a small training with a mistake to FOLDER/train.py (ddpcheck-demo/train.p
 `ddpcheck run` runs any script. Takes some seconds on the CPU, and ends as that run does, with 1."""
 
 
-def demo(arguments: Sequence[str]) -> int:
-    """Write the training and run it; the exit code is that of the run."""
+def demo(arguments: Sequence[str], run: Callable[[list[str]], int]) -> int:
+    """Write the training and run it as `ddpcheck run` would; the exit code is that of the run."""
     from ddpcheck.verdict.verdict import Exit
 
     if any(one in ("-h", "--help") for one in arguments):
@@ -68,9 +68,6 @@ def demo(arguments: Sequence[str]) -> int:
     print(
         f"{script} is a training with a mistake; this runs it:\n\n    {command(script)}\n", file=sys.stderr, flush=True
     )
-
-    from ddpcheck.run.command import run
-
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # torchrun sets it, too, and warns of that
     return run(["--standalone", "--nproc-per-node", "2", str(script)])
 

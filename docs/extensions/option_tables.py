@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 
 from ddpcheck import pytest_plugin
 from ddpcheck.checks.registry import checks, explanation
-from ddpcheck.doctor import command as doctor
+from ddpcheck.doctor import arguments as doctor
 from ddpcheck.run import own_options
 
 PLACE = re.compile(r"^<!-- table: ([\w -]+) -->$", re.MULTILINE)

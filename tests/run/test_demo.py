@@ -42,7 +42,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_it_runs_what_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program as it is, by the command that it names; twice in the same folder."""
     ran: list[Any] = []
-    monkeypatch.setattr("ddpcheck.run.command.run", lambda arguments: ran.append(arguments) or 1)
+    monkeypatch.setattr("ddpcheck.cli._run", lambda arguments: ran.append(arguments) or 1)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     for _ in range(2):
         assert cli.main(["demo", str(tmp_path / "new" / "folder")]) == 1
