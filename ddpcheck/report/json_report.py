@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ddpcheck.report import report_files
-from ddpcheck.verdict.verdict import Verdict
+from ddpcheck.verdict.verdict import CheckResult, Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import signal_name
 
@@ -27,7 +27,7 @@ def document(verdict: Verdict) -> dict[str, Any]:
         "command": verdict.command,
         "seconds": round(verdict.seconds, 3),
         "steps": verdict.steps,
-        "checks": msgspec.to_builtins(verdict.checks),
+        "checks": {check: _check(result) for check, result in verdict.checks.items()},
         "findings": [_finding(one, verdict.lines) for one in verdict.findings],
         "accepted": [
             {**_finding(one.finding, verdict.lines), "by": one.by, "source": one.source, "reason": one.reason or None}
@@ -48,6 +48,14 @@ def document(verdict: Verdict) -> dict[str, Any]:
 def write(verdict: Verdict, path: Path) -> None:
     """Write the JSON, whole or not at all."""
     report_files.write(path, json.dumps(document(verdict), indent=1) + "\n")
+
+
+def _check(result: CheckResult) -> dict[str, Any]:
+    """What other programs rely on is always there; what is accepted, where something is."""
+    fields: dict[str, Any] = msgspec.to_builtins(result)
+    if not result.accepted:
+        del fields["accepted"]
+    return fields
 
 
 def _finding(finding: Finding, lines: Mapping[str, str]) -> dict[str, Any]:

@@ -210,15 +210,8 @@ def _attach(report: pytest.TestReport, record: RunRecord) -> None:
         "simulated": record.plan.simulated,
         "nccl_shares_gpu": record.plan.nccl_shares_gpu,
         "seconds": record.seconds,
-        "checks": [_without_chains(msgspec.to_builtins(one)) for one in record.checks],
+        "checks": [msgspec.to_builtins(one) for one in record.checks],
         "ranks": [
             {"rank": e.rank, "ending": e.kind, "exit_code": e.exit_code, "signal": e.signal} for e in record.endings
         ],
     }
-
-
-def _without_chains(check: dict[str, Any]) -> dict[str, Any]:
-    """An assertion stands in the test itself: its findings have no way that has led there."""
-    for finding in check["findings"]:
-        del finding["chain"]
-    return check

@@ -153,7 +153,7 @@ def conclude(
     if not interrupted and not ours:
         stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung, killed_by)
     raw += [stopped] if stopped is not None else []
-    findings = tuple(msgspec.structs.replace(f, chain=f.where.chain if f.where else ()) for f in grouped(raw))
+    findings = grouped(raw)
     part = reader_notes.part(worlds, processes)
     checks = _checks(judged, raw, findings, chosen, missing_evidence.lost(processes), part)
     word: Word = "interrupted" if interrupted else _word(raw, findings, checks, hung)

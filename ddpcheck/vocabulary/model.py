@@ -154,8 +154,6 @@ class Finding(Struct, frozen=True, kw_only=True):
     """The likely cause, as a clause; empty where the finding says it all."""
     step: int | None = None
     where: CallSite | None = None
-    chain: tuple[CallSite, ...] = ()
-    """How the program came to that line: from the script's outermost line to ``where``, where that is known."""
     count: int = 1
     links: tuple[str, ...] = ()
     """What it concerns, as names that other findings of the same cause share: ``wrapper 0``, ``loader 2``, a path."""
@@ -163,6 +161,11 @@ class Finding(Struct, frozen=True, kw_only=True):
     """Checks that are broken as its consequence, and are not told one by one."""
     proof: tuple[tuple[int, CallSite], ...] = ()
     """Further lines that show it: the rank, and where it was."""
+
+    @property
+    def chain(self) -> tuple[CallSite, ...]:
+        """The calls from the script's outermost line to the one that it names, which is the last."""
+        return self.where.chain if self.where is not None else ()
 
     @property
     def message(self) -> str:

@@ -42,7 +42,7 @@ def test_the_page(tmp_path, forks):
     ]
     assert document["checks"]["gradient-sync"]["status"] == "at-risk"
     assert document["checks"]["gradient-sync"]["accepted"] == 1
-    assert document["checks"]["initial-broadcast"]["accepted"] == 0
+    assert "accepted" not in document["checks"]["initial-broadcast"]
     assert "left out" in document["checks"]["rng-independence"]["skipped_because"]
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()
     assert suite.get("failures") == "0"

@@ -19,17 +19,11 @@ def test_the_json_is_the_one_of_the_contract(tmp_path):
     told = json.loads(path.read_text())
     assert (told["schema"], told["verdict"], told["world_size"]) == (2, "violated", 2)
     assert list(told["checks"]) == list(VIOLATED.checks)
-    assert told["checks"]["gradient-sync"] == {
-        "status": "violated",
-        "checked": 12,
-        "skipped_because": None,
-        "accepted": 0,
-    }
+    assert told["checks"]["gradient-sync"] == {"status": "violated", "checked": 12, "skipped_because": None}
     assert told["checks"]["no-hang"] == {
         "status": "not-checked",
         "checked": 0,
         "skipped_because": "there was nothing to judge",
-        "accepted": 0,
     }
     assert told["versions"] == {"ddpcheck": "0.1.0", "torch": "2.13.0", "python": "3.11.9"}
     assert told["ranks"][1] == {"rank": 1, "exit_code": 0, "signal": None, "host": "a"}
@@ -95,5 +89,5 @@ def test_accepted_findings_stand_beside_the_others():
         "skipped_because": None,
         "accepted": 1,
     }
-    assert told["checks"]["initial-broadcast"]["accepted"] == 0
+    assert "accepted" not in told["checks"]["initial-broadcast"]
     assert json_report.document(HELD)["accepted"] == []

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ddpcheck.report import sarif_report
 from ddpcheck.report.repository_paths import Repository
 from tests.report.every_ending import ENDINGS
-from tests.report.verdicts import ACCEPTED, ERROR, HUNG, SCRIPT, VIOLATED, WARNING, site
+from tests.report.verdicts import ACCEPTED, ERROR, HUNG, SCRIPT, VIOLATED, site
 
 ENDED = datetime(2026, 3, 1, 12, 0, 8, 500_000, timezone.utc)
 
@@ -205,8 +205,8 @@ def test_what_is_accepted_is_suppressed(here):
 
 def test_the_calls_that_led_to_a_line_are_a_stack(here):
     """The innermost first; one line alone is none."""
-    chain = (site(3), site(5))
-    both = replace(VIOLATED, findings=(replace(ERROR, chain=chain), replace(WARNING, chain=chain[:1])))
+    called = replace(ERROR, where=replace(site(5), caller=site(3)))
+    both = replace(VIOLATED, findings=(called, ERROR))
     first, second = run_of(both, here)["results"]
     (stack,) = first["stacks"]
     lines = [frame["location"]["physicalLocation"]["region"]["startLine"] for frame in stack["frames"]]

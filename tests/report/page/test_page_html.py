@@ -244,7 +244,7 @@ def test_the_calls_that_led_to_a_line_are_on_it():
     """Where they say more than the line: other files, and libraries."""
     outer = CallSite(file="main.py", line=80, function="main", through=("lightning: Trainer.fit",))
     where = CallSite(file="model.py", line=30, function="step", caller=outer)
-    found = replace(ERROR, where=where, chain=(outer, where))
+    found = replace(ERROR, where=where)
     text = read(replace(VIOLATED, findings=(found,), lines={"main.py:80": "trainer.fit(net)"})).text
     assert "main.py:80 in main trainer.fit(net) in lightning: Trainer.fit" in text
     assert "trainer.fit" not in read(replace(VIOLATED, lines={"main.py:80": "trainer.fit(net)"})).text
