@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ddpcheck.run import torchrun_numbers
 from ddpcheck.run.options import WrongUsage, parse
 from fixtures import s2_breast_cancer as s2
 
@@ -54,6 +55,7 @@ def test_the_command_is_asked_for_a_rank_per_gpu_where_there_is_none(tmp_path, m
 
 def test_the_command_is_asked_for_a_rank_per_gpu_where_there_are_some(tmp_path, monkeypatch):
     """The twin: with GPUs the same option is followed."""
+    monkeypatch.setattr(torchrun_numbers, "_may_have_cuda", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     (tmp_path / "train.py").touch()

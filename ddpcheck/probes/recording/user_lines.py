@@ -107,10 +107,12 @@ def here(frame: FrameType | None = None) -> int:
 
 
 def lines_of(frame: FrameType | None) -> list[Line]:
-    """The functions of a stack, and the lines that they are at, innermost first."""
+    """The functions of a stack, and the lines that they are at, innermost first; what runs the script is no part."""
     found: list[Line] = []
     while frame is not None and len(found) < DEEPEST:
         found.append((frame.f_code, frame.f_lineno))
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
+            break
         frame = frame.f_back
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
 import types
 
@@ -124,3 +125,11 @@ def test_of_very_many_lines_the_callers_are_not_told(script, kept, monkeypatch):
     first, second, _ = script.train(user_lines.here)
     assert first == second
     assert chain(kept(), first) == [4]
+
+
+def test_what_runs_the_script_is_no_part_of_a_chain(script, kept, tmp_path):
+    """A debugger, a notebook's kernel, a test: the script's own level is where every chain begins."""
+    (tmp_path / "main.py").write_text("number = train(here)[0]\n")
+    ran = runpy.run_path("main.py", {"train": script.train, "here": user_lines.here}, run_name="__main__")
+    places = [(place.file, place.line) for place in kept().where(ran["number"]).chain]
+    assert places == [("main.py", 1), ("script.py", 7), ("script.py", 4)]
