@@ -120,6 +120,7 @@ def test_what_is_right_goes_on_to_its_end(begun, tmp_path):
 
 
 @pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.few(1)
 def test_a_warning_ends_it_where_warnings_count(begun, tmp_path, strict):
     process = begun("--fail-fast", *(["--strict"] if strict else []), body=IN_PLACE)
     wait_for(lambda: "into the run" in (tmp_path / "errors").read_text(), process)
@@ -141,6 +142,7 @@ def judged(folder, *arguments, **env):
 
 
 @pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.few(1)
 def test_what_a_killed_command_has_left_is_judged(begun, tmp_path, kept):
     """What was found until then; and nothing for the kill itself, nor for how the ranks end after it."""
     (tmp_path / "temporary").mkdir()
@@ -183,6 +185,7 @@ def test_kept_evidence_is_judged_again_as_it_was(tmp_path, forks):
         ([".", "--checks", "no-such-check"], "no-such-check"),
     ],
 )
+@pytest.mark.few(1)
 def test_what_cannot_be_judged_is_said_in_a_sentence(tmp_path, arguments, words):
     code, told, document = judged(tmp_path, *arguments, TMPDIR=str(tmp_path))
     assert (code, document) == (2, None)
