@@ -9,6 +9,7 @@ write stays above it, and nothing of theirs is changed.
 from __future__ import annotations
 
 import os
+import select
 import time
 from typing import Any, Literal
 
@@ -30,7 +31,7 @@ class StatusLine:
     """Shows a text again and again until it is closed; whatever goes wrong with the stream is nobody's concern."""
 
     def __init__(self, stream: Any, kind: Kind = "auto") -> None:
-        self._fd = _descriptor(stream)
+        self._fd = descriptor(stream)
         self._here = kind
         if kind == "auto":
             self._here = "log" if not _is_terminal(self._fd) else "line" if _has_margins(self._fd) else "off"
@@ -67,7 +68,7 @@ class StatusLine:
         """Give the terminal its last line back."""
         if self._rows:
             rows, self._rows = self._rows, 0
-            self._write(given_back(rows))
+            self._write(given_back(rows), wait=True)
         self._here = "off"
 
     def give_back_for_parent(self) -> None:
@@ -75,7 +76,9 @@ class StatusLine:
         if self._here == "line" and (size := _size(self._fd)) is not None:
             self._write(given_back(size.lines))
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, wait: bool = False) -> None:
+        if not wait and not takes_more(self._fd):
+            return  # a state that nobody sees is nothing lost
         try:
             os.write(self._fd, text.encode("utf-8", "replace"))
         except OSError:
@@ -92,7 +95,17 @@ def given_back(rows: int) -> str:
     return f"\x1b7\x1b[r\x1b[{rows};1H\x1b[2K\x1b8"
 
 
-def _descriptor(stream: Any) -> int:
+def takes_more(fd: int) -> bool:
+    """Whether a write would not wait: a terminal may be stopped by Ctrl-S, and a pipe's reader may rest."""
+    if fd < 0:
+        return True
+    ready = select.poll()
+    ready.register(fd, select.POLLOUT)
+    return bool(ready.poll(0))
+
+
+def descriptor(stream: Any) -> int:
+    """That of a stream; -1 for one that has none."""
     try:
         return int(stream.fileno())
     except (AttributeError, OSError, ValueError):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from ddpcheck.judging import long_runs
 from ddpcheck.judging.world import Moment, Process
 from ddpcheck.report import live_report
-from ddpcheck.report.status_line import StatusLine
+from ddpcheck.report.status_line import StatusLine, descriptor, takes_more
 from ddpcheck.run.accepted_findings import WhileRunning
 from ddpcheck.run.live_judging import LiveJudging
 from ddpcheck.run.options import Options
@@ -29,6 +30,8 @@ class LiveRun:
         self._options = options
         self._began = time.monotonic()
         self._findings = 0
+        self._untold: list[Callable[[], None]] = []
+        """Findings that are not printed yet: nothing here waits for a terminal that was stopped. The report has all."""
 
     def look(self, processes: Mapping[str, Process], now: Moment) -> Finding | None:
         """Judge, and tell what is new; the finding at which the run is to be ended (--fail-fast), if there is one."""
@@ -38,10 +41,13 @@ class LiveRun:
             self._findings += 1
             if fatal is None and self._options.fail_fast and (finding.severity == "error" or self._options.strict):
                 fatal = finding
+            self._untold.append(
+                partial(live_report.show_finding, self._findings, finding, self.judging.last, seconds, self._texts,
+                        finding is fatal)
+            )  # fmt: skip
+        while self._untold and takes_more(descriptor(sys.stderr)):
             with contextlib.suppress(OSError):  # nobody reads it any more
-                live_report.show_finding(
-                    self._findings, finding, self.judging.last, seconds, self._texts, finding is fatal
-                )
+                self._untold.pop(0)()
         if self.status.due:
             self.status.show(live_report.status(self.judging.last, self._findings, seconds))
         return fatal

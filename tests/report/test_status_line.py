@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import struct
@@ -15,7 +16,7 @@ import pyte
 import pytest
 
 from ddpcheck.report import status_line
-from ddpcheck.report.status_line import StatusLine
+from ddpcheck.report.status_line import StatusLine, takes_more
 
 ROWS, COLUMNS = 12, 60
 
@@ -92,7 +93,7 @@ def test_what_is_printed_scrolls_above_it():
         print("shown", flush=True)
         time.sleep(60)
         """,
-        until=b"shown",
+        until=b"shown\r\n",
         at_end=False,
     )
     rows = text(screen)
@@ -194,3 +195,20 @@ def test_what_nobody_reads_is_written_no_more(log):
 
 def test_a_stream_without_a_descriptor_is_none(monkeypatch):
     assert not StatusLine(object()).due
+
+
+def test_it_waits_for_no_reader():
+    """A pipe that is full, as a terminal that was stopped: nothing is written, and nobody waits."""
+    read, write = os.pipe()
+    with open(read, "rb", buffering=0) as reader, open(write, "w") as stream:
+        os.set_blocking(write, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(write, bytes(1 << 16))
+        os.set_blocking(write, True)
+        line = StatusLine(stream, "log")
+        line.show("not waited for")
+        while len(reader.read(1 << 16)) == 1 << 16 and not takes_more(write):
+            pass
+        line.show("said")
+        assert reader.read(1 << 20).lstrip(bytes(1)) == b"ddpcheck: said\n"
