@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from running import run, script
@@ -29,6 +31,8 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "bytes.py").write_bytes(b"\xff\xfe\x00\x01")
     for name in ("PET_NPROC_PER_NODE", "PET_NNODES"):
         monkeypatch.delenv(name, raising=False)
+    # As where the environment is activated: another one's torchrun is another command.
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     return tmp_path
 
 
