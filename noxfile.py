@@ -190,6 +190,20 @@ def soak(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def long_run(session: nox.Session) -> None:
+    """The command's memory over 100,000 simulated steps of 32 ranks; the better part of an hour."""
+    session.install("-e", ".[dev]")
+    session.run("python", "-m", "tests.soak.long_run", *session.posargs)
+
+
+@nox.session(python="3.11")
+def promptness(session: nox.Session) -> None:
+    """From the first wrong step of each fault of the corpus to its finding on the terminal; four minutes."""
+    session.install("-e", ".[dev]")
+    session.run("python", "-m", "tests.corpus.promptness", *session.posargs)
+
+
+@nox.session(python="3.11")
 def placement(session: nox.Session) -> None:
     """Ten thousand random programs on simulated devices, each against the table of real rules."""
     session.install("-e", ".[dev]")
