@@ -232,9 +232,11 @@ def _elsewhere(ranks: dict[int, Rank], parting: Parting, turn: Turn | None) -> W
         return Why(
             cause=f"{who} has left the loop over its batches early, after {left} of them", advice=ALIKE, where=where
         )
+    several = len(theirs) > 1
+    goes = ("come back to" if back else "are at") if several else ("comes back to" if back else "is at")
     return Why(
         cause=(
-            f"only {who} comes to this line, while {whom} {'comes back to' if back else 'is at'}"
+            f"only {who} comes to this line, while {whom} {goes}"
             f"{place(other, its).replace(' at', '')}: either "
             "a call that one rank makes alone, or a loop that one rank has left alone"
         ),
