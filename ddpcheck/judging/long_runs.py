@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -81,9 +82,8 @@ def _places(world: World) -> list[ev.Record | None]:
 def _steps(rank: Rank) -> dict[tuple[int, int], ev.Record]:
     """The steps of the optimizer that has most of them, by how they are known on other ranks."""
     steps = rank.of(ev.Step)
-    numbers = [step.optimizer for step in steps]
-    most = max(set(numbers), key=numbers.count, default=None)
-    return {(one.region, one.place): one for one in steps if one.optimizer == most}
+    most = Counter(step.optimizer for step in steps).most_common(1)
+    return {(one.region, one.place): one for one in steps if one.optimizer == most[0][0]}
 
 
 def _calls(rank: Rank) -> dict[tuple[int, int], ev.Record]:

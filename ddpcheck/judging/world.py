@@ -103,8 +103,9 @@ class Process:
             self._by_kind = defaultdict(list)
             for record in kept:
                 self._by_kind[type(record)].append(record)
-            self.let_go_from = min(self.let_go_from, *(record.n for record in gone))
-            self.let_go_to = max(self.let_go_to, *(record.n for record in gone))
+            numbers = [record.n for record in gone]
+            self.let_go_from = min(self.let_go_from, min(numbers))
+            self.let_go_to = max(self.let_go_to, max(numbers))
         return gone
 
     def lacks(self, start: float, end: float) -> bool:

@@ -48,6 +48,8 @@ def start(options: Options, evidence: Path, collector: str | None, signals: Sign
         _flush()
         if os.getppid() != parent:
             status.give_back_for_parent()
+            print_closing_words(evidence)
+            _flush()
         os._exit(code)
 
 

@@ -47,12 +47,16 @@ def judge(arguments: Sequence[str]) -> int:
             latest = max(begun, key=lambda process: process.records[-1].at)
             judging.settle(evidence.processes, _moment(latest, latest.records[-1].at))
     processes = list(evidence.processes.values())
+    if not any(process.records for process in processes):
+        print(f"ddpcheck judge: there is nothing on record in {folder} that this version can read", file=sys.stderr)
+        return Exit.USAGE
     run = facts.run if facts is not None else None
     notes = [*facts.notes] if facts is not None else []
     if run is None:
         run = _lost(processes, facts)
         notes.append(
-            f"ddpcheck itself was killed while the program ran: this is judged from what it has left in {folder}."
+            "How the run ended is not on record: likely ddpcheck itself was killed while the program ran. This is "
+            f"judged from what is left in {folder}."
         )
     verdict = verdict_of(
         run, processes, judging.settled, options.chosen, facts.defects if facts is not None else (), notes

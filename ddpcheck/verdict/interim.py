@@ -16,6 +16,7 @@ from ddpcheck.verdict import reader_notes
 from ddpcheck.verdict.grouping import grouped
 from ddpcheck.verdict.judges import judge_world
 from ddpcheck.verdict.settled import Settled
+from ddpcheck.verdict.verdict import folder_of, lines_named
 from ddpcheck.vocabulary.model import Finding, Struct
 
 Said = Mapping[str, Judged]
@@ -69,8 +70,8 @@ def interim(
         samples=_samples_per_second(last) if last is not None else None,
         held=sum(_holds(check, whole) for check in every_check()),
         findings=findings,
-        lines=_lines(processes, findings),
-        folder=next((p.began.folder for p in processes if p.began is not None and p.began.folder), ""),
+        lines=lines_named(processes, findings),
+        folder=folder_of(processes),
         defects=tuple(defects),
     )
     if defects or not long_runs.is_due(processes, held):
@@ -128,14 +129,3 @@ def _rate(rank: Rank) -> float | None:
         if last.at - first.at >= BETWEEN:
             return (last.number - first.number) * last.samples / (last.at - first.at)
     return None
-
-
-def _lines(processes: Iterable[Process], findings: Sequence[Finding]) -> dict[str, str]:
-    named = {f"{f.where.file}:{f.where.line}" for f in findings if f.where is not None}
-    named |= {f"{place.file}:{place.line}" for f in findings for _, place in f.proof}
-    return {
-        where: site.text
-        for process in processes
-        for site in process.of(ev.Site)
-        if (where := f"{site.file}:{site.line}") in named
-    }

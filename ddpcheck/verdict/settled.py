@@ -69,9 +69,15 @@ def key_of(finding: Finding) -> Key:
     return finding.check, finding.severity, str(finding.where) if finding.where else finding.subject, finding.links
 
 
+WANTING = "part of what it rests on was let go of in a long run, and without that it can say nothing"
+"""Why a check whose judge says something for want of evidence is not held."""
+
+
 def _with(past: _Past, said: Judged) -> Judged:
     checked = past.checked + said.checked
     findings = dict(past.findings)
+    if not findings and all(key_of(finding) in past.unfounded for finding in said.findings) and said.findings:
+        return replace(said, checked=0, findings=(), skipped_because=WANTING)
     for finding in said.findings:
         key = key_of(finding)
         if key in findings:

@@ -180,8 +180,8 @@ def conclude(
         interrupted_by=interrupted_by,
         hang=_hang(worlds, judged) if word == "hung" or (interrupted and _has_hung(raw)) else None,
         internal=(*ours, *internal),
-        folder=next((p.began.folder for p in processes if p.began is not None and p.began.folder), ""),
-        lines=_lines(processes, findings),
+        folder=folder_of(processes),
+        lines=lines_named(processes, findings),
     )
 
 
@@ -350,7 +350,12 @@ def _nodes(worlds: Sequence[World]) -> int:
     return max(len({b.node for b in began}), len({b.host for b in began}), 1)
 
 
-def _lines(processes: Iterable[Process], findings: Sequence[Finding]) -> dict[str, str]:
+def folder_of(processes: Iterable[Process]) -> str:
+    """The working directory of a run; empty where no process has recorded one."""
+    return next((p.began.folder for p in processes if p.began is not None and p.began.folder), "")
+
+
+def lines_named(processes: Iterable[Process], findings: Sequence[Finding]) -> dict[str, str]:
     """The texts of the lines that findings point at."""
     named: dict[str, set[int]] = defaultdict(set)
     for finding in findings:

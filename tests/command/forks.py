@@ -27,6 +27,10 @@ PERIOD = "TESTS_PERIOD"
 """In a command's environment: the seconds between two of its looks at the evidence."""
 
 
+STATUS = "TESTS_STATUS"
+"""The same between two lines on how far it is; in interpreters there is one each minute."""
+
+
 class Forks:
     """The process's other end."""
 
@@ -148,6 +152,7 @@ def _forked(body: Callable[[], int]) -> int:
 
 def _be_command(arguments: list[str], folder: str, environment: dict[str, str], out: str, err: str) -> int:
     from ddpcheck import cli
+    from ddpcheck.report import status_line
     from ddpcheck.run import agent, supervisor
     from tests.forking import write_to
 
@@ -160,6 +165,7 @@ def _be_command(arguments: list[str], folder: str, environment: dict[str, str], 
     tempfile.tempdir = None  # as the environment says, and not as it was when somebody first asked
     agent._agent = _with_ranks_at_hand(agent._agent)
     agent._script = _with_scripts_at_hand(agent._script)
+    status_line.EVERY = float(environment.get(STATUS, status_line.EVERY))
     supervisor.PERIOD = float(environment.get(PERIOD, supervisor.PERIOD))
     return cli.main(arguments)
 

@@ -110,9 +110,8 @@ def test_an_error_ends_the_run_if_it_is_to(begun, tmp_path):
 
 
 def test_what_is_right_goes_on_to_its_end(begun, tmp_path):
-    process = begun("--fail-fast")
-    time.sleep(3)  # in which it is judged
-    assert process.poll() is None
+    process = begun("--fail-fast", TESTS_STATUS="0.2")
+    wait_for(lambda: "checks held so far" in (tmp_path / "errors").read_text(), process)
     (tmp_path / "enough").touch()
     ran = ended(tmp_path, process)
     assert (ran.code, ran.document["verdict"]) == (0, "held")

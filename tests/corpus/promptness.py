@@ -54,7 +54,9 @@ def seconds(program: Program, forks) -> tuple[float, bool] | None:
         printed: list[tuple[float, bool]] = []
 
         def watch() -> None:
-            while not printed and not over.is_set():
+            last = False
+            while not printed and not last:
+                last = over.is_set()  # one look more, when all has been printed
                 text = errors.read_text(errors="replace")
                 lines = [line for line in text.splitlines() if any(f"  {check}  " in line for check in program.checks)]
                 if any(word in line for line in lines for word in (". error", ". warning")):
@@ -65,7 +67,6 @@ def seconds(program: Program, forks) -> tuple[float, bool] | None:
         watching = threading.Thread(target=watch)
         watching.start()
         process.communicate(timeout=120)
-        time.sleep(0.1)
         over.set()
         watching.join()
         evidence = Folder(folder / "kept")

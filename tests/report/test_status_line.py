@@ -125,7 +125,6 @@ def test_a_child_gives_the_row_back_in_its_place():
         line.show("working")
         if os.fork() == 0:
             os.close(0)
-            time.sleep(0.5)
             line.give_back_for_parent()
             print("given back", flush=True)
             os._exit(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck.judging.world import Judged
-from ddpcheck.verdict.settled import Settled
+from ddpcheck.verdict.settled import WANTING, Settled
 from ddpcheck.vocabulary.model import CallSite, Finding
 
 CHECK = "gradient-sync"
@@ -70,7 +70,8 @@ def test_another_place_is_another_finding():
 def test_what_is_said_only_for_want_of_the_rest_is_no_finding():
     settled = Settled()
     settled.take("t", said(10), said(4, finding()))
-    assert settled.with_past("t", said(6, finding(step=9)))[CHECK].findings == ()
+    found = settled.with_past("t", said(6, finding(step=9)))[CHECK]
+    assert (found.findings, found.checked, found.skipped_because) == ((), 0, WANTING), "nor does the check hold"
     settled.take("t", said(10, finding()), said(4))
     assert settled.with_past("t", said(6))[CHECK].findings == (), "nor later"
 
