@@ -14,6 +14,8 @@ import psutil
 import pytest
 from running import LIMIT, begin, finish, run, script
 
+from ddpcheck.evidence import FULL, HEADER
+
 TRAINS = """
 model, optimizer = setup()
 until = os.environ["UNTIL"]
@@ -190,3 +192,11 @@ def test_what_cannot_be_judged_is_said_in_a_sentence(tmp_path, arguments, words)
     assert (code, document) == (2, None)
     assert words in told
     assert len(told.strip().splitlines()) == 1
+
+
+def test_evidence_without_a_record_is_nothing_to_judge(tmp_path):
+    """As of a disk that was full from the beginning."""
+    (tmp_path / "host-1-1.evidence").write_bytes(HEADER + FULL)
+    code, told, document = judged(tmp_path, ".")
+    assert (code, document) == (2, None)
+    assert "nothing on record" in told
