@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import os
+import pickletools
 import zipfile
+
+MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
+"""In the first pickle of torch's old format."""
 
 _REFUSED = "Weights only load failed"
 _ZIP = b"PK\x03\x04"
+_PICKLE = b"\x80"
+_PICKLES = 5
+"""Pickles at the beginning of a file of torch's old format; after them come the bytes of its storages."""
 
 
 def state_of(path: str, message: str) -> str:
@@ -28,9 +35,24 @@ def state_of(path: str, message: str) -> str:
         if "version" in message and "maximum supported" in message:
             return "newer"
         return "refused" if _REFUSED in message else ""
-    if "EOFError" in message or "pickle data was truncated" in message:
+    if any(words in message for words in ("EOFError", "unexpected EOF", "pickle data was truncated")):
         return "cut off"
-    if first.startswith(b"\x80") and _REFUSED in message:
+    if first.startswith(_PICKLE) and _ends_within_a_pickle(path):
+        return "cut off"
+    if first.startswith(_PICKLE) and _REFUSED in message:
         return "refused"
     unknown = ("UnpicklingError", "Invalid magic number", "PytorchStreamReader", "could not find MARK")
     return "not a checkpoint" if any(words in message for words in unknown) else ""
+
+
+def _ends_within_a_pickle(path: str) -> bool:
+    """Whether a file ends in the midst of one of its pickles; none of them is loaded for that."""
+    with open(path, "rb") as file:
+        for number in range(_PICKLES):
+            try:
+                said = [value for _, value, _ in pickletools.genops(file)]
+            except ValueError:
+                return not file.read(1)  # otherwise it is damaged there, and goes on
+            if number == 0 and MAGIC_NUMBER not in said:
+                return False
+    return False
