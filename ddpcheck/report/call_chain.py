@@ -11,14 +11,14 @@ MOST = 5
 def told(where: CallSite | None) -> str:
     """``main (train.py:80) → in lightning: Trainer.fit → step (model.py:30)``; empty where the line says it all.
 
-    That the file's own level has called a function, and this one the next, is so in most programs: a chain is shown
-    where there is another function between, another file or a library.
+    That the file's own level has called the function is so in most programs: a chain is shown where another function
+    has called it, another file or a library.
     """
     if where is None:
         return ""
     chain = where.chain
     shown = [one for one in chain if one.function != "<module>" or one.through or one is where]
-    if len(shown) < 3 and not any(one.through or one.file != where.file for one in shown):
+    if len(shown) < 2 and not any(one.through or one.file != where.file for one in shown):
         return ""
     parts: list[str] = []
     for one in shown:

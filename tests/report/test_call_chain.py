@@ -21,10 +21,11 @@ def test_what_says_no_more_than_the_line():
     assert told(None) == ""
     assert told(chain(MODULE)) == ""
     assert told(chain(MODULE, MAIN)) == ""
-    assert told(chain(MODULE, MAIN, ("train.py", 41, "train"))) == ""
 
 
-def test_a_function_between():
+def test_a_function_that_another_calls():
+    """Which of its calls it was is not to be seen from its own line."""
+    assert told(chain(MODULE, MAIN, ("train.py", 41, "train"))) == "main (train.py:80) → train (train.py:41)"
     place = chain(MODULE, MAIN, ("train.py", 41, "train"), ("train.py", 5, "reduce_mean"))
     assert told(place) == "main (train.py:80) → train (train.py:41) → reduce_mean (train.py:5)"
 
