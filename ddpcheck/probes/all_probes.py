@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ddpcheck.evidence import Began, Joined
 from ddpcheck.probes.files import paths
+from ddpcheck.probes.follow_program import ORACLE
 from ddpcheck.probes.recording import missing_seams, recorder, signal_exceptions, user_lines, warning_lines
 from ddpcheck.probes.recording.patching import defect
 from ddpcheck.vocabulary.clock import clock
@@ -26,6 +27,7 @@ PROBES = (
     "ddp.wrappers",
     "ddp.conversions",
     "ddp.no_sync",
+    "ddp.loss_weights",
     "optimizers.steps",
     "ddp.module_calls",
     "data.dataloaders",
@@ -87,6 +89,7 @@ def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
             wall=clock.wall(),
             rank=whole("RANK"),
             worker_of=worker_of,
+            oracle=bool(os.environ.get(ORACLE)),
         )
     )
     missing_seams.write_all(writer)

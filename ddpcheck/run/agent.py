@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from ddpcheck.evidence import Began, ChildEnded, Launched
 from ddpcheck.probes import startup
-from ddpcheck.probes.follow_program import COLLECTOR, FOLDER, LIMIT
+from ddpcheck.probes.follow_program import COLLECTOR, FOLDER, LIMIT, ORACLE
 from ddpcheck.probes.recording.recorder import Recorder
 from ddpcheck.report.status_line import StatusLine
 from ddpcheck.run.options import Options, WrongUsage, read_by_torchrun
@@ -75,6 +75,8 @@ def _follow(options: Options, evidence: Path, collector: str | None) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ[FOLDER] = str(evidence)
     os.environ[LIMIT] = str(options.limit)
+    if options.oracle:
+        os.environ[ORACLE] = "1"
     if collector is not None:
         os.environ[COLLECTOR] = collector
 

@@ -57,6 +57,8 @@ class Options(Struct, frozen=True, kw_only=True):
     fail_fast: bool = False
     """End the run at the first error."""
     status: Kind = "auto"
+    oracle: bool = False
+    """Weigh what the elements of a loss count."""
     stall_timeout: float = STALL_TIMEOUT
     evidence: Path | None = None
     """Where the evidence is to be kept, node by node if there are several; None for a folder that goes at the end."""
@@ -115,6 +117,7 @@ def options_of(line: command_line.CommandLine) -> Options:
         task=given.task,
         **reporting(given, settings),
         fail_fast=given.fail_fast,
+        oracle=given.oracle,
         status=given.status,
         stall_timeout=_first(given.stall_timeout, settings.stall_timeout, STALL_TIMEOUT),
         evidence=given.evidence,

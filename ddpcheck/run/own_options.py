@@ -58,6 +58,12 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     running = parser.add_argument_group("the run")
     running.add_argument("--fail-fast", action="store_true", help="end the run at the first error that is found")
     running.add_argument(
+        "--oracle",
+        action="store_true",
+        help="weigh what each sample counts in the update of sampled steps: gradient-oracle, which one run cannot show "
+        "otherwise",
+    )
+    running.add_argument(
         "--status",
         choices=("auto", "line", "log", "off"),
         default="auto",

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.probes.collectives import every_call
 from ddpcheck.probes.data import dataloaders
+from ddpcheck.probes.ddp import loss_weights
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.patching import around
@@ -48,6 +49,7 @@ def _around_zero_grad(original: Any) -> Any:
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
         for wrapper in list(WRAPPERS.all.values()):
             wrapper.lines.clear()  # what follows is no accumulation of what was before
+        loss_weights.zeroed()
         return original(self, *args, **kwargs)
 
     return zero_grad

@@ -15,7 +15,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ddpcheck.evidence import NO_SITE, Optimizer, Parameter, Spent, Step, Usage
 from ddpcheck.probes.collectives import every_call
-from ddpcheck.probes.ddp import parameter_names
+from ddpcheck.probes.ddp import loss_weights, parameter_names
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import BACKWARDS, inside_forward, note_attributes, note_buffers
 from ddpcheck.probes.digests import fast_digests, readable_memory
@@ -347,6 +347,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         if looked:
             note_buffers(writer, wrapper, "step")
     BACKWARDS.count = 0
+    loss_weights.stepped(writer, it.number, number)
     cost = took + clock.fine() - began
     if whole:
         it.whole_pace.spent(cost, number)

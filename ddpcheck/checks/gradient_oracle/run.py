@@ -1,0 +1,147 @@
+"""Does every sample count the same in an update, as in one process? Judged where backward() was weighed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.gradient_oracle.sample_weights import Batch, Fault, Part, fault_of, finding
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.replicated_parameters import grounds, why_none
+from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.world import Judged, Rank, World
+
+NOT_ASKED = "what samples count in an update is weighed with --oracle only; whole updates are compared by check_trainer"
+
+UNWEIGHED = "no step that all ranks made came from a backward() of theirs"
+
+Line = tuple[str, int]
+
+
+class _Met(NamedTuple):
+    """The steps at which one fault was found in one part of the loss."""
+
+    numbers: list[int]
+    part: Part
+    fault: Fault
+
+
+def judge(world: World) -> Judged:
+    """Compare the weights of all ranks and micro-batches, step by step."""
+    if not any(rank.process.began is not None and rank.process.began.oracle for rank in world):
+        return Judged(checked=0, skipped_because=NOT_ASKED)
+    checked = 0
+    whys: Counter[str] = Counter()
+    met: dict[tuple[int, Line, int, str], _Met] = {}
+    optimizers = step_alignment.optimizers(world)
+    grounded = [one for one in optimizers if grounds(world, one).gradients]
+    for one in grounded:
+        averaged = not grounds(world, one).exchanged and all(p.reduced for p in one.described[0].parameters)
+        for number, weights in _steps(one):
+            parts, why = _parts(one, number, weights, averaged)
+            if why:
+                whys[why] += 1
+            checked += bool(parts)
+            for part in parts:
+                fault = fault_of(part)
+                if fault is not None:
+                    key = (one.number, part.line, part.place, fault.kind)
+                    met.setdefault(key, _Met([], part, fault)).numbers.append(number)
+    findings = tuple(finding(one.part, one.fault, one.numbers) for one in met.values())
+    if not grounded:
+        return Judged(checked=0, skipped_because=why_none(world, optimizers))
+    return Judged(checked=checked, findings=findings, skipped_because=(whys.most_common(1) or [(UNWEIGHED, 0)])[0][0])
+
+
+def _steps(optimizer: Aligned) -> Iterator[tuple[int, list[ev.StepWeights]]]:
+    """The steps that were weighed on every rank, by their number."""
+    each = []
+    for rank, described in zip(optimizer.ranks, optimizer.described, strict=True):
+        each.append({w.number: w for w in rank.of(ev.StepWeights) if w.optimizer == described.optimizer})
+    for number in sorted(set(each[0]).intersection(*each[1:])):
+        yield number, [one[number] for one in each]
+
+
+def _parts(
+    optimizer: Aligned, number: int, weights: Sequence[ev.StepWeights], averaged: bool
+) -> tuple[list[Part], str]:
+    """The parts of a step's loss, each with what it was on every rank; and why others are not compared."""
+    why = next((one.why for one in weights if one.why), "")
+    if why:
+        return [], why
+    by_line = [_by_line(rank, one) for rank, one in zip(optimizer.ranks, weights, strict=True)]
+    if len({frozenset(lines) for lines in by_line}) > 1:
+        return [], "the ranks have called backward() at different lines"
+    parts = []
+    steps = _recorded(optimizer, number)
+    for line in by_line[0]:
+        backwards = [lines[line] for lines in by_line]
+        each = [one for its in backwards for one in its]
+        why = next((one.why for one in each if one.why), why)
+        shapes = {tuple((term.by, term.kind) for term in one.terms) for one in each}
+        if any(one.why for one in each):
+            continue
+        if len(shapes) > 1:
+            why = "the loss is not made of the same parts on all ranks and in all micro-batches"
+            continue
+        for place in range(len(each[0].terms)):
+            batches = [
+                Batch(rank.rank, micro, one.terms[place])
+                for rank, its in zip(optimizer.ranks, backwards, strict=True)
+                for micro, one in enumerate(its)
+            ]
+            parts.append(
+                Part(
+                    line=line,
+                    place=place,
+                    alone=len(each[0].terms) == 1,
+                    batches=tuple(batches),
+                    world_size=len(optimizer.ranks),
+                    forwards=_forwards(steps),
+                    averaged=averaged,
+                    unchanged=_unchanged(steps),
+                    where=optimizer.ranks[0].where(backwards[0][0].site),
+                    source=_functions(optimizer.ranks[0], backwards[0][0].site),
+                )
+            )
+    return parts, why
+
+
+def _by_line(rank: Rank, weights: ev.StepWeights) -> dict[Line, list[ev.Weighed]]:
+    found: dict[Line, list[ev.Weighed]] = defaultdict(list)
+    for one in weights.backwards:
+        place = rank.where(one.site)
+        found[(place.file, place.line) if place is not None else ("", 0)].append(one)
+    return found
+
+
+def _functions(rank: Rank, site: int) -> tuple[str, ...]:
+    """The text of the functions that have led to a line."""
+    return tuple(rank.process.body(one) for one in rank.process.calls_to(site))
+
+
+def _recorded(optimizer: Aligned, number: int) -> list[ev.Step]:
+    """The step itself, rank by rank; none where some rank has it not on record."""
+    return next((steps for its, steps in optimizer.common() if its == number), [])
+
+
+def _forwards(steps: Sequence[ev.Step]) -> set[int]:
+    """How often wrappers were called for it, rank by rank."""
+    return {sum(usage.forwards for usage in step.usage) for step in steps}
+
+
+def _unchanged(steps: Sequence[ev.Step]) -> bool:
+    """Whether the optimizer was seen to step on what the last backward() has left, on every rank."""
+    return bool(steps) and all(_same(step) for step in steps)
+
+
+def _same(step: ev.Step) -> bool:
+    left = {one for usage in step.usage for one in _digests(usage.after)}
+    met = set(_digests(step.gradients)) - {ev.ABSENT}
+    return step.whole and bool(met) and ev.UNSEEN not in met and met <= left
+
+
+def _digests(data: bytes) -> list[bytes]:
+    return [data[start : start + ev.WIDTH] for start in range(0, len(data), ev.WIDTH)]

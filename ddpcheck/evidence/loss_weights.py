@@ -1,0 +1,47 @@
+"""What the elements of a loss count in an optimizer's step: written where a run was asked to weigh them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from ddpcheck.evidence.record import Record
+
+
+class Term(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """What one backward() has given to a part of the loss that is a mean or a sum of elements."""
+
+    by: str
+    """The operation of autograd that has made the elements, or their mean: ``NllLoss``."""
+    elements: int
+    """Those that count: a target that is ignored does not."""
+    weight: float
+    """The gradient of each, without its sign; what was seen of it is the same for all."""
+    kind: str
+    """``mean`` or ``sum`` of a criterion of torch; ``elements`` where the program makes one number of them itself."""
+    scaled: bool = False
+    """Elements were multiplied by something before: whether that was a part of the scale cannot be told."""
+
+
+class Weighed(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """One backward()."""
+
+    site: int
+    terms: list[Term] = msgspec.field(default_factory=list)
+    why: str = ""
+    """Why there are none, as a clause."""
+
+
+class StepWeights(Record, frozen=True, kw_only=True):
+    """The backwards since the last step of any optimizer, at the step of one."""
+
+    share: ClassVar[float] = 0.1
+    passing: ClassVar[bool] = True
+
+    optimizer: int
+    number: int
+    """Steps of this optimizer, from 0."""
+    backwards: list[Weighed]
+    why: str = ""
+    """Why they do not tell what the step was made of, as a clause."""

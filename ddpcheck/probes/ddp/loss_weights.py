@@ -1,0 +1,243 @@
+"""What each element of the loss counts, weighed while its gradient passes: only in runs that asked for it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from ddpcheck.evidence import StepWeights, Term, Weighed
+from ddpcheck.probes.ddp import loss_terms
+from ddpcheck.probes.ddp.loss_terms import Found, NotFollowed
+from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
+from ddpcheck.probes.follow_program import ORACLE
+from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording.patching import around, shielded
+
+MOST_BACKWARDS = 64
+"""Backwards of one step that are kept."""
+EVERY = 8
+"""Of the steps after the first few dozen, the ones that are weighed."""
+FIRST = 64
+
+ALIKE = 0.01
+"""By how much of itself the weight of elements may vary within one backward, as rounding in 16 bits makes it."""
+
+NOT_ALIKE = "the elements of one backward() have different weights already"
+"""As those of classes with a weight of their own."""
+
+
+class _Window:
+    """The backwards since the last step of any optimizer."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.number = 0
+        self.inside = False
+        self.backwards: list[_Backward] = []
+        self.why = ""
+        self.later: deque[_Later] = deque()
+
+    @property
+    def due(self) -> bool:
+        return self.on and (self.number < FIRST or self.number % EVERY == 0)
+
+    def begin(self) -> None:
+        self.backwards, self.why = [], ""
+
+
+class _Later(NamedTuple):
+    """What is to be written of a step, once it is there."""
+
+    event: Any
+    """Of the copy from a GPU; None where there is none."""
+    optimizer: int
+    number: int
+    backwards: list[_Backward]
+    why: str
+
+
+class _Backward:
+    """One backward(): its parts, and what was read of each."""
+
+    def __init__(self, site: int) -> None:
+        self.site = site
+        self.why = ""
+        self.parts: list[Found] = []
+        """Without their nodes, once the backward is over: these would hold the graph."""
+        self.read: dict[int, torch.Tensor] = {}
+        """By the place of a part: the elements that count, and the least and the greatest gradient of one."""
+
+    def said(self) -> Weighed:
+        """For the record; reads what is on the CPU by now."""
+        terms = []
+        for place, part in enumerate(self.parts):
+            if place not in self.read:
+                return Weighed(site=self.site, why=self.why or "not every part of the loss was given a gradient")
+            elements, least, most = self.read[place].tolist()
+            if not math.isfinite(most):
+                return Weighed(site=self.site, why="its gradients are not finite")
+            if elements and most - least > ALIKE * most:
+                return Weighed(site=self.site, why=NOT_ALIKE)
+            terms.append(
+                Term(
+                    by=part.by,
+                    elements=int(elements),
+                    weight=(least + most) / 2 if elements else 0.0,
+                    kind=part.kind,
+                    scaled=part.scaled,
+                )
+            )
+        return Weighed(site=self.site, terms=terms, why=self.why)
+
+
+_window = _Window()
+
+
+def watch() -> None:
+    """Weigh every backward from now on, if that was asked for."""
+    if os.environ.get(ORACLE):
+        _window.on = around(torch.autograd, "backward", _around_backward)
+
+
+def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if recorder.current() is None or _window.inside or not _window.due:  # one within one is a part of it
+            return original(*args, **kwargs)
+        one = _prepare(args, kwargs)
+        handles = _listen(one) if one is not None else []
+        _window.inside = True
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _window.inside = False
+            for handle in handles:
+                handle.remove()
+            if one is not None:
+                one.parts = [part._replace(node=None) for part in one.parts]
+
+    return backward
+
+
+def _prepare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Backward | None:
+    """Find the parts of the loss; None where there have been too many."""
+    if len(_window.backwards) >= MOST_BACKWARDS:
+        _window.why = f"there were more than {MOST_BACKWARDS} backwards before the step"
+        return None
+    one = _Backward(user_lines.here())
+    _window.backwards.append(one)
+    given = args[0] if args else kwargs.get("tensors")
+    losses = [given] if isinstance(given, torch.Tensor) else [t for t in given or () if isinstance(t, torch.Tensor)]
+    try:
+        one.parts = loss_terms.found_in(losses)
+    except NotFollowed as error:
+        one.why = str(error)
+    return one
+
+
+def _listen(one: _Backward) -> list[Any]:
+    """Have the gradients read as they pass; what is to be removed afterwards."""
+    return [part.node.register_hook(_reader(one, place, part)) for place, part in enumerate(one.parts)]
+
+
+def _reader(one: _Backward, place: int, part: Found) -> Callable[..., None]:
+
+    def read(gradients_in: Any, gradients_out: Any) -> None:
+        with recorder.silence(), torch.no_grad():
+            try:
+                one.read[place] = _weight(part, gradients_in, gradients_out)
+            except NotFollowed as error:
+                one.why = str(error)
+
+    return shielded(read)
+
+
+def _weight(part: Found, gradients_in: Any, gradients_out: Any) -> torch.Tensor:
+    """Three numbers, on the device of the gradient: nothing here waits for it."""
+    # A hook is told what goes on to the inputs, and what has come from the outputs.
+    onward = next((g for g in gradients_in if g is not None), None)
+    gradient = next((g for g in gradients_out if g is not None), None)
+    if type(gradient) is not torch.Tensor or gradient.is_sparse:
+        raise NotFollowed("the gradient of the loss is no plain tensor")
+    if part.by in ("NllLoss", "NllLoss2D"):
+        if type(onward) is not torch.Tensor:
+            raise NotFollowed("the gradient of the loss is no plain tensor")
+        # For each target the one entry that is not zero, which has the sign of the loss's factor turned.
+        each = torch.maximum(onward.amax(1).abs(), onward.amin(1).abs()) if onward.dim() > 1 else onward.abs().amax()
+        return _spread(each.double())
+    each = gradient.detach().double().abs()
+    if part.kind == "elements" or each.dim():
+        return _spread(each)
+    if type(onward) is not torch.Tensor:
+        raise NotFollowed("the gradient of the loss is no plain tensor")
+    weight = each / onward.numel() if part.kind == "mean" else each
+    return torch.stack([torch.full_like(weight, onward.numel()), weight, weight])
+
+
+def _spread(each: torch.Tensor) -> torch.Tensor:
+    """How many elements have a weight, and the least and the greatest of them."""
+    if all(step == 0 for step in each.stride()) and each.numel():  # one number, seen many times
+        value = each.flatten()[0]
+        return torch.stack([torch.where(value != 0, float(each.numel()), 0.0).to(value), value, value])
+    counts = each != 0  # an element that is masked, or whose target is ignored, has none
+    most = each.max() if each.numel() else each.new_zeros(())
+    least = torch.where(counts, each, math.inf).min() if each.numel() else most
+    return torch.stack([counts.sum().to(each), torch.minimum(least, most), most])
+
+
+# --- the step
+
+
+def zeroed() -> None:
+    """Gradients begin anew: what was added up before is in no step."""
+    if _window.backwards:
+        _window.why = "gradients were zeroed between a backward() and the step"
+
+
+def stepped(writer: recorder.Recorder, optimizer: int, number: int) -> None:
+    """An optimizer has made a step."""
+    window = _window
+    if not window.on:
+        return
+    if window.backwards and window.due:
+        event = _copied(window.backwards)
+        window.later.append(_Later(event, optimizer, number, window.backwards, window.why or _why()))
+    window.begin()
+    window.number += 1
+    _write(writer)
+
+
+def _why() -> str:
+    if REGION.number:
+        return "with uneven inputs, within join(), the ranks' mean is over those that have some left"
+    if any(wrapper.apart or wrapper.own_hook for wrapper in WRAPPERS.all.values()):
+        return "a communication hook of the program's own reduces the gradients"
+    return ""
+
+
+def _copied(backwards: list[_Backward]) -> Any:
+    """Have what was read copied from a GPU; an event that is over when it is there, or None for what is there."""
+    event = None
+    for one in backwards:
+        for place, value in one.read.items():
+            if value.device.type == "cuda":
+                copy = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+                copy.copy_(value, non_blocking=True)
+                one.read[place] = copy
+                event = event or torch.cuda.Event()  # type: ignore[no-untyped-call]
+                event.record()
+    return event
+
+
+def _write(writer: recorder.Recorder) -> None:
+    """Write down what is there by now, in its order; a device is not waited for."""
+    later = _window.later
+    while later and (later[0].event is None or later[0].event.query()):
+        _, optimizer, number, backwards, why = later.popleft()
+        filled = [one.said() for one in backwards]
+        if number % writer.stride(StepWeights) == 0:
+            writer.write(StepWeights(**writer.next(), optimizer=optimizer, number=number, backwards=filled, why=why))
