@@ -1,0 +1,249 @@
+"""What each element of a loss counts: read while its gradient passes, for every way of making a loss of elements."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from ddpcheck.evidence import StepWeights
+from ddpcheck.probes.ddp import loss_weights
+from ddpcheck.probes.recording import recorder
+
+
+@pytest.fixture
+def weigh(monkeypatch):
+    """Have backwards weighed, and steps told of: a function that makes a step and gives its record."""
+    window = loss_weights._Window()
+    window.on = True
+    monkeypatch.setattr(loss_weights, "_window", window)
+    monkeypatch.setattr(torch.autograd, "backward", loss_weights._around_backward(torch.autograd.backward))
+    writer = recorder.InMemory()
+    before = recorder.leave()
+    recorder.use(writer)
+    numbers = iter(range(10_000))
+
+    def step():
+        loss_weights.stepped(writer, 0, next(numbers))
+        return [record for record in writer.kept if isinstance(record, StepWeights)][-1]
+
+    yield step
+    recorder.use(before)
+
+
+LOGITS = torch.randn(6, 3, generator=torch.Generator().manual_seed(1))
+TARGET = torch.tensor([0, 1, 2, 0, 1, -100])
+REAL = torch.rand(6, 3, generator=torch.Generator().manual_seed(2))
+MASK = torch.tensor([1.0, 1, 0, 1, 0, 0])
+
+SIX = [("NllLoss", "mean", 6, 1 / 6)]
+LOSSES = {
+    "mean": (lambda o: F.cross_entropy(o, TARGET), [("NllLoss", "mean", 5, 1 / 5)]),
+    "divided": (lambda o: F.cross_entropy(o, TARGET) / 4, [("NllLoss", "mean", 5, 1 / 20)]),
+    "scaled": (lambda o: torch.tensor(1024.0) * F.cross_entropy(o, TARGET), [("NllLoss", "mean", 5, 1024 / 5)]),
+    "sum": (lambda o: F.cross_entropy(o, TARGET, reduction="sum"), [("NllLoss", "sum", 5, 1.0)]),
+    "sum by the program": (lambda o: F.cross_entropy(o, TARGET, reduction="sum") / 7, [("NllLoss", "sum", 5, 1 / 7)]),
+    "each by itself": (
+        lambda o: F.cross_entropy(o, TARGET, reduction="none").sum() / 5,
+        [("NllLoss", "elements", 5, 1 / 5)],
+    ),
+    "masked": (
+        lambda o: (F.mse_loss(o, REAL, reduction="none").sum(1) * MASK).sum() / MASK.sum(),
+        [("Mul", "elements", 6, 1 / 3)],
+    ),
+    "images": (
+        lambda o: F.cross_entropy(o.view(1, 3, 6), TARGET[None]),
+        [("NllLoss2D", "mean", 5, 1 / 5)],
+    ),
+    "squares": (lambda o: F.mse_loss(o, REAL), [("MseLoss", "mean", 18, 1 / 18)]),
+    "squares by hand": (lambda o: ((o - REAL) ** 2).mean(), [("Pow", "elements", 18, 1 / 18)]),
+    "by rows": (lambda o: ((o - REAL) ** 2).sum(1).mean(), [("Pow", "elements", 18, 1 / 6)]),
+    "negative": (lambda o: -(o.log_softmax(1)[:, 0]).mean(), None),
+    "binary": (
+        lambda o: F.binary_cross_entropy_with_logits(o, REAL),
+        [("BinaryCrossEntropyWithLogits", "mean", 18, 1 / 18)],
+    ),
+    "smooth": (lambda o: F.smooth_l1_loss(o, REAL), [("SmoothL1Loss", "mean", 18, 1 / 18)]),
+    "absolute": (lambda o: F.l1_loss(o, REAL), [("Abs", "elements", 18, 1 / 18)]),
+    "two terms": (
+        lambda o: F.cross_entropy(o, TARGET) + 0.1 * o.pow(2).mean(),
+        [("NllLoss", "mean", 5, 1 / 5), ("Pow", "elements", 18, 0.1 / 18)],
+    ),
+    "a list of losses": (
+        lambda o: torch.stack([F.mse_loss(o, REAL), F.mse_loss(o, REAL + 1)]).mean(),
+        [("MseLoss", "mean", 18, 1 / 36)] * 2,
+    ),
+    "times zero": (lambda o: 0 * o.pow(2).sum(), [("Pow", "elements", 0, 0.0)]),
+    "in 16 bits": (lambda o: F.mse_loss(o.bfloat16(), REAL.bfloat16()), [("MseLoss", "mean", 18, 1 / 18)]),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss(weigh, name):
+    make, expected = LOSSES[name]
+    make(LOGITS.clone().requires_grad_()).backward()
+    (said,) = weigh().backwards
+    assert said.why == ""
+    if expected is None:
+        assert [term.weight for term in said.terms] == [pytest.approx(1 / 6)]
+        return
+    assert [(t.by, t.kind, t.elements) for t in said.terms] == [one[:3] for one in expected]
+    rounding = 1e-2 if name == "in 16 bits" else 1e-6
+    assert [t.weight for t in said.terms] == [pytest.approx(one[3], rel=rounding) for one in expected]
+
+
+NOT_FOLLOWED = {
+    "a root": (lambda o: F.mse_loss(o, REAL).sqrt(), "one number that Sqrt has made"),
+    "a quotient": (lambda o: o.sum() / o.pow(2).sum(), "divided by each other"),
+    "one over it": (lambda o: 1 / o.pow(2).sum(), "Reciprocal"),
+    "a product": (lambda o: o.sum() * o.pow(2).sum(), "are multiplied"),
+    "weights of classes": (
+        lambda o: F.cross_entropy(o, TARGET, weight=torch.tensor([1.0, 2, 3])),
+        "have different weights already",
+    ),
+    "a factor for each": (lambda o: (o.pow(2).sum(1) @ MASK) / 3, "Dot"),
+    "not finite": (lambda o: F.mse_loss(o, REAL) * float("inf"), "not finite"),
+    "many": (lambda o: sum(o.pow(n).mean() for n in range(2, 20)), "more than 16 terms"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_FOLLOWED)
+def test_what_has_no_weights(weigh, name):
+    make, why = NOT_FOLLOWED[name]
+    make(LOGITS.clone().requires_grad_()).backward()
+    (said,) = weigh().backwards
+    assert said.terms == []
+    assert why in said.why
+
+
+def test_backwards_until_the_step(weigh):
+    o = LOGITS.clone().requires_grad_()
+    for _ in range(3):
+        F.cross_entropy(o, TARGET).backward()
+    assert len(weigh().backwards) == 3
+    F.cross_entropy(o, TARGET).backward()
+    assert len(weigh().backwards) == 1
+
+
+def test_gradients_that_are_zeroed_between(weigh):
+    o = LOGITS.clone().requires_grad_()
+    F.cross_entropy(o, TARGET).backward()
+    loss_weights.zeroed()
+    F.cross_entropy(o, TARGET).backward()
+    assert "zeroed between" in weigh().why
+    loss_weights.zeroed()
+    F.cross_entropy(o, TARGET).backward()
+    assert weigh().why == "", "as is usual, before the first backward() of a step"
+
+
+def test_gradients_are_as_without(weigh):
+    plain, weighed = LOGITS.clone().requires_grad_(), LOGITS.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(F.cross_entropy(plain, TARGET), plain)
+    F.cross_entropy(weighed, TARGET).backward()
+    assert torch.equal(gradient, weighed.grad)
+
+
+def test_the_graph_goes_with_the_loss(weigh):
+    """What is kept until the step are numbers: a graph that lives on would be the memory of a forward."""
+
+    class Held:
+        pass
+
+    held = Held()
+    hidden = LOGITS.clone().requires_grad_() * 2
+    hidden.grad_fn.metadata["held"] = held
+    gone = weakref.ref(held)
+    loss = F.cross_entropy(hidden, TARGET)
+    loss.backward()
+    del loss, hidden, held
+    gc.collect()
+    assert gone() is None
+    assert weigh().backwards[0].why == ""
+
+
+def test_a_part_that_is_recomputed(weigh):
+    """Of what a checkpoint has not kept, nothing is asked for: it would be computed once more, for us."""
+    runs = []
+
+    def last(o):
+        runs.append(1)
+        return F.cross_entropy(o * 2, TARGET) * 3
+
+    for reentrant in (False, True):
+        runs.clear()
+        checkpoint(last, LOGITS.clone().requires_grad_(), use_reentrant=reentrant).backward()
+        assert len(runs) == 2
+    first, second = weigh().backwards
+    assert [(t.by, t.weight) for t in first.terms] == [("NllLoss", pytest.approx(3 / 5))]
+    assert "CheckpointFunction" in second.why
+
+
+def test_a_backward_that_fails(weigh):
+    """The program has its error, and the next backward is weighed."""
+    o = LOGITS.clone().requires_grad_()
+    loss = F.cross_entropy(o, TARGET)
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+    first, second = weigh().backwards
+    assert first.terms
+    assert not second.terms
+    F.cross_entropy(o, TARGET).backward()
+    assert weigh().backwards[0].terms
+
+
+def test_too_many_backwards(weigh):
+    o = LOGITS.clone().requires_grad_()
+    for _ in range(loss_weights.MOST_BACKWARDS + 1):
+        o.sum().backward()
+    assert "more than 64 backwards" in weigh().why
+
+
+def test_steps_are_sampled(weigh):
+    """Every one at first, and then every eighth: the same ones on all ranks."""
+    o = LOGITS.clone().requires_grad_()
+    numbers = []
+    for _ in range(100):
+        o.sum().backward()
+        numbers.append(weigh().number)
+    assert sorted(set(numbers)) == [*range(64), 64, 72, 80, 88, 96]
+
+
+def test_a_copy_that_is_on_its_way(weigh, monkeypatch):
+    """Nothing waits for a device: a step's record comes when it is there, and those after it in their order."""
+
+    class Event:
+        over = False
+
+        def query(self):
+            return self.over
+
+    event = Event()
+    monkeypatch.setattr(loss_weights, "_copied", lambda backwards: event)
+    writer = recorder.current()
+    o = LOGITS.clone().requires_grad_()
+    for number in range(3):
+        F.cross_entropy(o, TARGET).backward()
+        loss_weights.stepped(writer, 0, number)
+    assert [r for r in writer.kept if isinstance(r, StepWeights)] == []
+    event.over = True
+    loss_weights.stepped(writer, 0, 3)
+    assert [r.number for r in writer.kept if isinstance(r, StepWeights)] == [0, 1, 2]
+
+
+def test_outputs_that_ddp_passes_on(weigh):
+    """DDP puts an operation of its own behind what a forward returns: the loss may be one of several outputs."""
+    from torch.nn.parallel.distributed import _DDPSink
+
+    net = nn.Linear(3, 3)
+    net._ddp_sink_clone = True
+    out = net(LOGITS)
+    other, loss = _DDPSink.apply(weakref.ref(net), out.sum(), F.cross_entropy(out, TARGET))
+    assert other is not None
+    (found,) = loss_weights.loss_terms.found_in([loss * 2])
+    assert (found.by, found.kind) == ("NllLoss", "mean")
