@@ -161,6 +161,7 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "broadcasts of buffers": ("which forwards broadcast buffers", _at(_DDP, "will_sync_module_buffers")),
     "buffers": ("which buffers are to agree", _on(_DDP, "broadcast_buffers")
         + _on(_MODULE, "_buffers _non_persistent_buffers_set")),
+    "loss terms": ("what the parts of a loss are", _at("torch.autograd.graph.Node", "_input_metadata")),
     "devices": ("which devices a wrapper was given", _on(_DDP, "device_ids output_device")),
     "communication hooks": ("which wrappers may reduce in the order of ranks", _on(_DDP, "_comm_hooks")),
     "unfinished calls": ("which calls have not come to their end", _on(_DDP, "_has_rebuilt_buckets reducer")

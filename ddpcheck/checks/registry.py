@@ -110,6 +110,11 @@ def has_part(check: str, name: Part) -> bool:
     return importlib.util.find_spec(f"{_home(check)}.{name}") is not None
 
 
+def in_every_run(check: str) -> bool:
+    """Whether ``ddpcheck run`` judges it without being asked to."""
+    return has_part(check, "run") and not every_check()[check].option
+
+
 def explanation(check: str) -> str:
     """The text of a check's folder, as Markdown; empty where another package has written none."""
     text = resources.files(_home(check)).joinpath("explanation.md")

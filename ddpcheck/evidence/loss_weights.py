@@ -8,6 +8,9 @@ import msgspec
 
 from ddpcheck.evidence.record import Record
 
+ORACLE = "DDPCHECK_ORACLE"
+"""In the environment of a process that is to weigh them."""
+
 
 class Term(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """What one backward() has given to a part of the loss that is a mean or a sum of elements."""

@@ -10,9 +10,8 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-from ddpcheck.evidence import Began, Joined
+from ddpcheck.evidence import ORACLE, Began, Joined
 from ddpcheck.probes.files import paths
-from ddpcheck.probes.follow_program import ORACLE
 from ddpcheck.probes.recording import missing_seams, recorder, signal_exceptions, user_lines, warning_lines
 from ddpcheck.probes.recording.patching import defect
 from ddpcheck.vocabulary.clock import clock

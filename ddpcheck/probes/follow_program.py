@@ -17,9 +17,6 @@ from ddpcheck.probes.recording import signal_exceptions
 FOLDER, LIMIT = "DDPCHECK_EVIDENCE", "DDPCHECK_EVIDENCE_LIMIT"
 """The environment in which a process learns that it is watched: the folder for its evidence, and the most of it."""
 
-ORACLE = "DDPCHECK_ORACLE"
-"""In the environment where what the elements of a loss count is to be weighed."""
-
 COLLECTOR = "DDPCHECK_COLLECTOR"
 """In the environment: the port and the key at which this node's ddpcheck takes evidence of other nodes."""
 

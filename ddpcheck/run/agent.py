@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ddpcheck.evidence import Began, ChildEnded, Launched
+from ddpcheck.evidence import ORACLE, Began, ChildEnded, Launched
 from ddpcheck.probes import startup
-from ddpcheck.probes.follow_program import COLLECTOR, FOLDER, LIMIT, ORACLE
+from ddpcheck.probes.follow_program import COLLECTOR, FOLDER, LIMIT
 from ddpcheck.probes.recording.recorder import Recorder
 from ddpcheck.report.status_line import StatusLine
 from ddpcheck.run.options import Options, WrongUsage, read_by_torchrun

@@ -107,6 +107,8 @@ def options_of(line: command_line.CommandLine) -> Options:
     """A command line that is good, with the project's settings; raises WrongUsage for what is wrong with these."""
     given = line.values
     settings = settings_of(given)
+    report = reporting(given, settings)
+    named = given.checks is not None or settings.checks is not None  # who names a check wants what it takes
     return Options(
         torchrun=given,
         given=line.arguments,
@@ -115,9 +117,9 @@ def options_of(line: command_line.CommandLine) -> Options:
         arguments=tuple(given.training_script_args),
         kind=line.kind,
         task=given.task,
-        **reporting(given, settings),
+        **report,
         fail_fast=given.fail_fast,
-        oracle=given.oracle,
+        oracle=given.oracle or (named and "gradient-oracle" in (report["chosen"] or ())),
         status=given.status,
         stall_timeout=_first(given.stall_timeout, settings.stall_timeout, STALL_TIMEOUT),
         evidence=given.evidence,

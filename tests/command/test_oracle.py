@@ -87,3 +87,8 @@ def test_what_nobody_asked_for(tmp_path, forks):
     check = ran.document["checks"]["gradient-oracle"]
     assert (check["status"], check["checked"]) == ("not-checked", 0)
     assert "--oracle" in check["skipped_because"]
+
+
+def test_who_names_the_check_has_asked_for_it(tmp_path, forks):
+    ran = made(tmp_path, forks, "--checks", "gradient-oracle")
+    assert len(of_the_oracle(ran)) == 1

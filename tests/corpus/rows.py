@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from programs import Program, read
 
-from ddpcheck.probes.follow_program import ORACLE
+from ddpcheck.evidence import ORACLE
 from ddpcheck.vocabulary.model import CallSite, Finding
 from tests.report.schema_validation import validate
 

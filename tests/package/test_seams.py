@@ -122,6 +122,7 @@ OTHERS = {
     "_orig_mod",
     "_builtin_table",
     "_builtin_ops",
+    "_saved_reduction",
 }
 """Private names that nothing is judged by, or that are reported as Python's own; and our own on objects of others."""
 

@@ -29,14 +29,18 @@ made from them: `nox -s check_texts`.
 
 def page() -> str:
     """The whole page, from what lies on disk."""
-    rows = [
-        f"| [`{check}`](#{check}) | {its.holds} | {'yes' if has_part(check, 'run') else 'no'} |\n"
-        for check, its in checks().items()
-    ]
+    rows = [f"| [`{check}`](#{check}) | {its.holds} | {_shown(check)} |\n" for check, its in checks().items()]
     texts = [
         f"\n## {check}\n\n{introduction(check)}{_deeper(explanation(check))}{example(check)}" for check in checks()
     ]
     return HEAD + "".join(rows) + "".join(texts)
+
+
+def _shown(check: str) -> str:
+    """Whether ``ddpcheck run`` shows it."""
+    if not has_part(check, "run"):
+        return "no"
+    return f"with `{checks()[check].option}`" if checks()[check].option else "yes"
 
 
 def _deeper(text: str) -> str:

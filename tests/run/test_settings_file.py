@@ -116,7 +116,7 @@ ENTRY = '[[tool.ddpcheck.ignore]]\ncheck = "gradient-sync"\nfile = "train.py"\n'
         ("[tool.ddpcheck]\nchecks = [1]", "has checks as a number; give the id of a check"),
         ("[tool.ddpcheck]\nskip = ['gradient-snyc']", "there is no check 'gradient-snyc': did you mean gradient-sync?"),
         ("[tool.ddpcheck]\nskip = ['everything']", "there is no check 'everything': `ddpcheck checks` lists them"),
-        ("[tool.ddpcheck]\nchecks = ['gradient-oracle']", "takes a second run to compare with"),
+        ("[tool.ddpcheck]\nchecks = ['resume-equivalence']", "takes a second run to compare with"),
         ("[tool.ddpcheck]\nseverity = 'error'", "has severity as a text; give a table"),
         ("[tool.ddpcheck.severity]\nbuffer-sync = 'off'", 'as "off"; put it into skip'),
         ("[tool.ddpcheck.severity]\nbuffer-sync = 'fatal'", """'fatal'; give "error" or "warning\""""),

@@ -339,7 +339,7 @@ def test_what_was_not_checked_says_that_the_evidence_stopped():
     assert checks["process-hygiene"].skipped_because == (
         "the evidence of rank 1 stopped early; as far as it goes, the program did nothing that it could judge"
     )
-    assert "evidence" not in str(checks["gradient-oracle"].skipped_because)
+    assert "evidence" not in str(checks["resume-equivalence"].skipped_because)
 
 
 def test_the_output_is_pointed_at_and_nothing_is_claimed_of_what_was_not_seen():

@@ -95,7 +95,9 @@ def _part(node: Any, output: int) -> Found:
     name = node.name()
     criterion = _CRITERION.match(name)
     if criterion is not None:
-        reduction = node._saved_reduction
+        reduction = getattr(node, "_saved_reduction", None)
+        if reduction is None:
+            raise NotFollowed("this torch does not say whether a criterion takes the mean or the sum")
         kind: Literal["mean", "sum", "elements"] = (
             "mean" if reduction == _MEAN else "sum" if reduction == _SUM else "elements"
         )

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ddpcheck.evidence import StepWeights, Term, Weighed
+from ddpcheck.evidence import ORACLE, StepWeights, Term, Weighed
 from ddpcheck.probes.ddp import loss_terms
 from ddpcheck.probes.ddp.loss_terms import Found, NotFollowed
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
-from ddpcheck.probes.follow_program import ORACLE
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.patching import around, shielded
 
