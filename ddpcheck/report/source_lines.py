@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +31,7 @@ class Sources:
         self._folder = folder
         self._recorded = recorded
         self._files: dict[str, list[str]] = {}
+        self._functions: dict[str, list[tuple[int, int]]] = {}
 
     def line(self, where: CallSite) -> str:
         """The line itself, as it was when the program ran; empty where nobody knows it any more."""
@@ -56,6 +58,15 @@ class Sources:
         shared = min(len(one.text) - len(one.text.lstrip()) for one in found if one.text)
         return [one._replace(text=one.text[shared:]) for one in found]
 
+    def function(self, where: CallSite) -> tuple[int, int]:
+        """How many lines of the innermost function around a line come before and after it; none where it is in none."""
+        text = self.text(where)
+        if text not in self._functions:
+            self._functions[text] = _functions(text)
+        around = [(first, last) for first, last in self._functions[text] if first <= where.line <= last]
+        first, last = max(around, default=(where.line, where.line))
+        return where.line - first, last - where.line
+
     def _at(self, where: CallSite) -> str:
         lines = self._read(where.file)
         return lines[where.line - 1] if 1 <= where.line <= len(lines) else ""
@@ -73,3 +84,16 @@ class Sources:
             return path.read_text(encoding="utf-8", errors="replace").split("\n")
         except (OSError, ValueError):
             return []
+
+
+def _functions(text: str) -> list[tuple[int, int]]:
+    """The first and last line of every function."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):  # it has been changed since
+        return []
+    return [
+        (node.lineno, node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]

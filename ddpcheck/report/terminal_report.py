@@ -104,11 +104,16 @@ def word(verdict: Verdict) -> str:
     return words
 
 
+def tone(verdict: Verdict) -> str:
+    """The verdict that its colour is to be that of: what is at risk is not shown as what is well."""
+    return "interrupted" if verdict.verdict == "held" and verdict.findings else verdict.verdict
+
+
 def _headline(verdict: Verdict, strict: bool) -> Text:
     parts = [plain(sentence(verdict, strict))]
     if verdict.missing:
         parts.append(f"The evidence of {ranks_text(verdict.missing)} is missing.")
-    return Text.assemble((word(verdict), _COLOURS[verdict.verdict]), f"  {' '.join(parts)}", overflow="fold")
+    return Text.assemble((word(verdict), _COLOURS[tone(verdict)]), f"  {' '.join(parts)}", overflow="fold")
 
 
 def sentence(verdict: Verdict, strict: bool) -> str:

@@ -17,6 +17,8 @@ from ddpcheck.vocabulary.wording import ranks_text
 
 BEFORE, AFTER, MORE = 5, 3, 60
 """Lines around the one that a finding names: at once, and when asked for."""
+WHOLE = 24
+"""Lines of a function that is shown whole."""
 
 
 class Excerpt(Struct, frozen=True, kw_only=True):
@@ -123,17 +125,28 @@ def _first(finding: Finding) -> str:
 
 
 def _excerpt(where: CallSite, sources: Sources, ranks: str = "") -> Excerpt:
-    return Excerpt(where=where, lines=tuple(sources.excerpt(where, BEFORE, AFTER)), ranks=ranks)
+    return Excerpt(where=where, lines=tuple(sources.excerpt(where, *_reach(where, sources))), ranks=ranks)
+
+
+def _reach(where: CallSite, sources: Sources) -> tuple[int, int]:
+    """How many lines are shown before and after one: a short function is shown whole."""
+    before, after = sources.function(where)
+    return (before, after) if 0 < before + after < WHOLE else (BEFORE, AFTER)
 
 
 def _around(where: CallSite, sources: Sources) -> Excerpt | None:
-    few, more = sources.excerpt(where, BEFORE, AFTER), sources.excerpt(where, MORE, MORE)
+    few, more = sources.excerpt(where, *_reach(where, sources)), sources.excerpt(where, MORE, MORE)
     return Excerpt(where=where, lines=tuple(more)) if len(more) > len(few) else None
 
 
 def _proof(finding: Finding, sources: Sources) -> list[Excerpt]:
-    """The further lines, each once with the ranks that were there."""
+    """The further lines, each once with the ranks that were there; those that the chain of calls has are known."""
+    known = {(one.file, one.line) for one in finding.chain}
     ranks: dict[CallSite, set[int]] = {}
     for rank, where in finding.proof:
         ranks.setdefault(where, set()).add(rank)
-    return [_excerpt(where, sources, ranks_text(there)) for where, there in ranks.items() if where != finding.where]
+    return [
+        _excerpt(where, sources, ranks_text(there))
+        for where, there in ranks.items()
+        if (where.file, where.line) not in known
+    ]

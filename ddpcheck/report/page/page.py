@@ -21,7 +21,7 @@ from ddpcheck.report.page.rank_stands import number_of_parting, parted, stood
 from ddpcheck.report.page.safe_text import brief
 from ddpcheck.report.source_lines import Sources
 from ddpcheck.report.standstill_table import parts_where_it_stands
-from ddpcheck.report.terminal_report import sentence, word
+from ddpcheck.report.terminal_report import sentence, tone, word
 from ddpcheck.report.timeline.timeline import Timeline
 from ddpcheck.verdict.verdict import RankResult, Verdict
 from ddpcheck.vocabulary.wording import ranks_text, signal_name
@@ -65,6 +65,7 @@ def html(verdict: Verdict, timeline: Timeline | None = None, strict: bool = Fals
     return _template().render(
         verdict=verdict,
         word=word(verdict),
+        tone=tone(verdict),
         accepted=[accepted_line(one) for one in verdict.accepted],
         sentence=sentence(verdict, strict),
         missing=ranks_text(verdict.missing),

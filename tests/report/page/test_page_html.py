@@ -13,7 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from ddpcheck.checks.registry import every_check
-from ddpcheck.report.page import page
+from ddpcheck.report.page import finding_cards, page
+from ddpcheck.report.source_lines import Sources
 from ddpcheck.report.timeline.timeline import Timeline
 from ddpcheck.verdict.verdict import CheckResult, RankResult, Verdict
 from ddpcheck.vocabulary.model import CallSite
@@ -248,3 +249,43 @@ def test_the_calls_that_led_to_a_line_are_on_it():
     text = read(replace(VIOLATED, findings=(found,), lines={"main.py:80": "trainer.fit(net)"})).text
     assert "main.py:80 in main trainer.fit(net) in lightning: Trainer.fit" in text
     assert "trainer.fit" not in read(replace(VIOLATED, lines={"main.py:80": "trainer.fit(net)"})).text
+
+
+LONG = "\n".join(["def main():", *(f"    line{n} = {n}" for n in range(2, 60)), "", "", "def short():", "    first = 1",
+                  *(f"    also{n} = {n}" for n in range(8)), "    last = 2", "", "", "other = 3"])  # fmt: skip
+
+
+def excerpt(tmp_path, line):
+    (tmp_path / "train.py").write_text(LONG)
+    sources = Sources(str(tmp_path), {})
+    where = CallSite(file="train.py", line=line, function="f")
+    (card,) = finding_cards.cards(replace(VIOLATED, findings=(replace(ERROR, where=where),)), sources, (), 1)
+    return [one.number for one in card.excerpt.lines]
+
+
+def test_a_short_function_is_shown_whole(tmp_path):
+    """What is wrong may be some lines away from the one that shows it."""
+    assert excerpt(tmp_path, 64) == list(range(62, 73))
+    assert excerpt(tmp_path, 30) == list(range(25, 34)), "of a long one, the lines around"
+    assert excerpt(tmp_path, 75) == list(range(70, 76)), "of what is in no function, too"
+
+
+def test_a_file_that_is_no_python_any_more(tmp_path):
+    (tmp_path / "train.py").write_text("def (\n" * 9)
+    assert Sources(str(tmp_path), {}).function(CallSite(file="train.py", line=4, function="f")) == (0, 0)
+
+
+def test_a_line_of_the_chain_is_not_shown_twice(tmp_path):
+    main = CallSite(file="train.py", line=5, function="main")
+    where = CallSite(file="train.py", line=64, function="short", caller=main)
+    found = replace(
+        ERROR, where=where, proof=((0, main), (1, where), (1, CallSite(file="train.py", line=30, function="main")))
+    )
+    (tmp_path / "train.py").write_text(LONG)
+    (card,) = finding_cards.cards(replace(VIOLATED, findings=(found,)), Sources(str(tmp_path), {}), (), 1)
+    assert [one.where.line for one in card.proof] == [30]
+
+
+def test_what_is_at_risk_is_not_shown_as_what_is_well():
+    assert '<span class="verdict held">HELD' in page.html(HELD)
+    assert '<span class="verdict interrupted">HELD' in page.html(AT_RISK)
