@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import parting_ways
+from ddpcheck.judging import parting_ways, uneven_batches
 from ddpcheck.judging.call_divergence import Calls, Parting, name, place, visits
 from ddpcheck.judging.happens_before import UNFINISHED
 from ddpcheck.judging.parting_ways import Turn
@@ -20,10 +20,7 @@ TOGETHER = (
     "Let all ranks leave together: all-reduce the decision (as a flag, with MAX) before it is acted upon, or let each "
     "rank make the calls that the others still make."
 )
-FEWER_BATCHES = (
-    "Give every rank the same number of batches (DistributedSampler pads; or drop_last over the shards of all ranks), "
-    "or train within `with model.join():`."
-)
+FEWER_BATCHES = uneven_batches.EVEN_OUT[0].upper() + uneven_batches.EVEN_OUT[1:]
 ALIKE = (
     "Let all ranks come to the same conclusion before they branch: broadcast or all-reduce the decision, or take the "
     "call out of the condition."
@@ -106,15 +103,21 @@ def _short(ranks: dict[int, Rank], fewer: dict[int, ev.PassEnded], most: list[in
     passes = [p for p in ranks[r].of(ev.Pass) if p.loader == over.loader and p.number == over.number]
     where = ranks[r].where(passes[-1].site) if passes else None
     at = f" at {where.file}:{where.line}" if where else ""
+    loaders = {
+        one: next((made for made in ranks[one].process.of(ev.Loader) if made.loader == over.loader), None)
+        for one in (*fewer, *most)
+    }
+    advice = uneven_batches.fix(loaders)
+    origin = uneven_batches.place(ranks[r], loaders[r])
     batches = " and ".join(str(n) for n in sorted({p.batches for p in fewer.values()}))
     return Why(
         cause=(
             f"the loader{at} gave {ranks_text(fewer)} {batches} {'batch' if batches == '1' else 'batches'}, and "
             f"{ranks_text(most)} more: who has fewer has no batch for this step, and the others have one"
         ),
-        advice=FEWER_BATCHES,
+        advice=advice[0].upper() + advice[1:],
         ranks=tuple(fewer),
-        proof=((r, where),) if where else (),
+        proof=tuple((r, one) for one in (origin, where) if one is not None),
         links=(f"loader {over.loader}",),
     )
 
