@@ -233,7 +233,8 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         + _at("subprocess.Popen", "__init__") + _at(_C10D, "_world") + _at(f"{_C10D}._world", "pg_map")),
     "ends of processes": ("what processes raise, and how they end", _at(_PROCESS, "run _bootstrap")
         + _at("torch.multiprocessing.spawn", "_wrap") + _at("multiprocessing.popen_fork.Popen", "poll")
-        + _at("subprocess.Popen", "_handle_exitstatus") + _at("os", "_exit")),
+        + _at("subprocess.Popen", "_handle_exitstatus") + _at("os", "_exit kill abort")
+        + _at("signal", "raise_signal")),
 }
 # fmt: on
 

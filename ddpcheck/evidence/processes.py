@@ -166,6 +166,23 @@ class ChildEnded(Record, frozen=True, kw_only=True):
     """This process had asked it to end before; None where that is not known."""
 
 
+class SentSignal(Record, frozen=True, kw_only=True):
+    """This process is about to send a signal, to itself or to another one."""
+
+    unlimited: ClassVar[bool] = True
+
+    pid: int
+    """Whom to."""
+    signal: int
+    site: int
+
+
+class MemoryKills(Record, frozen=True, kw_only=True):
+    """How many processes the kernel of this host has ended for want of memory while the ranks ran, by its count."""
+
+    number: int
+
+
 class Stopped(Record, frozen=True, kw_only=True):
     """ddpcheck itself ends the ranks of this host, which are stuck."""
 

@@ -14,7 +14,9 @@ EVEN_OUT = (
     "give the loader a DistributedSampler, which pads the ranks' shards to one length (or cuts them, with its "
     f"drop_last=True), {JOIN}"
 )
-TOGETHER = f"let the ranks agree on the number of batches before the pass (all-reduce it with MIN, and stop there), {JOIN}"
+TOGETHER = (
+    f"let the ranks agree on the number of batches before the pass (all-reduce it with MIN, and stop there), {JOIN}"
+)
 
 
 def fix(loaders: Mapping[int, ev.Loader | None]) -> str:

@@ -204,6 +204,8 @@ class Rank:
         """It ended before anybody had asked the ranks to."""
         self.silent = silent
         """Seconds for which no Python code had run in it when the ranks were ended; 0 where that is not known."""
+        self.memory_kills: int | None = None
+        """How many processes its host has ended for want of memory during the run; None where that is not known."""
         self.workers: list[Process] = []
         """The processes that load samples for it."""
 

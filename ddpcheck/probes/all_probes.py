@@ -18,6 +18,7 @@ from ddpcheck.vocabulary.clock import clock
 
 PROBES = (
     "processes.endings",
+    "processes.sent_signals",
     "processes.span_log",
     "collectives.process_groups",
     "collectives.every_call",

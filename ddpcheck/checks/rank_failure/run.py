@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.rank_failure import causes, missing_files
 from ddpcheck.judging import known_errors
 from ddpcheck.judging.call_divergence import name
 from ddpcheck.judging.deadlock import is_gone
@@ -41,9 +41,17 @@ def _failed(world: World, ended: Stop) -> Finding:
     alike = [f for f in rest if _same(ranks, first, f)]
     others = [f for f in rest if f not in alike]
     who = tuple(sorted({first.rank, *(f.rank for f in alike)}))
-    explained = known_errors.explain(first.raised) if first.raised is not None else None
-    where = _where(rank, first) or _died_at(ranks, first, ended)
+    explained: known_errors.Explained | missing_files.Elsewhere | None = None
+    if first.raised is not None:
+        explained = known_errors.explain(first.raised)
+    by = causes.sender(world, first)
+    sent_at = by.rank.where(by.sent.site) if by is not None else None
+    where = _where(rank, first) or sent_at or _died_at(ranks, first, ended)
     found = f"{ranks_text(who)} {_what(rank, first)}"
+    file = missing_files.elsewhere(world, first)
+    if file is not None:
+        found += f"; {file.found}"
+        explained = explained or (file if file.cause else None)
     if others:
         found += "; later " + ", ".join(f"rank {f.rank} {_what(ranks[f.rank], f)}" for f in others[:3])
     if ended.lost:
@@ -55,8 +63,8 @@ def _failed(world: World, ended: Stop) -> Finding:
         subject=first.raised.kind if first.raised else f"rank {first.rank}",
         expected="no rank to fail",
         found=found,
-        cause=explained.cause if explained else _cause(rank, first),
-        advice=explained.advice if explained else _advice(first, who, world),
+        cause=explained.cause if explained else causes.why(world, first),
+        advice=explained.advice if explained else causes.fix(world, first, who),
         where=where,
         links=("stop",),
         proof=_proof(ranks, first, ended),
@@ -81,35 +89,6 @@ def _what(rank: Rank, failure: Failure) -> str:
     if failure.left is not None:
         return f"left by os._exit({failure.code or 0}) while the others went on"
     return f"left with exit code {failure.code}"
-
-
-def _cause(rank: Rank, failure: Failure) -> str:
-    if failure.signal == signal.SIGKILL:
-        return "the machine was out of memory, and its kernel ended the largest process (by SIGKILL)"
-    if failure.signal in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE):
-        return "native code failed: an extension, or memory that is too small (/dev/shm, for SIGBUS)"
-    if failure.signal in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        return "something outside of the run has ended this process: a scheduler, a limit of the machine, or a person"
-    if failure.signal == signal.SIGABRT:
-        return (
-            "native code gave up: a failed assertion, or an exception that nothing caught; its words are in the output"
-        )
-    if failure.left is not None:
-        return "it ended itself without a word to the other ranks, which go on waiting for it"
-    return ""
-
-
-def _advice(failure: Failure, who: Sequence[int], world: World) -> str:
-    if failure.raised is not None:
-        if len(who) < len(world):
-            return (
-                "Fix what raised it; where it depends on the rank or its data, let every rank do the same, or agree "
-                "beforehand."
-            )
-        return "Fix what raised it: it is the same on every rank."
-    if failure.signal is not None:
-        return "Look at the rank's own output and the kernel's log (dmesg), and run with faulthandler for a stack."
-    return "Let a rank that gives up inform the others: raise an exception, or agree on the end by an all-reduce."
 
 
 def _where(rank: Rank, failure: Failure) -> CallSite | None:
@@ -152,8 +131,10 @@ def _proof(ranks: Mapping[int, Rank], first: Failure, ended: Stop) -> tuple[tupl
         if (where := _where(rank, failure)) is not None:
             found[failure.rank, where] = None
         if failure.raised is not None:
+            callers = where.chain[:-1] if where is not None else ()  # shown as the way to the line
             for frame in known_errors.users_lines(failure.raised.text, rank):
-                found[failure.rank, frame] = None
+                if frame not in callers:
+                    found[failure.rank, frame] = None
     for r, wait in ended.waits.items():
         if (where := ranks[r].where(wait.site)) is not None:
             found[r, where] = None
