@@ -158,6 +158,10 @@ class Process:
         """The text of the function that a site's line is in; empty where it is not on record."""
         return self._bodies.get((site.file, site.first), "")
 
+    def texts(self) -> list[tuple[str, int, str, str]]:
+        """The functions whose text is on record: file, first line, name, text."""
+        return [(s.file, s.first, s.function, s.body) for s in self._sites.values() if s.body]
+
     @property
     def began(self) -> ev.Began | None:
         return self.last(ev.Began)
