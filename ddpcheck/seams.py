@@ -154,7 +154,7 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "forwards": ("where forwards through a wrapper begin", _at(_DDP, "_pre_forward")),
     "armed forwards": ("which forwards arm the reducer", _at(_DDP, "_post_forward")),
     "backwards": ("every backward", _at("torch.autograd", "backward")),
-    "reductions": ("which backwards reduce", _on(_DDP, "require_backward_grad_sync")
+    "reductions": ("which backwards reduce", _on(_DDP, "require_backward_grad_sync find_unused_parameters")
         + _at("torch.nn.parallel.distributed", "_find_tensors")),
     "reduced parameters": ("which parameters are reduced", _on(_DDP, "_module_parameters")),
     "no_sync": ("which backwards are not to reduce", _at(_DDP, "no_sync")),

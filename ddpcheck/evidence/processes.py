@@ -24,6 +24,8 @@ class Began(Record, frozen=True, kw_only=True):
     """RANK of the environment, which a launcher sets; a rank is who joins, and this is for those who never did."""
     worker_of: int | None = None
     """The pid whose DataLoader started this process to load samples."""
+    gpus: bool = True
+    """torch was built for GPUs."""
 
 
 class Site(Record, frozen=True, kw_only=True):

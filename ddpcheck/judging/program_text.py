@@ -50,6 +50,11 @@ def assignments(process: Process, attribute: str) -> list[Said]:
     return found
 
 
+def loops(process: Process) -> list[Said]:
+    """The `for` loops."""
+    return [one for one in _every(process) if isinstance(one.node, (ast.For, ast.AsyncFor))]
+
+
 def given(call: ast.AST, name: str) -> ast.expr | None:
     """What a call is given under a name; None where it is not."""
     keywords = call.keywords if isinstance(call, ast.Call) else []

@@ -88,6 +88,7 @@ def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
             wall=clock.wall(),
             rank=whole("RANK"),
             worker_of=worker_of,
+            gpus=_for_gpus(),
         )
     )
     missing_seams.write_all(writer)
@@ -110,6 +111,12 @@ def note_group(token: str) -> None:
             site=0,
         )
     )
+
+
+def _for_gpus() -> bool:
+    """Whether torch was built for GPUs; asked of its build alone, which starts no driver."""
+    version = getattr(sys.modules.get("torch"), "version", None)
+    return any(getattr(version, name, None) for name in ("cuda", "hip", "xpu"))
 
 
 def whole(name: str) -> int | None:

@@ -6,10 +6,15 @@ import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ddpcheck import evidence as ev
+from ddpcheck.checks.rank_failure import marked_twice, missing_files
+from ddpcheck.judging import known_errors
+from ddpcheck.judging.known_errors import Explained
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.judging.world_ending import Failure
-from ddpcheck.vocabulary.wording import count
+from ddpcheck.vocabulary.wording import count, ranks_text
 
 
 class Sender(NamedTuple):
@@ -47,14 +52,41 @@ def _was_last(killed: Rank, sent: ev.SentSignal, by: Rank) -> bool:
     )
 
 
-def why(world: World, failure: Failure) -> str:
-    """The likely cause, as a clause; empty where nothing is known."""
+def because(world: World, failure: Failure, who: Sequence[int]) -> Explained:
+    """The likely cause, if anything is known, and what to do; ``who`` are the ranks that failed alike."""
+    rank = next(rank for rank in world if rank.rank == failure.rank)
     if (by := sender(world, failure)) is not None:
         where = by.rank.where(by.sent.site)
         at = f" ({where.file}:{where.line})" if where is not None else ""
-        if by.rank.rank == failure.rank:
-            return f"the program itself sends this signal to its own process{at}"
-        return f"rank {by.rank.rank} sends it this signal{at}"
+        itself = by.rank is rank
+        return Explained(
+            cause=(
+                f"the program itself sends this signal to its own process{at}"
+                if itself
+                else f"rank {by.rank.rank} sends it this signal{at}"
+            ),
+            advice=_TAKE_IT_OUT,
+            where=where,
+        )
+    file = missing_files.elsewhere(world, failure)
+    known = marked_twice.by_checkpoint(rank, failure)
+    if known is None and failure.raised is not None:
+        known = known_errors.explain(failure.raised)
+    if known is None and file is not None and file.cause:
+        return file
+    found = file.found if file is not None else ""
+    if known is not None:
+        return replace(known, found=found)
+    return Explained(cause=_why(world, failure), advice=_fix(world, failure, who), found=found)
+
+
+_TAKE_IT_OUT = (
+    "Take the signal out; where a rank has to give up, raise an exception, or let all ranks agree on the end by an "
+    "all-reduce."
+)
+
+
+def _why(world: World, failure: Failure) -> str:
     if failure.signal == signal.SIGKILL:
         return _killed(next(rank for rank in world if rank.rank == failure.rank))
     if failure.signal in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE):
@@ -83,23 +115,19 @@ def _killed(rank: Rank) -> str:
     return f"the kernel sent it, for want of memory, or {others} did"
 
 
-def fix(world: World, failure: Failure, who: Sequence[int]) -> str:
-    """What to do, as sentences."""
+def _fix(world: World, failure: Failure, who: Sequence[int]) -> str:
+    rank = next(rank for rank in world if rank.rank == failure.rank)
     if failure.raised is not None:
+        place = rank.where(failure.raised.site)
+        at = f" at {place.file}:{place.line}" if place is not None else ""
         if len(who) < len(world):
             return (
-                "Fix what raised it; where it depends on the rank or its data, let every rank do the same, or agree "
-                "beforehand."
+                f"Look at what {ranks_text(who)} had there{at} and the others had not: a sample, a file, a branch. "
+                "Where a rank may fail alone, let all ranks agree on that before they go on."
             )
-        return "Fix what raised it: it is the same on every rank."
-    if sender(world, failure) is not None:
-        return (
-            "Take the signal out; where a rank has to give up, raise an exception, or let all ranks agree on the end "
-            "by an all-reduce."
-        )
+        return f"Look at what raised it{at}: all ranks fail alike, so that it does not depend on the rank."
     if failure.signal == signal.SIGKILL:
-        killed = next(rank for rank in world if rank.rank == failure.rank)
-        if killed.memory_kills:
+        if rank.memory_kills:
             return "Give a rank less to hold (smaller batches, fewer workers of its loaders), or the job more memory."
         return "Look at the kernel's log (dmesg), and at that of the scheduler or container, for who has ended it."
     if failure.signal is not None:

@@ -6,23 +6,15 @@ import re
 from pathlib import PurePath
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.known_errors import Explained
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.judging.world_ending import Failure
-from ddpcheck.vocabulary.model import Struct
 from ddpcheck.vocabulary.wording import ranks_text
 
 _PATH = re.compile(r"""No such file or directory: ['"]?(.+?)['"]?$""")
 
 
-class Elsewhere(Struct, frozen=True, kw_only=True):
-    """What the other ranks read at the line at which a rank found no file."""
-
-    found: str
-    cause: str
-    advice: str
-
-
-def elsewhere(world: World, failure: Failure) -> Elsewhere | None:
+def elsewhere(world: World, failure: Failure) -> Explained | None:
     """What others read there; None where none of them has read another file."""
     raised = failure.raised
     if raised is None or raised.kind != "FileNotFoundError" or (match := _PATH.search(raised.message.strip())) is None:
@@ -43,8 +35,8 @@ def elsewhere(world: World, failure: Failure) -> Elsewhere | None:
     found = "at this line " + ", ".join(f"{ranks_text(who)} read {name}" for name, who in by_name.items())
     alike = any(_without(path, rank) == _without(wanted, failed.rank) for rank, path in others.items())
     if alike or not all(str(path) in _written(world) for path in others.values()):
-        return Elsewhere(found=found, cause="", advice="")  # a file for each rank, as it seems, or data
-    return Elsewhere(
+        return Explained(found=found, cause="", advice="")  # a file for each rank, as it seems, or data
+    return Explained(
         found=found,
         cause=(
             "the ranks do not agree on which of the saved files to read: each of them chooses by a value of its own"

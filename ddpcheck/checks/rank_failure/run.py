@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.rank_failure import causes, missing_files
+from ddpcheck.checks.rank_failure import causes
 from ddpcheck.judging import known_errors
 from ddpcheck.judging.call_divergence import name
 from ddpcheck.judging.deadlock import is_gone
@@ -14,8 +14,10 @@ from ddpcheck.judging.world_ending import Failure, Stop, stop
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text, signal_name
 
-MESSAGE = 400
+MESSAGE = 4000
 """Characters of an exception's message that are told."""
+SHORT_MESSAGE = 400
+"""Of that of a later failure."""
 SHORT = 300.0
 """Seconds: a group's timeout below it was chosen, and is what is at fault."""
 
@@ -41,19 +43,12 @@ def _failed(world: World, ended: Stop) -> Finding:
     alike = [f for f in rest if _same(ranks, first, f)]
     others = [f for f in rest if f not in alike]
     who = tuple(sorted({first.rank, *(f.rank for f in alike)}))
-    explained: known_errors.Explained | missing_files.Elsewhere | None = None
-    if first.raised is not None:
-        explained = known_errors.explain(first.raised)
-    by = causes.sender(world, first)
-    sent_at = by.rank.where(by.sent.site) if by is not None else None
-    where = _where(rank, first) or sent_at or _died_at(ranks, first, ended)
+    because = causes.because(world, first, who)
+    where = because.where or _where(rank, first) or _died_at(ranks, first, ended)
     found = f"{ranks_text(who)} {_what(rank, first)}"
-    file = missing_files.elsewhere(world, first)
-    if file is not None:
-        found += f"; {file.found}"
-        explained = explained or (file if file.cause else None)
+    found += f"; {because.found}" if because.found else ""
     if others:
-        found += "; later " + ", ".join(f"rank {f.rank} {_what(ranks[f.rank], f)}" for f in others[:3])
+        found += "; later " + ", ".join(f"rank {f.rank} {_what(ranks[f.rank], f, SHORT_MESSAGE)}" for f in others[:3])
     if ended.lost:
         found += f"; {ranks_text(f.rank for f in ended.lost)} then lost its connection, as a consequence"
     elif ended.waits:
@@ -63,11 +58,11 @@ def _failed(world: World, ended: Stop) -> Finding:
         subject=first.raised.kind if first.raised else f"rank {first.rank}",
         expected="no rank to fail",
         found=found,
-        cause=explained.cause if explained else causes.why(world, first),
-        advice=explained.advice if explained else causes.fix(world, first, who),
+        cause=because.cause,
+        advice=because.advice,
         where=where,
         links=("stop",),
-        proof=_proof(ranks, first, ended),
+        proof=(*((first.rank, line) for line in because.proof), *_proof(ranks, first, ended)),
     )
 
 
@@ -78,10 +73,10 @@ def _same(ranks: Mapping[int, Rank], one: Failure, other: Failure) -> bool:
     return one.raised.kind == other.raised.kind and lines[0] == lines[1]
 
 
-def _what(rank: Rank, failure: Failure) -> str:
+def _what(rank: Rank, failure: Failure, most: int = MESSAGE) -> str:
     if failure.raised is not None:
         message = " ".join(failure.raised.message.split())
-        shown = message if len(message) <= MESSAGE else message[:MESSAGE] + " …"
+        shown = message if len(message) <= most else message[:most] + " …"
         return f"raised {failure.raised.kind}: {shown}" if shown else f"raised {failure.raised.kind}"
     if failure.signal is not None:
         at_exit = ", when its script had come to its end" if rank.of(ev.Ended) else ""
