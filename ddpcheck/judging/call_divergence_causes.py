@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+
 from ddpcheck import evidence as ev
-from ddpcheck.judging import parting_ways, uneven_batches
+from ddpcheck.judging import parting_ways, program_text, uneven_batches
 from ddpcheck.judging.call_divergence import Calls, Parting, name, place, visits
 from ddpcheck.judging.happens_before import UNFINISHED
 from ddpcheck.judging.parting_ways import Turn
@@ -72,10 +74,29 @@ def _unlike(ranks: dict[int, Rank], parting: Parting) -> Why:
             cause="the ranks use their wrappers in another order",
             advice="Call the wrapped models, and their backward, in the same order on every rank.",
         )
+    r = (parting.odd or tuple(parting.calls))[0]
+    made = _made_at(ranks[r], parting.calls[r]) if r in parting.calls else None
+    last = f"; `{made[0]}` is last set at {made[1].file}:{made[1].line}" if made is not None else ""
     return Why(
-        cause="the size, type or operation depends on the rank or on its data",
+        cause=f"the size, type or operation depends on the rank or on its data{last}",
         advice="Give tensors of one size and type on every rank: pad them, or exchange the sizes first.",
+        proof=((r, made[1]),) if made is not None else (),
     )
+
+
+def _made_at(rank: Rank, call: ev.Call) -> tuple[str, CallSite] | None:
+    """The variable that a collective was given first, and the line before it that has set it last, by the text."""
+    where = rank.where(call.site)
+    for said in program_text.calls(rank.process, call.op) if where is not None else ():
+        first = said.node.args[:1] if isinstance(said.node, ast.Call) else []
+        if said.where == where and first and isinstance(first[0], ast.Name):
+            lines = [
+                one.where
+                for one in program_text.settings(rank.process, first[0].id)
+                if (one.where.file, one.where.function) == (where.file, where.function) and one.where.line < where.line
+            ]
+            return (first[0].id, max(lines, key=lambda line: line.line)) if lines else None
+    return None
 
 
 # --- batches

@@ -50,9 +50,34 @@ def assignments(process: Process, attribute: str) -> list[Said]:
     return found
 
 
+def settings(process: Process, name: str) -> list[Said]:
+    """The statements that set a variable."""
+    found = []
+    for one in _every(process):
+        node = one.node
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else targets
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            found.append(one)
+    return found
+
+
 def loops(process: Process) -> list[Said]:
     """The `for` loops."""
     return [one for one in _every(process) if isinstance(one.node, (ast.For, ast.AsyncFor))]
+
+
+def calls_with(process: Process, keyword: str) -> list[Said]:
+    """The calls that are given something under a name."""
+    return [one for one in _every(process) if given(one.node, keyword) is not None]
+
+
+def holds(one: Said, line: CallSite) -> bool:
+    """Whether a line stands within a statement, behind its first line."""
+    node = one.node
+    assert isinstance(node, ast.stmt)
+    last = one.where.line + (node.end_lineno or node.lineno) - node.lineno
+    return one.where.file == line.file and one.where.line < line.line <= last
 
 
 def given(call: ast.AST, name: str) -> ast.expr | None:

@@ -217,7 +217,7 @@ def _fragile(rank: Rank, optimizer: Aligned, number: int, s: ev.Step, usage: ev.
         subject="the wrapper's output",
         step=number,
         expected="the loss to come from the output of the wrapper's forward",
-        found="a backward() that did not go through it: the reducer had been armed by another forward",
+        found="a backward() that did not go through it: another forward had prepared the reduction",
         cause="the loss came from `.module`; it is reduced by luck, since an earlier forward was through the wrapper",
         advice=round_the_wrapper.IN_FORWARD,
         where=rank.where(usage.bare_site or usage.backward_site or s.site),
