@@ -25,7 +25,7 @@ class Began(Record, frozen=True, kw_only=True):
     worker_of: int | None = None
     """The pid whose DataLoader started this process to load samples."""
     gpus: bool = True
-    """torch was built for GPUs."""
+    """There may be GPUs for it: this torch was built for them, and the machine has a driver."""
 
 
 class Site(Record, frozen=True, kw_only=True):

@@ -86,11 +86,13 @@ class Flow:
         )  # fmt: skip
 
     def shares(self) -> tuple[int, ...]:
-        """The lines at which a list is cut by the rank: ``order[rank::world_size]``."""
+        """The lines at which a list is cut from the rank on: ``order[rank::world_size]``."""
+        cuts = [node for node in ast.walk(self._tree) if isinstance(node, ast.Subscript)]
         return tuple(
-            node.lineno for node in ast.walk(self._tree)
-            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)
-            and _ABOUT_RANKS.search(ast.unparse(node.slice)) is not None
+            node.lineno
+            for node in cuts
+            if isinstance(node.slice, ast.Slice) and node.slice.lower is not None
+            and _ABOUT_RANKS.search(re.sub(r"\w*per_rank\w*", "", ast.unparse(node.slice.lower))) is not None
         )  # fmt: skip
 
     def last_return(self) -> int | None:

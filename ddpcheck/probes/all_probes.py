@@ -88,7 +88,7 @@ def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
             wall=clock.wall(),
             rank=whole("RANK"),
             worker_of=worker_of,
-            gpus=_for_gpus(),
+            gpus=_has_gpus(),
         )
     )
     missing_seams.write_all(writer)
@@ -113,10 +113,15 @@ def note_group(token: str) -> None:
     )
 
 
-def _for_gpus() -> bool:
-    """Whether torch was built for GPUs; asked of its build alone, which starts no driver."""
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/dri")
+"""What the drivers of GPUs put there: NVIDIA's, AMD's, that of Windows' Linux, and others'."""
+
+
+def _has_gpus() -> bool:
+    """Whether there may be a GPU for this process; neither torch nor a driver is asked, which might start it."""
     version = getattr(sys.modules.get("torch"), "version", None)
-    return any(getattr(version, name, None) for name in ("cuda", "hip", "xpu"))
+    built = any(getattr(version, name, None) for name in ("cuda", "hip", "xpu"))
+    return built and os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(map(os.path.exists, _DRIVERS))
 
 
 def whole(name: str) -> int | None:

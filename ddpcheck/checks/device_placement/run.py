@@ -63,7 +63,7 @@ def _on_cpu(rank: Rank) -> tuple[str, str]:
     began = rank.process.began
     if began is not None and not began.gpus:
         return (
-            "device_ids is for modules on GPUs, and this torch was built for the CPU alone",
+            "device_ids is for modules on GPUs, and this process has none",
             "Leave device_ids and output_device out.",
         )
     if "nccl" in rank.joined.backend:

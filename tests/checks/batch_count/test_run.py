@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddpcheck import evidence as ev
 from ddpcheck.checks.batch_count.run import AGREED, judge
 from tests.judging.loaded import OWN, PLAIN, STREAM, loader, through
@@ -243,3 +245,18 @@ def test_a_rank_that_went_on_into_the_next_pass_is_told():
     )
     stayed = short([loader(**OWN), *reduced(4, ended=False)], [loader(**OWN), *reduced(3)], exit_code=None, signal=15)
     assert "went on" not in stayed.found
+
+
+@pytest.mark.parametrize(
+    ("cut", "line"),
+    [
+        ("order[rank * n : (rank + 1) * n]", 7),
+        ("order[self.rank :: self.world]", 7),
+        ("order[: per_rank * world]", 8),
+        ("order[per_rank:]", 8),
+    ],
+)
+def test_a_list_is_divided_where_it_is_cut_from_the_rank_on(cut, line):
+    """What pads it to a multiple of a rank's share is no such line."""
+    body = f"    def __iter__(self):\n        order = self.all()\n        order = {cut}\n        return iter(order)\n"
+    assert uneven(method(200, 5, "__iter__", body), **OWN).where.line == line
