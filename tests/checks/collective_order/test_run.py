@@ -8,6 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import judge_of
 from ddpcheck.judging.call_divergence import partings
 from ddpcheck.judging.world import World
+from tests.judging.loaded import OWN, loader
 from tests.judging.written import call, ended, raised, rank, step, world, wrapped
 
 judge = judge_of("collective-order", "run")
@@ -252,6 +253,17 @@ def test_fewer_batches():
     assert "the loader at train.py:4 gave rank 1 3 batches, and rank 0 more" in finding.cause
     assert finding.ranks == (1,)
     assert "loader 0" in finding.links
+    assert "Give the loader a DistributedSampler" in finding.advice
+
+
+def test_fewer_batches_of_a_sampler_of_the_program_s_own():
+    """It is what has to deal them out evenly."""
+    body = "def __iter__(self):\n    yield from order[rank::world]\n"
+    site = {"id": 200, "file": "own.py", "line": 1, "function": "__iter__", "text": "", "first": 1, "body": body}
+    own = [(ev.Site, site), loader(**OWN, order=[200])]
+    finding = hung([*own, *batches(4)], [*own, *batches(3, None), call(4, 7)])
+    assert finding.advice.startswith("Let MySampler give every rank as many samples")
+    assert str(finding.proof[0][1]) == "own.py:2 in __iter__"
 
 
 def test_a_skipped_batch():
