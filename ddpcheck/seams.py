@@ -154,7 +154,7 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "forwards": ("where forwards through a wrapper begin", _at(_DDP, "_pre_forward")),
     "armed forwards": ("which forwards arm the reducer", _at(_DDP, "_post_forward")),
     "backwards": ("every backward", _at("torch.autograd", "backward")),
-    "reductions": ("which backwards reduce", _on(_DDP, "require_backward_grad_sync")
+    "reductions": ("which backwards reduce", _on(_DDP, "require_backward_grad_sync find_unused_parameters")
         + _at("torch.nn.parallel.distributed", "_find_tensors")),
     "reduced parameters": ("which parameters are reduced", _on(_DDP, "_module_parameters")),
     "no_sync": ("which backwards are not to reduce", _at(_DDP, "no_sync")),
@@ -234,7 +234,8 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         + _at("subprocess.Popen", "__init__") + _at(_C10D, "_world") + _at(f"{_C10D}._world", "pg_map")),
     "ends of processes": ("what processes raise, and how they end", _at(_PROCESS, "run _bootstrap")
         + _at("torch.multiprocessing.spawn", "_wrap") + _at("multiprocessing.popen_fork.Popen", "poll")
-        + _at("subprocess.Popen", "_handle_exitstatus") + _at("os", "_exit")),
+        + _at("subprocess.Popen", "_handle_exitstatus") + _at("os", "_exit kill abort")
+        + _at("signal", "raise_signal")),
 }
 # fmt: on
 

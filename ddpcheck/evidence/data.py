@@ -43,6 +43,8 @@ class Loader(Record, frozen=True, kw_only=True):
     dataset_replicas: int | None = None
     batch_sampler: str = ""
     """The class of a batch sampler of the user's own."""
+    order: list[int] = msgspec.field(default_factory=list)
+    """Where a class of the user's deals out the samples or batches: its __iter__, and its methods that this calls."""
 
 
 class Pass(Record, frozen=True, kw_only=True):

@@ -26,6 +26,8 @@ class Began(Record, frozen=True, kw_only=True):
     """The pid whose DataLoader started this process to load samples."""
     oracle: bool = False
     """What the elements of a loss count is weighed."""
+    gpus: bool = True
+    """There may be GPUs for it: this torch was built for them, and the machine has a driver."""
 
 
 class Site(Record, frozen=True, kw_only=True):
@@ -166,6 +168,23 @@ class ChildEnded(Record, frozen=True, kw_only=True):
     signal: int | None
     asked: bool | None = None
     """This process had asked it to end before; None where that is not known."""
+
+
+class SentSignal(Record, frozen=True, kw_only=True):
+    """This process is about to send a signal, to itself or to another one."""
+
+    unlimited: ClassVar[bool] = True
+
+    pid: int
+    """Whom to."""
+    signal: int
+    site: int
+
+
+class MemoryKills(Record, frozen=True, kw_only=True):
+    """How many processes the kernel of this host has ended for want of memory while the ranks ran, by its count."""
+
+    number: int
 
 
 class Stopped(Record, frozen=True, kw_only=True):

@@ -45,6 +45,8 @@ class Wrapped(Record, frozen=True, kw_only=True):
     """The number of the module inside."""
     parts: list[int] = msgspec.field(default_factory=list)
     """The numbers of its parts that had one already, as what was evaluated has; its own is among them."""
+    find_unused: bool = False
+    """find_unused_parameters."""
 
 
 class Placed(Record, frozen=True, kw_only=True):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+
 from ddpcheck import evidence as ev
-from ddpcheck.judging import parting_ways
+from ddpcheck.judging import parting_ways, program_text, uneven_batches
 from ddpcheck.judging.call_divergence import Calls, Parting, name, place, visits
 from ddpcheck.judging.happens_before import UNFINISHED
 from ddpcheck.judging.parting_ways import Turn
@@ -20,10 +22,7 @@ TOGETHER = (
     "Let all ranks leave together: all-reduce the decision (as a flag, with MAX) before it is acted upon, or let each "
     "rank make the calls that the others still make."
 )
-FEWER_BATCHES = (
-    "Give every rank the same number of batches (DistributedSampler pads; or drop_last over the shards of all ranks), "
-    "or train within `with model.join():`."
-)
+FEWER_BATCHES = uneven_batches.EVEN_OUT[0].upper() + uneven_batches.EVEN_OUT[1:]
 ALIKE = (
     "Let all ranks come to the same conclusion before they branch: broadcast or all-reduce the decision, or take the "
     "call out of the condition."
@@ -75,10 +74,29 @@ def _unlike(ranks: dict[int, Rank], parting: Parting) -> Why:
             cause="the ranks use their wrappers in another order",
             advice="Call the wrapped models, and their backward, in the same order on every rank.",
         )
+    r = (parting.odd or tuple(parting.calls))[0]
+    made = _made_at(ranks[r], parting.calls[r]) if r in parting.calls else None
+    last = f"; `{made[0]}` is last set at {made[1].file}:{made[1].line}" if made is not None else ""
     return Why(
-        cause="the size, type or operation depends on the rank or on its data",
+        cause=f"the size, type or operation depends on the rank or on its data{last}",
         advice="Give tensors of one size and type on every rank: pad them, or exchange the sizes first.",
+        proof=((r, made[1]),) if made is not None else (),
     )
+
+
+def _made_at(rank: Rank, call: ev.Call) -> tuple[str, CallSite] | None:
+    """The variable that a collective was given first, and the line before it that has set it last, by the text."""
+    where = rank.where(call.site)
+    for said in program_text.calls(rank.process, call.op) if where is not None else ():
+        first = said.node.args[:1] if isinstance(said.node, ast.Call) else []
+        if said.where == where and first and isinstance(first[0], ast.Name):
+            lines = [
+                one.where
+                for one in program_text.settings(rank.process, first[0].id)
+                if (one.where.file, one.where.function) == (where.file, where.function) and one.where.line < where.line
+            ]
+            return (first[0].id, max(lines, key=lambda line: line.line)) if lines else None
+    return None
 
 
 # --- batches
@@ -106,15 +124,21 @@ def _short(ranks: dict[int, Rank], fewer: dict[int, ev.PassEnded], most: list[in
     passes = [p for p in ranks[r].of(ev.Pass) if p.loader == over.loader and p.number == over.number]
     where = ranks[r].where(passes[-1].site) if passes else None
     at = f" at {where.file}:{where.line}" if where else ""
+    loaders = {
+        one: next((made for made in ranks[one].process.of(ev.Loader) if made.loader == over.loader), None)
+        for one in (*fewer, *most)
+    }
+    advice = uneven_batches.fix(loaders)
+    origin = uneven_batches.place(ranks[r], loaders[r])
     batches = " and ".join(str(n) for n in sorted({p.batches for p in fewer.values()}))
     return Why(
         cause=(
             f"the loader{at} gave {ranks_text(fewer)} {batches} {'batch' if batches == '1' else 'batches'}, and "
             f"{ranks_text(most)} more: who has fewer has no batch for this step, and the others have one"
         ),
-        advice=FEWER_BATCHES,
+        advice=advice[0].upper() + advice[1:],
         ranks=tuple(fewer),
-        proof=((r, where),) if where else (),
+        proof=tuple((r, one) for one in (origin, where) if one is not None),
         links=(f"loader {over.loader}",),
     )
 

@@ -85,6 +85,22 @@ class Flow:
             if exit.line <= last and exit.text
         )  # fmt: skip
 
+    def shares(self) -> tuple[int, ...]:
+        """The lines at which a list is cut from the rank on: ``order[rank::world_size]``."""
+        cuts = [node for node in ast.walk(self._tree) if isinstance(node, ast.Subscript)]
+        return tuple(
+            node.lineno
+            for node in cuts
+            if isinstance(node.slice, ast.Slice) and node.slice.lower is not None
+            and _ABOUT_RANKS.search(re.sub(r"\w*per_rank\w*", "", ast.unparse(node.slice.lower))) is not None
+        )  # fmt: skip
+
+    def last_return(self) -> int | None:
+        """The line of the last `return` with a value, where the function has one."""
+        found = [node.lineno for node, _ in _walk(self._tree.body, (), of_loops=False)
+                 if isinstance(node, ast.Return) and node.value is not None]  # fmt: skip
+        return max(found, default=None)
+
     # --- the tree
 
     def _around(self, body: list[ast.stmt], line: int) -> Iterator[Step]:

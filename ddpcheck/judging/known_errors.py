@@ -15,7 +15,14 @@ class Explained(Struct, frozen=True, kw_only=True):
 
     cause: str
     advice: str
+    found: str = ""
+    """What else is known of it, as a clause."""
+    where: CallSite | None = None
+    """The line to change, where that is not the one that raised."""
+    proof: tuple[CallSite, ...] = ()
 
+
+MARKED_TWICE = r"[Mm]arked? (as ready twice|a variable ready (only once|twice))|ready only once"
 
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
@@ -25,9 +32,10 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "Pass find_unused_parameters=True, or let every parameter have a part in the loss on every rank.",
     ),
     (
-        r"[Mm]arked? (as ready twice|a variable ready (only once|twice))|ready only once",
-        "a parameter was used in more than one part of the backward that runs by itself: reentrant checkpointing "
-        "(use_reentrant=True) over shared or unused parameters",
+        MARKED_TWICE,
+        "a parameter's gradient was complete more than once in one backward: it was used outside of the forward as "
+        "well, or in reentrant checkpointing (use_reentrant=True), whose parts of the backward are backwards of their "
+        "own",
         "Checkpoint with use_reentrant=False, or pass static_graph=True where the graph is the same in every step.",
     ),
     (

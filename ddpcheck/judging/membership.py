@@ -40,6 +40,11 @@ def _silent(processes: Iterable[Process]) -> dict[tuple[str, int], float]:
     return {(p.began.host, one.pid): one.seconds for p in processes for one in p.of(ev.Silent) if p.began}
 
 
+def _memory_kills(processes: Iterable[Process]) -> dict[str, int]:
+    """How many processes the kernel has ended for want of memory, by host."""
+    return {p.began.host: one.number for p in processes for one in p.of(ev.MemoryKills) if p.began}
+
+
 def _stopped(processes: Iterable[Process]) -> Moment | None:
     """When ddpcheck began to end a run that was stuck."""
     for process in processes:
@@ -54,7 +59,7 @@ def worlds(processes: Iterable[Process], now: Moment | None = None) -> list[Worl
     processes = list(processes)
     exits: Mapping[tuple[str, int], Exit] = exits_told(processes)
     first = _ended_alone(processes)
-    stopped, silent = _stopped(processes), _silent(processes)
+    stopped, silent, memory_kills = _stopped(processes), _silent(processes), _memory_kills(processes)
     groups: dict[str, list[Rank]] = defaultdict(list)
     for process in processes:
         if process.began is None or (process.began.worker_of is not None and not process.of(ev.Joined)):
@@ -62,7 +67,9 @@ def worlds(processes: Iterable[Process], now: Moment | None = None) -> list[Worl
         who = process.began.host, process.pid
         code, signal = exits.get(who, (None, None))
         for stretch in _stretches(process):
-            groups[stretch.joined.token].append(Rank(stretch, code, signal, who in first, silent.get(who, 0.0)))
+            rank = Rank(stretch, code, signal, who in first, silent.get(who, 0.0))
+            rank.memory_kills = memory_kills.get(who[0])
+            groups[stretch.joined.token].append(rank)
     for ranks in groups.values():
         for rank in ranks:
             rank.workers = [

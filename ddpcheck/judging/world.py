@@ -158,6 +158,10 @@ class Process:
         """The text of the function that a site's line is in; empty where it is not on record."""
         return self._bodies.get((site.file, site.first), "")
 
+    def texts(self) -> list[tuple[str, int, str, str]]:
+        """The functions whose text is on record: file, first line, name, text."""
+        return [(s.file, s.first, s.function, s.body) for s in self._sites.values() if s.body]
+
     @property
     def began(self) -> ev.Began | None:
         return self.last(ev.Began)
@@ -204,6 +208,8 @@ class Rank:
         """It ended before anybody had asked the ranks to."""
         self.silent = silent
         """Seconds for which no Python code had run in it when the ranks were ended; 0 where that is not known."""
+        self.memory_kills: int | None = None
+        """How many processes its host has ended for want of memory during the run; None where that is not known."""
         self.workers: list[Process] = []
         """The processes that load samples for it."""
 

@@ -18,6 +18,7 @@ from ddpcheck.vocabulary.clock import clock
 
 PROBES = (
     "processes.endings",
+    "processes.sent_signals",
     "processes.span_log",
     "collectives.process_groups",
     "collectives.every_call",
@@ -89,6 +90,7 @@ def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:
             rank=whole("RANK"),
             worker_of=worker_of,
             oracle=bool(os.environ.get(ORACLE)),
+            gpus=_has_gpus(),
         )
     )
     missing_seams.write_all(writer)
@@ -111,6 +113,17 @@ def note_group(token: str) -> None:
             site=0,
         )
     )
+
+
+_DRIVERS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/dev/dri")
+"""What the drivers of GPUs put there: NVIDIA's, AMD's, that of Windows' Linux, and others'."""
+
+
+def _has_gpus() -> bool:
+    """Whether there may be a GPU for this process; neither torch nor a driver is asked, which might start it."""
+    version = getattr(sys.modules.get("torch"), "version", None)
+    built = any(getattr(version, name, None) for name in ("cuda", "hip", "xpu"))
+    return built and os.environ.get("CUDA_VISIBLE_DEVICES") != "" and any(map(os.path.exists, _DRIVERS))
 
 
 def whole(name: str) -> int | None:

@@ -29,6 +29,9 @@ _COLOURS = {
     "interrupted": "bold yellow",
     "nothing-checked": "bold yellow",
 }
+LONGEST = 700
+"""Characters of a part of a finding that are shown."""
+
 _SEVERITIES = {"error": "bold red", "warning": "bold yellow"}
 _STATUSES: dict[Status, str] = {"held": "green", "at-risk": "yellow", "violated": "red", "not-checked": "dim"}
 
@@ -185,7 +188,7 @@ def finding_block(place: int, finding: Finding, verdict: Verdict, sources: Sourc
     if by := call_chain.told(finding.where):
         grid.add_row(Text("called", style="dim"), plain(by))
     for label, text in labelled(finding):
-        grid.add_row(Text(label, style="dim"), plain(text))
+        grid.add_row(Text(label, style="dim"), plain(_without_middle(text)))
     shown = {finding.where, *(places(verdict.hang) if verdict.hang is not None else ())}
     for number, line in enumerate(_further(finding, sources, shown)):
         grid.add_row(Text("" if number else "see also", style="dim"), line)
@@ -211,6 +214,11 @@ def _further(finding: Finding, sources: Sources, shown: Collection[CallSite | No
         if line := sources.line(where):
             text.append(f"\n{plain(line)}", style="dim")
         yield text
+
+
+def _without_middle(text: str) -> str:
+    """A long text without its middle: an exception's whole message stands in the other reports."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST * 3 // 4]} […] {text[-LONGEST // 4 :]}"
 
 
 def _code(lines: Iterable[Line]) -> Table:

@@ -16,10 +16,10 @@ import psutil
 from ddpcheck import evidence as ev
 from ddpcheck.judging.deadlock import all_waits, certain
 from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.judging.membership import worlds
+from ddpcheck.judging.membership import exits_told, worlds
 from ddpcheck.judging.world import Moment, Process, Rank
 from ddpcheck.probes.recording.recorder import Recorder
-from ddpcheck.run import agent
+from ddpcheck.run import agent, memory_kills
 from ddpcheck.run.computing_processes import Computing
 from ddpcheck.run.conclusion import Run
 from ddpcheck.run.live_run import LiveRun
@@ -75,6 +75,7 @@ class Supervisor:
     def run(self) -> Run:
         """Start the ranks and wait for their end, whichever way it comes."""
         began = time.monotonic()
+        killed_before = memory_kills.counted()
         listener = None
         if self.options.among_others:
             with self._harmless():
@@ -128,6 +129,8 @@ class Supervisor:
         if asked is not None and not stuck and not enough and not self.own.records:
             with self._harmless():
                 self._note(asked)
+        with self._harmless():
+            self._tell_of_memory(killed_before)
         if self.options.task:
             with self._harmless():
                 self._tell_how_it_ended(pid, code, bool(stuck or enough or signals.first))
@@ -315,6 +318,14 @@ class Supervisor:
         now = time.monotonic()
         exit_code, ended_by = (code, None) if code >= 0 else (None, -code)
         self._say(now, ev.ChildEnded(n=2, at=now, pid=pid, code=exit_code, signal=ended_by, asked=asked))
+
+    def _tell_of_memory(self, before: int | None) -> None:
+        """Where processes were killed: put on record whether the kernel has done it, for want of memory."""
+        exits = exits_told(self.folder.processes.values()).values()
+        after = memory_kills.counted()
+        if any(number == signal.SIGKILL for _, number in exits) and before is not None and after is not None:
+            now = time.monotonic()
+            self._say(now, ev.MemoryKills(n=2, at=now, number=max(after - before, 0)))
 
     def _tell_of(self, pid: int, at: float) -> None:
         """Put on record that a process of this host computes, for the node that judges."""

@@ -75,7 +75,7 @@ def _raised(errors: list[tuple[Process, ev.Raised]], numbers: Numbers) -> Findin
         subject=error.kind,
         expected="the program to run to its end",
         found=f"{said}, raised {when}",
-        advice="Fix what raised it; the traceback is in the program's output above.",
+        advice="Look at the traceback in the program's output above.",
         where=process.where(error.site),
         count=len(alike),
         links=("stop",),

@@ -305,4 +305,29 @@ def test_a_scheduler_that_is_stepped_after_every_micro_batch():
         return finding.cause
 
     assert cause(2).startswith("it is stepped after every micro-batch")
-    assert cause(1) == "it is stepped once for each of 2 ranks, by each of them"
+    assert cause(1) == "every rank steps it once for each of 2 ranks"
+
+
+LOOP = (
+    "class Prepared:\n    def step(self):\n        for _ in range(self.steps):\n            self.scheduler.step()\n\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("p = Prepared(s, steps=dist.get_world_size())\n", ", with steps=dist.get_world_size() (train.py:6)"),
+        ("p = Prepared(s, steps=2)\n", ""),
+    ],
+)
+def test_the_loop_that_steps_a_scheduler_for_each_rank(made, told):
+    """With the call that gives it the number of ranks, where the text shows that."""
+    site = {"id": 200, "file": "train.py", "function": "step", "text": ""}
+    script = ev.Site, {**site, "line": 4, "first": 2}
+    whole = ev.Site, {**site, "id": 199, "function": "<module>", "line": 6, "first": 1, "body": LOOP + made}
+    scheduled = (ev.Scheduled, {"kind": "StepLR", "times": 2, "site": 200, "bursts": 4})
+    rank = [whole, script, wrapped(3), optimizer(wrapper=0), stepped("gh", backwards=1), scheduled]
+    (finding,) = run_findings(world(rank, rank), "optimizer-sync")
+    assert finding.cause == (
+        f"every rank steps it once for each of 2 ranks, in `for _ in range(self.steps):` (line 3){told}"
+    )

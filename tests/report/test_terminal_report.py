@@ -377,3 +377,14 @@ def test_the_page_says_what_is_accepted():
     assert "what was checked held" not in text
     assert "train.py:5 in train: the loss is the teacher&#39;s (comment in train.py:5)" in text
     assert "1 accepted" in text
+
+
+def test_of_a_very_long_text_beginning_and_end_are_shown():
+    """An exception's whole message stands in the JSON and on the page."""
+    long = f"rank 0 raised {'w' * 2000}, in blocks.2.0.bias"
+    shown = terminal_report._without_middle(long)
+    assert shown.startswith("rank 0 raised")
+    assert shown.endswith("in blocks.2.0.bias")
+    assert " […] " in shown
+    assert len(shown) < 750
+    assert terminal_report._without_middle("short") == "short"

@@ -10,6 +10,7 @@ import msgspec
 
 from ddpcheck.checks.batch_count import causes
 from ddpcheck.evidence.epochs import BatchFacts
+from ddpcheck.judging import uneven_batches
 from ddpcheck.vocabulary.model import Finding
 
 
@@ -26,7 +27,7 @@ def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding
             return (_finding(facts, taken, expected, "No rank has a batch, so nothing would be trained."),)
         return ()
     if len(set(taken)) > 1:
-        return (_finding(facts, taken, expected, f"{causes.LEFT}: {causes.EVEN_OUT}"),)
+        return (_finding(facts, taken, expected, f"{causes.LEFT}: {uneven_batches.EVEN_OUT}"),)
     advice = "Loader and sampler do not fit together: look for a missing or a second DistributedSampler."
     return (_finding(facts, taken, expected, advice),)
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from ddpcheck.vocabulary.wording import count
 
 LEFT = "A rank with fewer batches leaves the others in a collective that never completes"
-EVEN_OUT = "let a DistributedSampler pad, or drop_last even the shards out, or train within `with model.join():`."
 
 
 class Loaded(NamedTuple):
@@ -22,6 +21,8 @@ class Loaded(NamedTuple):
     dataset: str = ""
     sampler: str = ""
     """The class of what decides."""
+    of_a_share: bool = False
+    """It makes batches of the samples that another sampler has given the rank."""
 
 
 def implied(size: int, world_size: int, batch_size: int, drop_last: bool, sampler_drops: bool) -> int:
@@ -55,6 +56,8 @@ def why(loaded: Sequence[Loaded]) -> str:
         if len(set(values)) > 1:
             return f"the ranks have different {name} ({', '.join(map(str, values))})"
     decides = loaded[0].sampler
+    if loaded[0].of_a_share:
+        return f"{decides} makes the batches on each rank of that rank's samples alone, and their number differs"
     if decides not in ("", "DistributedSampler"):
         return f"the parts that {decides} gives the ranks make different numbers of batches"
     return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.batch_count.causes import EVEN_OUT
+from ddpcheck.judging.uneven_batches import EVEN_OUT, JOIN
 
 FIXES = {
     EVEN_OUT: {
@@ -10,9 +10,13 @@ FIXES = {
             "hand the DataLoader to `accelerator.prepare(loader)`, which evens the batches out, or train within "
             "`with accelerator.join_uneven_inputs([model]):`."
         ),
-        "lightning": "leave `Trainer(use_distributed_sampler=True)`, the default, whose sampler pads, or drop_last "
-        "even the shards out.",
-        "fabric": "hand the DataLoader to `fabric.setup_dataloaders(loader)`, whose sampler pads, or let drop_last "
-        "even the shards out.",
+        "lightning": "leave `Trainer(use_distributed_sampler=True)`, the default, whose sampler pads the shards "
+        "to one length.",
+        "fabric": "hand the DataLoader to `fabric.setup_dataloaders(loader)`, whose sampler pads the shards to "
+        "one length.",
+    },
+    JOIN: {
+        "accelerate": "or train within `with accelerator.join_uneven_inputs([model]):`.",
+        "lightning": "or end the epoch on all ranks after as many batches, by `Trainer(limit_train_batches=NUMBER)`.",
     },
 }

@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.batch_count import causes
 from ddpcheck.checks.batch_count.agreed_end import came_through, in_step, was_stopped
+from ddpcheck.judging import uneven_batches
 from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops, no_loader
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.judging.world_ending import stop
 from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import ranks_text
 
 _MET = (
     "All collectives were met in this run, but not by calls for the same batches: batches may be left out, or paired "
@@ -103,20 +105,34 @@ def _finding(
     # Who says that others wait for ever has to have seen it, or calls that nobody answers.
     through = came_through(world)
     first = next((one for one in loaders.values() if one is not None), None)
-    places = [(rank, passes[rank].where) for rank in passes if rank != ranks[0]]
+    places = [(rank, passes[rank].where) for rank in passes if rank != ranks[0]][:1]
+    # The loop is right where a class of the program's own has dealt out too little.
+    origin = uneven_batches.place(passes[ranks[0]].rank, loaders[ranks[0]]) if not _by_size(loaders) else None
+    if origin is not None:
+        places.insert(0, (ranks[0], passes[ranks[0]].where))
     return Finding(
         severity="warning" if through else "error",
         ranks=ranks,
         subject=f"the DataLoader over {first.dataset}" if first is not None else "the DataLoader",
         expected=causes.wanted(expected, _loaded(first) if first is not None else None, len(loaders)),
-        found=f"{shown} in pass {number + 1}",
+        found=f"{shown} in pass {number + 1}{_went_on(line, number, passes)}",
         cause=_cause(loaders),
-        advice=f"{_MET if through else causes.LEFT}: {causes.EVEN_OUT}",
-        where=passes[ranks[0]].where,
+        advice=f"{_MET if through else causes.LEFT}: {uneven_batches.fix(loaders)}",
+        where=origin or passes[ranks[0]].where,
         count=times,
-        proof=tuple((rank, where) for rank, where in places[:1] if where is not None),
+        proof=tuple((rank, where) for rank, where in places if where is not None),
         links=(*(() if _by_size(loaders) else (line.link,)), *(("stop",) if was_stopped(world) else ())),
     )
+
+
+def _went_on(line: Line, number: int, passes: Mapping[int, Pass]) -> str:
+    """That a rank which had run out began the next pass, as a clause."""
+    most = max(one.taken for one in passes.values())
+    gone = [r for r, one in passes.items() if one.taken < most and len(line.passes[r]) > number + 1]
+    behind = [r for r, one in passes.items() if one.taken == most]
+    if not gone:
+        return ""
+    return f"; {ranks_text(gone)} then went on into pass {number + 2}, while {ranks_text(behind)} had a batch left"
 
 
 def _implied(loaders: Mapping[int, ev.Loader | None]) -> int | None:
@@ -139,8 +155,10 @@ def _by_size(loaders: Mapping[int, ev.Loader | None]) -> bool:
 
 def _loaded(one: ev.Loader) -> causes.Loaded:
     size = None if one.stream else one.size
-    decides = one.batch_sampler or one.sampler
-    return causes.Loaded(size, one.batch_size, one.drop_last, one.sampler_drops, one.dataset, decides)
+    return causes.Loaded(
+        size, one.batch_size, one.drop_last, one.sampler_drops, one.dataset, uneven_batches.decides(one),
+        uneven_batches.batches_of_a_share(one),
+    )  # fmt: skip
 
 
 def _cause(loaders: Mapping[int, ev.Loader | None]) -> str:

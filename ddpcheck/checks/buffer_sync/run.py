@@ -12,6 +12,11 @@ from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
+BROADCAST_AGAIN = (
+    "Leave out broadcast_buffers=False, so that each forward through the wrapper begins with rank 0's buffers; to keep "
+    "it, average or broadcast the buffers before an evaluation (dist.broadcast(buffer, src=0) for each of "
+    "model.module.buffers())"
+)
 _OWN_AFFAIR = ("rank", "device", "seed", "worker", "local", "index", "path", "dir", "file", "name", "time", "log")
 """Parts of the names of attributes that may well differ between ranks."""
 
@@ -87,12 +92,13 @@ def _differ(
     names = synced[0].names or wrapped.buffers.names
     places = [names.index(name) for name in differing]
     odd = step_alignment.odd_ranks([s.digests for s in synced], places, [r.rank for r in ranks])
-    when, cause, advice = _why(moment, wrapped.broadcast_buffers, unknown)
+    when, cause, advice = _why(moment, wrapped, unknown)
     # What the next forward overwrites with rank 0's is no worse than a batch norm's statistics; and where DDP was told
     # to broadcast nothing, a buffer may be meant to be each rank's own.
     lost = moment == "step" and not unknown
     rank = next((r for r in ranks if r.rank in odd), ranks[0])
     record = synced[ranks.index(rank)]
+    built = rank.where(replicas.wrapped[ranks.index(rank)].site)
     return Finding(
         severity="warning" if lost else "error",
         ranks=odd,
@@ -103,10 +109,11 @@ def _differ(
         advice=advice,
         where=rank.where(record.site),
         links=(replicas.link, "buffers"),
+        proof=((rank.rank, built),) if not wrapped.broadcast_buffers and not unknown and built is not None else (),
     )
 
 
-def _why(moment: str, broadcast: bool, unknown: bool) -> tuple[str, str, str]:
+def _why(moment: str, wrapped: ev.Wrapped, unknown: bool) -> tuple[str, str, str]:
     if unknown:
         return (
             "after a step" if moment == "step" else "when the model is evaluated on all of them",
@@ -123,9 +130,9 @@ def _why(moment: str, broadcast: bool, unknown: bool) -> tuple[str, str, str]:
         return (
             "when the model is evaluated on all of them",
             "the wrapper was built with broadcast_buffers=False, so that each rank keeps statistics of its own data",
-            "Broadcast or average the buffers before an evaluation, or use SyncBatchNorm.",
+            f"{BROADCAST_AGAIN}{_or_sync_batch_norm(wrapped)}.",
         )
-    if broadcast:
+    if wrapped.broadcast_buffers:
         return (
             "after a step",
             "they are updated from each rank's own data; the next forward overwrites them with rank 0's, and what the "
@@ -137,6 +144,13 @@ def _why(moment: str, broadcast: bool, unknown: bool) -> tuple[str, str, str]:
         "they are updated from each rank's own data, and nothing brings them together",
         "All-reduce the statistics that go into such a buffer, or let DDP broadcast it (broadcast_buffers=True).",
     )
+
+
+def _or_sync_batch_norm(wrapped: ev.Wrapped) -> str:
+    """torch's SyncBatchNorm takes inputs on GPUs alone, and is no fix for other buffers."""
+    on_gpus = all(device.startswith("cuda") for device in wrapped.devices)
+    norms = any("BatchNorm" in owner for owner in wrapped.buffer_owners)
+    return "; or convert the model with torch.nn.SyncBatchNorm.convert_sync_batchnorm" if on_gpus and norms else ""
 
 
 # --- evaluations

@@ -71,7 +71,10 @@ def _too_soon(races: list[Race]) -> Finding:
     name = shown(read)
     readers = tuple(sorted({r.read.number for r in races}))
     writer = f"{done(change)} on rank {change.number}"
-    reading = "the question whether it is there" if read.record.op == "query" else done(read)
+    found = f"{done(read)} on {ranks_text(readers)} does not wait for {writer}"
+    if read.record.op == "query":
+        found = f"{ranks_text(readers)} {'asks' if len(readers) == 1 else 'ask'} whether {name} is there, and nothing "
+        found += f"makes that wait for {writer}"
     cause = ""
     advice = "Let all ranks meet between the two: dist.barrier() after the save, and before the load."
     if change.end == NEVER:
@@ -86,14 +89,17 @@ def _too_soon(races: list[Race]) -> Finding:
         cause = "each rank that does not find the file makes it: how many do is a matter of luck"
         advice = "Make it on one rank, and let the others wait for that at dist.barrier()."
     elif read.record.op == "query":
-        cause = "what a rank finds depends on which of them is faster, so that ranks may decide differently"
+        cause = "what a rank finds depends on which of them is faster: in some runs the ranks go different ways here"
         advice = "Ask on one rank and broadcast the answer, or call dist.barrier() before asking."
+        if answers := _answers(first):
+            found += f"; {answers}"
+            cause = f"{ranks_text([read.number])} asked before {ranks_text([change.number])} was done"
     return Finding(
         severity="error" if first.sure else "warning",
         ranks=readers,
         subject=f"file {name}",
         expected=f"{name} to be whole before another rank reads it, in whatever order the ranks run",
-        found=f"nothing between {writer} and {reading} on {ranks_text(readers)} that keeps one after the other",
+        found=found,
         cause=cause,
         advice=advice,
         where=read.where,
@@ -111,8 +117,7 @@ def _taken_away(races: list[Race]) -> Finding:
         ranks=(change.number,),
         subject=f"file {name}",
         expected=f"{name} to stay until every rank has read it, in whatever order the ranks run",
-        found=f"nothing between {done(read)} on {ranks_text(readers)} and {done(change)} on rank {change.number} that "
-        "keeps one after the other",
+        found=f"{done(change)} on rank {change.number} does not wait for {done(read)} on {ranks_text(readers)}",
         advice="Let all ranks meet between the two: dist.barrier() after the load, and before the file is taken away.",
         where=change.where,
         links=_links(races),
@@ -130,6 +135,18 @@ def _links(races: Sequence[Race]) -> tuple[str, ...]:
         following = [s for s in rank.of(ev.StateLoaded) if loads and s.n > loads[0] and s.wrapper is not None]
         found.update(f"wrapper {s.wrapper}" for s in following[:1])
     return (*sorted(found), *(("stop",) if apart else stopped_by([r.read for r in races])))
+
+
+def _answers(race: Race) -> str:
+    """What the two ranks have found at the line, and which of them has loaded it then; empty where it was the same."""
+    asked, change = race.read, race.change
+    if asked.record.existed or not _found_it(race):
+        return ""
+    loads = any(r.how in LOADS and r.path == asked.record.path and r.n > change.start for r in change.rank.of(ev.File))
+    return (
+        f"here rank {asked.number} did not find it and went on without, and rank {change.number} found it"
+        f"{' and loaded it' if loads else ''}"
+    )
 
 
 def _found_it(race: Race) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from ddpcheck.checks.checkpoint_single_writer import guarded
 from ddpcheck.judging.file_history import SAVES, Files, Touch, done, files_of, is_checkpoint, shown, stopped_by
 from ddpcheck.judging.several_writers import writes, written_by_several
 from ddpcheck.judging.world import Judged, World
@@ -60,6 +61,8 @@ def _several(files: Files, several: dict[str, list[Touch]], saves: bool) -> Find
     harmful = saves or any(_can_tear(several[p]) or _other_bytes(files, p) for p in paths)
     more = f" (and {count(len(paths) - 1, 'more file')})" if len(paths) > 1 else ""
     cause, advice = _guard(files.world, each)
+    if advice == ON_ONE:
+        advice += guarded.place(each[0]) + guarded.wait(files, each[0])
     found = f"{ranks_text(ranks)} writing {name}{more}, by {done(first)}"
     if whole:
         found += "; each puts a file of its own there at once, so that it is whole, but the last one wins"

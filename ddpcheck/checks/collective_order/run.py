@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
@@ -44,7 +46,10 @@ def _finding(world: World, ended: Stop, parting: Parting) -> Finding:
         ranks=odd,
         subject=f"call {parting.number} on {group_name(parting.group)}",
         expected="all ranks to issue the same collectives in the same order",
-        found=f"other calls {call_divergence.before(parting)}: {call_divergence.told(world, parting)}{_outcome(ended)}",
+        found=(
+            f"other calls {call_divergence.before(parting)}: {call_divergence.told(world, parting)}"
+            f"{_outcome(ended, parting)}"
+        ),
         cause=why.cause,
         advice=why.advice,
         where=why.where or _where(world, parting, odd),
@@ -55,17 +60,32 @@ def _finding(world: World, ended: Stop, parting: Parting) -> Finding:
     )
 
 
-def _outcome(ended: Stop) -> str:
+def _outcome(ended: Stop, parting: Parting) -> str:
     if ended.kind == "interrupted":
         return ""
     if ended.kind != "parted":
-        return "; the program went on all the same"
+        if parting.kind == "missing" or ended.kind != "well":
+            return "; the program went on all the same"
+        return "; nothing was raised, and the program went on with whatever came of it" + _by_place(parting)
     first = (*ended.failures, *ended.lost)[0]
     if first.raised is None:
         return f"; of which rank {first.rank} died ({signal_name(first.signal)})" if first.signal else ""
     message = first.raised.message.strip().splitlines()
     said = f": {message[0][:160]}" if message else ""
     return f"; so rank {first.rank} raised {first.raised.kind}{said}"
+
+
+def _by_place(parting: Parting) -> str:
+    """What has come of it where as many elements were reduced, in tensors of other shapes."""
+    tensors = [_SHAPED.match(call.detail) for call in parting.calls.values() if call.op in _REDUCING]
+    found = {(one[1], math.prod(map(int, one[2].split(", ")))) for one in tensors if one is not None and one[2]}
+    if parting.kind != "detail" or len(tensors) < len(parting.calls) or None in tensors or len(found) != 1:
+        return ""
+    return ": elements were added up by their place in memory, whatever they stand for"
+
+
+_REDUCING = ("all_reduce", "reduce")
+_SHAPED = re.compile(r"(\w+)\[([\d, ]*)\] sum")
 
 
 def _where(world: World, parting: Parting, odd: tuple[int, ...]) -> CallSite | None:

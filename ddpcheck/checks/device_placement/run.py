@@ -39,8 +39,7 @@ def _refused(world: World) -> Iterator[Finding]:
     # Devices are named in what was given, too: where the module lies is told last.
     lies = first.message.rpartition("module parameters")[2]
     if lies.count("device(type=") <= 1 and "cpu" in lies:
-        cause = "the module is on the CPU: it was not moved to its device before the wrap, or there is none"
-        advice = "Move the module to the device first (module.to(device)); on the CPU, leave device_ids out."
+        cause, advice = _on_cpu(rank)
     elif lies.count("device(type=") > 1:
         cause = "the module lies on several devices, and takes its inputs there itself"
         advice = "Leave device_ids and output_device out for a module on several devices."
@@ -56,6 +55,26 @@ def _refused(world: World) -> Iterator[Finding]:
         where=where,
         links=("stop",),
         proof=tuple((r.rank, w) for r, one in found[1:] if (w := r.where(one.site)) is not None and w != where),
+    )
+
+
+def _on_cpu(rank: Rank) -> tuple[str, str]:
+    """Cause and fix for a module on the CPU: it depends on whether the run has GPUs at all."""
+    began = rank.process.began
+    if began is not None and not began.gpus:
+        return (
+            "device_ids is for modules on GPUs, and this process has none",
+            "Leave device_ids and output_device out.",
+        )
+    if "nccl" in rank.joined.backend:
+        return (
+            "the module was not moved to its GPU before the wrap",
+            "Move the module to its GPU first: module.to(device).",
+        )
+    return (
+        "the module is on the CPU: it was not moved to its device before the wrap, or is meant to be there",
+        "Leave device_ids out for a training on the CPU; for one on GPUs move the module there first: "
+        "module.to(device).",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -9,7 +10,7 @@ from itertools import compress
 from typing import Any
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import step_alignment
+from ddpcheck.judging import program_text, step_alignment
 from ddpcheck.judging.differing_steps import states, wrapper_links
 from ddpcheck.judging.replicated_parameters import grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
@@ -148,7 +149,10 @@ def _schedulers(world: World) -> list[Finding]:
                         ranks=tuple(r.rank for r in world),
                         subject=f"the {one.kind}",
                         expected="one step of the scheduler at a time",
-                        found=f"{count(one.times, 'step')} in a row, with no optimizer step between, again and again",
+                        found=(
+                            f"{count(one.times, 'step')} at a time, with no optimizer step between, on at least "
+                            f"{count(one.bursts, 'occasion')}"
+                        ),
                         cause=_cause(world, rank, one),
                         advice=ONCE,
                         where=rank.where(one.site),
@@ -162,4 +166,24 @@ def _schedulers(world: World) -> list[Finding]:
 def _cause(world: World, rank: Rank, scheduled: ev.Scheduled) -> str:
     if any(step.backwards == scheduled.times for step in rank.of(ev.Step)):
         return "it is stepped after every micro-batch, and the optimizer after the last one alone"
-    return f"it is stepped once for each of {world.world_size} ranks, by each of them"
+    loop = _loop(rank, scheduled)
+    return f"every rank steps it once for each of {world.world_size} ranks{loop}"
+
+
+def _loop(rank: Rank, scheduled: ev.Scheduled) -> str:
+    """The loop around the step, and the call that gives it the number of ranks, where the text shows them."""
+    where = rank.where(scheduled.site)
+    around = [one for one in program_text.loops(rank.process) if where is not None and program_text.holds(one, where)]
+    if not around or where is None:
+        return ""
+    loop = around[-1]
+    assert isinstance(loop.node, (ast.For, ast.AsyncFor))
+    told = f", in `for {ast.unparse(loop.node.target)} in {ast.unparse(loop.node.iter)}:` (line {loop.where.line})"
+    names = {node.attr for node in ast.walk(loop.node.iter) if isinstance(node, ast.Attribute)}
+    names |= {node.id for node in ast.walk(loop.node.iter) if isinstance(node, ast.Name)}
+    for name in sorted(names):
+        for call in program_text.calls_with(rank.process, name):
+            value = ast.unparse(program_text.given(call.node, name) or ast.Constant(None))
+            if "world_size" in value:
+                return f"{told}, with {name}={value} ({call.where.file}:{call.where.line})"
+    return told

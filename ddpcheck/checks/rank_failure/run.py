@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.rank_failure import causes
 from ddpcheck.judging import known_errors
 from ddpcheck.judging.call_divergence import name
 from ddpcheck.judging.deadlock import is_gone
@@ -14,8 +14,10 @@ from ddpcheck.judging.world_ending import Failure, Stop, stop
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text, signal_name
 
-MESSAGE = 400
+MESSAGE = 4000
 """Characters of an exception's message that are told."""
+SHORT_MESSAGE = 400
+"""Of that of a later failure."""
 SHORT = 300.0
 """Seconds: a group's timeout below it was chosen, and is what is at fault."""
 
@@ -41,11 +43,12 @@ def _failed(world: World, ended: Stop) -> Finding:
     alike = [f for f in rest if _same(ranks, first, f)]
     others = [f for f in rest if f not in alike]
     who = tuple(sorted({first.rank, *(f.rank for f in alike)}))
-    explained = known_errors.explain(first.raised) if first.raised is not None else None
-    where = _where(rank, first) or _died_at(ranks, first, ended)
+    because = causes.because(world, first, who)
+    where = because.where or _where(rank, first) or _died_at(ranks, first, ended)
     found = f"{ranks_text(who)} {_what(rank, first)}"
+    found += f"; {because.found}" if because.found else ""
     if others:
-        found += "; later " + ", ".join(f"rank {f.rank} {_what(ranks[f.rank], f)}" for f in others[:3])
+        found += "; later " + ", ".join(f"rank {f.rank} {_what(ranks[f.rank], f, SHORT_MESSAGE)}" for f in others[:3])
     if ended.lost:
         found += f"; {ranks_text(f.rank for f in ended.lost)} then lost its connection, as a consequence"
     elif ended.waits:
@@ -55,11 +58,11 @@ def _failed(world: World, ended: Stop) -> Finding:
         subject=first.raised.kind if first.raised else f"rank {first.rank}",
         expected="no rank to fail",
         found=found,
-        cause=explained.cause if explained else _cause(rank, first),
-        advice=explained.advice if explained else _advice(first, who, world),
+        cause=because.cause,
+        advice=because.advice,
         where=where,
         links=("stop",),
-        proof=_proof(ranks, first, ended),
+        proof=(*((first.rank, line) for line in because.proof), *_proof(ranks, first, ended)),
     )
 
 
@@ -70,10 +73,10 @@ def _same(ranks: Mapping[int, Rank], one: Failure, other: Failure) -> bool:
     return one.raised.kind == other.raised.kind and lines[0] == lines[1]
 
 
-def _what(rank: Rank, failure: Failure) -> str:
+def _what(rank: Rank, failure: Failure, most: int = MESSAGE) -> str:
     if failure.raised is not None:
         message = " ".join(failure.raised.message.split())
-        shown = message if len(message) <= MESSAGE else message[:MESSAGE] + " …"
+        shown = message if len(message) <= most else message[:most] + " …"
         return f"raised {failure.raised.kind}: {shown}" if shown else f"raised {failure.raised.kind}"
     if failure.signal is not None:
         at_exit = ", when its script had come to its end" if rank.of(ev.Ended) else ""
@@ -81,35 +84,6 @@ def _what(rank: Rank, failure: Failure) -> str:
     if failure.left is not None:
         return f"left by os._exit({failure.code or 0}) while the others went on"
     return f"left with exit code {failure.code}"
-
-
-def _cause(rank: Rank, failure: Failure) -> str:
-    if failure.signal == signal.SIGKILL:
-        return "the machine was out of memory, and its kernel ended the largest process (by SIGKILL)"
-    if failure.signal in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE):
-        return "native code failed: an extension, or memory that is too small (/dev/shm, for SIGBUS)"
-    if failure.signal in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        return "something outside of the run has ended this process: a scheduler, a limit of the machine, or a person"
-    if failure.signal == signal.SIGABRT:
-        return (
-            "native code gave up: a failed assertion, or an exception that nothing caught; its words are in the output"
-        )
-    if failure.left is not None:
-        return "it ended itself without a word to the other ranks, which go on waiting for it"
-    return ""
-
-
-def _advice(failure: Failure, who: Sequence[int], world: World) -> str:
-    if failure.raised is not None:
-        if len(who) < len(world):
-            return (
-                "Fix what raised it; where it depends on the rank or its data, let every rank do the same, or agree "
-                "beforehand."
-            )
-        return "Fix what raised it: it is the same on every rank."
-    if failure.signal is not None:
-        return "Look at the rank's own output and the kernel's log (dmesg), and run with faulthandler for a stack."
-    return "Let a rank that gives up inform the others: raise an exception, or agree on the end by an all-reduce."
 
 
 def _where(rank: Rank, failure: Failure) -> CallSite | None:
@@ -152,8 +126,10 @@ def _proof(ranks: Mapping[int, Rank], first: Failure, ended: Stop) -> tuple[tupl
         if (where := _where(rank, failure)) is not None:
             found[failure.rank, where] = None
         if failure.raised is not None:
+            callers = where.chain[:-1] if where is not None else ()  # shown as the way to the line
             for frame in known_errors.users_lines(failure.raised.text, rank):
-                found[failure.rank, frame] = None
+                if frame not in callers:
+                    found[failure.rank, frame] = None
     for r, wait in ended.waits.items():
         if (where := ranks[r].where(wait.site)) is not None:
             found[r, where] = None

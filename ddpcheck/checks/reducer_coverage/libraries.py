@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.reducer_coverage.run import AROUND_MICRO_STEPS, LEAVE_NO_SYNC, OF_THE_WRAPPER
+from ddpcheck.checks.reducer_coverage.round_the_wrapper import AROUND_MICRO_STEPS, LEAVE_NO_SYNC, OF_THE_WRAPPER
 
 FIXES = {
     AROUND_MICRO_STEPS: {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.reducer_coverage import crossed_reductions, reused_or_dropped_gradients
+from ddpcheck.checks.reducer_coverage import crossed_reductions, reused_or_dropped_gradients, round_the_wrapper
 from ddpcheck.checks.reducer_coverage.separate_models import Steps, alone, outside, separate, with_gradient
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.differing_steps import wrapper_links
@@ -14,12 +14,6 @@ from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
-
-LEAVE_NO_SYNC = "Leave no_sync() before the last forward of a step."
-AROUND_MICRO_STEPS = (
-    "Use `with model.no_sync():` around the micro-steps that are not reduced, and nothing around the last."
-)
-OF_THE_WRAPPER = "Compute the loss from the output of the wrapper itself: model(x), and not model.module(x)."
 
 
 def judge(world: World) -> Judged:
@@ -192,66 +186,28 @@ def _unarmed(optimizer: Aligned, looked: Steps, wrapper: int, places: Collection
         return [_fragile(rank, optimizer, number, s, usage, len({n for n, *_ in chosen}))]
     if _averaged_by_hand(looked, mine):
         return []
-    cause, advice, site = _round_the_wrapper(usage, optimizer.described[place].inner)
+    because = round_the_wrapper.why(rank, s, usage, optimizer.described[place].inner)
     kind = next((w.kind for w in rank.of(ev.Wrapped) if w.wrapper == usage.wrapper), "module")
+    bad = {n for n, *_ in chosen}
+    good = {
+        n for n, step in looked if n not in bad and any(u.wrapper == wrapper and u.armed for u in step[place].usage)
+    }
+    lines = [*because.proof, rank.where(usage.backward_site), rank.where(s.site)]
     return [
         Finding(
             ranks=tuple(sorted({optimizer.ranks[p].rank for _, p, *_ in chosen})),
             subject=f"the wrapper of {kind}",
             step=number,
-            expected="a forward through the wrapper, in synchronising mode, before every optimizer step",
-            found=(
-                f"gradients that differ in step {number}, with {count(usage.armed, 'forward')} of {usage.forwards} "
-                "through the wrapper in that mode since the step before"
-            ),
-            cause=cause,
-            advice=advice,
-            where=rank.where(site or s.site),
-            count=len({n for n, *_ in chosen}),
+            expected="before every optimizer step a forward through the wrapper that prepares the reduction",
+            found=round_the_wrapper.found(rank, usage, bad, good),
+            cause=because.cause,
+            advice=because.advice,
+            where=because.where or rank.where(s.site),
+            count=len(bad),
             links=_links(optimizer, wrapper),
-            proof=tuple(
-                (rank.rank, line) for one in (usage.backward_site, s.site) if (line := rank.where(one)) is not None
-            ),
+            proof=tuple(dict.fromkeys((rank.rank, line) for line in lines if line is not None)),
         )
     ]
-
-
-def _round_the_wrapper(usage: ev.Usage, inner: bool) -> tuple[str, str, int]:
-    if inner:
-        return (
-            "an optimizer inside of the model steps during the forward, on gradients of this rank alone",
-            "Reduce these gradients by hand (all_reduce, divided by the world size), or step after DDP's backward().",
-            0,
-        )
-    if usage.sync_flag_site:
-        return (
-            "require_backward_grad_sync was changed between forward and backward; DDP reads it in the forward",
-            "Set it before the forward of the last micro-step, or better, use `with model.no_sync():` for the others.",
-            usage.sync_flag_site,
-        )
-    if usage.no_sync_forwards and (usage.no_sync_forwards >= usage.forwards or not usage.last_armed):
-        return (
-            "the last forward before the step ran within no_sync()",
-            LEAVE_NO_SYNC,
-            usage.no_sync_site,
-        )
-    if usage.forwards:
-        return (
-            "require_backward_grad_sync was False in the forward",
-            AROUND_MICRO_STEPS,
-            usage.forward_site,
-        )
-    if usage.bare_site:
-        return (
-            "the loss came from `.module`, the module inside of the wrapper",
-            OF_THE_WRAPPER,
-            usage.bare_site,
-        )
-    return (
-        "the loss came from the bare module, or from a method of it, and not from the wrapper",
-        "Compute the loss from the output of the wrapper itself; put what a method does into forward().",
-        usage.backward_site,
-    )
 
 
 def _fragile(rank: Rank, optimizer: Aligned, number: int, s: ev.Step, usage: ev.Usage, times: int) -> Finding:
@@ -261,9 +217,9 @@ def _fragile(rank: Rank, optimizer: Aligned, number: int, s: ev.Step, usage: ev.
         subject="the wrapper's output",
         step=number,
         expected="the loss to come from the output of the wrapper's forward",
-        found="a backward() that did not go through it: the reducer had been armed by another forward",
+        found="a backward() that did not go through it: another forward had prepared the reduction",
         cause="the loss came from `.module`; it is reduced by luck, since an earlier forward was through the wrapper",
-        advice="Compute the loss from the output of the wrapper itself; put what a method does into forward().",
+        advice=round_the_wrapper.IN_FORWARD,
         where=rank.where(usage.bare_site or usage.backward_site or s.site),
         count=times,
         links=_links(optimizer, usage.wrapper),

@@ -128,7 +128,7 @@ def alone(world: World, optimizer: Aligned) -> Iterator[Finding]:
             severity="warning",
             ranks=tuple(r.rank for r in optimizer.ranks),
             subject=f"the wrapper of {kind}",
-            expected="a forward through the wrapper, in synchronising mode, before every optimizer step",
+            expected="before every optimizer step a forward through the wrapper that prepares the reduction",
             found="every forward within no_sync(); whether what else went between the ranks makes their parameters "
             "the same again was not seen",
             cause="the program brings the ranks together by other means, or has forgotten to leave no_sync()",

@@ -199,7 +199,7 @@ def _cause(facts: Sequence[ShardFacts]) -> str:
     blind = [s.kind for s in samplers if not s.distributed]
     if blind:
         return sampler_causes.unaware(blind[0])
-    return sampler_causes.why(samplers, (), not _indices_are_disjoint(facts))
+    return _why(facts).cause
 
 
 def _indices_are_disjoint(facts: Sequence[ShardFacts]) -> bool:
@@ -212,7 +212,11 @@ def _indices_are_disjoint(facts: Sequence[ShardFacts]) -> bool:
 
 def _advice(facts: Sequence[ShardFacts]) -> str:
     aware = all(f.sampler.distributed for f in facts)
-    return sampler_causes.BUILT_ALIKE if aware else sampler_causes.UNAWARE_ADVICE
+    return _why(facts).fix if aware else sampler_causes.UNAWARE_ADVICE
+
+
+def _why(facts: Sequence[ShardFacts]) -> sampler_causes.Why:
+    return sampler_causes.why([f.sampler for f in facts], (), not _indices_are_disjoint(facts))
 
 
 def _gap(facts: Sequence[ShardFacts], missing: int, allowed: int) -> Finding:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition import sampler_causes
 from ddpcheck.evidence.epochs import SamplerFacts
+from ddpcheck.judging import program_text
 from ddpcheck.judging.loader_passes import Line, Pass
 from ddpcheck.judging.same_dataset import Identity
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite
-from ddpcheck.vocabulary.wording import listing
+from ddpcheck.vocabulary.wording import listing, ranks_text
 
 NEARLY_ALL = 0.9
 
@@ -26,8 +28,13 @@ def subject(loader: ev.Loader | None) -> str:
     return f"the DataLoader over {loader.dataset}" if loader is not None else "the DataLoader"
 
 
-def place(line: Line, loaders: Loaders) -> CallSite | None:
-    """The line to fix: that of a distributed sampler made wrongly, or that of the loader."""
+def place(line: Line, loaders: Loaders, world: World | None = None) -> CallSite | None:
+    """The line to fix: that of a dataset made too early, of a distributed sampler made wrongly, or of the loader."""
+    known = {rank: one for rank, one in loaders.items() if one is not None}
+    if world is not None and known and next(iter(known.values())).stream and _takes_itself_for_the_only_one(known):
+        early = made_too_early(world, next(iter(known.values())))
+        if early is not None:
+            return early.dataset
     for rank, passes in sorted(line.passes.items()):
         loader = loaders.get(rank)
         if loader is not None:
@@ -64,15 +71,24 @@ def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: 
         if len(lines) == 1 and lines[0] is not None and len({seed for _, seed in seeds}) > 1:
             by = f"by the seed that is set at {lines[0].file}:{lines[0].line}, another one on each"
         return f"{kind} draws an order on each rank that does not fit the others', {by}"
-    return sampler_cause(passes, known, identity)
+    return sampler_cause(passes, known, identity).cause
 
 
 def _wrong_shards(world: World, loaders: Mapping[int, ev.Loader]) -> str:
     shards = {rank: one.dataset_rank for rank, one in loaders.items()}
     first = next(iter(loaders.values()))
-    shown = listing([f"{shard} on rank {rank}" for rank, shard in shards.items()], 8)
-    told = f"several ranks' {first.dataset} is for the same shard: {shown}"
-    if set(shards.values()) == {0} and first.dataset_replicas in (1, None):
+    by_shard: dict[int | None, list[int]] = {}
+    for rank, shard in shards.items():
+        by_shard.setdefault(shard, []).append(rank)
+    shown = listing([f"{ranks_text(who)} shard {shard}" for shard, who in by_shard.items()], 8)
+    told = f"{first.dataset} gives {shown}"
+    if _takes_itself_for_the_only_one(loaders):
+        early = made_too_early(world, first)
+        if early is not None:
+            return (
+                f"{told}, as if there were one rank only: it is made ({early.dataset.file}:{early.dataset.line}) "
+                f"before the process group ({early.group.file}:{early.group.line}), when it cannot know its rank"
+            )
         return f"{told}, as if there were one rank only: it may have been made before the process group existed"
     local = {rank.rank: rank.joined.local_rank for rank in world if rank.rank in shards}
     word = "which is LOCAL_RANK" if shards == local else "a rank within the node perhaps"
@@ -89,7 +105,7 @@ def _covers(passes: Mapping[int, Pass], loaders: Mapping[int, ev.Loader]) -> boo
     )
 
 
-def sampler_cause(passes: Mapping[int, Pass], loaders: Loaders, identity: Identity) -> str:
+def sampler_cause(passes: Mapping[int, Pass], loaders: Loaders, identity: Identity) -> sampler_causes.Why:
     """What is wrong with distributed samplers, as these say of themselves."""
     known = {rank: one for rank, one in loaders.items() if one is not None}
     samplers = [
@@ -107,13 +123,47 @@ def sampler_cause(passes: Mapping[int, Pass], loaders: Loaders, identity: Identi
     return sampler_causes.why(samplers, local_ranks, identity.same)
 
 
-def advice(loaders: Loaders) -> str:
-    known = [one for one in loaders.values() if one is not None]
-    if known and known[0].stream:
+def advice(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: Identity) -> str:
+    known = {rank: one for rank, one in loaders.items() if one is not None}
+    first = next(iter(known.values()), None)
+    if first is not None and first.stream:
+        made = made_too_early(world, first)
+        if made is not None and _takes_itself_for_the_only_one(known):
+            return (
+                f"Make the {first.dataset} after init_process_group: move line {made.dataset.line} of "
+                f"{made.dataset.file} behind line {made.group.line}."
+            )
         return (
             "Let the dataset give each rank (and each worker) every world_size-th sample or file, by dist.get_rank() "
             "as it is when the process group exists."
         )
-    if not known or not all(one.distributed for one in known):
+    if first is None or not all(one.distributed for one in known.values()):
         return sampler_causes.UNAWARE_ADVICE
-    return sampler_causes.BUILT_ALIKE
+    return sampler_cause(passes, known, identity).fix
+
+
+class TooEarly(NamedTuple):
+    """Two lines of one function, in the wrong order."""
+
+    dataset: CallSite
+    group: CallSite
+
+
+def made_too_early(world: World, loader: ev.Loader) -> TooEarly | None:
+    """Where a dataset is made before the process group, by the program's text: it cannot know its rank then."""
+    rank = world.ranks[0]
+    joined = rank.where(rank.joined.site)
+    made = program_text.calls(rank.process, loader.dataset)
+    if joined is None or len(made) != 1:
+        return None
+    dataset = made[0].where
+    for group in joined.chain:
+        if (group.file, group.function) == (dataset.file, dataset.function) and dataset.line < group.line:
+            called = CallSite(file=dataset.file, line=dataset.line, function=dataset.function, caller=group.caller)
+            return TooEarly(called, group)
+    return None
+
+
+def _takes_itself_for_the_only_one(loaders: Mapping[int, ev.Loader]) -> bool:
+    first = next(iter(loaders.values()))
+    return {one.dataset_rank for one in loaders.values()} == {0} and first.dataset_replicas in (1, None)

@@ -154,7 +154,7 @@ def left_out(line: Line, passes: Mapping[int, Pass], identity: Identity) -> Find
         subject=subject(first),
         expected="each sample of the dataset in the epoch of some rank",
         found=f"{missing:,} of {count(first.size, 'sample')} on no rank; the first is sample {example}",
-        cause=sampler_cause(passes, ones, identity),
+        cause=sampler_cause(passes, ones, identity).cause,
         advice="Make the sampler for as many ranks as there are, each with its own rank from 0 to world_size - 1.",
         where=place(line, ones),
         proof=loop_lines(line, tuple(passes)),

@@ -325,10 +325,10 @@ def _overlapping(
         expected=f"each sample on one rank in one pass through the training data{basis}",
         found=found,
         cause=cause(world, passes, loaders, identity) if certain else f"{kind} gives the ranks shares that overlap",
-        advice=advice(loaders)
+        advice=advice(world, passes, loaders, identity)
         if certain
         else f"If samples are not meant to count twice, let each share of the {kind} end where the next one begins.",
-        where=place(line, loaders),
+        where=place(line, loaders, world),
         count=len(overlaps),
         proof=loop_lines(line, worst.ranks),
         # Ranks at several epochs overlap, and those that are never told of theirs go through one order again and again.

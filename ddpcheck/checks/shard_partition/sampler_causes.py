@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ddpcheck.evidence.epochs import SamplerFacts
 
@@ -18,21 +19,42 @@ def unaware(kind: str) -> str:
     return f"{kind} knows nothing of ranks, so each rank goes through the whole dataset"
 
 
-def why(samplers: Sequence[SamplerFacts], local_ranks: Sequence[int | None], same_data: bool) -> str:
+class Why(NamedTuple):
+    """A likely cause, and what to do about it."""
+
+    cause: str
+    fix: str
+
+
+def why(samplers: Sequence[SamplerFacts], local_ranks: Sequence[int | None], same_data: bool) -> Why:
     """What is wrong with samplers that know of ranks; ``same_data`` where an index is the same sample on all."""
     kind = samplers[0].kind
     ranks = [one.rank for one in samplers]
     if len(set(ranks)) < len(ranks):
         told = "; that is LOCAL_RANK where RANK is needed" if ranks == list(local_ranks) else ""
-        return f"several ranks have a {kind} for the same rank ({', '.join(map(str, ranks))}){told}"
+        return Why(
+            f"several ranks have a {kind} for the same rank ({', '.join(map(str, ranks))}){told}",
+            f"Make the {kind} after init_process_group, with rank=dist.get_rank() on each rank.",
+        )
     replicas = {one.num_replicas for one in samplers}
     if replicas != {len(samplers)}:
         made = ", ".join(map(str, sorted(number for number in replicas if number is not None)))
-        return f"{kind} was made for {made} ranks, and there are {len(samplers)}"
-    for name in ("seed", "epoch", "shuffle"):
+        return Why(
+            f"{kind} was made for {made} ranks, and there are {len(samplers)}",
+            f"Make the {kind} after init_process_group, with num_replicas=dist.get_world_size().",
+        )
+    for name, fix in (
+        ("seed", f"Give the {kind} the same seed on every rank: only then do their parts fit together."),
+        ("epoch", "Call set_epoch with the same epoch on every rank."),
+        ("shuffle", f"Give the {kind} the same shuffle on every rank."),
+    ):
         values = [getattr(one, name) for one in samplers]
         if len(set(values)) > 1:
-            return f"the ranks' samplers have different values of {name} ({', '.join(map(str, values))})"
+            return Why(f"the ranks' samplers have different values of {name} ({', '.join(map(str, values))})", fix)
     if not same_data:
-        return "the datasets' orders differ: the ranks' indices are disjoint, but the same index is not the same sample"
-    return f"{kind} gives the ranks indices in common"
+        return Why(
+            "the datasets' orders differ: the ranks' indices are disjoint, but the same index is not the same sample",
+            "Make the dataset in the same order on every rank: sort its files, and split and shuffle it by a "
+            "generator with the same seed.",
+        )
+    return Why(f"{kind} gives the ranks indices in common", BUILT_ALIKE)

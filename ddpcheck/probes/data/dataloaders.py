@@ -14,6 +14,7 @@ from ddpcheck.evidence import NO_SITE, Loader, Pass
 from ddpcheck.probes.data.dataset_length import length
 from ddpcheck.probes.data.loader_pass import Passing, Tally, is_kept, is_told
 from ddpcheck.probes.data.one_epoch import deciding_sampler
+from ddpcheck.probes.data.order_lines import order_lines
 from ddpcheck.probes.data.rank_attributes import RANKS, REPLICAS, held, place_among, whole_number
 from ddpcheck.probes.processes import span_log
 from ddpcheck.probes.randomness import seed_lines
@@ -152,6 +153,7 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
         repeats=held(sampler, "replacement", False) is True
         or any((whole_number(held(sampler, name, None)) or 0) > 1 for name in _REPEATS),
         batch_sampler=type(batches).__name__ if batches is not None and type(batches) is not BatchSampler else "",
+        order=order_lines(sampler if type(batches) is BatchSampler or batches is None else batches),
         dataset_rank=next((v for name in RANKS if (v := whole_number(attributes.get(name))) is not None), None),
         dataset_replicas=next((v for name in REPLICAS if (v := whole_number(attributes.get(name))) is not None), None),
     )

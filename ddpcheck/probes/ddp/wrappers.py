@@ -140,6 +140,7 @@ def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) 
         group=wrapper.group,
         module=parameter_names.number_of(ddp.module),
         parts=parameter_names.numbers_within(ddp.module),
+        find_unused=bool(attribute(ddp, "find_unused_parameters", False)),
     )
 
 

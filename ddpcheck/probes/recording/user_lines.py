@@ -164,6 +164,13 @@ def number(file: str, line: int, function: str) -> int:
     return _numbers.of(file, line, function)
 
 
+def function(code: CodeType) -> int:
+    """The number of the first line of a function of the user's, written down with its text; none for others'."""
+    if not is_users(code):
+        return NO_SITE
+    return _numbers.of(code.co_filename, code.co_firstlineno, code.co_name, code=code)
+
+
 def library_of(file: str) -> str:
     """The installed library that a file belongs to; none for torch, which everything goes through, and for Python."""
     known = _owners.get(file)

@@ -14,8 +14,9 @@ from tests.judging.judged import asserted
 
 THE_NUMBERS = "Loader and sampler do not fit together: look for a missing or a second DistributedSampler."
 THE_RANKS = (
-    "A rank with fewer batches leaves the others in a collective that never completes: let a DistributedSampler "
-    "pad, or drop_last even the shards out, or train within `with model.join():`."
+    "A rank with fewer batches leaves the others in a collective that never completes: give the loader a "
+    "DistributedSampler, which pads the ranks' shards to one length (or cuts them, with its drop_last=True), or train "
+    "within `with model.join():`."
 )
 
 

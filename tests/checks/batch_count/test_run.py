@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddpcheck import evidence as ev
 from ddpcheck.checks.batch_count.run import AGREED, judge
 from tests.judging.loaded import OWN, PLAIN, STREAM, loader, through
@@ -158,3 +160,103 @@ def test_a_rank_without_a_batch():
     mine = reduced(1, ended=False)
     finding = short([loader(**PLAIN), *mine], [loader(**{**PLAIN, "size": 0}), *reduced(0, grad=True)])
     assert finding.found == "at least 1 on rank 0, 0 on rank 1 in pass 1"
+
+
+# --- the fix that fits what deals out the samples
+
+DIVIDES = "    def part(self):\n        order = self.all()\n        return order[self.rank :: self.world]\n"
+HANDS_OUT = "    def __iter__(self):\n        batches = pack(self.sampler)\n        return iter(batches)\n"
+ITERATES = "    def __iter__(self):\n        yield from self.part()\n"
+BUDGET = {"batch_sampler": "Budget", "sampler": "DistributedSampler", "batch_size": None}
+BUCKETS = {**OWN, "batch_sampler": "Buckets", "sampler": "Buckets", "batch_size": None, "distributed": True}
+
+
+def method(number, first, function, body):
+    """The first line of a function of a sampler's class, as it is on record."""
+    fields = {"id": number, "file": "samplers.py", "line": first, "function": function, "text": "", "first": first}
+    return ev.Site, {**fields, "body": body}
+
+
+def uneven(*methods, **sampler):
+    """A rank with a batch less; the methods of its sampler's class are on record."""
+    made = loader(**{**sampler, "order": [fields["id"] for _, fields in methods]})
+    return short([*methods, made, *reduced(4, ended=False)], [*methods, made, *reduced(3)], exit_code=None, signal=15)
+
+
+def test_an_own_sampler_is_what_is_to_be_changed():
+    """The line at which its list is divided is named, and the loop is what shows it."""
+    finding = uneven(method(200, 5, "__iter__", ITERATES), method(201, 8, "part", DIVIDES), **OWN)
+    assert (str(finding.where), finding.proof[0][1].line) == ("samplers.py:10 in part", 20)
+    assert "let MySampler give every rank as many samples" in finding.advice
+    assert "DistributedSampler" not in finding.advice
+
+
+def test_without_such_a_line_it_is_where_the_order_is_iterated():
+    """A generator has no `return` either."""
+    finding = uneven(method(200, 5, "__iter__", ITERATES), **OWN)
+    assert str(finding.where) == "samplers.py:5 in __iter__"
+
+
+def test_a_sampler_of_batches_is_not_told_to_drop_last():
+    """DataLoader refuses drop_last, and a DistributedSampler deals out samples."""
+    finding = uneven(method(201, 8, "part", DIVIDES), **BUCKETS)
+    assert "let Buckets give every rank as many batches" in finding.advice
+    assert not any(word in finding.advice for word in ("DistributedSampler", "drop_last"))
+
+
+def test_batches_made_of_a_rank_s_own_samples():
+    """There is a DistributedSampler already: the batches are what differs."""
+    finding = uneven(method(200, 5, "__iter__", HANDS_OUT), **BUDGET)
+    assert str(finding.where) == "samplers.py:7 in __iter__"
+    assert finding.cause.startswith("Budget makes the batches on each rank of that rank's samples alone")
+    assert "alike on every rank, and deal as many" in finding.advice
+    assert "DistributedSampler" not in finding.advice
+
+
+def test_where_no_class_of_the_program_s_own_deals_out_a_distributed_sampler_would_even_it_out():
+    """A list of indices, say."""
+    finding = uneven(**{**OWN, "sampler": "range"})
+    assert "give the loader a DistributedSampler, which pads" in finding.advice
+    assert finding.where.line == 20
+
+
+def test_a_stream_takes_no_sampler():
+    """DataLoader refuses one."""
+    advice = uneven(**STREAM).advice
+    assert "agree on the number of batches" in advice
+    assert "Sampler" not in advice
+
+
+def test_other_batch_sizes_are_made_the_same():
+    """The fix is that of the cause, and the sampler has no part in it."""
+    part = method(201, 8, "part", DIVIDES)
+    ranks = [[part, loader(**OWN, batch_size=n, order=[201]), *reduced(12 // n)] for n in (3, 4)]
+    finding = short(*ranks)
+    assert "the same batch_size and drop_last on every rank" in finding.advice
+    assert finding.where.line == 20
+
+
+def test_a_rank_that_went_on_into_the_next_pass_is_told():
+    """Its batches there answer those of the pass before on the other rank."""
+    mine = [loader(**OWN), *reduced(4), *reduced(4, 1, ended=False)]
+    went_on = short(mine, [loader(**OWN), *reduced(3), *reduced(3, 1)], exit_code=None, signal=15)
+    assert went_on.found == (
+        "4 on rank 0, 3 on rank 1 in pass 1; rank 1 then went on into pass 2, while rank 0 had a batch left"
+    )
+    stayed = short([loader(**OWN), *reduced(4, ended=False)], [loader(**OWN), *reduced(3)], exit_code=None, signal=15)
+    assert "went on" not in stayed.found
+
+
+@pytest.mark.parametrize(
+    ("cut", "line"),
+    [
+        ("order[rank * n : (rank + 1) * n]", 7),
+        ("order[self.rank :: self.world]", 7),
+        ("order[: per_rank * world]", 8),
+        ("order[per_rank:]", 8),
+    ],
+)
+def test_a_list_is_divided_where_it_is_cut_from_the_rank_on(cut, line):
+    """What pads it to a multiple of a rank's share is no such line."""
+    body = f"    def __iter__(self):\n        order = self.all()\n        order = {cut}\n        return iter(order)\n"
+    assert uneven(method(200, 5, "__iter__", body), **OWN).where.line == line

@@ -39,9 +39,7 @@ def test_no_barrier():
     (finding,) = judged.findings
     assert (finding.severity, finding.ranks, finding.where) == ("error", (1,), at(15))
     assert finding.proof == ((0, at(11)),)
-    assert (
-        finding.found == "nothing between the rename on rank 0 and torch.load on rank 1 that keeps one after the other"
-    )
+    assert finding.found == "torch.load on rank 1 does not wait for the rename on rank 0"
     assert finding.links == ("file /job/last.pt",)
 
 
@@ -89,6 +87,23 @@ def test_a_question_that_decides():
     (finding,) = ask(READ, *ranks).findings
     assert (finding.where, finding.ranks, finding.links[-1]) == (at(14), (1,), "stop")
     assert finding.advice.startswith("Ask on one rank")
+    assert finding.found.endswith("here rank 1 did not find it and went on without, and rank 0 found it")
+    assert finding.cause == "rank 1 asked before rank 0 was done"
+
+
+def test_who_loads_what_it_has_found_is_told():
+    """The plain story of each rank."""
+    ranks = [[*saved(), query("/job/last.pt", 14, True), load("/job/last.pt", 15)], [query("/job/last.pt", 14, False)]]
+    (finding,) = ask(READ, *ranks).findings
+    assert finding.found.endswith("and rank 0 found it and loaded it")
+
+
+def test_where_both_have_found_it_nothing_is_told_of_answers():
+    """They went the same way this time; another time they may not."""
+    ranks = [[*saved(), query("/job/last.pt", 14, True), load("/job/last.pt", 15)],
+             [query("/job/last.pt", 14, True), load("/job/last.pt", 15)]]  # fmt: skip
+    findings = [f for f in ask(READ, *ranks).findings if "asks whether" in f.found]
+    assert all("did not find it" not in finding.found for finding in findings)
 
 
 def test_a_question_after_a_file_that_nobody_loads():

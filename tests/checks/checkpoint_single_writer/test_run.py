@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ddpcheck import evidence as ev
 from ddpcheck.judging.world import World
 from tests.judging.judged_files import BARRIER, ask, at, saved, verdict
 from tests.judging.written import (
     call,
     file,
+    load,
     raised,
     rank,
     rename,
@@ -139,3 +141,48 @@ def test_two_hosts():
         assert [f.severity for f in verdict(SINGLE, World(ranks, 2)).findings] == severities
     ranks = [rank(r, [save("/data/last.pt", 5, identity=f"{r}:77")], host=f"h{r}") for r in range(2)]
     assert [f.severity for f in verdict(SINGLE, World(ranks, 2)).findings] == ["error"]
+
+
+# --- where the condition belongs
+
+
+def line(number, text, caller=0):
+    """A line of the script, and which one has called its function."""
+    fields = {"id": number, "file": "train.py", "line": number - 100, "function": "f", "text": text}
+    return ev.Site, {**fields, "caller": caller}
+
+
+WAY = [line(101, "main()"), line(102, "data = cached(path)", 101), line(103, "prepare(path)", 102),
+       line(104, "torch.save(rows, path)", 103), line(105, "dist.barrier()", 102)]  # fmt: skip
+
+
+def guarded(*between):
+    """What every rank is told that writes a file in line 4, has something between, and reads it."""
+    own = [*WAY, save("/job/data.pt", 104), *between, load("/job/data.pt", 102)]
+    (finding,) = ask(SINGLE, own, own).findings
+    return finding.advice
+
+
+def test_the_condition_belongs_around_the_outermost_call_that_only_writes():
+    """In the call above it the ranks meet, and what that gives back is used."""
+    assert guarded(call(1, 105)) == (
+        "Write on one rank only: if dist.get_rank() == 0. The condition belongs around line 3 of train.py, "
+        "`prepare(path)`. The others wait for it at train.py:5, as they do now."
+    )
+
+
+def test_where_ranks_meet_within_a_call_it_is_not_left_out():
+    """A rank that does not go there would leave the others waiting."""
+    assert "around line 4 of train.py, `torch.save(rows, path)`" in guarded(call(1, 103))
+
+
+def test_without_a_meeting_a_barrier_is_to_follow():
+    """The other ranks would read before it is there."""
+    assert guarded().endswith(" Then call dist.barrier(), before the others read it.")
+
+
+def test_a_file_that_nobody_reads_needs_none():
+    """Only the condition is missing."""
+    own = [*WAY, save("/job/data.pt", 104)]
+    (finding,) = ask(SINGLE, own, own).findings
+    assert "barrier" not in finding.advice

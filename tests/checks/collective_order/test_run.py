@@ -8,6 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import judge_of
 from ddpcheck.judging.call_divergence import partings
 from ddpcheck.judging.world import World
+from tests.judging.loaded import OWN, loader
 from tests.judging.written import call, ended, raised, rank, step, world, wrapped
 
 judge = judge_of("collective-order", "run")
@@ -117,7 +118,7 @@ def test_another_call():
     finding = parted([call(1, 5), call(2, 6), ended()], [call(1, 5), call(2, 7, "all_reduce"), ended()])
     assert finding.found == (
         "other calls after 1 equal call on the default group: rank 0 calls barrier() at train.py:6; rank 1 calls "
-        "all_reduce() at train.py:7; the program went on all the same"
+        "all_reduce() at train.py:7; nothing was raised, and the program went on with whatever came of it"
     )
     assert (finding.subject, finding.severity) == ("call 2 on the default group", "error")
     assert [(r, site.line) for r, site in finding.proof] == [(0, 6), (1, 7)]
@@ -252,6 +253,17 @@ def test_fewer_batches():
     assert "the loader at train.py:4 gave rank 1 3 batches, and rank 0 more" in finding.cause
     assert finding.ranks == (1,)
     assert "loader 0" in finding.links
+    assert "Give the loader a DistributedSampler" in finding.advice
+
+
+def test_fewer_batches_of_a_sampler_of_the_program_s_own():
+    """It is what has to deal them out evenly."""
+    body = "def __iter__(self):\n    yield from order[rank::world]\n"
+    site = {"id": 200, "file": "own.py", "line": 1, "function": "__iter__", "text": "", "first": 1, "body": body}
+    own = [(ev.Site, site), loader(**OWN, order=[200])]
+    finding = hung([*own, *batches(4)], [*own, *batches(3, None), call(4, 7)])
+    assert finding.advice.startswith("Let MySampler give every rank as many samples")
+    assert str(finding.proof[0][1]) == "own.py:2 in __iter__"
 
 
 def test_a_skipped_batch():
@@ -301,3 +313,42 @@ def test_a_line_that_one_rank_comes_to_more_often():
     both = [call(1, 5, "all_gather"), call(2, 5, "all_gather"), call(3, 6, "ddp-gradients")]
     finding = hung([*both, call(4, 5, "all_gather")], [*both, call(4, 6, "ddp-gradients")])
     assert "rank 0 comes to this line 3 times, and rank 1 2" in finding.cause
+
+
+# --- tensors of other shapes
+
+REDUCES = "def count(rows):\n    table = make(rows)\n    table = table[: rows.max()]\n    dist.all_reduce(table)\n"
+
+
+def shapes(mine, yours, op="all_reduce", text=REDUCES):
+    """The finding of two reductions in line 4 of this text."""
+    site = {"id": 200, "file": "train.py", "line": 4, "function": "count", "text": "", "first": 1, "body": text}
+    own = [(ev.Site, site)]
+    return parted(*[[*own, call(1, 200, op, detail=detail), ended()] for detail in (mine, yours)])
+
+
+def test_sums_of_as_many_elements_are_wrong_without_a_word():
+    """The tensor's own line is named: what it is cut by."""
+    finding = shapes("float32[2, 3] sum", "float32[3, 2] sum")
+    assert finding.found.endswith("elements were added up by their place in memory, whatever they stand for")
+    assert finding.cause.endswith("; `table` is last set at train.py:3")
+    assert finding.proof[0][1].line == 3
+
+
+@pytest.mark.parametrize(
+    ("mine", "yours"),
+    [
+        ("float32[2, 3] sum", "float32[4] sum"),
+        ("float32[2, 3] sum", "int64[3, 2] sum"),
+        ("float32[2] max", "float32[1, 2] max"),
+    ],
+)
+def test_what_else_may_come_of_it_is_not_said(mine, yours):
+    """Other numbers of elements, or another type: nobody knows."""
+    assert "place in memory" not in shapes(mine, yours).found
+
+
+def test_a_tensor_that_the_text_does_not_name_is_not_told():
+    """What is given is no variable, or is set elsewhere."""
+    for text in (REDUCES.replace("(table)", "(make(rows))"), "def count(table):\n\n\n    dist.all_reduce(table)\n"):
+        assert shapes("float32[2, 3] sum", "float32[3, 2] sum", text=text).cause.endswith("on its data")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.device_placement.run import judge
-from ddpcheck.judging.world import World
+from ddpcheck.judging.world import Process, Rank, Stretch, World
 from ddpcheck.vocabulary.model import CallSite
 from tests.judging.written import raised, rank, world, wrapped
 
@@ -46,6 +49,26 @@ def test_device_ids_that_do_not_fit(given, places, cause):
     (finding,) = judged.findings
     assert (finding.severity, finding.ranks, finding.where, finding.links) == ("error", (0, 1), at(7), ("stop",))
     assert finding.cause.startswith(cause)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "backend", "advice"),
+    [
+        (False, "gloo", "Leave device_ids and output_device out."),
+        (True, "nccl", "Move the module to its GPU first: module.to(device)."),
+        (True, "gloo", "Leave device_ids out for a training on the CPU; for one on GPUs move the module"),
+    ],
+)
+def test_the_fix_is_that_of_what_the_run_has(gpus, backend, advice):
+    """Only who may have GPUs is told to move the module there."""
+    message = "device_ids and output_device … got device_ids [0], and module parameters {device(type='cpu')}"
+    one = rank(0, [raised(message, 7)])
+    process = Process("p0")
+    records = [record for record in one.process.records if not isinstance(record, (ev.Began, ev.Joined))]
+    process.add([replace(one.process.began, gpus=gpus), replace(one.joined, backend=backend), *records])
+    ranks = [Rank(Stretch(process, process.last(ev.Joined), 0, math.inf)), rank(1, [])]
+    (finding,) = ask(World(ranks, 2)).findings
+    assert finding.advice.startswith(advice)
 
 
 def test_the_global_rank_as_an_index():

@@ -8,7 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import judge_of
 from ddpcheck.judging import known_errors
 from ddpcheck.judging.world import World
-from tests.judging.written import call, ended, raised, rank, step, world
+from tests.judging.written import call, ended, load, raised, rank, save, step, world
 
 judge = judge_of("rank-failure", "run")
 
@@ -111,7 +111,9 @@ def test_the_lines_of_a_traceback_are_proof():
     assert [site.line for _, site in finding.proof] == [8, 30]
 
 
-@pytest.mark.parametrize(("number", "words"), [(9, "out of memory"), (11, "native code"), (7, "/dev/shm"), (6, "gave")])
+@pytest.mark.parametrize(
+    ("number", "words"), [(9, "want of memory"), (11, "native code"), (7, "/dev/shm"), (6, "gave")]
+)
 def test_a_rank_that_was_killed(number, words):
     """The signal by its name, what it may mean, and where another rank missed it."""
     finding = failed(rank(0, [call(1, 5), lost(5)], exit_code=1), rank(1, [call(1, 5), step(7)], exit_code=None,
@@ -192,8 +194,8 @@ def test_a_peer_that_left_before():
     ("message", "words"),
     [
         ("Expected to have finished reduction in the prior iteration before starting a new one.", "had no part"),
-        ("Expected to mark a variable ready only once. This error is caused by", "reentrant checkpointing"),
-        ("Parameter at index 7 with name a has been marked as ready twice.", "reentrant checkpointing"),
+        ("Expected to mark a variable ready only once. This error is caused by", "outside of the forward"),
+        ("Parameter at index 7 with name a has been marked as ready twice.", "outside of the forward"),
         ("The server socket has failed to listen. code: -98, name: EADDRINUSE", "listens at the port"),
         ("DistributedDataParallel device_ids and output_device arguments only work with", "device_ids was given"),
         ("'SequentialSampler' object has no attribute 'set_epoch'", "no DistributedSampler"),
@@ -224,10 +226,13 @@ def test_a_port_that_is_taken_is_a_failure_of_ones_own():
     assert finding.ranks == (0,)
 
 
-def test_a_long_message_is_cut():
-    """A page of advice from torch makes no report."""
-    finding = failed(rank(0, [raised("x" * 5000, 8)], exit_code=1), rank(1, []))
-    assert len(finding.found) < 600
+def test_a_message_is_told_to_its_end():
+    """What is specific in torch's own words stands last; of a later failure the beginning will do."""
+    long = "x" * 1500 + " name blocks.2.0.bias"
+    others = rank(1, [raised("y" * 1500 + "end", 9, at=0.9)], exit_code=1)
+    finding = failed(rank(0, [raised(long, 8, at=0.2)], exit_code=1), others)
+    assert "name blocks.2.0.bias; later rank 1 raised" in finding.found
+    assert "end" not in finding.found
 
 
 def test_unknown_messages_are_not_explained():
@@ -236,3 +241,112 @@ def test_unknown_messages_are_not_explained():
     assert known_errors.explain(made) is None
     assert not known_errors.is_timeout(made)
     assert not known_errors.is_timeout(None)
+
+
+# --- who has sent the signal
+
+LOST_IT = rank(0, [call(1, 5), lost(5)], exit_code=1)
+
+
+def sent(line, number=9, pid=101):
+    """What a process puts down before it sends a signal; that of rank 1 has this pid."""
+    return ev.SentSignal, {"pid": pid, "signal": number, "site": line}
+
+
+def killed(*records, number=9):
+    return rank(1, [call(1, 6), *records], exit_code=None, signal=number)
+
+
+@pytest.mark.parametrize("number", [6, 9, 11])
+def test_a_program_that_kills_itself_is_said_to(number):
+    """The line is named, and nothing is supposed of memory or of native code."""
+    finding = failed(LOST_IT, killed(sent(8, number), number=number))
+    assert finding.cause == "the program itself sends this signal to its own process (train.py:8)"
+    assert finding.where.line == 8
+    assert "faulthandler" not in finding.advice
+
+
+def test_a_rank_that_kills_another_one_is_named():
+    """It is the one whose line it is."""
+    finding = failed(rank(0, [call(1, 5), sent(8), lost(5)], exit_code=1), killed())
+    assert finding.cause == "rank 0 sends it this signal (train.py:8)"
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[sent(8, number=10)], [sent(8, pid=999)], [sent(8), call(2, 6)]],
+    ids=["another signal", "to another process", "which it has survived"],
+)
+def test_another_signal_is_no_cause(records):
+    """A process may send signals for other ends, and handle them."""
+    assert "the program itself" not in failed(LOST_IT, killed(*records)).cause
+
+
+def starved(number):
+    one = killed()
+    one.memory_kills = number
+    return failed(LOST_IT, one)
+
+
+def test_want_of_memory_is_the_cause_where_the_kernel_has_counted_it():
+    """By a control group's oom_kill."""
+    assert starved(1).cause.startswith("the machine, or the job's share of it, was out of memory")
+    assert "smaller batches" in starved(1).advice
+
+
+def test_it_is_not_where_the_kernel_has_counted_none():
+    """Somebody else has sent it."""
+    assert "not the kernel for want of memory" in starved(0).cause
+    assert "smaller batches" not in starved(0).advice
+
+
+def test_it_is_one_of_several_possibilities_where_nobody_has_counted():
+    """And no step to take is named but to look who it was."""
+    assert " or a scheduler" in starved(None).cause
+    assert starved(None).advice.startswith("Look at the kernel's log (dmesg)")
+
+
+# --- a file that one rank did not find
+
+
+def missing(path, *reads, line=8, saved=True):
+    """Rank 1 finds no file at a line; what rank 0 has read, and has saved before."""
+    saves = [save(one, 4) for one, _ in reads] if saved else []
+    others = [rank(0, [*saves, *(load(one, at) for one, at in reads)], exit_code=None, signal=15)]
+    message = f"[Errno 2] No such file or directory: '{path}'"
+    return failed(*others, rank(1, [raised(message, line, kind="FileNotFoundError")], exit_code=1))
+
+
+def test_what_the_others_read_at_the_line_is_told():
+    """The ranks have chosen other files."""
+    finding = missing("/job/epoch-2.pt", ("/job/epoch-3.pt", 8))
+    assert "; at this line rank 0 read epoch-3.pt" in finding.found
+    assert finding.cause.startswith("the ranks do not agree on which of the saved files")
+    assert "broadcast the path" in finding.advice
+
+
+def test_a_file_for_each_rank_is_no_disagreement():
+    """The names differ by the rank alone: that rank 1's is missing has another cause, which nobody knows."""
+    finding = missing("/job/state-1.pt", ("/job/state-0.pt", 8))
+    assert "rank 0 read state-0.pt" in finding.found
+    assert finding.cause == ""
+
+
+def test_data_files_may_differ():
+    """Each rank has its own, and nobody has saved them in this run."""
+    finding = missing("/job/b.pt", ("/job/a.pt", 8), saved=False)
+    assert "rank 0 read a.pt" in finding.found
+    assert finding.cause == ""
+
+
+def test_a_rank_that_goes_through_many_files_is_at_another_one():
+    """The line reads all of them in turn."""
+    assert missing("/job/b.pt", ("/job/a.pt", 8), ("/job/c.pt", 8)).cause == ""
+
+
+@pytest.mark.parametrize("read", [("/job/epoch-2.pt", 8), ("/job/epoch-3.pt", 9)], ids=["the same", "elsewhere"])
+def test_what_does_not_show_it_is_not_told(read):
+    """The same file, which was there for rank 0; or another one, at another line."""
+    finding = missing("/job/epoch-2.pt", read)
+    assert "read" not in finding.found
+    assert finding.cause == ""

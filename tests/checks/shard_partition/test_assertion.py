@@ -280,13 +280,25 @@ CAUSES = {
 }
 
 
-@pytest.mark.parametrize(("facts", "cause"), CAUSES.values(), ids=CAUSES)
-def test_the_cause_of_an_overlap(facts, cause):
-    """What the samplers say of themselves tells why shards overlap."""
+FIXES = {
+    "one rank for all": "Make the DistributedSampler after init_process_group, with rank=dist.get_rank() on each rank.",
+    "another world": "Make the DistributedSampler after init_process_group, with num_replicas=dist.get_world_size().",
+    "seeds": "Give the DistributedSampler the same seed on every rank: only then do their parts fit together.",
+    "epochs": "Call set_epoch with the same epoch on every rank.",
+    "shuffle": "Give the DistributedSampler the same shuffle on every rank.",
+    "the dataset": "Make the dataset in the same order on every rank: sort its files, and split and shuffle it by a "
+    "generator with the same seed.",
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_cause_of_an_overlap(name):
+    """What the samplers say of themselves tells why shards overlap; the fix is that of this cause, and of no other."""
+    facts, cause = CAUSES[name]
     finding = only(settle(facts))
     assert "repetitions" in finding.found
     assert finding.cause == cause
-    assert finding.advice == SEEDS
+    assert finding.advice == FIXES.get(name, SEEDS)
 
 
 def test_the_rank_without_a_distributed_sampler_is_the_cause():

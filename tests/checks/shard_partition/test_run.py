@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.left_out_samples import IN_PART
 from ddpcheck.checks.shard_partition.run import judge
+from ddpcheck.judging.world import Process, Rank, Stretch, World
 from tests.judging.loaded import OWN, PLAIN, STREAM, drawn, loader, through
 from tests.judging.written import ended, rank, world, wrapped
 
@@ -249,9 +253,48 @@ def test_streams_of_one_shard():
     own = [loader(**STREAM, dataset_rank=0, dataset_replicas=1), *through(None, contents=EVERY)]
     finding = told(own, own)
     assert finding.cause == (
-        "several ranks' Feed is for the same shard: 0 on rank 0, 0 on rank 1, as if there were one rank only: it may "
-        "have been made before the process group existed"
+        "Feed gives ranks 0 and 1 shard 0, as if there were one rank only: it may have been made before the process "
+        "group existed"
     )
+    assert finding.where.line == 10
+
+
+GROUP = "dist.init_process_group()\n"
+MADE = "data = Feed()\n"
+
+
+def joined_at(one, line):
+    """The same rank, whose group is made at another line."""
+    joined = replace(one.joined, site=line)
+    process = Process("p")
+    process.add([joined if isinstance(record, ev.Joined) else record for record in one.process.records])
+    return Rank(Stretch(process, joined, 0, math.inf))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (f"def main():\n    {MADE}    {GROUP}", 2),
+        (f"def main():\n    {GROUP}    {MADE}", None),
+        (f"def other():\n    {MADE}\ndef main():\n    {GROUP}", None),
+        (f"def main():\n    {MADE}    {MADE}    {GROUP}", None),
+    ],
+    ids=["before", "behind", "in another function", "made twice"],
+)
+def test_a_dataset_that_is_made_before_the_group(text, line):
+    """By the program's text, where that leaves no doubt."""
+    at = next(number for number, one in enumerate(text.splitlines(), 1) if "init" in one)
+    own = [loader(**STREAM, dataset_rank=0, dataset_replicas=1), *through(None, contents=EVERY)]
+    site = {"id": 200, "file": "train.py", "line": 1, "function": "<module>", "text": "", "first": 1, "body": text}
+    ranks = [joined_at(rank(n, [wrapped(5), (ev.Site, site), *own, ended()]), at) for n in range(2)]
+    (finding,) = judge(World(ranks, 2)).findings
+    if line is None:
+        assert "it may have been made before" in finding.cause
+        assert finding.where.line == 10
+        return
+    assert f"it is made (train.py:{line}) before the process group (train.py:{at})" in finding.cause
+    assert finding.advice == f"Make the Feed after init_process_group: move line {line} of train.py behind line {at}."
+    assert finding.where.line == line
 
 
 def test_a_stream_that_knows_no_rank():
