@@ -158,6 +158,14 @@ class Process:
         """The text of the function that a site's line is in; empty where it is not on record."""
         return self._bodies.get((site.file, site.first), "")
 
+    def text_at(self, file: str, line: int) -> str:
+        """The text of any line of the functions whose text is on record; empty where it is not."""
+        for (name, first), body in self._bodies.items():
+            lines = body.split("\n") if name == file and first <= line else []
+            if line - first < len(lines):
+                return lines[line - first].strip()
+        return ""
+
     @property
     def began(self) -> ev.Began | None:
         return self.last(ev.Began)
