@@ -16,7 +16,7 @@ Kind = Literal["condition", "loop", "except", "break", "return", "continue"]
 
 _ABOUT_RANKS = re.compile(
     r"(?i)(?<![a-z])rank(?![a-z])|main_process|is_main|is_master|is_chief|is_leader|is_primary|global_zero|rank_zero"
-    r"|process_index"
+    r"|process_index|process_zero"
 )
 _ALIKE = re.compile(r"(?i)__name__|is_initialized|is_available|world_size|type_checking|(?<![a-z])distributed(?![a-z])")
 """Conditions that every rank of a group judges alike: whether there is a group at all."""

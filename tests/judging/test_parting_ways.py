@@ -58,6 +58,11 @@ def test_a_call_under_a_condition():
     assert ways(CONDITION, "step", "alone") == ("`if rank == 0:` (train.py:4)", False)
 
 
+@pytest.mark.parametrize("test", ["trainer.is_world_process_zero()", "self.state.is_local_process_zero"])
+def test_a_trainer_s_word_for_rank_0(test):
+    assert ways(CONDITION.replace("rank == 0", test), "alone", "step") == (f"`if {test}:` (train.py:4)", True)
+
+
 def test_a_condition_of_the_caller():
     """The call stands in a function that both ranks might have come to."""
     source = """

@@ -14,5 +14,9 @@ FIXES = {
         "even the shards out.",
         "fabric": "hand the DataLoader to `fabric.setup_dataloaders(loader)`, whose sampler pads, or let drop_last "
         "even the shards out.",
+        "transformers": (
+            "return from get_train_dataloader() what `self.accelerator.prepare(loader)` gives back, which evens the "
+            "batches out, or set `TrainingArguments(dataloader_drop_last=True)`."
+        ),
     },
 }
