@@ -88,3 +88,23 @@ def test_the_terms_of_a_check(check):
     for usual, terms in part(check, "libraries").FIXES.items():
         assert set(terms) <= LIBRARIES
         assert all(one and (one[-1] == ".") == (usual[-1] == ".") for one in terms.values())
+
+
+TERMS = [
+    (check, usual, library, told)
+    for check in checks() if part(check, "libraries") is not None
+    for usual, terms in part(check, "libraries").FIXES.items()
+    for library, told in terms.items()
+]  # fmt: skip
+CALLS = {"accelerate": PREPARE, "lightning": "lightning: Trainer.fit", "fabric": "lightning: Fabric.setup",
+         "transformers": "transformers: Trainer.train"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "usual", "library", "told"), TERMS)
+def test_each_fix_is_told_in_its_library_and_in_no_other(check, usual, library, told):
+    if library in CALLS:
+        assert told in fix(check, usual, of_library(CALLS[library]))
+    else:
+        where = CallSite(file="train.py", line=5, function="step", through=(f"{library}: call",))
+        assert told in fix(check, usual, of_library(), where)
+    assert fix(check, usual, of_library("ray: train")) == usual
