@@ -21,7 +21,7 @@ MISTAKES = [
     ("transformers", "loader", "shard-partition", "self.accelerator.prepare(loader)"),
     ("transformers", "wrapper", "reducer-coverage", "`model` that it is given"),
     ("transformers", "save", "checkpoint-single-writer", "trainer.save_model(path)"),
-    ("transformers", "evaluation", "collective-order", "trainer.is_world_process_zero()"),
+    ("transformers", "evaluation", "no-hang", "trainer.is_world_process_zero()"),
     ("transformers", "group", "process-hygiene", "trainer.accelerator.end_training()"),
     ("torchmetrics", "metric", "no-hang", "compute() gathers the states of all"),
     ("torchmetrics", "checkpoint", "no-hang", "torch.distributed.checkpoint on every rank"),
