@@ -25,7 +25,7 @@ VERSIONS = {
 }
 """torch versions of the matrix, and a Python that each supports; together they cover all Pythons."""
 
-LIBRARIES = ["accelerate>=1.15", "lightning>=2.6", "torchdata>=0.11"]
+LIBRARIES = ["accelerate>=1.15", "lightning>=2.6", "torchdata>=0.11", "torchmetrics>=1.9", "transformers>=5.23"]
 """Training libraries of which tests/libraries knows what holds: accelerate resumed in the wrong order before."""
 
 

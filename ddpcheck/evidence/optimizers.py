@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from ddpcheck.evidence.record import Record
+from ddpcheck.evidence.record import NO_SITE, Record
 from ddpcheck.evidence.wrappers import Usage
 
 UNREAD = -1.0
@@ -34,6 +34,8 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """No module has ever had it as a parameter."""
     filled: bool = False
     """Its elements are all one number, as far as was looked at."""
+    site: int = NO_SITE
+    """The line that has set it in its module; only of those that no wrapper has found when it was built."""
 
 
 NOBODYS = 1 << 20

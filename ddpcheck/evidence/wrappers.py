@@ -49,6 +49,27 @@ class Wrapped(Record, frozen=True, kw_only=True):
     """find_unused_parameters."""
 
 
+class PartClass(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """The class of some part of a wrapped module."""
+
+    name: str
+    users: bool
+    """It is the user's own, and not a library's."""
+    site: int = NO_SITE
+    """The first line of its constructor, where it has one of its own."""
+
+
+class Modules(Record, frozen=True, kw_only=True):
+    """Of what modules a wrapped one is made, and which lines have set their parameters: told with its wrapper."""
+
+    wrapper: int
+    classes: list[PartClass]
+    parts: dict[str, int]
+    """By the path of each module that has parameters or buffers, and of those around it, the place of its class."""
+    lines: list[int]
+    """For each parameter, in the order in which the wrapper names them, the line that has set it."""
+
+
 class Placed(Record, frozen=True, kw_only=True):
     """Where the parameters of a wrapped module really are: written where they are on GPUs, or in shared memory."""
 

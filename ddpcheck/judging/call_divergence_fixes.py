@@ -16,12 +16,26 @@ FIXES = {
         ),
         "fabric": "Let every rank make this call, and put under `if fabric.is_global_zero:` only what is done with "
         "its result.",
+        "transformers": (
+            "Let every process make this call, and put under `if trainer.is_world_process_zero():` (in a callback, "
+            "`state.is_world_process_zero`) only what is done with its result."
+        ),
+        "torchmetrics": (
+            "Make this call on every rank: compute() gathers the states of all, and so does each call of a metric with "
+            "`dist_sync_on_step=True`. Put under the condition only what is done with the result; a metric of one rank "
+            "alone is built with `sync_on_compute=False`."
+        ),
+        "torch.distributed.checkpoint": (
+            "Call save(), async_save() and load() of torch.distributed.checkpoint on every rank of the group: each "
+            "writes or reads its own part. What one rank alone writes is for torch.save()."
+        ),
     },
     EVALUATE: {
         "accelerate": (
             "Evaluate on all processes, and put the results together by `accelerator.gather_for_metrics()`; or on one "
             "with `accelerator.unwrap_model(model)`, under no_grad()."
         ),
+        "transformers": "Call `trainer.evaluate()` on all processes, which gathers the results of all.",
     },
     FEWER_BATCHES: {
         "accelerate": (
@@ -34,6 +48,10 @@ FIXES = {
         ),
         "fabric": "Hand the DataLoader to `fabric.setup_dataloaders(loader)`, whose sampler pads; a stream has to "
         "give every rank as many batches.",
+        "transformers": (
+            "Return from get_train_dataloader() what `self.accelerator.prepare(loader)` gives back, which evens the "
+            "batches out; a stream has to give every process as many batches."
+        ),
     },
 }
 """By the usual fix, or a part of it, and by library."""

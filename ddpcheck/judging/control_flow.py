@@ -16,7 +16,7 @@ Kind = Literal["condition", "loop", "except", "break", "return", "continue"]
 
 _ABOUT_RANKS = re.compile(
     r"(?i)(?<![a-z])rank(?![a-z])|main_process|is_main|is_master|is_chief|is_leader|is_primary|global_zero|rank_zero"
-    r"|process_index"
+    r"|process_index|process_zero"
 )
 _ALIKE = re.compile(r"(?i)__name__|is_initialized|is_available|world_size|type_checking|(?<![a-z])distributed(?![a-z])")
 """Conditions that every rank of a group judges alike: whether there is a group at all."""
@@ -204,19 +204,24 @@ class Flow:
 @lru_cache(maxsize=256)
 def flow_of(body: str, first: int, function: str) -> Flow | None:
     """The text of a function, read; None where it cannot be, or is not that function's."""
+    tree = tree_of(body, first, function)
+    return Flow(tree, body.split("\n"), 1 if isinstance(tree, ast.Module) else first) if tree is not None else None
+
+
+def tree_of(body: str, first: int, function: str) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Module | None:
+    """The syntax of a function's text, with lines numbered as in its file; None where it is not that function's."""
     indented = body[:1] in (" ", "\t")
     try:
         tree = ast.parse(f"if 1:\n{body}" if indented else body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    lines = body.split("\n")
     if function == "<module>":
-        return Flow(tree, lines, 1)
+        return tree
     found = tree.body[0].body[0] if indented and isinstance(tree.body[0], ast.If) else next(iter(tree.body), None)
     if not isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef)) or found.name != function:
         return None
     ast.increment_lineno(found, first - 1 - indented)
-    return Flow(found, lines, first)
+    return found
 
 
 _OTHERS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

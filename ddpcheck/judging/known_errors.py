@@ -23,13 +23,14 @@ class Explained(Struct, frozen=True, kw_only=True):
 
 
 MARKED_TWICE = r"[Mm]arked? (as ready twice|a variable ready (only once|twice))|ready only once"
+FIND_UNUSED = "Pass find_unused_parameters=True"
 
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
         r"Expected to have finished reduction in the prior iteration",
         "some parameters had no part in the loss of the step before: a branch of the forward left them out, or an "
         "output was not used",
-        "Pass find_unused_parameters=True, or let every parameter have a part in the loss on every rank.",
+        f"{FIND_UNUSED}, or let every parameter have a part in the loss on every rank.",
     ),
     (
         MARKED_TWICE,

@@ -162,6 +162,14 @@ class Process:
         """The functions whose text is on record: file, first line, name, text."""
         return [(s.file, s.first, s.function, s.body) for s in self._sites.values() if s.body]
 
+    def text_at(self, file: str, line: int) -> str:
+        """The text of any line of the functions whose text is on record; empty where it is not."""
+        for (name, first), body in self._bodies.items():
+            lines = body.split("\n") if name == file and first <= line else []
+            if line - first < len(lines):
+                return lines[line - first].strip()
+        return ""
+
     @property
     def began(self) -> ev.Began | None:
         return self.last(ev.Began)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ddpcheck.report import finding_module
 from ddpcheck.verdict.verdict import Accepted
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text
@@ -28,6 +29,8 @@ def _one(finding: Finding) -> str:
     if finding.where is not None:
         lines.append(f"  where     {finding.where}")
     lines += [f"  expected  {finding.expected}", f"  found     {finding.found}"]
+    if part := finding_module.told(finding):
+        lines.append(f"  module    {part}")
     if finding.cause:
         lines.append(f"  cause     likely: {finding.cause}")
     lines.append(f"  fix       {finding.advice}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ddpcheck.report import report_files
+from ddpcheck.report import finding_module, report_files
 from ddpcheck.verdict.verdict import CheckResult, Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import signal_name
@@ -59,7 +59,8 @@ def _check(result: CheckResult) -> dict[str, Any]:
 
 
 def _finding(finding: Finding, lines: Mapping[str, str]) -> dict[str, Any]:
-    return {
+    """What other programs rely on is always there; the module, where the subject is a parameter of a known one."""
+    fields = {
         "check": finding.check,
         "severity": finding.severity,
         "ranks": list(finding.ranks),
@@ -79,6 +80,7 @@ def _finding(finding: Finding, lines: Mapping[str, str]) -> dict[str, Any]:
         "also": list(finding.also),
         "proof": [{"rank": rank, **(_place(where) or {})} for rank, where in finding.proof],
     }
+    return fields if finding.module is None else {**fields, "module": finding_module.data(finding.module, lines)}
 
 
 def _plain(value: Any) -> Any:

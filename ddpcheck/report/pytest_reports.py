@@ -19,7 +19,8 @@ from _pytest.skipping import evaluate_xfail_marks
 
 from ddpcheck.outcomes.subtest_outcome import Subtest, subtests_of
 from ddpcheck.outcomes.test_outcome import Outcome, crash_message
-from ddpcheck.vocabulary.model import PhaseReport, RankEnding, RunRecord
+from ddpcheck.report import finding_module
+from ddpcheck.vocabulary.model import CheckRun, PhaseReport, RankEnding, RunRecord
 
 PHASES = ("setup", "call", "teardown")
 
@@ -210,8 +211,18 @@ def _attach(report: pytest.TestReport, record: RunRecord) -> None:
         "simulated": record.plan.simulated,
         "nccl_shares_gpu": record.plan.nccl_shares_gpu,
         "seconds": record.seconds,
-        "checks": [msgspec.to_builtins(one) for one in record.checks],
+        "checks": [_check_run(one) for one in record.checks],
         "ranks": [
             {"rank": e.rank, "ending": e.kind, "exit_code": e.exit_code, "signal": e.signal} for e in record.endings
         ],
     }
+
+
+def _check_run(run: CheckRun) -> dict[str, Any]:
+    """As plain data; the module of a finding is there where it is known."""
+    fields: dict[str, Any] = msgspec.to_builtins(run)
+    for finding, told in zip(run.findings, fields["findings"], strict=True):
+        del told["module"]
+        if finding.module is not None:
+            told["module"] = finding_module.data(finding.module, {})
+    return fields

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from ddpcheck.report import report_files
+from ddpcheck.report import finding_module, report_files
 from ddpcheck.report.console import plain
 from ddpcheck.report.finding_fingerprints import fingerprints
 from ddpcheck.report.finding_text import circumstances, further_lines
@@ -112,6 +112,7 @@ class _Report:
             "subject": finding.subject,
             "expected": finding.expected,
             "found": finding.found,
+            "module": finding_module.told(finding) or None,
             "cause": finding.cause or None,
             "advice": finding.advice,
             "also": list(finding.also),
@@ -151,6 +152,8 @@ class _Report:
     def _related(self, finding: Finding) -> list[dict[str, Any]]:
         """The lines that show it, and where the ranks stood if it is about their standstill."""
         lines = [(where, ranks_text(ranks)) for where, ranks in further_lines(finding).items()]
+        made = finding_module.line(finding)
+        lines += [(made, finding_module.told(finding))] if made is not None and made != finding.where else []
         hang = self.verdict.hang
         if hang is not None and "no-hang" in (finding.check, *finding.also):
             for stand in hang.stands:

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ddpcheck.report import call_chain
+from ddpcheck.report import call_chain, finding_module
 from ddpcheck.report.console import across, console_on, plain, ruled
 from ddpcheck.report.finding_text import accepted_line, circumstances, labelled
 from ddpcheck.report.folded_sections import Fold, unfolded
@@ -189,6 +189,8 @@ def finding_block(place: int, finding: Finding, verdict: Verdict, sources: Sourc
         grid.add_row(Text("called", style="dim"), plain(by))
     for label, text in labelled(finding):
         grid.add_row(Text(label, style="dim"), plain(_without_middle(text)))
+        if label == "found" and (part := _part(finding, sources)) is not None:
+            grid.add_row(Text("module", style="dim"), part)
     shown = {finding.where, *(places(verdict.hang) if verdict.hang is not None else ())}
     for number, line in enumerate(_further(finding, sources, shown)):
         grid.add_row(Text("" if number else "see also", style="dim"), line)
@@ -198,6 +200,18 @@ def finding_block(place: int, finding: Finding, verdict: Verdict, sources: Sourc
     whole = _grid()
     whole.add_row(f"{place}.", Group(*parts))
     return whole
+
+
+def _part(finding: Finding, sources: Sources) -> Text | None:
+    """The module that the subject belongs to, with the line of code that has made it."""
+    said = finding_module.told(finding)
+    if not said:
+        return None
+    text = Text(plain(said))
+    where = finding_module.line(finding)
+    if where is not None and where != finding.where and (code := sources.line(where)):
+        text.append(f"\n{plain(code)}", style="dim")
+    return text
 
 
 def _further(finding: Finding, sources: Sources, shown: Collection[CallSite | None]) -> Iterator[Text]:

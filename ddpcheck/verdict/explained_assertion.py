@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import checks, has_part, judge_of
 from ddpcheck.judging.line_evidence import bearing_on
+from ddpcheck.judging.model_parts import part_of
 from ddpcheck.judging.recorded_section import world_of
 from ddpcheck.judging.world import World
 from ddpcheck.verdict import library_terms
@@ -25,7 +26,8 @@ def explained(findings: Sequence[Finding], evidence: Sequence[bytes]) -> tuple[F
         world = world_of(evidence)
         failed = next((defect for rank in world for defect in rank.of(ev.Defect)), None)
         if failed is None:
-            return tuple(_explained(finding, world) for finding in findings)
+            known = (_explained(finding, world) for finding in findings)
+            return tuple(replace(finding, module=part_of(world, finding)) for finding in known)
         why = failed.text.strip().rpartition("\n")[2]
     except Exception as error:  # the finding is right without its cause
         why = f"{type(error).__name__}: {error}"

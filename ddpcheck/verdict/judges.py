@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import checks, every_check, has_part, judge_of
+from ddpcheck.judging import model_parts
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.verdict import interruption, library_terms, missing_evidence
 
@@ -28,6 +29,7 @@ def judge_world(world: World, defects: list[str] | None = None, ends: bool = Fal
         elif has_part(check, "run"):
             try:
                 judged = library_terms.in_its_terms(judge_of(check, "run")(world), world)
+                judged = model_parts.with_parts(judged, world)
             except Exception:
                 if defects is None:
                     raise

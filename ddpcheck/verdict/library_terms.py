@@ -21,11 +21,12 @@ def in_its_terms(judged: Judged, world: World) -> Judged:
 
 def _translated(finding: Finding, world: World) -> Finding:
     module = part(finding.check, "libraries") if finding.check in checks() else None
-    library = training_library.of_place(finding.where) or training_library.of_world(world)
-    if module is None or not library:
+    # A library of the line's own (metrics, checkpoints) may have no word for it where that of the training has.
+    libraries = [one for one in (training_library.of_place(finding.where), training_library.of_world(world)) if one]
+    if module is None or not libraries:
         return finding
     fixes: Mapping[str, Mapping[str, str]] = module.FIXES
     advice = finding.advice
     for usual, terms in fixes.items():
-        advice = advice.replace(usual, terms.get(library, usual))
+        advice = advice.replace(usual, next((terms[one] for one in libraries if one in terms), usual))
     return replace(finding, advice=advice)

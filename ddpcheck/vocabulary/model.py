@@ -135,6 +135,21 @@ class CallSite(Struct, frozen=True, kw_only=True, eq=False, omit_defaults=True):
         return tuple(reversed(found))
 
 
+class ModelPart(Struct, frozen=True, kw_only=True):
+    """The module that a parameter or buffer belongs to, and where it comes from."""
+
+    path: str
+    """Its name in the model, such as ``layers.3.attn.q``; empty for the model itself."""
+    kind: str
+    """Its class."""
+    within: str = ""
+    """The nearest class of the user's own around it; empty where there is none, or where its own class is one."""
+    set_by: CallSite | None = None
+    """The line that has set the parameter or buffer in it, where that is known."""
+    defined: CallSite | None = None
+    """Where it is not: the constructor of the user's class."""
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """One broken invariant: what, on which ranks, where, and what to do."""
 
@@ -161,6 +176,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     """Checks that are broken as its consequence, and are not told one by one."""
     proof: tuple[tuple[int, CallSite], ...] = ()
     """Further lines that show it: the rank, and where it was."""
+    module: ModelPart | None = None
+    """Where the subject is a parameter or a buffer: the module that it belongs to, as far as that is known."""
 
     @property
     def chain(self) -> tuple[CallSite, ...]:

@@ -58,6 +58,11 @@ def test_a_call_under_a_condition():
     assert ways(CONDITION, "step", "alone") == ("`if rank == 0:` (train.py:4)", False)
 
 
+@pytest.mark.parametrize("test", ["trainer.is_world_process_zero()", "self.state.is_local_process_zero"])
+def test_a_trainer_s_word_for_rank_0(test):
+    assert ways(CONDITION.replace("rank == 0", test), "alone", "step") == (f"`if {test}:` (train.py:4)", True)
+
+
 def test_a_condition_of_the_caller():
     """The call stands in a function that both ranks might have come to."""
     source = """
@@ -261,3 +266,60 @@ def test_the_other_arm_of_a_condition():
     rank, site = rank_at(source, ["step"])
     assert is_for_some_ranks(rank, site) is False
     assert is_for_some_ranks(*rank_at(source, ["barrier"])) is True
+
+
+WAYS_IN_WORDS = {
+    "`except ValueError:` (train.py:4)": """
+    def train():
+        try:
+            step()  # step
+        except ValueError:
+            barrier()  # alone
+    """,
+    "`case 0:` (train.py:3)": """
+    def train():
+        match rank:
+            case 0:
+                barrier()  # alone
+            case _:
+                step()  # step
+    """,
+    "`if rank == 0:` (train.py:3)": """
+    for batch in batches:
+        step()  # step
+        if rank == 0:
+            barrier()  # alone
+    """,
+    "the `continue` under `except OSError:` (train.py:5)": """
+    def train():
+        for batch in range(EPOCHS):
+            try:
+                load()
+            except OSError:
+                continue
+            barrier()  # alone
+        step()  # step
+    """,
+    "the `break` (train.py:4)": """
+    def train():
+        while True:
+            barrier()  # alone
+            break
+        step()  # step
+    """,
+}
+
+
+@pytest.mark.parametrize("expected", WAYS_IN_WORDS)
+def test_every_kind_of_place_has_its_words(expected):
+    source = WAYS_IN_WORDS[expected]
+    assert ways(source, "alone", "step")[0] == ways(source, "step", "alone")[0] == expected
+    assert ways(source, "step", "step") is None
+
+
+@pytest.mark.parametrize("line", ["rank == 0 and barrier()", "x = reduced(x) if rank == 0 else x"])
+def test_a_condition_within_the_statement(line):
+    """One that names no rank says nothing."""
+    source = f"def train():\n    {line}  # alone\n"
+    assert is_for_some_ranks(*rank_at(source, ["alone"])) is True
+    assert is_for_some_ranks(*rank_at(source.replace("rank", "size"), ["alone"])) is False

@@ -17,6 +17,14 @@ MISTAKES = [
     ("accelerate", "save", "checkpoint-single-writer", "accelerator.save(state, path)"),
     ("accelerate", "evaluation", "no-hang", "accelerator.is_main_process"),
     ("accelerate", "group", "process-hygiene", "accelerator.end_training()"),
+    ("accelerate", "clip", "gradient-sync", "accelerator.clip_grad_norm_("),
+    ("transformers", "loader", "shard-partition", "self.accelerator.prepare(loader)"),
+    ("transformers", "wrapper", "reducer-coverage", "`model` that it is given"),
+    ("transformers", "save", "checkpoint-single-writer", "trainer.save_model(path)"),
+    ("transformers", "evaluation", "no-hang", "trainer.is_world_process_zero()"),
+    ("transformers", "group", "process-hygiene", "trainer.accelerator.end_training()"),
+    ("torchmetrics", "metric", "no-hang", "compute() gathers the states of all"),
+    ("torchmetrics", "checkpoint", "no-hang", "torch.distributed.checkpoint on every rank"),
     ("lightning", "sampler", "shard-partition", "use_distributed_sampler=True"),
     ("lightning", "log", "no-hang", "self.log(..., sync_dist=True)"),
     ("lightning", "seed", "rng-independence", "seed + self.global_rank"),
@@ -40,7 +48,7 @@ def test_the_fix_is_the_librarys(tmp_path, library, mistake, check, fix):
     assert [f["advice"] for f in findings if f["check"] == check and fix in f["advice"]], findings
 
 
-@pytest.mark.parametrize("library", ["accelerate", "lightning"])
+@pytest.mark.parametrize("library", ["accelerate", "lightning", "transformers", "torchmetrics"])
 def test_a_right_training(tmp_path, library):
     found = told(tmp_path, library)
     assert found["internal"] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ddpcheck.verdict.verdict import RankResult
+from ddpcheck.vocabulary.model import ModelPart
 from tests.report.verdicts import AT_RISK, ERROR, HELD, HUNG, NOTHING, VIOLATED, WARNING, results, site
 
 HOSTILE = "a]]>b %0A%25 <b>&amp;</b> `x` | [l](2) ::error::x ##[error]y \x1b[31m\x00\r\nsecond\udce9 \u202e end"
@@ -19,6 +20,7 @@ AWKWARD = replace(
     found=HOSTILE,
     cause=HOSTILE,
     advice=HOSTILE,
+    module=ModelPart(path=HOSTILE, kind=HOSTILE, within=HOSTILE, set_by=site(5, HOSTILE, "sub/a b%,:\n::x.py")),
     where=site(5, HOSTILE, "sub\udce9/a b%,:\n::error::x.py"),
 )
 FAILED = replace(

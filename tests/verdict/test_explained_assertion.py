@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from ddpcheck import evidence as ev
 from ddpcheck.verdict.explained_assertion import explained
 from ddpcheck.vocabulary.model import CallSite, Finding
+from tests.judging.test_model_parts import TENSORS, modules
 from tests.judging.training_steps import optimizer, stepped
 from tests.judging.written import frames, transfers, wrapped
 
@@ -130,3 +131,11 @@ def test_a_fault_of_ours_leaves_the_finding_as_it_is(monkeypatch):
     assert found.advice.startswith(FOUND.advice)
     assert "A fault of ddpcheck's own" in found.advice
     assert "KeyError: 'wrapper 7'" in found.advice
+
+
+def test_a_parameter_s_module_is_named():
+    """Also where nothing explains the finding; of a parameter that no wrapper has, nothing is said."""
+    records = [frames(number, [wrapped(3, **TENSORS), modules(), transfers()]) for number in range(2)]
+    (finding,) = explained([replace(FOUND, subject="blocks.0.q.bias")], records)
+    assert (finding.module.path, finding.module.within, finding.module.set_by.line) == ("blocks.0.q", "Block", 11)
+    assert explained([FOUND], records) == (FOUND,)

@@ -14,6 +14,10 @@ FIXES = {
         "to one length.",
         "fabric": "hand the DataLoader to `fabric.setup_dataloaders(loader)`, whose sampler pads the shards to "
         "one length.",
+        "transformers": (
+            "return from get_train_dataloader() what `self.accelerator.prepare(loader)` gives back, which evens the "
+            "batches out, or set `TrainingArguments(dataloader_drop_last=True)`."
+        ),
     },
     JOIN: {
         "accelerate": "or train within `with accelerator.join_uneven_inputs([model]):`.",

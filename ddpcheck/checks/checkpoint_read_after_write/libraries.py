@@ -7,5 +7,6 @@ FIXES = {
         "accelerate": "`accelerator.wait_for_everyone()`",
         "lightning": "`trainer.strategy.barrier()`",
         "fabric": "`fabric.barrier()`",
+        "transformers": "`trainer.accelerator.wait_for_everyone()`",
     },
 }

@@ -16,5 +16,10 @@ FIXES = {
         ),
         "fabric": "Call `fabric.save(path, state)` on all ranks, which writes on rank 0 alone, or write under "
         "`if fabric.is_global_zero:`.",
+        "transformers": (
+            "Call `trainer.save_model(path)` on all processes, which writes on the main one alone, or write under "
+            "`if trainer.is_world_process_zero():`; where nodes share the folder, leave "
+            "`TrainingArguments(save_on_each_node=False)`, the default."
+        ),
     },
 }

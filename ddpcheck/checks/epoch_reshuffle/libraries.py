@@ -18,5 +18,9 @@ FIXES = {
             "Hand the DataLoader to `fabric.setup_dataloaders(loader)`, which sets the epoch of its sampler in each "
             "pass."
         ),
+        "transformers": (
+            "Return from get_train_dataloader() what `self.accelerator.prepare(loader)` gives back: the Trainer calls "
+            "its set_epoch() in every epoch."
+        ),
     },
 }

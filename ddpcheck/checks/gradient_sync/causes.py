@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.gradient_sync import clipping
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.differing_steps import Broken
 from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.world import Rank
 from ddpcheck.vocabulary.model import CallSite
 from ddpcheck.vocabulary.wording import ranks_text
+
+CLIP_ALIKE = "clip them on all ranks or on none, by the same bound"
 
 
 def why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
@@ -31,7 +35,7 @@ def why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
         return (
             "they were equal when backward() ended: what came between it and the step treated them differently "
             "(clipping, scaling or zeroing on one rank alone)",
-            "Treat gradients alike on every rank between backward() and step().",
+            f"Treat gradients alike on every rank between backward() and step(){_clipping(ranks, step)}.",
         )
     if converted_at(optimizer, broken) is not None:
         return (
@@ -59,7 +63,7 @@ def why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
         return (
             "the program reduces them itself, and what came between its collective and the step treated them "
             "differently (clipping, scaling or zeroing on one rank alone)",
-            "Treat gradients alike on every rank between their reduction and step().",
+            f"Treat gradients alike on every rank between their reduction and step(){_clipping(ranks, step)}.",
         )
     if known and armed and not ended:  # nobody saw whether they were equal when backward() ended
         return (
@@ -71,6 +75,15 @@ def why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
         "the reduction did not take place for them",
         "Compute the loss from the output of the wrapper itself; leave no_sync() before the last forward of a step.",
     )
+
+
+def _clipping(ranks: Sequence[Rank], step: Sequence[ev.Step]) -> str:
+    """Where the function of some rank's step clips before that line: what to do about it, as the end of a sentence."""
+    for rank, s in zip(ranks, step, strict=True):
+        line = clipping.before(rank, s.site, s.backward_site)
+        if line is not None:
+            return f": {CLIP_ALIKE} ({line.file}:{line.line})"
+    return ""
 
 
 def _backwards(optimizer: Aligned, broken: Broken) -> list[int]:

@@ -5,5 +5,8 @@ from __future__ import annotations
 from ddpcheck.checks.process_hygiene.run import DESTROY
 
 FIXES = {
-    DESTROY: {"accelerate": "Call `accelerator.end_training()` at the end of every process: it destroys the group."},
+    DESTROY: {
+        "accelerate": "Call `accelerator.end_training()` at the end of every process: it destroys the group.",
+        "transformers": "Call `trainer.accelerator.end_training()` at the end of every process: it destroys the group.",
+    },
 }

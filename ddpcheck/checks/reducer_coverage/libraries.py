@@ -9,10 +9,14 @@ FIXES = {
         "accelerate": "Put each micro-step into `with accelerator.accumulate(model):`, which reduces with the last.",
         "fabric": "Put each micro-step into `with fabric.no_backward_sync(model, enabled=...):`, enabled for all but "
         "the last.",
+        "transformers": "Leave accumulation to the Trainer, which reduces with the last micro-step: "
+        "`TrainingArguments(gradient_accumulation_steps=...)`.",
     },
     LEAVE_NO_SYNC: {
         "accelerate": "Put each micro-step into `with accelerator.accumulate(model):`, which reduces with the last.",
         "fabric": "Leave `fabric.no_backward_sync(model)` before the last forward of a step.",
+        "transformers": "Leave accumulation to the Trainer, which reduces with the last micro-step: "
+        "`TrainingArguments(gradient_accumulation_steps=...)`.",
     },
     OF_THE_WRAPPER: {
         "accelerate": (
@@ -21,5 +25,9 @@ FIXES = {
         ),
         "fabric": "Compute the loss from the output of what `fabric.setup(model)` gave back: model(x), and not "
         "model.module(x).",
+        "transformers": (
+            "Compute the loss in compute_loss() from the output of the `model` that it is given, and not of "
+            "`self.model`."
+        ),
     },
 }

@@ -18,6 +18,10 @@ FIXES = {
             "seed_everything() gives every rank the same seed. Seed each rank apart after `fabric.setup()`: "
             "`torch.manual_seed(seed + fabric.global_rank)`, and numpy and random likewise."
         ),
+        "transformers": (
+            "The Trainer gives every process the same seed. Seed each apart in a callback's on_train_begin(): "
+            "`torch.manual_seed(args.seed + args.process_index)`, and numpy and random likewise."
+        ),
     },
     WORKERS: {
         "lightning": (

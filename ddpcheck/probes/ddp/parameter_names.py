@@ -1,19 +1,38 @@
-"""The names of parameters that no wrapper knows: where they were registered; and numbers for modules."""
+"""Where parameters were registered: in which module, under which name, by which line; and numbers for modules."""
 
 from __future__ import annotations
 
 import itertools
+import sys
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules import module as nn_module
 
+from ddpcheck.evidence import NO_SITE
+from ddpcheck.probes.recording import user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.patching import shielded
 
-_registered: dict[int, tuple[weakref.ref[torch.Tensor], weakref.ref[Any], str]] = {}
+
+class _Registered(NamedTuple):
+    """One time that a parameter was registered."""
+
+    parameter: weakref.ref[torch.Tensor]
+    module: weakref.ref[Any]
+    name: str
+    lines: tuple[user_lines.Line, ...]
+    before: _Registered | None
+    """The time before: a parameter that is shared has been given to several modules."""
+    times: int
+
+
+PLACES = 8
+"""Places of a shared parameter that are remembered."""
+_registered: dict[int, _Registered] = {}
+"""By the id of the parameter, the last time."""
 
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _given = itertools.count()
@@ -50,16 +69,38 @@ def at_registration(hook: Callable[[Any, str, Any], None]) -> None:
 def _note(module: Any, name: str, parameter: Any) -> None:
     if isinstance(parameter, torch.Tensor):
         key = id(parameter)
-        _registered[key] = (weakref.ref(parameter), weakref.ref(module), name)
-        weakref.finalize(parameter, _registered.pop, key, None).atexit = False
+        before = _registered.get(key)
+        if before is not None and before.parameter() is not parameter:
+            before = None
+        if before is None:
+            weakref.finalize(parameter, _registered.pop, key, None).atexit = False
+        elif before.times >= PLACES:
+            before = None
+        reference = before.parameter if before is not None else weakref.ref(parameter)
+        lines = user_lines.lines_within_constructor(sys._getframe(1))
+        times = before.times + 1 if before is not None else 1
+        _registered[key] = _Registered(reference, weakref.ref(module), name, lines, before, times)
+
+
+def _last(parameter: torch.Tensor) -> _Registered | None:
+    found = _registered.get(id(parameter))
+    return found if found is not None and found.parameter() is parameter else None
 
 
 def name_of(parameter: torch.Tensor) -> tuple[str, bool]:
     """``Linear.weight``, and whether that module still has it; nothing for one that was never registered."""
-    found = _registered.get(id(parameter))
-    if found is None or found[0]() is not parameter:
+    found = _last(parameter)
+    if found is None:
         return "", False
-    module = found[1]()
+    module = found.module()
     if module is None:
-        return found[2], False
-    return f"{type(module).__name__}.{found[2]}", attribute(module, "_parameters", {}).get(found[2]) is parameter
+        return found.name, False
+    return f"{type(module).__name__}.{found.name}", attribute(module, "_parameters", {}).get(found.name) is parameter
+
+
+def line_of(parameter: torch.Tensor, module: Any = None, name: str = "") -> int:
+    """The number of the line that has set a parameter, in this module where one is given."""
+    found = _last(parameter)
+    while found is not None and module is not None and not (found.module() is module and found.name == name):
+        found = found.before
+    return user_lines.chained(found.lines) if found is not None and found.lines else NO_SITE

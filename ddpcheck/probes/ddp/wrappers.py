@@ -16,7 +16,7 @@ from ddpcheck.probes.collectives import every_call
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.collectives.process_groups import group_key
 from ddpcheck.probes.data import dataloaders
-from ddpcheck.probes.ddp import forward_inputs, parameter_names, unfinished_backward
+from ddpcheck.probes.ddp import forward_inputs, module_lines, parameter_names, unfinished_backward
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper, reduced_by
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.optimizers import program_reductions
@@ -89,6 +89,12 @@ def _around_init(original: Any) -> Any:
         with recorder.silence():
             record = _describe(writer, self, wrapper, site)
         writer.write(record)
+        with recorder.silence():
+            modules = module_lines.describe(
+                writer, self.module, wrapper.number, dict(self.module.named_parameters()), record.buffers.names
+            )
+        if modules is not None:
+            writer.write(modules)
 
     return __init__
 

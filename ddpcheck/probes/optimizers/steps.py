@@ -264,6 +264,7 @@ def describe(writer: recorder.Recorder, optimizer: Any, it: Watched, parameters:
                 unseen=unseen,
                 unnamed=not name,
                 filled=not unseen and fast_digests.is_filled(parameter),
+                site=parameter_names.line_of(parameter) if owner is None or late else NO_SITE,
             )
         )
     it.wrappers = [wrappers[number] for number in sorted(wrappers)]

@@ -36,6 +36,10 @@ LONGEST = 24
 """Lines of a chain that are told: of a deeper recursion, the innermost and the outermost ones."""
 PULSES = 500
 """Numbers from which on that of where the main thread stands, which may be anywhere, is of its line alone."""
+OUTWARDS = 30
+"""Frames of a stack that are looked at for the constructor that something is made in."""
+HELPERS = 4
+"""Lines of the user's on the way there, at most."""
 _numbers = Numbers()
 
 
@@ -115,6 +119,24 @@ def lines_of(frame: FrameType | None) -> list[Line]:
             break
         frame = frame.f_back
     return found
+
+
+def lines_within_constructor(frame: FrameType | None) -> tuple[Line, ...]:
+    """The lines of the user's from the innermost to that of a constructor; the innermost alone where none is near.
+
+    It is asked for each parameter of a model: no more is looked at than these few frames.
+    """
+    found: list[Line] = []
+    for _ in range(OUTWARDS):
+        if frame is None or len(found) == HELPERS:
+            break
+        code = frame.f_code
+        if is_users_file(code.co_filename):
+            found.append((code, frame.f_lineno))
+            if code.co_name == "__init__":
+                return tuple(found)
+        frame = frame.f_back
+    return tuple(found[:1])
 
 
 def among(lines: Iterable[tuple[CodeType, int, int]]) -> int:

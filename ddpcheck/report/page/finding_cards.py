@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from ddpcheck.checks.registry import every_check, explanation
-from ddpcheck.report import call_chain
+from ddpcheck.report import call_chain, finding_module
 from ddpcheck.report.source_lines import Line, Sources
 from ddpcheck.report.timeline.timeline import Mark
 from ddpcheck.verdict.verdict import Verdict
@@ -51,6 +51,10 @@ class Card(Struct, frozen=True, kw_only=True):
     """The step, and how often."""
     chain: tuple[Called, ...]
     """From the script's main to the line; empty where the line says it all."""
+    part: str
+    """The module that the subject belongs to, where it is a parameter or a buffer."""
+    set_by: Excerpt | None
+    """The line that has made that module."""
     excerpt: Excerpt | None
     around: Excerpt | None
     """More of the same file; None where the excerpt has all that there is."""
@@ -72,6 +76,8 @@ def cards(verdict: Verdict, sources: Sources, marks: Sequence[Mark], shown: int)
             ranks=_ranks(finding, verdict.world_size),
             first=_first(finding),
             chain=_chain(finding, sources),
+            part=finding_module.told(finding),
+            set_by=_set_by(finding, sources),
             excerpt=_excerpt(finding.where, sources) if finding.where is not None else None,
             around=_around(finding.where, sources) if finding.where is not None else None,
             proof=tuple(_proof(finding, sources)),
@@ -107,6 +113,11 @@ def _chain(finding: Finding, sources: Sources) -> tuple[Called, ...]:
         Called(where=one, code=sources.line(one), through=one.through[0] if one.through else "")
         for one in finding.chain
     )
+
+
+def _set_by(finding: Finding, sources: Sources) -> Excerpt | None:
+    where = finding_module.line(finding)
+    return _excerpt(where, sources) if where is not None and where != finding.where else None
 
 
 def _ranks(finding: Finding, world_size: int) -> str:
