@@ -50,7 +50,7 @@ def here(tmp_path, monkeypatch):
         (["--nproc-per-node", "2", "--no-such", "train.py"], "there is no option --no-such"),
         (["--checks", "gradient-snyc", "train.py"], "did you mean gradient-sync?"),
         (["--skip", "everything", "train.py"], "no check 'everything': `ddpcheck checks` lists them"),
-        (["--checks", "gradient-oracle", "train.py"], "second run"),
+        (["--checks", "resume-equivalence", "train.py"], "second run"),
         (["--checks", ",", "train.py"], "names no check"),
         (["--json", "nowhere/verdict.json", "train.py"], "there is no folder"),
         (["--json", "folder", "train.py"], "it is a folder"),
