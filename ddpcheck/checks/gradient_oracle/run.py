@@ -13,7 +13,7 @@ from ddpcheck.judging.replicated_parameters import grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
 
-NOT_ASKED = "what samples count in an update is weighed with --oracle only; whole updates are compared by check_trainer"
+NOT_ASKED = "--oracle weighs how much each sample counts in an update; ddpcheck.check_trainer compares whole updates"
 
 UNWEIGHED = "no step that all ranks made came from a backward() of theirs"
 

@@ -69,23 +69,28 @@ def cards(verdict: Verdict, sources: Sources, marks: Sequence[Mark], shown: int)
     """The cards of the first findings, in their order."""
     marked = {mark.finding for mark in marks}
     return [
-        Card(
-            number=number,
-            finding=finding,
-            holds=holds(finding.check),
-            ranks=_ranks(finding, verdict.world_size),
-            first=_first(finding),
-            chain=_chain(finding, sources),
-            part=finding_module.told(finding),
-            set_by=_set_by(finding, sources),
-            excerpt=_excerpt(finding.where, sources) if finding.where is not None else None,
-            around=_around(finding.where, sources) if finding.where is not None else None,
-            proof=tuple(_proof(finding, sources)),
-            also=tuple((check, holds(check)) for check in finding.also),
-            marked=number - 1 in marked,
-        )
+        _card(number, finding, verdict, sources, number - 1 in marked)
         for number, finding in enumerate(verdict.findings[:shown], 1)
     ]
+
+
+def _card(number: int, finding: Finding, verdict: Verdict, sources: Sources, marked: bool) -> Card:
+    excerpts = _Excerpts(sources)
+    return Card(
+        number=number,
+        finding=finding,
+        holds=holds(finding.check),
+        ranks=_ranks(finding, verdict.world_size),
+        first=_first(finding),
+        chain=_chain(finding, sources),
+        part=finding_module.told(finding),
+        excerpt=excerpts.of(finding.where) if finding.where is not None else None,
+        set_by=_set_by(finding, excerpts),
+        around=_around(finding.where, sources) if finding.where is not None else None,
+        proof=tuple(_proof(finding, excerpts)),
+        also=tuple((check, holds(check)) for check in finding.also),
+        marked=marked,
+    )
 
 
 def holds(check: str) -> str:
@@ -115,9 +120,9 @@ def _chain(finding: Finding, sources: Sources) -> tuple[Called, ...]:
     )
 
 
-def _set_by(finding: Finding, sources: Sources) -> Excerpt | None:
+def _set_by(finding: Finding, excerpts: _Excerpts) -> Excerpt | None:
     where = finding_module.line(finding)
-    return _excerpt(where, sources) if where is not None and where != finding.where else None
+    return excerpts.of(where) if where is not None and where != finding.where else None
 
 
 def _ranks(finding: Finding, world_size: int) -> str:
@@ -135,8 +140,18 @@ def _first(finding: Finding) -> str:
     return f"{step}, {times}" if times else step
 
 
-def _excerpt(where: CallSite, sources: Sources, ranks: str = "") -> Excerpt:
-    return Excerpt(where=where, lines=tuple(sources.excerpt(where, *_reach(where, sources))), ranks=ranks)
+class _Excerpts:
+    """The excerpts of one card, in their order: a line that one of them has shown comes alone from then on."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._shown: set[tuple[str, int]] = set()
+
+    def of(self, where: CallSite, ranks: str = "") -> Excerpt:
+        known = (where.file, where.line) in self._shown
+        lines = self._sources.excerpt(where, *((0, 0) if known else _reach(where, self._sources)))
+        self._shown.update((where.file, line.number) for line in lines)
+        return Excerpt(where=where, lines=tuple(lines), ranks=ranks)
 
 
 def _reach(where: CallSite, sources: Sources) -> tuple[int, int]:
@@ -150,14 +165,12 @@ def _around(where: CallSite, sources: Sources) -> Excerpt | None:
     return Excerpt(where=where, lines=tuple(more)) if len(more) > len(few) else None
 
 
-def _proof(finding: Finding, sources: Sources) -> list[Excerpt]:
+def _proof(finding: Finding, excerpts: _Excerpts) -> list[Excerpt]:
     """The further lines, each once with the ranks that were there; those that the chain of calls has are known."""
     known = {(one.file, one.line) for one in finding.chain}
     ranks: dict[CallSite, set[int]] = {}
     for rank, where in finding.proof:
         ranks.setdefault(where, set()).add(rank)
     return [
-        _excerpt(where, sources, ranks_text(there))
-        for where, there in ranks.items()
-        if (where.file, where.line) not in known
+        excerpts.of(where, ranks_text(there)) for where, there in ranks.items() if (where.file, where.line) not in known
     ]

@@ -286,6 +286,16 @@ def test_a_line_of_the_chain_is_not_shown_twice(tmp_path):
     assert [one.where.line for one in card.proof] == [30]
 
 
+def test_a_line_that_is_shown_already_comes_alone(tmp_path):
+    """With its ranks, and without the same function around it once more."""
+    first, again, other = (CallSite(file="train.py", line=line, function="f") for line in (64, 66, 30))
+    found = replace(ERROR, where=first, proof=((1, again), (0, other)))
+    (tmp_path / "train.py").write_text(LONG)
+    (card,) = finding_cards.cards(replace(VIOLATED, findings=(found,)), Sources(str(tmp_path), {}), (), 1)
+    assert [[line.number for line in one.lines] for one in card.proof] == [[66], list(range(25, 34))]
+    assert [one.ranks for one in card.proof] == ["rank 1", "rank 0"]
+
+
 def test_what_is_at_risk_is_not_shown_as_what_is_well():
     assert '<span class="verdict held">HELD' in page.html(HELD)
     assert '<span class="verdict interrupted">HELD' in page.html(AT_RISK)
