@@ -128,7 +128,7 @@ def _short(ranks: dict[int, Rank], fewer: dict[int, ev.PassEnded], most: list[in
         one: next((made for made in ranks[one].process.of(ev.Loader) if made.loader == over.loader), None)
         for one in (*fewer, *most)
     }
-    advice = uneven_batches.fix(loaders)
+    advice = uneven_batches.fix(loaders, trains=any(ended.backwards for ended in fewer.values()))
     origin = uneven_batches.place(ranks[r], loaders[r])
     batches = " and ".join(str(n) for n in sorted({p.batches for p in fewer.values()}))
     return Why(

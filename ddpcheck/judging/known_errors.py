@@ -40,6 +40,12 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "Checkpoint with use_reentrant=False, or pass static_graph=True where the graph is the same in every step.",
     ),
     (
+        r"expect_autograd_hooks_ INTERNAL ASSERT FAILED",
+        "a backward that was to reduce met a reducer that no forward had prepared, as it does where static_graph=True "
+        "has a first step that begins within no_sync()",
+        "Leave static_graph=True out, or have the first forward and backward outside of no_sync().",
+    ),
+    (
         r"EADDRINUSE|[Aa]ddress already in use",
         "another process listens at the port already: a second job, or one that has not ended",
         "Let torchrun choose a free port (--standalone, or --rdzv-endpoint=localhost:0); give no fixed MASTER_PORT.",

@@ -17,10 +17,15 @@ EVEN_OUT = (
 TOGETHER = (
     f"let the ranks agree on the number of batches before the pass (all-reduce it with MIN, and stop there), {JOIN}"
 )
+AFTERWARDS = (
+    "call no collective for each batch of an evaluation: add up on each rank, and all-reduce once after the loop."
+)
 
 
-def fix(loaders: Mapping[int, ev.Loader | None]) -> str:
+def fix(loaders: Mapping[int, ev.Loader | None], trains: bool = True) -> str:
     """The fix that fits these loaders of the ranks, as a clause with its full stop."""
+    if not trains:
+        return AFTERWARDS
     known = [one for one in loaders.values() if one is not None]
     if not known or len(known) < len(loaders):
         return EVEN_OUT

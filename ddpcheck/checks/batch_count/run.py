@@ -117,7 +117,7 @@ def _finding(
         expected=causes.wanted(expected, _loaded(first) if first is not None else None, len(loaders)),
         found=f"{shown} in pass {number + 1}{_went_on(line, number, passes)}",
         cause=_cause(loaders),
-        advice=f"{_MET if through else causes.LEFT}: {uneven_batches.fix(loaders)}",
+        advice=f"{_MET if through else causes.LEFT}: {uneven_batches.fix(loaders, line.training)}",
         where=origin or passes[ranks[0]].where,
         count=times,
         proof=tuple((rank, where) for rank, where in places if where is not None),

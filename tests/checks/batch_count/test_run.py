@@ -100,6 +100,19 @@ def test_a_call_that_nobody_answers_is_an_error():
     assert "a collective that never completes" in finding.advice
 
 
+def test_an_evaluation_is_told_to_reduce_afterwards():
+    """No backward() was called there, and nothing needs equally many batches."""
+    (finding,) = agreed(met(4, trained=False), met(3, trained=False)).findings
+    assert "after the loop" in finding.advice
+
+
+def test_a_training_is_not_told_to_reduce_afterwards():
+    finding = short(
+        [loader(**OWN), *reduced(4, ended=False)], [loader(**OWN), *reduced(3)], exit_code=None, signal=15
+    )  # fmt: skip
+    assert "after the loop" not in finding.advice
+
+
 def test_a_call_in_another_pass_is_no_agreement():
     """All calls were met, and one of them for something else: a warning, which claims no wait."""
     other = [loader(12, loader=1), *through(range(2), of=1, line=40, trained=False)]

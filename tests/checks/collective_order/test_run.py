@@ -234,15 +234,16 @@ def test_the_same_order_holds():
 # --- likely causes, as a hang tells them
 
 
-def batches(*ends, loader=0, exhausted=True):
-    """A pass of so many batches (each with a backward), and its end."""
+def batches(*ends, loader=0, exhausted=True, trains=True):
+    """A pass of so many batches (each with a backward, if it trains), and its end."""
     began = {"loader": loader, "number": 0, "site": 4, "epoch": 0, "base_seed": None, "grad": True}
     made = [(ev.Pass, began)]
     for number in range(ends[0]):
         batch = {"loader": loader, "pass_": 0, "number": number, "indices": b"", "prints": b"", "labels": b""}
         made += [(ev.Batch, batch), call(number + 1, 5, "ddp-gradients")]
     if len(ends) > 1:
-        over = {"loader": loader, "number": 0, "batches": ends[0], "samples": 0, "order": "", "backwards": 0}
+        over = {"loader": loader, "number": 0, "batches": ends[0], "samples": 0, "order": ""}
+        over["backwards"] = ends[0] if trains else 0
         made.append((ev.PassEnded, {**over, "exhausted": exhausted}))
     return made
 
@@ -254,6 +255,12 @@ def test_fewer_batches():
     assert finding.ranks == (1,)
     assert "loader 0" in finding.links
     assert "Give the loader a DistributedSampler" in finding.advice
+
+
+def test_fewer_batches_of_an_evaluation():
+    """Nobody needs equally many there: what is added up can be reduced once."""
+    finding = hung(batches(4), [*batches(3, None, trains=False), call(4, 7)])
+    assert finding.advice.startswith("Call no collective for each batch of an evaluation")
 
 
 def test_fewer_batches_of_a_sampler_of_the_program_s_own():
