@@ -23,6 +23,8 @@ class Term(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The gradient of each, without its sign; what was seen of it is the same for all."""
     kind: str
     """``mean`` or ``sum`` of a criterion of torch; ``elements`` where the program makes one number of them itself."""
+    factors: str = ""
+    """The operations by which the whole part was scaled, as ``*`` and ``/``."""
     scaled: bool = False
     """Elements were multiplied by something before: whether that was a part of the scale cannot be told."""
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.gradient_oracle.sample_weights import Batch, Fault, Part, fault_of, finding
+from ddpcheck.checks.gradient_oracle.world_factor import Text
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.replicated_parameters import grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
@@ -117,9 +118,9 @@ def _by_line(rank: Rank, weights: ev.StepWeights) -> dict[Line, list[ev.Weighed]
     return found
 
 
-def _functions(rank: Rank, site: int) -> tuple[str, ...]:
+def _functions(rank: Rank, site: int) -> tuple[Text, ...]:
     """The text of the functions that have led to a line."""
-    return tuple(rank.process.body(one) for one in rank.process.calls_to(site))
+    return tuple(Text(one.file, one.first, one.function, rank.process.body(one)) for one in rank.process.calls_to(site))
 
 
 def _recorded(optimizer: Aligned, number: int) -> list[ev.Step]:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.gradient_oracle import world_factor
+from ddpcheck.checks.gradient_oracle.world_factor import Text
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count
 
@@ -53,7 +54,7 @@ class Part(NamedTuple):
     unchanged: bool
     """The optimizer was seen to step on the gradients as backward() had left them."""
     where: CallSite | None
-    source: tuple[str, ...]
+    source: tuple[Text, ...]
     """The functions that led to the backward(), as they were when the program ran."""
 
 
@@ -95,9 +96,10 @@ def _scale(part: Part, counted: Sequence[Batch]) -> Kind | None:
     if micros > 1 and part.forwards == {micros} and all(_is_near(total, 1.0) for total in totals):
         return "added up"
     of_step = sum(totals) / part.world_size
-    if part.alone and _is_near(of_step, 1 / part.world_size) and world_factor.divides(part.source):
+    known = part.alone and len({one.term.factors for one in counted}) == 1
+    if known and "/" in term.factors and _is_near(of_step, 1 / part.world_size) and world_factor.divisions(part.source):
         return "divided"
-    if part.alone and _is_near(of_step, part.world_size) and world_factor.multiplies(part.source):
+    if known and "*" in term.factors and _is_near(of_step, part.world_size) and world_factor.products(part.source):
         return "multiplied"
     return None
 
@@ -116,7 +118,23 @@ def finding(part: Part, fault: Fault, numbers: Sequence[int]) -> Finding:
         cause=cause,
         advice=advice,
         where=part.where,
+        proof=tuple((part.batches[0].rank, place) for place in _factor(part, fault.kind)),
     )
+
+
+def _factor(part: Part, kind: Kind) -> tuple[CallSite, ...]:
+    """The line that scales the loss, where it is the only one that says so."""
+    found = {"divided": world_factor.divisions, "multiplied": world_factor.products}.get(kind)
+    places = [one.where for one in found(part.source) if one.of_loss] if found is not None else []
+    return tuple(places) if len(places) == 1 else ()
+
+
+def _there(part: Part, kind: Kind) -> str:
+    return "".join(f" ({one.file}:{one.line})" for one in _factor(part, kind))
+
+
+def _to_tell(part: Part) -> str:
+    return " If it is another factor of 2, a run with 3 ranks shows it." if part.world_size == 2 else ""
 
 
 _Texts = tuple[str, str, str, str]
@@ -156,7 +174,7 @@ def _divided(part: Part, fault: Fault) -> _Texts:
         f"a loss that is 1/{size} of a mean, of which DDP takes the mean over {size} ranks: the update is that of "
         f"1/{size} of the mean",
         "the loss is divided by the world size, and so are the gradients, by DDP",
-        "Leave the division by the world size to DDP.",
+        f"Leave the division by the world size to DDP{_there(part, 'divided')}.{_to_tell(part)}",
     )
 
 
@@ -166,7 +184,7 @@ def _multiplied(part: Part, fault: Fault) -> _Texts:
         f"the elements of all {size} ranks to count as much as those of one process that takes the mean over them",
         f"a loss that is {size} times a mean, on every rank: the update is that of {size} times the mean",
         "the loss is multiplied by the world size, as if DDP added the gradients up: it takes their mean",
-        "Leave the world size out of the loss.",
+        f"Leave the world size out of the loss{_there(part, 'multiplied')}.{_to_tell(part)}",
     )
 
 

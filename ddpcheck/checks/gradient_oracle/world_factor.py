@@ -1,4 +1,4 @@
-"""Whether the text of some functions divides or multiplies something by the number of ranks."""
+"""Where the text of some functions divides or multiplies something by the number of ranks."""
 
 from __future__ import annotations
 
@@ -6,30 +6,48 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ddpcheck.vocabulary.model import CallSite
 
 _NUMBER_OF_RANKS = re.compile(r"(?i)world_?size|num_replicas|num_processes|n(um)?_?gpus|n(um)?_?ranks")
 
 
-def divides(functions: Iterable[str]) -> bool:
-    """Whether one of them has a division by the number of ranks."""
-    return any(_is_ranks(right, names) for names, op, _, right in _operations(functions) if isinstance(op, ast.Div))
+class Text(NamedTuple):
+    """A function as it was when the program ran."""
+
+    file: str
+    first: int
+    """Its first line in the file."""
+    function: str
+    text: str
 
 
-def multiplies(functions: Iterable[str]) -> bool:
-    """Whether one of them has a product with the number of ranks."""
-    return any(
-        _is_ranks(left, names) or _is_ranks(right, names)
-        for names, op, left, right in _operations(functions)
-        if isinstance(op, ast.Mult)
-    )
+class Scaling(NamedTuple):
+    """A division by the number of ranks, or a product with it."""
+
+    where: CallSite
+    of_loss: bool
+    """Its statement names a loss."""
 
 
-def _operations(functions: Iterable[str]) -> Iterator[tuple[set[str], ast.operator, ast.expr, ast.expr]]:
-    """Each with the names that stand for the number of ranks in its function."""
-    for text in functions:
+def divisions(functions: Iterable[Text]) -> list[Scaling]:
+    """Every division by the number of ranks."""
+    return [one for one, op, _, right in _operations(functions) if isinstance(op, ast.Div) and right]
+
+
+def products(functions: Iterable[Text]) -> list[Scaling]:
+    """Every product with the number of ranks."""
+    return [one for one, op, left, right in _operations(functions) if isinstance(op, ast.Mult) and (left or right)]
+
+
+def _operations(functions: Iterable[Text]) -> Iterator[tuple[Scaling, ast.operator, bool, bool]]:
+    """Each with whether its left and its right side is the number of ranks; a line of several texts comes once."""
+    seen: set[tuple[str, int]] = set()
+    for one in functions:
         try:
-            tree = ast.parse(textwrap.dedent(text))
-        except SyntaxError:  # a part of a statement, such as a lambda
+            tree = ast.parse(textwrap.dedent(one.text))
+        except (SyntaxError, ValueError, RecursionError):  # a part of a statement, such as a lambda
             continue
         names = {
             target.id
@@ -38,11 +56,27 @@ def _operations(functions: Iterable[str]) -> Iterator[tuple[set[str], ast.operat
             for target in node.targets
             if isinstance(target, ast.Name)
         }
-        for node in ast.walk(tree):
-            if isinstance(node, ast.BinOp):
-                yield names, node.op, node.left, node.right
-            elif isinstance(node, ast.AugAssign):
-                yield names, node.op, node.target, node.value
+        for statement in ast.walk(tree):
+            if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
+                continue
+            place = (one.file, one.first + statement.lineno - 1)
+            told = Scaling(
+                CallSite(file=place[0], line=place[1], function=one.function),
+                "loss" in ast.unparse(statement).lower(),
+            )
+            for op, left, right in _in(statement):
+                sides = (_is_ranks(left, names), _is_ranks(right, names))
+                if any(sides) and place not in seen:
+                    seen.add(place)
+                    yield told, op, *sides
+
+
+def _in(statement: ast.stmt) -> Iterator[tuple[ast.operator, ast.expr, ast.expr]]:
+    if isinstance(statement, ast.AugAssign):
+        yield statement.op, statement.target, statement.value
+    for node in ast.walk(statement):
+        if isinstance(node, ast.BinOp):
+            yield node.op, node.left, node.right
 
 
 def _is_ranks(node: ast.expr, names: set[str]) -> bool:

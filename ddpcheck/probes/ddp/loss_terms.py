@@ -46,15 +46,16 @@ class Found(NamedTuple):
     by: str
     kind: Literal["mean", "sum", "elements"]
     scaled: bool
+    factors: str = ""
 
 
 def found_in(losses: Iterable[Any]) -> list[Found]:
     """The parts of a loss, in an order that depends on the program alone; raises NotFollowed."""
-    waiting = [(loss.grad_fn, loss.output_nr) for loss in losses if loss.grad_fn is not None]
+    waiting = [(loss.grad_fn, loss.output_nr, "") for loss in losses if loss.grad_fn is not None]
     seen: set[tuple[Any, int]] = set()
     found: dict[Any, Found] = {}
     while waiting:
-        node, output = waiting.pop(0)
+        node, output, factors = waiting.pop(0)
         if (node, output) in seen:
             continue
         seen.add((node, output))
@@ -62,9 +63,10 @@ def found_in(losses: Iterable[Any]) -> list[Found]:
             raise NotFollowed("the loss is made of too many operations")
         further = _further(node, output)
         if further is not None:
-            waiting += further
+            factors += _sign(node.name())
+            waiting += [(*one, factors) for one in further]
             continue
-        found[node] = _part(node, output)
+        found[node] = _part(node, output)._replace(factors=factors)
         if len(found) > MOST_TERMS:
             raise NotFollowed(f"the loss has more than {MOST_TERMS} terms")
     if not found:
@@ -105,6 +107,13 @@ def _part(node: Any, output: int) -> Found:
     if _is_one_number(node, output):
         raise NotFollowed(f"the loss is one number that {_called(name)} has made, which is no mean or sum of elements")
     return Found(node, _called(name), "elements", scaled=bool(_FACTOR.match(name) or _ADDING.match(name)))
+
+
+def _sign(name: str) -> str:
+    """``*`` or ``/`` for a factor; nothing for what is none."""
+    if not _FACTOR.match(name):
+        return ""
+    return "*" if name.startswith("Mul") else "/"
 
 
 def _is_one_number(node: Any, output: int) -> bool:

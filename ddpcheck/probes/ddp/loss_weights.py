@@ -88,6 +88,7 @@ class _Backward:
                     elements=int(elements),
                     weight=(least + most) / 2 if elements else 0.0,
                     kind=part.kind,
+                    factors=part.factors,
                     scaled=part.scaled,
                 )
             )

@@ -6,17 +6,23 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.gradient_oracle.sample_weights import Batch, Part, fault_of, finding
+from ddpcheck.checks.gradient_oracle.world_factor import Text
 from ddpcheck.vocabulary.model import CallSite
 
 WHERE = CallSite(file="train.py", line=41, function="main")
-DIVIDES = ("def step(loss):\n    (loss / dist.get_world_size()).backward()\n",)
-MULTIPLIES = ("def step(loss):\n    loss *= world_size\n    loss.backward()\n",)
+DIVIDES = (Text("train.py", 20, "step", "def step(loss):\n    (loss / dist.get_world_size()).backward()\n"),)
+MULTIPLIES = (Text("train.py", 20, "step", "def step(loss):\n    loss *= world_size\n    loss.backward()\n"),)
 
 
-def part(*ranks, kind="mean", scaled=False, **more):
+def part(*ranks, kind="mean", scaled=False, factors="*/", **more):
     """Rank by rank the elements and the weight of each backward."""
+    term = {"kind": kind, "scaled": scaled, "factors": factors}
     batches = [
-        Batch(rank, micro, ev.Term(by="NllLoss", elements=elements, weight=weight, kind=kind, scaled=scaled))
+        Batch(
+            rank,
+            micro,
+            ev.Term(by="NllLoss", elements=elements, weight=weight, kind=kind, scaled=scaled, factors=factors),
+        )
         for rank, backwards in enumerate(ranks)
         for micro, (elements, weight) in enumerate(backwards)
     ]
@@ -116,14 +122,21 @@ def test_a_loss_divided_by_the_world_size():
     assert kind(half, half, source=DIVIDES, alone=False) is None, "the mean of two losses"
     assert kind(half, half, source=DIVIDES, averaged=False) is None
     assert kind([(4, 1 / 4)], [(4, 1 / 4)], source=DIVIDES) is None, "what is divided is something else"
-    told = finding(part(half, half), fault_of(part(half, half, source=DIVIDES)), [0])
+    assert kind(half, half, source=DIVIDES, factors="*") is None, "half by a product is a weight of the loss"
+    one = part(half, half, source=DIVIDES)
+    told = finding(one, fault_of(one), [0])
     assert "1/2 of the mean" in told.found
+    assert "to DDP (train.py:21). If it is another factor of 2, a run with 3 ranks shows it." in told.advice
+    assert [where.line for _, where in told.proof] == [21]
+    third = part([(3, 1 / 9)], [(3, 1 / 9)], [(3, 1 / 9)], source=DIVIDES)
+    assert "3 ranks shows" not in finding(third, fault_of(third), [0]).advice
 
 
 def test_a_loss_multiplied_by_the_world_size():
     twice = [(4, 1 / 2)]
     assert kind(twice, twice, source=MULTIPLIES) == "multiplied"
     assert kind(twice, twice) is None
+    assert kind(twice, twice, source=MULTIPLIES, factors="/") is None
     # The sum over the elements of all ranks, times the world size: what DDP divides it by.
     assert kind([(4, 2 / 11)], [(7, 2 / 11)], source=MULTIPLIES) is None
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.checks.gradient_oracle.world_factor import divides, multiplies
+from ddpcheck.checks.gradient_oracle.world_factor import Text, divisions, products
+
+
+def divides(texts):
+    return bool(divisions([Text("train.py", 10, "f", text) for text in texts]))
+
+
+def multiplies(texts):
+    return bool(products([Text("train.py", 10, "f", text) for text in texts]))
 
 
 @pytest.mark.parametrize(
@@ -43,3 +51,19 @@ def test_a_name_that_stands_for_it():
 
 def test_what_is_no_whole_function():
     assert not divides(["lambda loss: loss / world_size)", ""])
+
+
+MODULE = """
+lr = 0.1 * world_size
+
+def step(loss):
+    loss = loss * world_size
+    loss.backward()
+"""
+
+
+def test_the_line():
+    """Once, however many of the texts have it; and whether it is a loss that is scaled there."""
+    inner = Text("train.py", 4, "step", MODULE.partition("0.1 * world_size\n\n")[2])
+    found = products([Text("train.py", 1, "<module>", MODULE), inner])
+    assert [(one.where.line, one.of_loss) for one in found] == [(2, False), (5, True)]
