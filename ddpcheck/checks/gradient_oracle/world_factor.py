@@ -61,7 +61,7 @@ def _operations(functions: Iterable[Text]) -> Iterator[tuple[Scaling, ast.operat
                 continue
             place = (one.file, one.first + statement.lineno - 1)
             told = Scaling(
-                CallSite(file=place[0], line=place[1], function=one.function),
+                CallSite(file=place[0], line=place[1], function=_around(tree, statement) or one.function),
                 "loss" in ast.unparse(statement).lower(),
             )
             for op, left, right in _in(statement):
@@ -69,6 +69,17 @@ def _operations(functions: Iterable[Text]) -> Iterator[tuple[Scaling, ast.operat
                 if any(sides) and place not in seen:
                     seen.add(place)
                     yield told, op, *sides
+
+
+def _around(tree: ast.AST, statement: ast.stmt) -> str:
+    """The name of the innermost function that a statement is in."""
+    around = [
+        (node.lineno, node.name)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.lineno <= statement.lineno <= (node.end_lineno or node.lineno)
+    ]
+    return max(around, default=(0, ""))[1]
 
 
 def _in(statement: ast.stmt) -> Iterator[tuple[ast.operator, ast.expr, ast.expr]]:

@@ -16,7 +16,6 @@ MULTIPLIES = (Text("train.py", 20, "step", "def step(loss):\n    loss *= world_s
 
 def part(*ranks, kind="mean", scaled=False, factors="*/", **more):
     """Rank by rank the elements and the weight of each backward."""
-    term = {"kind": kind, "scaled": scaled, "factors": factors}
     batches = [
         Batch(
             rank,

@@ -66,4 +66,5 @@ def test_the_line():
     """Once, however many of the texts have it; and whether it is a loss that is scaled there."""
     inner = Text("train.py", 4, "step", MODULE.partition("0.1 * world_size\n\n")[2])
     found = products([Text("train.py", 1, "<module>", MODULE), inner])
-    assert [(one.where.line, one.of_loss) for one in found] == [(2, False), (5, True)]
+    told = [(one.where.line, one.where.function, one.of_loss) for one in found]
+    assert told == [(2, "<module>", False), (5, "step", True)]
