@@ -36,6 +36,8 @@ class Weighed(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     terms: list[Term] = msgspec.field(default_factory=list)
     why: str = ""
     """Why there are none, as a clause."""
+    fresh: bool = False
+    """A loader had handed out a batch since the backward() before."""
 
 
 class StepWeights(Record, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from ddpcheck.judging.world import Judged, Rank, World
 
 NOT_ASKED = "--oracle weighs how much each sample counts in an update; ddpcheck.check_trainer compares whole updates"
 
+WEIGHTED = "the weights of elements differ, and not as their numbers do: the program gives some losses another weight"
 UNWEIGHED = "no step that all ranks made came from a backward() of theirs"
 
 Line = tuple[str, int]
@@ -44,11 +45,13 @@ def judge(world: World) -> Judged:
             parts, why = _parts(one, number, weights, averaged)
             if why:
                 whys[why] += 1
-            checked += bool(parts)
-            for part in parts:
-                fault = fault_of(part)
-                if fault is not None:
-                    key = (one.number, part.line, part.place, fault.kind)
+            faults = [fault_of(part) for part in parts]
+            checked += any(fault is None or fault.kind is not None for fault in faults)
+            for part, fault in zip(parts, faults, strict=True):
+                if fault is not None and fault.kind is None:
+                    whys[WEIGHTED] += 1
+                elif fault is not None:
+                    key = (one.number, part.line, part.place, str(fault.kind))
                     met.setdefault(key, _Met([], part, fault)).numbers.append(number)
     findings = tuple(finding(one.part, one.fault, one.numbers) for one in met.values())
     if not grounded:
@@ -102,6 +105,8 @@ def _parts(
                     world_size=len(optimizer.ranks),
                     forwards=_forwards(steps),
                     averaged=averaged,
+                    accumulates=_accumulates(steps, backwards),
+                    alone_in_step=bool(steps) and not any(step.collectives for step in steps),
                     unchanged=_unchanged(steps),
                     where=optimizer.ranks[0].where(backwards[0][0].site),
                     source=_functions(optimizer.ranks[0], backwards[0][0].site),
@@ -131,6 +136,12 @@ def _recorded(optimizer: Aligned, number: int) -> list[ev.Step]:
 def _forwards(steps: Sequence[ev.Step]) -> set[int]:
     """How often wrappers were called for it, rank by rank."""
     return {sum(usage.forwards for usage in step.usage) for step in steps}
+
+
+def _accumulates(steps: Sequence[ev.Step], backwards: Sequence[Sequence[ev.Weighed]]) -> bool:
+    """Whether several backwards are those of micro-batches, and not of several losses of one batch."""
+    held_back = bool(steps) and all(any(usage.no_sync for usage in step.usage) for step in steps)
+    return held_back or all(one.fresh for its in backwards for one in its[1:])
 
 
 def _unchanged(steps: Sequence[ev.Step]) -> bool:

@@ -8,6 +8,7 @@ means: it is only questioned where its value has a plain reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -51,6 +52,10 @@ class Part(NamedTuple):
     """The numbers of forwards through wrappers before the step, as far as they are known."""
     averaged: bool
     """DDP alone brings the ranks' gradients together."""
+    accumulates: bool
+    """The backwards of a rank are of batches that a loader has handed out one after the other, or under no_sync()."""
+    alone_in_step: bool
+    """The program had no collective of its own since the step before: what is in the loss is of this rank alone."""
     unchanged: bool
     """The optimizer was seen to step on the gradients as backward() had left them."""
     where: CallSite | None
@@ -61,7 +66,8 @@ class Part(NamedTuple):
 class Fault(NamedTuple):
     """What is wrong."""
 
-    kind: Kind
+    kind: Kind | None
+    """None where the weights differ, and not by the numbers of the elements: a loss may be given a weight."""
     heavy: Batch
     """One whose elements count most, and one whose elements count least."""
     light: Batch
@@ -75,12 +81,26 @@ def fault_of(part: Part) -> Fault | None:
         return None
     heavy, light = max(counted, key=_weight), min(counted, key=_weight)
     if _weight(heavy) > (1 + TOLERANCE) * _weight(light):
+        if not _are_means(counted):
+            return Fault(None, heavy, light)
         apart = len({one.rank for one in counted}) > 1 and any(
             _differ([one for one in counted if one.micro == micro]) for micro in {one.micro for one in counted}
         )
         return Fault("between ranks" if apart else "between micro-batches", heavy, light)
     kind = _scale(part, counted) if len(counted) == len(part.batches) else None
     return Fault(kind, heavy, light) if kind is not None else None
+
+
+def _are_means(counted: Sequence[Batch]) -> bool:
+    """Whether each batch counts as much as any other, or, where a rank's elements have one weight, each rank."""
+    by_rank = [[one for one in counted if one.rank == rank] for rank in {one.rank for one in counted}]
+    totals = [one.total for one in counted]
+    if max(totals) <= (1 + TOLERANCE) * min(totals):
+        return True
+    if any(_differ(its) for its in by_rank):
+        return False
+    ranks = [math.fsum(one.total for one in its) for its in by_rank]
+    return max(ranks) <= (1 + TOLERANCE) * min(ranks)
 
 
 def _scale(part: Part, counted: Sequence[Batch]) -> Kind | None:
@@ -93,12 +113,13 @@ def _scale(part: Part, counted: Sequence[Batch]) -> Kind | None:
     totals = [one.total for one in counted]
     if term.kind == "sum":
         return "sum" if _is_near(term.weight, 1.0) else None
-    if micros > 1 and part.forwards == {micros} and all(_is_near(total, 1.0) for total in totals):
+    if micros > 1 and part.accumulates and part.forwards == {micros} and all(_is_near(total, 1.0) for total in totals):
         return "added up"
     of_step = sum(totals) / part.world_size
     known = part.alone and len({one.term.factors for one in counted}) == 1
     if known and "/" in term.factors and _is_near(of_step, 1 / part.world_size) and world_factor.divisions(part.source):
         return "divided"
+    known = known and part.alone_in_step  # what was gathered from all ranks is in the loss of each of them
     if known and "*" in term.factors and _is_near(of_step, part.world_size) and world_factor.products(part.source):
         return "multiplied"
     return None
@@ -106,6 +127,7 @@ def _scale(part: Part, counted: Sequence[Batch]) -> Kind | None:
 
 def finding(part: Part, fault: Fault, numbers: Sequence[int]) -> Finding:
     """A fault as it was at the first of these steps."""
+    assert fault.kind is not None
     expected, found, cause, advice = _TEXTS[fault.kind](part, fault)
     return Finding(
         ranks=tuple(sorted({one.rank for one in part.batches})),
@@ -122,10 +144,10 @@ def finding(part: Part, fault: Fault, numbers: Sequence[int]) -> Finding:
     )
 
 
-def _factor(part: Part, kind: Kind) -> tuple[CallSite, ...]:
+def _factor(part: Part, kind: Kind | None) -> tuple[CallSite, ...]:
     """The line that scales the loss, where it is the only one that says so."""
-    found = {"divided": world_factor.divisions, "multiplied": world_factor.products}.get(kind)
-    places = [one.where for one in found(part.source) if one.of_loss] if found is not None else []
+    found = {"divided": world_factor.divisions, "multiplied": world_factor.products}.get(kind or "")
+    places = found(part.source) if found is not None else []
     return tuple(places) if len(places) == 1 else ()
 
 
@@ -143,13 +165,12 @@ _Texts = tuple[str, str, str, str]
 def _uneven(part: Part, fault: Fault) -> _Texts:
     heavy, light = fault.heavy, fault.light
     between = fault.kind == "between ranks"
-    own = _is_near(heavy.total / light.total, 1.0)
     number = "all ranks have in the step together" if between else "all micro-batches of the step have together"
     gathered = "all_reduce it, and multiply the sum of the losses by the world size (by which DDP divides)"
     return (
         "every element of the loss to count the same in the update, as in one process that takes the whole batch",
         f"{_elements(heavy)} to count {_weight(heavy) / _weight(light):.3g} times as much as {_elements(light)}",
-        "each backward() takes the mean over its own elements, and the numbers of these differ" if own else "",
+        "the loss is a mean over the elements of one rank or one micro-batch, and the numbers of these differ",
         f"Divide by the number of elements that {number}: "
         + (f"{gathered}." if between else "count them before the first backward() of the step."),
     )
@@ -210,9 +231,9 @@ _TEXTS = {
 
 def _elements(one: Batch) -> str:
     """``each of the 7 elements of rank 1 in backward 2 of the step``."""
-    return (
-        f"each of the {count(one.term.elements, 'element')} of rank {one.rank} in backward {one.micro + 1} of the step"
-    )
+    number = one.term.elements
+    elements = "the one element" if number == 1 else f"each of the {count(number, 'element')}"
+    return f"{elements} of rank {one.rank} in backward {one.micro + 1} of the step"
 
 
 def _weight(one: Batch) -> float:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ddpcheck.evidence import ORACLE, StepWeights, Term, Weighed
+from ddpcheck.probes.data.loader_pass import Tally
 from ddpcheck.probes.ddp import loss_terms
 from ddpcheck.probes.ddp.loss_terms import Found, NotFollowed
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
@@ -26,6 +27,10 @@ FIRST = 64
 ALIKE = 0.01
 """By how much of itself the weight of elements may vary within one backward, as rounding in 16 bits makes it."""
 
+GONE = "gradients were zeroed between a backward() and the step"
+LARGEST = 1 << 22
+"""Elements of a gradient that is looked at, where they are not one number seen many times."""
+
 NOT_ALIKE = "the elements of one backward() have different weights already"
 """As those of classes with a weight of their own."""
 
@@ -39,6 +44,8 @@ class _Window:
         self.inside = False
         self.backwards: list[_Backward] = []
         self.why = ""
+        self.batch: tuple[int, int] | None = None
+        """The pass and the number of its batches at the last backward()."""
         self.later: deque[_Later] = deque()
 
     @property
@@ -66,6 +73,8 @@ class _Backward:
     def __init__(self, site: int) -> None:
         self.site = site
         self.why = ""
+        self.fresh = False
+        """A loader has handed out a batch since the one before."""
         self.parts: list[Found] = []
         """Without their nodes, once the backward is over: these would hold the graph."""
         self.read: dict[int, torch.Tensor] = {}
@@ -92,7 +101,7 @@ class _Backward:
                     scaled=part.scaled,
                 )
             )
-        return Weighed(site=self.site, terms=terms, why=self.why)
+        return Weighed(site=self.site, terms=terms, why=self.why, fresh=self.fresh)
 
 
 _window = _Window()
@@ -130,13 +139,33 @@ def _prepare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Backward | None:
         return None
     one = _Backward(user_lines.here())
     _window.backwards.append(one)
+    _look_at_batch(one)
     given = args[0] if args else kwargs.get("tensors")
-    losses = [given] if isinstance(given, torch.Tensor) else [t for t in given or () if isinstance(t, torch.Tensor)]
+    losses = [given] if isinstance(given, torch.Tensor) else given
+    if not isinstance(losses, (list, tuple)) or not all(isinstance(loss, torch.Tensor) for loss in losses):
+        one.why = "what backward() was given is no tensor and no list of tensors"  # an iterator is used up by a look
+        return one
+    if len(_window.backwards) > 1 and not _has_gradients():
+        _window.why = GONE
     try:
         one.parts = loss_terms.found_in(losses)
     except NotFollowed as error:
         one.why = str(error)
     return one
+
+
+def _look_at_batch(one: _Backward) -> None:
+    """Note whether a loader has handed out a batch since the backward() before."""
+    latest = Tally.latest
+    batch = (id(latest), latest.batches) if latest is not None else None
+    one.fresh = batch is not None and batch != _window.batch
+    _window.batch = batch
+
+
+def _has_gradients() -> bool:
+    """Whether what was added up is still there, as far as wrappers have it."""
+    wrappers = list(WRAPPERS.all.values())
+    return not wrappers or any(p.grad is not None for wrapper in wrappers for p in wrapper.parameters())
 
 
 def _listen(one: _Backward) -> list[Any]:
@@ -161,17 +190,19 @@ def _weight(part: Found, gradients_in: Any, gradients_out: Any) -> torch.Tensor:
     # A hook is told what goes on to the inputs, and what has come from the outputs.
     onward = next((g for g in gradients_in if g is not None), None)
     gradient = next((g for g in gradients_out if g is not None), None)
-    if type(gradient) is not torch.Tensor or gradient.is_sparse:
+    if type(gradient) is not torch.Tensor or gradient.is_sparse or gradient.device.type not in ("cpu", "cuda"):
         raise NotFollowed("the gradient of the loss is no plain tensor")
     if part.by in ("NllLoss", "NllLoss2D"):
         if type(onward) is not torch.Tensor:
             raise NotFollowed("the gradient of the loss is no plain tensor")
         # For each target the one entry that is not zero, which has the sign of the loss's factor turned.
         each = torch.maximum(onward.amax(1).abs(), onward.amin(1).abs()) if onward.dim() > 1 else onward.abs().amax()
-        return _spread(each.double())
-    each = gradient.detach().double().abs()
-    if part.kind == "elements" or each.dim():
         return _spread(each)
+    if part.scaled and type(onward) is torch.Tensor and onward.shape == gradient.shape:
+        return _spread(onward.detach())  # after the factors: what a mask has taken out counts nothing
+    if part.kind == "elements" or gradient.dim():
+        return _spread(gradient.detach())
+    each = gradient.detach().double().abs()
     if type(onward) is not torch.Tensor:
         raise NotFollowed("the gradient of the loss is no plain tensor")
     weight = each / onward.numel() if part.kind == "mean" else each
@@ -180,13 +211,20 @@ def _weight(part: Found, gradients_in: Any, gradients_out: Any) -> torch.Tensor:
 
 def _spread(each: torch.Tensor) -> torch.Tensor:
     """How many elements have a weight, and the least and the greatest of them."""
-    if all(step == 0 for step in each.stride()) and each.numel():  # one number, seen many times
-        value = each.flatten()[0]
-        return torch.stack([torch.where(value != 0, float(each.numel()), 0.0).to(value), value, value])
+    times = 1
+    for place, step in enumerate(each.stride()):
+        if step == 0 and each.shape[place] > 1:  # one number, seen many times: it is looked at once
+            times *= each.shape[place]
+            each = each.narrow(place, 0, 1)
+    if each.numel() > LARGEST:
+        raise NotFollowed(f"the loss has more than {LARGEST:,} elements")
+    if not each.numel():
+        return each.new_zeros(3, dtype=torch.float64)
+    each = each.double().abs()
     counts = each != 0  # an element that is masked, or whose target is ignored, has none
-    most = each.max() if each.numel() else each.new_zeros(())
-    least = torch.where(counts, each, math.inf).min() if each.numel() else most
-    return torch.stack([counts.sum().to(each), torch.minimum(least, most), most])
+    most = each.max()
+    least = each.masked_fill_(~counts, math.inf).min()
+    return torch.stack([counts.sum().to(most) * times, torch.minimum(least, most), most])
 
 
 # --- the step
@@ -195,7 +233,7 @@ def _spread(each: torch.Tensor) -> torch.Tensor:
 def zeroed() -> None:
     """Gradients begin anew: what was added up before is in no step."""
     if _window.backwards:
-        _window.why = "gradients were zeroed between a backward() and the step"
+        _window.why = GONE
 
 
 def stepped(writer: recorder.Recorder, optimizer: int, number: int) -> None:

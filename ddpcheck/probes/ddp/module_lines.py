@@ -31,14 +31,15 @@ def describe(
     parts = dict(module.named_modules())
     if max(len(parts), len(parameters)) > MOST:
         return None
-    kinds: dict[type, int] = {}
     paths = _with_those_around({name.rpartition(".")[0] for name in (*parameters, *buffers)})
-    places = {path: kinds.setdefault(type(parts[path]), len(kinds)) for path in paths if path in parts}
+    kinds = {id(type(parts[path])): type(parts[path]) for path in paths if path in parts}  # a class may have no hash
+    numbers = {kind: number for number, kind in enumerate(kinds)}
+    places = {path: numbers[id(type(parts[path]))] for path in paths if path in parts}
     lines = [
         parameter_names.line_of(parameter, parts.get(path), own)
         for (path, _, own), parameter in ((name.rpartition("."), p) for name, p in parameters.items())
     ]
-    classes = [_class(kind) for kind in kinds]
+    classes = [_class(kind) for kind in kinds.values()]
     return Modules(**writer.next(), wrapper=wrapper, classes=classes, parts=places, lines=lines)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
+import sys
+from types import FrameType
 from typing import Any
 
 from ddpcheck.evidence import SentSignal
-from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.patching import around
 
 MOST = 100
@@ -23,18 +26,50 @@ def watch() -> None:
     around(signal, "raise_signal", _around_raise)
 
 
-def _note(pid: int, number: int) -> None:
+def _note(*given: Any) -> None:
+    """Record it, if these are a process and a signal that would end it; what they are else is the original's affair."""
     global _told
     writer = recorder.current()
-    if writer is not None and number and _told < MOST:  # 0 asks whether there is a process
-        _told += 1
-        writer.write(SentSignal(**writer.next(), pid=pid, signal=int(number), site=user_lines.here()))
+    if writer is None or len(given) != 2 or _told >= MOST:
+        return
+    try:
+        pid, number = (operator.index(one) for one in given)
+    except Exception as error:  # neither is a number, and whatever an object of the program's own raises
+        signal_exceptions.let_through(error)
+        return
+    if number <= 0 or not -1 << 31 <= pid < 1 << 31:  # 0 asks whether there is a process
+        return
+    if pid == os.getpid() and (_is_handled(number) or _is_passed_on(number)):
+        return
+    _told += 1
+    writer.write(SentSignal(**writer.next(), pid=pid, signal=number, site=user_lines.here()))
+
+
+def _is_handled(number: int) -> bool:
+    """Whether this process goes on when it has the signal."""
+    try:
+        return callable(signal.getsignal(number)) or signal.getsignal(number) is signal.SIG_IGN
+    except ValueError:
+        return False
+
+
+def _is_passed_on(number: int) -> bool:
+    """Whether a handler is at work on this very signal, which has come from elsewhere, and sends it once more."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if code.co_argcount >= 2:
+            values = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]][-2:]
+            if values[0] == number and isinstance(values[0], int) and isinstance(values[1], FrameType):
+                return True
+        frame = frame.f_back
+    return False
 
 
 def _around_kill(original: Any) -> Any:
-    def kill(pid: int, sig: int, /) -> Any:
-        _note(pid, sig)
-        return original(pid, sig)
+    def kill(*given: Any) -> Any:
+        _note(*given)
+        return original(*given)
 
     return kill
 
@@ -48,8 +83,8 @@ def _around_abort(original: Any) -> Any:
 
 
 def _around_raise(original: Any) -> Any:
-    def raise_signal(signalnum: int, /) -> Any:
-        _note(os.getpid(), signalnum)
-        return original(signalnum)
+    def raise_signal(*given: Any) -> Any:
+        _note(os.getpid(), *given)
+        return original(*given)
 
     return raise_signal

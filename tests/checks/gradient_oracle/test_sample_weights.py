@@ -25,7 +25,15 @@ def part(*ranks, kind="mean", scaled=False, factors="*/", **more):
         for rank, backwards in enumerate(ranks)
         for micro, (elements, weight) in enumerate(backwards)
     ]
-    fields = {"alone": True, "forwards": {len(ranks[0])}, "averaged": True, "unchanged": True, "source": ()}
+    fields = {
+        "alone": True,
+        "forwards": {len(ranks[0])},
+        "averaged": True,
+        "unchanged": True,
+        "source": (),
+        "accumulates": True,
+        "alone_in_step": True,
+    }
     return Part(line=("train.py", 41), place=0, batches=tuple(batches), world_size=len(ranks), where=WHERE,
                 **{**fields, **more})  # fmt: skip
 
@@ -50,15 +58,21 @@ def test_a_mean_over_each_ranks_own():
         "each of the 4 elements of rank 0 in backward 1 of the step to count 1.75 times as much as each of the "
         "7 elements of rank 1 in backward 1 of the step"
     )
-    assert "its own elements" in told.cause
+    assert "the numbers of these differ" in told.cause
     assert "all_reduce" in told.advice
 
 
-def test_a_difference_that_is_no_mean_has_no_cause():
-    one = part([(4, 1 / 4)], [(4, 1 / 2)])
-    told = finding(one, fault_of(one), [0])
-    assert "2 times" in told.found
-    assert told.cause == ""
+def test_a_difference_that_the_numbers_of_elements_do_not_explain():
+    """A loss may be given a weight: by a sample's quality, by the depth of an output, by how far the training is."""
+    assert fault_of(part([(4, 1 / 4)], [(4, 1 / 2)])).kind is None
+    assert fault_of(part([(1, 0.9)], [(1, 0.4)])).kind is None
+    assert fault_of(part([(8, 1 / 8), (8, 1 / 16)], [(8, 1 / 8), (8, 1 / 16)])).kind is None
+
+
+def test_a_mean_over_each_ranks_own_window():
+    """Its micro-batches have one weight, and the ranks' windows count alike, however many elements they have."""
+    fault = fault_of(part([(3, 1 / 8), (5, 1 / 8)], [(2, 1 / 12), (10, 1 / 12)]))
+    assert fault.kind == "between ranks"
 
 
 def test_micro_batches_of_different_sizes():
@@ -79,7 +93,7 @@ def test_a_batch_without_an_element_that_counts():
 
 def test_rounding_is_no_difference():
     assert kind([(4, 0.25)], [(4, 0.251)]) is None
-    assert kind([(4, 0.25)], [(4, 0.26)]) == "between ranks"
+    assert kind([(25, 1 / 25)], [(26, 1 / 26)]) == "between ranks"
 
 
 WHOLE = [(4, 1 / 4), (4, 1 / 4)]
@@ -97,6 +111,7 @@ def test_means_that_are_added_up():
     [
         {"forwards": {1}},  # two losses of one forward
         {"forwards": set()},
+        {"accumulates": False},  # or of one batch
         {"averaged": False},  # the program brings gradients together by itself, and may divide there
         {"unchanged": False},  # or between backward and step
         {"scaled": True},  # or the elements
@@ -136,6 +151,8 @@ def test_a_loss_multiplied_by_the_world_size():
     assert kind(twice, twice, source=MULTIPLIES) == "multiplied"
     assert kind(twice, twice) is None
     assert kind(twice, twice, source=MULTIPLIES, factors="/") is None
+    # With what all ranks have gathered in the loss of each, DDP's mean is to be undone.
+    assert kind(twice, twice, source=MULTIPLIES, alone_in_step=False) is None
     # The sum over the elements of all ranks, times the world size: what DDP divides it by.
     assert kind([(4, 2 / 11)], [(7, 2 / 11)], source=MULTIPLIES) is None
 
