@@ -54,7 +54,7 @@ LOSSES = {
     ),
     "masked": (
         lambda o: (F.mse_loss(o, REAL, reduction="none").sum(1) * MASK).sum() / MASK.sum(),
-        [("Mul", "elements", 6, 1 / 3)],
+        [("Mul", "elements", 3, 1 / 3)],
     ),
     "images": (
         lambda o: F.cross_entropy(o.view(1, 3, 6), TARGET[None]),
@@ -234,6 +234,63 @@ def test_a_copy_that_is_on_its_way(weigh, monkeypatch):
     event.over = True
     loss_weights.stepped(writer, 0, 3)
     assert [r.number for r in writer.kept if isinstance(r, StepWeights)] == [0, 1, 2]
+
+
+def test_an_iterator_of_losses_is_left_to_the_program(weigh):
+    """torch takes any iterable: one that was looked through would be empty by then."""
+    o = LOGITS.clone().requires_grad_()
+    torch.autograd.backward(o[number].sum() for number in range(2))
+    assert o.grad[:2].eq(1).all()
+    assert "no list of tensors" in weigh().backwards[0].why
+
+
+def test_several_losses(weigh):
+    o = LOGITS.clone().requires_grad_()
+    torch.autograd.backward([F.cross_entropy(o, TARGET), o.pow(2).mean()])
+    assert [term.by for term in weigh().backwards[0].terms] == ["NllLoss", "Pow"]
+
+
+def test_tensors_without_memory(weigh):
+    w = torch.ones(3, device="meta", requires_grad=True)
+    (w * 2).pow(2).sum().backward()
+    assert "no plain tensor" in weigh().backwards[0].why
+
+
+def test_one_number_for_all_elements_is_not_copied_for_each():
+    """The gradient of a mean is one number, however many elements the loss has."""
+    seen = torch.tensor(0.25).expand(1 << 20, 1 << 10)
+    assert loss_weights._spread(seen).tolist() == [1 << 30, 0.25, 0.25]
+    rows = torch.tensor([[0.5], [0.0]]).expand(2, 1 << 24)
+    assert loss_weights._spread(rows).tolist() == [1 << 24, 0.5, 0.5]
+    with pytest.raises(loss_weights.NotFollowed, match="elements"):
+        loss_weights._spread(torch.empty(loss_weights.LARGEST + 1, dtype=torch.bool))
+
+
+def test_gradients_that_are_thrown_away_by_hand(weigh, monkeypatch):
+    """As by zero_grad(): what was added up before is in no step."""
+    o = LOGITS.clone().requires_grad_()
+
+    class Wrapper:
+        apart = own_hook = False
+
+        def parameters(self):
+            return [o]
+
+    monkeypatch.setattr(loss_weights.WRAPPERS, "all", {o: Wrapper()})
+    for _ in range(2):
+        F.cross_entropy(o, TARGET).backward()
+    assert weigh().why == ""
+    F.cross_entropy(o, TARGET).backward()
+    o.grad = None
+    F.cross_entropy(o, TARGET).backward()
+    assert "zeroed between" in weigh().why
+
+
+def test_a_parameter_is_no_part_of_the_loss(weigh):
+    """``0 * p.sum()`` has every parameter take part, and no sample."""
+    o, p = LOGITS.clone().requires_grad_(), torch.ones(5, requires_grad=True)
+    (F.cross_entropy(o, TARGET) + 0 * p.sum()).backward()
+    assert [term.by for term in weigh().backwards[0].terms] == ["NllLoss"]
 
 
 def test_outputs_that_ddp_passes_on(weigh):
