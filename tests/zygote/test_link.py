@@ -131,8 +131,8 @@ def test_the_end_of_the_zygote_is_heard(theirs, zygote):
 def test_an_import_without_end_is_given_up(theirs, zygote, monkeypatch):
     """With the file's name; as long as it goes on from file to file, it is waited for."""
     monkeypatch.setattr(link, "SILENCE", 0.3)
+    begun = time.monotonic()  # what is waited for counts from the question on
     zygote.send(messages.Abort())
-    begun = time.monotonic()
     private_folders.note_collecting(zygote._folder.path, "/project/test_stuck.py")
     with pytest.raises(link.Unanswered, match=r"an end of importing /project/test_stuck\.py"):
         zygote.receive(0.0)
