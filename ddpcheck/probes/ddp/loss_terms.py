@@ -66,10 +66,8 @@ def found_in(losses: Iterable[Any]) -> list[Found]:
             factors += _sign(node.name())
             waiting += [(*one, factors) for one in further]
             continue
-        if node.name().endswith(
-            "AccumulateGrad"
-        ):  # a parameter itself, as in `0 * p.sum()`: no sample has a part in it
-            continue
+        if node.name().endswith("AccumulateGrad"):
+            continue  # a parameter itself, as in `0 * p.sum()`: no sample has a part in it
         found[node] = _part(node, output)._replace(factors=factors)
         if len(found) > MOST_TERMS:
             raise NotFollowed(f"the loss has more than {MOST_TERMS} terms")

@@ -60,7 +60,8 @@ def _is_passed_on(number: int) -> bool:
         code = frame.f_code
         if code.co_argcount >= 2:
             values = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]][-2:]
-            if values[0] == number and isinstance(values[0], int) and isinstance(values[1], FrameType):
+            # Kinds first: to compare a value of the program's own would run its code, and may wait for a device.
+            if isinstance(values[1], FrameType) and isinstance(values[0], int) and values[0] == number:
                 return True
         frame = frame.f_back
     return False

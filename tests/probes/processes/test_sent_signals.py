@@ -90,6 +90,24 @@ def test_numbers_of_other_kinds(sent):
     assert all(type(one.pid) is int for one in sent())
 
 
+def test_values_of_the_program_s_own_are_not_compared(sent, monkeypatch):
+    """Whoever sends a signal may be called with anything, whose comparison is its own code."""
+    monkeypatch.setattr(os, "kill", sent_signals._around_kill(lambda *given: None))
+
+    class Own:
+        def __eq__(self, other):
+            raise AssertionError("compared")
+
+        __hash__ = None
+
+    def step(model, batch):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    step(Own(), Own())
+    step(Own(), sys._getframe())
+    assert len(sent()) == 2
+
+
 def test_a_handler_that_sends_the_signal_once_more(sent, monkeypatch):
     """It came from elsewhere: the textbook's way to end by a signal after having cleaned up."""
     monkeypatch.setattr(os, "kill", sent_signals._around_kill(lambda *given: None))
