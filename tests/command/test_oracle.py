@@ -92,3 +92,16 @@ def test_what_nobody_asked_for(tmp_path, forks):
 def test_who_names_the_check_has_asked_for_it(tmp_path, forks):
     ran = made(tmp_path, forks, "--checks", "gradient-oracle")
     assert len(of_the_oracle(ran)) == 1
+
+
+def test_a_loss_that_counts_nothing_is_not_held(tmp_path, forks):
+    """There is no weight to compare."""
+    check = made(tmp_path, forks, "--oracle", loss="(0 * loss)").document["checks"]["gradient-oracle"]
+    assert (check["status"], check["checked"]) == ("not-checked", 0)
+    assert "no rank, or one alone, whose elements count" in check["skipped_because"]
+
+
+def test_a_step_of_which_a_part_is_not_compared_is_not_held(tmp_path, forks):
+    """One term is a mean, and the other none: what was not seen did not hold."""
+    check = made(tmp_path, forks, "--oracle", loss="(loss / 4 + loss.sqrt())").document["checks"]["gradient-oracle"]
+    assert (check["status"], check["checked"]) == ("not-checked", 0)

@@ -17,6 +17,7 @@ from ddpcheck.judging.world import Judged, Rank, World
 NOT_ASKED = "--oracle weighs how much each sample counts in an update; ddpcheck.check_trainer compares whole updates"
 
 WEIGHTED = "the weights of elements differ, and not as their numbers do: the program gives some losses another weight"
+NOTHING_COUNTS = "in a part of the loss there was no rank, or one alone, whose elements count"
 UNWEIGHED = "no step that all ranks made came from a backward() of theirs"
 
 Line = tuple[str, int]
@@ -46,7 +47,11 @@ def judge(world: World) -> Judged:
             if why:
                 whys[why] += 1
             faults = [fault_of(part) for part in parts]
-            checked += any(fault is None or fault.kind is not None for fault in faults)
+            # Held is a step of which all was compared.
+            if not all(part.compared for part in parts):
+                whys[NOTHING_COUNTS] += 1
+            elif parts and not why and not any(fault is not None and fault.kind is None for fault in faults):
+                checked += 1
             for part, fault in zip(parts, faults, strict=True):
                 if fault is not None and fault.kind is None:
                     whys[WEIGHTED] += 1

@@ -62,6 +62,16 @@ class Part(NamedTuple):
     source: tuple[Text, ...]
     """The functions that led to the backward(), as they were when the program ran."""
 
+    @property
+    def counted(self) -> list[Batch]:
+        """Those in which something counts: a batch without a valid target, say, has no weight to compare."""
+        return [one for one in self.batches if one.term.elements and one.term.weight]
+
+    @property
+    def compared(self) -> bool:
+        """Something counts on several ranks."""
+        return len({one.rank for one in self.counted}) > 1
+
 
 class Fault(NamedTuple):
     """What is wrong."""
@@ -75,8 +85,7 @@ class Fault(NamedTuple):
 
 def fault_of(part: Part) -> Fault | None:
     """What is wrong with a part of the loss; None where nothing was found."""
-    # A batch in which nothing counts, such as one without a valid target, has no weight to compare.
-    counted = [one for one in part.batches if one.term.elements and one.term.weight]
+    counted = part.counted
     if not counted:
         return None
     heavy, light = max(counted, key=_weight), min(counted, key=_weight)
@@ -159,10 +168,10 @@ def _to_tell(part: Part) -> str:
     return " If it is another factor of 2, a run with 3 ranks shows it." if part.world_size == 2 else ""
 
 
-_Texts = tuple[str, str, str, str]
+_Said = tuple[str, str, str, str]
 
 
-def _uneven(part: Part, fault: Fault) -> _Texts:
+def _uneven(part: Part, fault: Fault) -> _Said:
     heavy, light = fault.heavy, fault.light
     between = fault.kind == "between ranks"
     number = "all ranks have in the step together" if between else "all micro-batches of the step have together"
@@ -176,7 +185,7 @@ def _uneven(part: Part, fault: Fault) -> _Texts:
     )
 
 
-def _added_up(part: Part, fault: Fault) -> _Texts:
+def _added_up(part: Part, fault: Fault) -> _Said:
     micros = max(one.micro for one in part.batches) + 1
     return (
         f"the {micros} micro-batches of a step to count as much as one batch of all their elements, of which the loss "
@@ -188,7 +197,7 @@ def _added_up(part: Part, fault: Fault) -> _Texts:
     )
 
 
-def _divided(part: Part, fault: Fault) -> _Texts:
+def _divided(part: Part, fault: Fault) -> _Said:
     size = part.world_size
     return (
         f"the elements of all {size} ranks to count as much as those of one process that takes the mean over them",
@@ -199,7 +208,7 @@ def _divided(part: Part, fault: Fault) -> _Texts:
     )
 
 
-def _multiplied(part: Part, fault: Fault) -> _Texts:
+def _multiplied(part: Part, fault: Fault) -> _Said:
     size = part.world_size
     return (
         f"the elements of all {size} ranks to count as much as those of one process that takes the mean over them",
@@ -209,7 +218,7 @@ def _multiplied(part: Part, fault: Fault) -> _Texts:
     )
 
 
-def _summed(part: Part, fault: Fault) -> _Texts:
+def _summed(part: Part, fault: Fault) -> _Said:
     size = part.world_size
     return (
         f"the update to be that of one process that adds up the loss of the elements of all {size} ranks",

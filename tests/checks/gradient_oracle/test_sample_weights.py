@@ -164,3 +164,10 @@ def test_a_sum():
     assert kind([(4, 2.0)], [(4, 2.0)], kind="sum") is None, "times the world size"
     told = finding(part(ones, ones, kind="sum"), fault_of(part(ones, ones, kind="sum")), [0])
     assert "1/2 of this sum" in told.found
+
+
+def test_what_nobody_can_compare():
+    """A part that counts on one rank alone, or on none, was not compared."""
+    assert part([(4, 1 / 4)], [(4, 1 / 4)]).compared
+    assert not part([(4, 1 / 4)], [(0, 0.0)]).compared
+    assert not part([(4, 0.0)], [(4, 0.0)]).compared
