@@ -1,0 +1,1 @@
+"""Probes that ask a device how far it has come."""

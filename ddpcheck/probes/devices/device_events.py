@@ -1,0 +1,181 @@
+"""Marks in what a GPU has to do, of which any thread may ask, without waiting, whether the GPU has passed them.
+
+torch asks through CUDA's runtime, which makes a context on device 0 for a
+thread that has chosen no device, and breaks the capture of a graph in another
+thread. So the driver is asked, in the context in which the mark was made, and
+in the mode in which a question breaks no capture.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+
+from ddpcheck.probes.recording import signal_exceptions
+from ddpcheck.probes.recording.unwatchable_moments import asleep
+
+_NOT_READY = 600
+_CAPTURING = range(900, 909)
+"""The driver's answers to what may not be asked while a graph is captured: they say nothing of the event."""
+_RELAXED = 2
+
+_pool: defaultdict[int, list[Any]] = defaultdict(list)
+"""Events that nobody needs, by their device: to make one is dearer than to record it again."""
+_contexts: dict[int, int] = {}
+"""The contexts of the devices on which events were recorded."""
+
+
+class DeviceEvent:
+    """A point on a stream of this process, in the order in which its device works."""
+
+    __slots__ = ("_context", "_device", "_event", "_handle", "_process", "_thread")
+
+    def __init__(self, event: Any, device: int, context: int) -> None:
+        self._event: Any = event
+        self._device = device
+        self._context = context
+        self._handle = int(event.cuda_event)
+        self._thread = threading.get_ident()
+        self._process = os.getpid()
+
+    def is_over(self) -> bool:
+        """Whether the device has passed it, asked from any thread, without waiting.
+
+        True after an error of the device as well, and in a fork: nothing waits there any more.
+        """
+        event = self._event
+        if event is None or os.getpid() != self._process:
+            return True
+        driver = _driver()
+        if driver is not None and self._context:
+            return driver.is_over(self._handle, self._context)
+        if threading.get_ident() != self._thread or asleep():
+            return False
+        try:
+            return bool(event.query())
+        except Exception as error:  # an error of the device
+            signal_exceptions.let_through(error)
+            return True
+
+    def release(self) -> None:
+        """Give it back, to be recorded again elsewhere; from then on it is over."""
+        event, self._event = self._event, None
+        if event is not None and os.getpid() == self._process:
+            _pool[self._device].append(event)
+
+
+def record(device: int | None = None) -> DeviceEvent | None:
+    """Mark this point on the current stream of a device, the current one unless another is named.
+
+    None where CUDA is not in use on it, where a graph is being captured, or torch.compile at work.
+    """
+    try:
+        if not torch.cuda.is_initialized() or asleep():  # type: ignore[no-untyped-call]
+            return None
+        if device is None:
+            device = torch.cuda.current_device()
+        context = _contexts.get(device)
+        if context is None:
+            # The device that a thread has begun with may be none that the program uses.
+            if not torch._C._cuda_hasPrimaryContext(device):  # type: ignore[attr-defined]
+                return None
+            context = _contexts[device] = _context_of(device)
+        stream = torch.cuda.current_stream(device)
+        try:
+            event = _pool[device].pop()
+            event.record(stream)
+        except IndexError:
+            event = _recorded_first(stream)
+        return DeviceEvent(event, device, context)
+    except Exception as error:  # after an error of the device every question fails; simulated devices have no events
+        signal_exceptions.let_through(error)
+        return None
+
+
+def _recorded_first(stream: Any) -> Any:
+    """A new event: torch makes it when it is recorded for the first time."""
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    driver = _driver()
+    if driver is None:
+        event.record(stream)
+        return event
+    with driver.relaxed():
+        event.record(stream)
+    return event
+
+
+def _context_of(device: int) -> int:
+    """The context of a device that has one; 0 where there is no such driver."""
+    driver = _driver()
+    if driver is None:
+        return 0
+    with torch.cuda.device(device):
+        return driver.context()
+
+
+def _forget() -> None:
+    _pool.clear()
+    _contexts.clear()
+
+
+class _Driver:
+    """What is asked of CUDA's driver; its library has been loaded by torch already."""
+
+    def __init__(self) -> None:
+        # Those that only look at the thread's own state keep the GIL: to give it up may cost a thread its turn.
+        quick, slow = (kind("libcuda.so.1", mode=_LOADED) for kind in (ctypes.PyDLL, ctypes.CDLL))
+        self._get, self._exchange = quick.cuCtxGetCurrent, quick.cuThreadExchangeStreamCaptureMode
+        self._set, self._query = slow.cuCtxSetCurrent, slow.cuEventQuery
+        for function in (self._set, self._query):
+            function.argtypes = (ctypes.c_void_p,)
+
+    def context(self) -> int:
+        """The current context of this thread; 0 for none."""
+        found = ctypes.c_void_p()
+        return (found.value or 0) if self._get(ctypes.byref(found)) == 0 else 0
+
+    @contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """What this thread asks in here breaks no capture."""
+        mode = ctypes.c_int(_RELAXED)
+        changed = self._exchange(ctypes.byref(mode)) == 0
+        try:
+            yield
+        finally:
+            if changed:
+                self._exchange(ctypes.byref(mode))
+
+    def is_over(self, event: int, context: int) -> bool:
+        """Whether an event of a context has been passed, or will never be."""
+        before = self.context()
+        if before != context and self._set(context) != 0:
+            return True  # the device was reset
+        try:
+            with self.relaxed():
+                answer = self._query(event)
+        finally:
+            if before != context:
+                self._set(before or None)
+        return answer != _NOT_READY and answer not in _CAPTURING
+
+
+_LOADED = os.RTLD_NOW | getattr(os, "RTLD_NOLOAD", 0)
+
+
+@cache
+def _driver() -> _Driver | None:
+    try:
+        return _Driver()
+    except (OSError, AttributeError):  # no driver of CUDA's: ROCm
+        return None
+
+
+os.register_at_fork(after_in_child=_forget)
