@@ -91,8 +91,9 @@ class Missing(Record, frozen=True, kw_only=True):
 class Overlooked(Record, frozen=True, kw_only=True):
     """There was something in this process that no probe has looked at: told once for each kind."""
 
-    what: Literal["capture", "memory"]
-    """A CUDA graph was captured, whose replays call no Python; or memory did not suffice for a look."""
+    what: Literal["capture", "memory", "device"]
+    """A CUDA graph was captured, whose replays call no Python; or memory did not suffice for a look; or a device had
+    not come to what was asked of it when the process ended."""
 
 
 class Looking(Record, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from ddpcheck.vocabulary.clock import clock
 
 PROBES = (
     "processes.endings",
+    "processes.later_records",
     "processes.sent_signals",
     "processes.span_log",
     "collectives.process_groups",

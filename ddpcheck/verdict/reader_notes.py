@@ -151,13 +151,16 @@ def _unseen(rank: Rank) -> Counter[str]:
 
 
 def _overlooked(world: World) -> Iterator[str]:
-    captured, short = (
-        [r.rank for r in world if any(o.what == what for o in r.of(ev.Overlooked))] for what in ("capture", "memory")
+    captured, short, behind = (
+        [r.rank for r in world if any(o.what == what for o in r.of(ev.Overlooked))]
+        for what in ("capture", "memory", "device")
     )
     if captured:
         yield f"A CUDA graph was captured on {ranks_text(captured)}: what its replays do, steps among it, is not seen."
     if short:
         yield f"Memory did not suffice for every look at the tensors of {ranks_text(short)}: those are not compared."
+    if behind:
+        yield f"The last looks on {ranks_text(behind)} are not compared: its device had not come to them at the end."
 
 
 def _compared(rank: Rank) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,10 @@ import xxhash
 
 from ddpcheck.evidence import EVERY_INPUT, Inputs
 from ddpcheck.probes.data.loader_pass import Tally, is_told
+from ddpcheck.probes.devices.awaited import Derived
+from ddpcheck.probes.digests import gpu_digests
 from ddpcheck.probes.digests.batch_fingerprints import head
+from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.shapes import shapes, tensors
 
@@ -20,13 +24,28 @@ _forwards: dict[int, int] = {}
 """By wrapper."""
 
 
-def heads(value: Any, elsewhere: bool = False) -> bytes:
-    """How the tensors in a value begin; those of an accelerator, which have to be waited for, if ``elsewhere``."""
-    return b"".join(
-        head(one, _HEAD)
-        for one in tensors(value)
-        if one.layout is torch.strided and (elsewhere or one.device.type == "cpu")
-    )
+def heads(value: Any) -> bytes:
+    """How the tensors of the CPU in a value begin."""
+    return b"".join(head(one, _HEAD) for one in _strided(value) if one.device.type == "cpu")
+
+
+def _heads_on_gpus(value: Any) -> gpu_digests.Queued | None:
+    """The same of those on GPUs, which these compute; None where there are none."""
+    there = [one for one in _strided(value) if one.device.type == "cuda"]
+    with recorder.silence():
+        return gpu_digests.queued(there, (_HEAD, 0)) if there else None
+
+
+def _strided(value: Any) -> list[torch.Tensor]:
+    return [one for one in tensors(value) if one.layout is torch.strided]
+
+
+def _digest(here: bytes, there: list[bytes | None] | None) -> bytes:
+    """One digest of all of them; empty where there is nothing, or something that cannot be looked at."""
+    if there is not None and None in there:
+        return b""
+    found = b"".join([here, *(one for one in there or () if one is not None)])
+    return xxhash.xxh3_64_digest(found) if found else b""
 
 
 def note_inputs(wrapper: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -38,7 +57,7 @@ def note_inputs(wrapper: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return
     given = [*args, *kwargs.values()]
     try:
-        found = heads(given, elsewhere=number < 4)
+        found, queued = heads(given), _heads_on_gpus(given) if number < 4 else None
         sizes = shapes(given)
     except Exception as error:  # a tensor without memory; a container that fails
         signal_exceptions.let_through(error)
@@ -46,18 +65,17 @@ def note_inputs(wrapper: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if not sizes:
         return
     batch = Tally.latest if Tally.latest is not None and Tally.latest.told and not Tally.latest.over else None
-    writer.write(
-        Inputs(
-            **writer.next(),
-            wrapper=wrapper,
-            number=number,
-            digest=xxhash.xxh3_64_digest(found) if found else b"",
-            site=user_lines.here(),
-            shapes=sizes,
-            loader=batch.loader if batch is not None else None,
-            pass_=batch.number if batch is not None else 0,
-            batch=batch.batches - 1 if batch is not None else 0,
-            given=batch.shapes if batch is not None else [],
-            samples=batch.given if batch is not None else 0,
-        )
+    record = partial(
+        Inputs,
+        **writer.next(),
+        wrapper=wrapper,
+        number=number,
+        site=user_lines.here(),
+        shapes=sizes,
+        loader=batch.loader if batch is not None else None,
+        pass_=batch.number if batch is not None else 0,
+        batch=batch.batches - 1 if batch is not None else 0,
+        given=batch.shapes if batch is not None else [],
+        samples=batch.given if batch is not None else 0,
     )
+    later_records.write(writer, record, digest=Derived(partial(_digest, found), queued))

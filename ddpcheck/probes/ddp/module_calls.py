@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import tensors, wrapper_of
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
-from ddpcheck.probes.processes import span_log
+from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import is_due
@@ -159,9 +160,7 @@ def _evaluated(writer: recorder.Recorder, module: Any, inputs: list[Any]) -> Non
     # A line that makes a copy for every evaluation is a line that has evaluated often.
     if is_due(times) and is_due(known.place):
         with recorder.silence():
-            record = _describe(writer, module, steps, site)
-        if record is not None:
-            writer.write(record)
+            _describe(writer, module, steps, site)
 
 
 def _look_at(writer: recorder.Recorder, known: _Evaluations, module: Any, inputs: list[Any], site: int) -> None:
@@ -184,13 +183,13 @@ def _look_at(writer: recorder.Recorder, known: _Evaluations, module: Any, inputs
         writer.write(EvaluatedOnData(**writer.next(), module=number_of(module), site=site))
 
 
-def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> Evaluated | None:
+def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> None:
     through = isinstance(module, DistributedDataParallel)
     module = module.module if through else module
     parameters = dict(module.named_parameters())
     buffers = {} if through else dict(module.named_buffers())
     if not parameters and not buffers:
-        return None
+        return
     owner = next((found for p in parameters.values() if (found := WRAPPERS.owner(p)) is not None), None)
     local = {
         f"{prefix}.{name}" if prefix else name
@@ -199,17 +198,22 @@ def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> 
         if name in attribute(part, "_non_persistent_buffers_set", ())
     }
     kept = {name: b for name, b in buffers.items() if name not in local}
-    return Evaluated(
+    record = partial(
+        Evaluated,
         **writer.next(),
         kind=type(module).__name__,
         number=steps,
-        parameters=tensors(parameters),
-        buffers=tensors(kept) if kept and not module.training else Tensors(),
         site=site,
         wrapper=owner[1].number if owner is not None else None,
         reduced=[place for place, p in enumerate(parameters.values()) if owner is not None and _is_of(owner[1], p)],
         module=number_of(module),
         stepped=owner is None and are_stepped(parameters.values()),
+    )
+    later_records.write(
+        writer,
+        record,
+        parameters=tensors(parameters),
+        buffers=tensors(kept) if kept and not module.training else Tensors(),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ddpcheck.evidence import NO_SITE, Usage
-from ddpcheck.probes.digests import fast_digests
+from ddpcheck.probes.ddp.after_backward import AfterBackward
 from ddpcheck.probes.optimizers.gradient_reuse import Reduced
 from ddpcheck.probes.recording.missing_seams import attribute
 
@@ -39,8 +39,8 @@ class Wrapper:
         """What ``require_backward_grad_sync`` was at the last forward, outside of no_sync()."""
         self.depth = 0
         """no_sync() blocks that are open."""
-        self.after = b""
-        """Digests of the gradients when the last backward had ended; empty where it was not looked at."""
+        self.after: AfterBackward | None = None
+        """The gradients when the last backward() had ended; None where they were not looked at."""
         self.synced: Counter[str] = Counter()
         self.group = "world"
         self.buffers = 0
@@ -58,28 +58,23 @@ class Wrapper:
         ddp = self.ddp()
         return reduced_by(ddp) if ddp is not None else ()
 
-    def gradients(self, turn: int | None) -> bytes:
-        """Digests of the gradients, in the order of DDP's own list."""
-        ddp = self.ddp()
-        return fast_digests.digests([p.grad for p in reduced_by(ddp)], turn) if ddp is not None else b""
-
     @property
     def steps_apart(self) -> bool:
         """Whether nothing makes the ranks' gradients the same: by a communication hook that does not mean to."""
         return self.apart or (self.own_hook and self.group not in WRAPPERS.hooked_over)
 
     def since(self, before: dict[str, int]) -> Usage:
-        """What has happened since these counts were taken."""
+        """What has happened since these counts were taken; without the gradients after its last backward()."""
+        counts: dict[str, Any] = {name: self.counts[name] - before.get(name, 0) for name in _COUNTS}
         return Usage(
             wrapper=self.number,
-            **{name: self.counts[name] - before.get(name, 0) for name in _COUNTS},
+            **counts,
             same_line=max(self.lines.values(), default=0),
             backward_site=self.backward_site,
             forward_site=self.forward_site,
             bare_site=self.bare_site,
             no_sync_site=self.no_sync_site,
             sync_flag_site=self.sync_flag_site,
-            after=self.after,
             last_armed=self.last_armed,
         )
 
@@ -87,7 +82,7 @@ class Wrapper:
         """An optimizer has made a step with it: lines that are to be of this step are forgotten."""
         self.lines.clear()
         self.bare_site = self.sync_flag_site = NO_SITE
-        self.after = b""
+        self.after = None
 
 
 class Wrappers:

@@ -17,11 +17,13 @@ from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.collectives.process_groups import group_key
 from ddpcheck.probes.data import dataloaders
 from ddpcheck.probes.ddp import forward_inputs, module_lines, parameter_names, unfinished_backward
+from ddpcheck.probes.ddp.after_backward import AfterBackward
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper, reduced_by
+from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.optimizers import program_reductions
 from ddpcheck.probes.optimizers.gradient_reuse import Passes
-from ddpcheck.probes.processes import span_log
+from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
@@ -86,13 +88,10 @@ def _around_init(original: Any) -> Any:
         with call if group != "?" else nullcontext():  # on a group that is not known it could be matched with none
             original(self, module, *args, **kwargs)
         wrapper = _take_up(self)
+        parameters, buffers = dict(self.module.named_parameters()), dict(self.module.named_buffers())
         with recorder.silence():
-            record = _describe(writer, self, wrapper, site)
-        writer.write(record)
-        with recorder.silence():
-            modules = module_lines.describe(
-                writer, self.module, wrapper.number, dict(self.module.named_parameters()), record.buffers.names
-            )
+            _describe(writer, self, wrapper, site, parameters, buffers)
+            modules = module_lines.describe(writer, self.module, wrapper.number, parameters, list(buffers))
         if modules is not None:
             writer.write(modules)
 
@@ -122,19 +121,23 @@ def _group_of(places: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, A
         return "?"
 
 
-def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) -> Wrapped:
-    parameters = dict(ddp.module.named_parameters())
-    buffers = dict(ddp.module.named_buffers())
+def _describe(
+    writer: recorder.Recorder,
+    ddp: Any,
+    wrapper: Wrapper,
+    site: int,
+    parameters: dict[str, torch.Tensor],
+    buffers: dict[str, torch.Tensor],
+) -> None:
     owners, local = _owners_of_buffers(ddp.module)
     called = {id(p): n for n, p in parameters.items()}
     ids = attribute(ddp, "device_ids", None)
-    return Wrapped(
+    described = partial(
+        Wrapped,
         **writer.next(),
         wrapper=wrapper.number,
         kind=type(ddp.module).__name__,
         site=site,
-        parameters=tensors(parameters),
-        buffers=tensors(buffers),
         buffer_owners=[owners.get(n, "") for n in buffers],
         local_buffers=[n for n in buffers if n in local],
         order=[called.get(id(p), "?") for p in reduced_by(ddp)],
@@ -148,6 +151,7 @@ def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) 
         parts=parameter_names.numbers_within(ddp.module),
         find_unused=bool(attribute(ddp, "find_unused_parameters", False)),
     )
+    later_records.write(writer, described, parameters=tensors(parameters), buffers=tensors(buffers))
 
 
 def _around_comm_hook(original: Any) -> Any:
@@ -164,10 +168,13 @@ def _around_comm_hook(original: Any) -> Any:
     return register_comm_hook
 
 
-def tensors(named: dict[str, torch.Tensor]) -> Tensors:
+def tensors(named: dict[str, torch.Tensor]) -> Derived:
     """Names and digests; what is not to be compared between ranks is not looked at."""
     unseen = {place for place, tensor in enumerate(named.values()) if readable_memory.unseen(tensor)}
-    return Tensors(names=list(named), digests=fast_digests.digests(named.values(), but=unseen))
+    names = list(named)
+    return Derived(
+        lambda digests: Tensors(names=names, digests=digests), fast_digests.queued(named.values(), but=unseen)
+    )
 
 
 def _owners_of_buffers(module: Any) -> tuple[dict[str, str], set[str]]:
@@ -302,18 +309,17 @@ def note_buffers(writer: recorder.Recorder, wrapper: Wrapper, moment: Any) -> No
     buffers = dict(ddp.module.named_buffers())
     if buffers:
         with recorder.silence():
-            digests = fast_digests.digests(buffers.values())
-        writer.write(
-            Synced(
-                **writer.next(),
-                wrapper=wrapper.number,
-                moment=moment,
-                number=number,
-                digests=digests,
-                site=user_lines.here(),
-                names=list(buffers) if len(buffers) != wrapper.buffers else [],
-            )
+            digests = fast_digests.queued(buffers.values())
+        described = partial(
+            Synced,
+            **writer.next(),
+            wrapper=wrapper.number,
+            moment=moment,
+            number=number,
+            site=user_lines.here(),
+            names=list(buffers) if len(buffers) != wrapper.buffers else [],
         )
+        later_records.write(writer, described, digests=digests)
 
 
 def _call(op: str, wrapper: Wrapper) -> AbstractContextManager[Any]:
@@ -333,7 +339,7 @@ def _around_backward(original: Any) -> Any:
         armed = []
         for ddp, wrapper in list(WRAPPERS.all.items()):
             wrapper.backward_site = site
-            wrapper.after = b""  # this backward may add to its gradients
+            wrapper.after = None  # this backward may add to its gradients
             if wrapper.reduced.pending:
                 wrapper.reduced.backward_begins(wrapper.parameters())
             flag = bool(attribute(ddp, "require_backward_grad_sync", False))
@@ -360,7 +366,8 @@ def _around_backward(original: Any) -> Any:
             wrapper.lines[user_lines.line_alone(site)] += 1
             wrapper.reduced.backward_ended(wrapper.parameters(), site, BACKWARDS.look)
             if BACKWARDS.look:
-                wrapper.after = wrapper.gradients(None)
+                with recorder.silence():
+                    wrapper.after = AfterBackward(wrapper.parameters())
         return result
 
     return backward

@@ -36,7 +36,7 @@ _contexts: dict[int, int] = {}
 class DeviceEvent:
     """A point on a stream of this process, in the order in which its device works."""
 
-    __slots__ = ("_context", "_device", "_event", "_handle", "_process", "_thread")
+    __slots__ = ("_context", "_device", "_event", "_handle", "_process", "_thread", "failed")
 
     def __init__(self, event: Any, device: int, context: int) -> None:
         self._event: Any = event
@@ -45,6 +45,8 @@ class DeviceEvent:
         self._handle = int(event.cuda_event)
         self._thread = threading.get_ident()
         self._process = os.getpid()
+        self.failed = False
+        """The device has failed: what was queued before it is not done, and never will be."""
 
     def is_over(self) -> bool:
         """Whether the device has passed it, asked from any thread, without waiting.
@@ -56,13 +58,16 @@ class DeviceEvent:
             return True
         driver = _driver()
         if driver is not None and self._context:
-            return driver.is_over(self._handle, self._context)
+            answer = driver.ask(self._handle, self._context)
+            self.failed |= answer != 0 and not _is_pending(answer)
+            return not _is_pending(answer)
         if threading.get_ident() != self._thread or asleep():
             return False
         try:
             return bool(event.query())
         except Exception as error:  # an error of the device
             signal_exceptions.let_through(error)
+            self.failed = True
             return True
 
     def release(self) -> None:
@@ -72,13 +77,18 @@ class DeviceEvent:
             _pool[self._device].append(event)
 
 
+def in_use() -> bool:
+    """Whether CUDA is at work in this process, and may be asked now."""
+    return bool(torch.cuda.is_initialized()) and not asleep()  # type: ignore[no-untyped-call]
+
+
 def record(device: int | None = None) -> DeviceEvent | None:
     """Mark this point on the current stream of a device, the current one unless another is named.
 
     None where CUDA is not in use on it, where a graph is being captured, or torch.compile at work.
     """
     try:
-        if not torch.cuda.is_initialized() or asleep():  # type: ignore[no-untyped-call]
+        if not in_use():
             return None
         if device is None:
             device = torch.cuda.current_device()
@@ -153,18 +163,22 @@ class _Driver:
             if changed:
                 self._exchange(ctypes.byref(mode))
 
-    def is_over(self, event: int, context: int) -> bool:
-        """Whether an event of a context has been passed, or will never be."""
+    def ask(self, event: int, context: int) -> int:
+        """What the driver says of an event of a context: 0 where it has been passed."""
         before = self.context()
-        if before != context and self._set(context) != 0:
-            return True  # the device was reset
+        if before != context and (failed := self._set(context)) != 0:
+            return int(failed)  # the device was reset
         try:
             with self.relaxed():
-                answer = self._query(event)
+                return int(self._query(event))
         finally:
             if before != context:
                 self._set(before or None)
-        return answer != _NOT_READY and answer not in _CAPTURING
+
+
+def _is_pending(answer: int) -> bool:
+    """Whether an event may still be passed, by the driver's answer."""
+    return answer == _NOT_READY or answer in _CAPTURING
 
 
 _LOADED = os.RTLD_NOW | getattr(os, "RTLD_NOLOAD", 0)

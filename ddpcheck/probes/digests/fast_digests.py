@@ -9,6 +9,7 @@ import torch
 import xxhash
 
 from ddpcheck.evidence import ABSENT, UNSEEN
+from ddpcheck.probes.devices.awaited import Awaited
 from ddpcheck.probes.digests import gpu_digests, readable_memory
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.unwatchable_moments import is_out_of_memory, overlooked
@@ -17,22 +18,51 @@ WINDOW = 16 * 1024
 """Bytes of a tensor that are looked at where not all of them are: another part of it at each turn."""
 
 
-def digests(tensors: Iterable[torch.Tensor | None], turn: int | None = None, but: Collection[int] = ()) -> bytes:
+class Queued(Awaited):
+    """Digests of several tensors, of which a GPU is still computing some."""
+
+    def __init__(self, found: list[bytes], on_gpus: list[int], queued: gpu_digests.Queued) -> None:
+        self._found, self._on_gpus, self._queued = found, on_gpus, queued
+
+    def is_there(self) -> bool:
+        """Whether all of them are there; any thread may ask."""
+        return self._queued.is_there()
+
+    def told(self) -> bytes:
+        """Eight bytes for each tensor, side by side; waits for them where they are not there yet."""
+        for place, told in zip(self._on_gpus, self._queued.told(), strict=True):
+            self._found[place] = UNSEEN if told is None else told[: len(UNSEEN)]
+        return b"".join(self._found)
+
+    def device_seconds(self) -> float | None:
+        """How long the GPUs have worked on them; None where that is not known yet."""
+        return self._queued.device_seconds()
+
+
+def queued(
+    tensors: Iterable[torch.Tensor | None], turn: int | None = None, but: Collection[int] = ()
+) -> bytes | Queued:
     """Eight bytes for each tensor, side by side; with a ``turn``, of a window of each large one.
 
-    The window of a turn lies at the same place on all ranks. What lies at the
-    places ``but`` is not looked at, nor is a tensor whose memory cannot be read.
+    Where some are on GPUs, what comes back is still being computed there. The window of a turn lies at the same place
+    on all ranks. What lies at the places ``but`` is not looked at, nor is a tensor whose memory cannot be read.
     """
     listed = list(tensors)
     noted = recorder.look_begins()
     try:
         with torch._C.DisableTorchFunctionSubclass():  # what a class of the user's answers for its tensors is not asked
-            return _digests(listed, turn, but)
+            return _queued(listed, turn, but)
     finally:
         recorder.look_is_over(noted)
 
 
-def _digests(listed: list[torch.Tensor | None], turn: int | None, but: Collection[int]) -> bytes:
+def digests(tensors: Iterable[torch.Tensor | None], turn: int | None = None, but: Collection[int] = ()) -> bytes:
+    """The same, waited for."""
+    found = queued(tensors, turn, but)
+    return found if isinstance(found, bytes) else found.told()
+
+
+def _queued(listed: list[torch.Tensor | None], turn: int | None, but: Collection[int]) -> bytes | Queued:
     try:
         found, on_gpus = [], []
         for place, tensor in enumerate(listed):
@@ -43,9 +73,8 @@ def _digests(listed: list[torch.Tensor | None], turn: int | None, but: Collectio
             found.append(known)
         if on_gpus:
             window = None if turn is None else (WINDOW, turn)
-            queued = gpu_digests.digests([one for place in on_gpus if (one := listed[place]) is not None], window)
-            for place, told in zip(on_gpus, queued, strict=True):
-                found[place] = UNSEEN if told is None else told[: len(UNSEEN)]
+            there = [one for place in on_gpus if (one := listed[place]) is not None]
+            return Queued(found, on_gpus, gpu_digests.queued(there, window))
     except Exception as error:
         if not is_out_of_memory(error):
             raise

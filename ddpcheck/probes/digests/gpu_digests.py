@@ -1,27 +1,42 @@
 """Digests of tensors on a GPU, computed there: two numbers for each travel, and its elements do not.
 
-The bytes are read as words of 64 bits. Each word is mixed with a key that
-depends on its place, so that the order counts, and the results are added up
-modulo 2**64. A sum does not depend on the order in which a device adds, so the
-digest is the same on every device, and only integers are computed with, so it
-is of the bits: NaN payloads and the sign of zero count. The work is queued on
-the current stream of the tensors' device, behind what has been queued there
-before, as any other operation of the user's would be.
+A tensor's bytes are read as rows of 1024 words of 32 bits. Each word is
+multiplied with a key of its column, and a row's products are added up modulo
+2**64: two kernels for many megabytes, which move five bytes for each byte. The
+rows' sums are few; each of them is mixed with a key of its place, so that the
+order counts, and they are added up in turn. A sum does not depend on the order
+in which a device adds, so the digest is the same on every device, and only
+integers are computed with, so it is of the bits: NaN payloads and the sign of
+zero count. (Words of 64 bits would be cheaper, but modulo 2**64 their highest
+bit, a sign, counts only by how often it is set.)
+
+The work is queued on the current stream of the tensors' device, behind what
+has been queued there before, as any other operation of the user's would be, and
+nobody waits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 
+from ddpcheck.probes.devices.awaited import Awaited
+from ddpcheck.probes.devices.device_numbers import Fetched, sent
+from ddpcheck.probes.devices.device_time import DeviceTime
 from ddpcheck.probes.digests import readable_memory
 
-PORTION = 16 * 1024 * 1024
-"""Bytes that are worked on at a time, with about four times as many for what comes in between."""
+COLUMNS = 1024
+"""Words in a row."""
+WORD = 4
 
-_WORD = 8
+PORTION = 32 * 1024 * 1024
+"""Bytes that are worked on at a time, with twice as many for what comes in between."""
+
+LARGE = 2 * 1024 * 1024
+"""Bytes from which on a tensor is worth kernels of its own; smaller ones are laid side by side, which is a copy."""
+
 _ALL = (1 << 64) - 1
 # The finaliser of splitmix64, and a golden ratio to set neighbouring places apart.
 _PLACE = 0x9E3779B97F4A7C15
@@ -29,52 +44,68 @@ _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _OTHER = 0xD6E8FEB86659FD93
 
 
-class _Piece(NamedTuple):
-    """A part of a tensor: its bytes, and which of the tensor's words the first of them is."""
+class Queued(Awaited):
+    """Digests that devices are computing."""
 
-    owner: int
-    data: torch.Tensor
-    begin: int
+    def __init__(self, sizes: Sequence[int | None], sums: Sequence[_Sums]) -> None:
+        self._sizes, self._sums = sizes, sums
 
-    @property
-    def words(self) -> int:
-        return -(-self.data.numel() // _WORD)
+    def is_there(self) -> bool:
+        """Whether all of them have arrived; any thread may ask."""
+        return all(one.fetched is None or one.fetched.is_there() for one in self._sums)
+
+    def told(self) -> list[bytes | None]:
+        """Sixteen bytes for each tensor; waits for them where they have not arrived yet."""
+        sizes, lanes = list(self._sizes), [[0, 0] for _ in self._sizes]
+        for one in self._sums:
+            numbers = one.fetched.told() if one.fetched is not None else ((), ())
+            if numbers is None:  # the device has failed
+                for owner in one.owners:
+                    sizes[owner] = None
+                continue
+            for owner, first, second in zip(one.owners, *numbers, strict=True):
+                lanes[owner][0] += first
+                lanes[owner][1] += second
+        return [
+            None
+            if size is None
+            else b"".join(_mixed((lane + size * _PLACE) & _ALL).to_bytes(8, "little") for lane in both)
+            for both, size in zip(lanes, sizes, strict=True)
+        ]
+
+    def device_seconds(self) -> float | None:
+        """How long the devices have worked on them; None where that is not known yet."""
+        each = [one.time.seconds() for one in self._sums]
+        return None if None in each else sum(seconds for seconds in each if seconds is not None)
+
+
+def queued(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = None) -> Queued:
+    """Have a digest computed for each tensor, for its elements in their order; dtype and shape are no part of it.
+
+    None for a tensor whose elements cannot be looked at; of a DTensor it is of the part that this rank has.
+    ``window`` is a number of bytes and a turn: of a tensor that is larger, only that many are looked at, at a place
+    that each turn moves on.
+    """
+    sizes: list[int | None] = [None] * len(tensors)
+    by_device: dict[torch.device, _Sums] = {}
+    with torch.no_grad():
+        for owner, tensor in enumerate(tensors):
+            data = _bytes(tensor, window)
+            if data is None:
+                continue
+            sizes[owner] = data.numel()
+            if data.device not in by_device:
+                by_device[data.device] = _Sums(data.device)
+            by_device[data.device].add(owner, data, copied=data.untyped_storage().data_ptr() != _home(tensor))
+            del data  # a copy, of a tensor that does not lie in a row, goes before the next one is made
+        for sums in by_device.values():
+            sums.finish()
+    return Queued(sizes, list(by_device.values()))
 
 
 def digests(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = None) -> list[bytes | None]:
-    """Sixteen bytes for each tensor, for its elements in their order; dtype and shape are no part of it.
-
-    None for a tensor whose elements cannot be looked at; of a DTensor it is of
-    the part that this rank has. ``window`` is a number of bytes and a turn: of a tensor that is larger, only
-    that many are looked at, at a place that each turn moves on.
-    """
-    sums = [[0, 0] for _ in tensors]
-    sizes: list[int | None] = [None] * len(tensors)
-    by_device: dict[torch.device, list[_Piece]] = {}
-    with torch.no_grad():
-        for owner, tensor in enumerate(tensors):
-            data = _bytes(tensor)
-            if data is None:
-                continue
-            if window is not None and data.numel() > window[0]:
-                begin = place_of_turn(data.numel(), *window)
-                data = data[begin : begin + window[0]]
-            sizes[owner] = data.numel()
-            pieces = by_device.setdefault(data.device, [])
-            pieces += [_Piece(owner, data[at : at + PORTION], at // _WORD) for at in range(0, data.numel(), PORTION)]
-        for device, pieces in by_device.items():
-            if not pieces:
-                continue
-            found = torch.cat([_sums(batch, device) for batch in _batches(pieces)], dim=1).tolist()
-            for piece, first, second in zip(pieces, *found, strict=True):
-                sums[piece.owner][0] += first
-                sums[piece.owner][1] += second
-    return [
-        None
-        if size is None
-        else b"".join(_mixed((lane + size * _PLACE) & _ALL).to_bytes(8, "little") for lane in lanes)
-        for lanes, size in zip(sums, sizes, strict=True)
-    ]
+    """The same, waited for."""
+    return queued(tensors, window).told()
 
 
 def place_of_turn(size: int, width: int, turn: int) -> int:
@@ -83,63 +114,148 @@ def place_of_turn(size: int, width: int, turn: int) -> int:
     return min((turn % windows) * width, size - width)
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor | None:
-    plain = readable_memory.local(tensor)
-    return None if plain is None else plain.view(-1).view(torch.uint8)
+def _bytes(tensor: torch.Tensor, window: tuple[int, int] | None) -> torch.Tensor | None:
+    """A tensor's bytes in a row, or those of its window."""
+    source = readable_memory.in_a_row(tensor)
+    if source is None:
+        source = readable_memory.strided(tensor)
+    size = source.numel() * source.element_size() if source is not None else 0
+    begin, end = _window(size, window)
+    if source is not None and end - begin < size and not source.is_contiguous():
+        row = size // source.shape[0]  # only the rows that the window touches are copied
+        first = begin // row
+        source = source[first : -(-end // row)]
+        begin, end = begin - first * row, end - first * row
+    plain = readable_memory.local(tensor if source is None else source)
+    if plain is None:
+        return None
+    data = plain.view(-1).view(torch.uint8)
+    if source is None:  # the dense form of a sparse tensor
+        begin, end = _window(data.numel(), window)
+    return data[begin:end]
 
 
-def _batches(pieces: Iterable[_Piece]) -> Iterable[list[_Piece]]:
-    """As many pieces at a time as make a portion: small tensors share their kernels."""
-    batch: list[_Piece] = []
-    size = 0
-    for piece in pieces:
-        if batch and size + piece.data.numel() > PORTION:
-            yield batch
-            batch, size = [], 0
-        batch.append(piece)
-        size += piece.data.numel()
-    if batch:
-        yield batch
+def _window(size: int, window: tuple[int, int] | None) -> tuple[int, int]:
+    """From where to where so many bytes are looked at."""
+    if window is None or size <= window[0]:
+        return 0, size
+    begin = place_of_turn(size, *window)
+    return begin, begin + window[0]
 
 
-def _sums(batch: list[_Piece], device: torch.device) -> torch.Tensor:
-    """Both sums of each piece, as two rows."""
-    padding = torch.zeros(_WORD, dtype=torch.uint8, device=device)
-    parts = [part for p in batch for part in (p.data, padding[: p.words * _WORD - p.data.numel()])]
-    words = torch.cat(parts).view(torch.int64)
-    keys = torch.arange(words.numel(), dtype=torch.int64, device=device)
-    starts, at = [], 0
-    for piece in batch:
-        starts.append(at)
-        at += piece.words
-    shifts = [piece.begin - start for piece, start in zip(batch, starts, strict=True)]
-    if len(batch) == 1:
-        keys += shifts[0]
-    else:
-        counts = _sent([piece.words for piece in batch], device)
-        keys += torch.repeat_interleave(_sent(shifts, device), counts, output_size=at)
-    keys += 1
-    keys *= _signed(_PLACE)
-    _mix(keys)
-    keys ^= words
-    _mix(keys)
-    first = _totals(keys, starts)
-    keys *= _signed(_OTHER)
-    _mix(keys)
-    return torch.stack([first, _totals(keys, starts)])
+def _home(tensor: torch.Tensor) -> int:
+    """Where a tensor's own storage lies; 0 for what has none."""
+    own = readable_memory.storage(tensor)
+    return own.data_ptr() if own is not None else 0
 
 
-def _totals(values: torch.Tensor, starts: list[int]) -> torch.Tensor:
+class _Sums:
+    """What is computed on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.time = DeviceTime(device)
+        self.owners: list[int] = []
+        """Whose each piece is: a tensor may have several."""
+        self.fetched: Fetched | None = None
+        self._keys = sent(_column_keys(COLUMNS), device)
+        self._rows: list[torch.Tensor] = []
+        """The sums of rows, piece by piece."""
+        self._counts: list[int] = []
+        self._begins: list[int] = []
+        """Which of its tensor's rows a piece begins with."""
+        self._small: list[tuple[int, int, torch.Tensor]] = []
+        """What is to be laid side by side: owner, its first row, its bytes."""
+        self._waiting = 0
+
+    def add(self, owner: int, data: torch.Tensor, copied: bool) -> None:
+        """Take bytes that lie in a row; of a copy no more is held than has to be."""
+        width, at = COLUMNS * WORD, 0
+        if data.numel() >= LARGE and data.storage_offset() % WORD == 0:
+            at = data.numel() // width * width
+            whole = data[:at].view(torch.int32).view(-1, COLUMNS)
+            for begin in range(0, len(whole), PORTION // width):
+                self._add_rows(whole[begin : begin + PORTION // width])
+                self._note(owner, begin, min(PORTION // width, len(whole) - begin))
+            data = data[at:].clone() if copied else data[at:]
+        for begin in range(0, data.numel(), PORTION):
+            part = data[begin : begin + PORTION]
+            if self._waiting and self._waiting + part.numel() > PORTION:
+                self._lay_side_by_side()
+            self._small.append((owner, (at + begin) // width, part))
+            self._waiting += part.numel()
+
+    def finish(self) -> None:
+        """Queue what is left, and have the result sent."""
+        self._lay_side_by_side()
+        if self._rows:
+            self.fetched = Fetched(self._totals())
+            self._rows.clear()
+        self.time.end()
+
+    def _note(self, owner: int, begin: int, rows: int) -> None:
+        self.owners.append(owner)
+        self._begins.append(begin)
+        self._counts.append(rows)
+
+    def _add_rows(self, words: torch.Tensor) -> None:
+        self._rows.append((words * self._keys).sum(1))
+
+    def _lay_side_by_side(self) -> None:
+        """Each piece begins with a row of its own; a row that it does not fill ends with zeros."""
+        width = COLUMNS * WORD
+        if not self._small:
+            return
+        zeros = torch.zeros(width, dtype=torch.uint8, device=self.device)
+        parts: list[torch.Tensor] = []
+        for owner, begin, data in self._small:
+            rows = -(-data.numel() // width)
+            parts += [data, zeros[: rows * width - data.numel()]]
+            self._note(owner, begin, rows)
+        self._small, self._waiting = [], 0
+        self._add_rows(torch.cat(parts).view(torch.int32).view(-1, COLUMNS))
+
+    def _totals(self) -> torch.Tensor:
+        """Both sums of each piece, as two rows."""
+        rows = torch.cat(self._rows)
+        numbers = sent(torch.tensor([self._shifts(), self._counts, self._ends()], dtype=torch.int64), self.device)
+        shifts, counts, ends = numbers.unbind()
+        keys = torch.arange(1, len(rows) + 1, dtype=torch.int64, device=self.device)
+        keys += torch.repeat_interleave(shifts, counts, output_size=len(rows))
+        keys *= _signed(_PLACE)
+        _mix(keys)
+        keys ^= rows
+        _mix(keys)
+        first = _of_pieces(keys, ends)
+        keys *= _signed(_OTHER)
+        _mix(keys)
+        return torch.stack([first, _of_pieces(keys, ends)])
+
+    def _ends(self) -> list[int]:
+        """The place of each piece's last row."""
+        ends, at = [], 0
+        for rows in self._counts:
+            at += rows
+            ends.append(at - 1)
+        return ends
+
+    def _shifts(self) -> list[int]:
+        """What makes of a row's place here its place in its tensor."""
+        return [
+            begin - (end + 1 - rows) for begin, rows, end in zip(self._begins, self._counts, self._ends(), strict=True)
+        ]
+
+
+def _of_pieces(values: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
     """The sum of each piece's values, modulo 2**64."""
-    if len(starts) == 1:
-        return values.sum().reshape(1)
-    ends = [start - 1 for start in (*starts[1:], values.numel())]
-    up_to = values.cumsum(0)[_sent(ends, values.device)]
+    up_to = values.cumsum(0)[ends]
     return torch.cat([up_to[:1], up_to[1:] - up_to[:-1]])
 
 
-def _sent(numbers: list[int], device: torch.device) -> torch.Tensor:
-    return torch.tensor(numbers, dtype=torch.int64, device="cpu").to(device)
+@lru_cache(maxsize=8)
+def _column_keys(columns: int) -> torch.Tensor:
+    """Odd, so that no difference of one word is lost."""
+    return torch.tensor([_signed(_mixed((n + 1) * _PLACE & _ALL) | 1) for n in range(columns)], dtype=torch.int64)
 
 
 def _mix(values: torch.Tensor) -> None:

@@ -84,13 +84,21 @@ def _strided(tensor: torch.Tensor) -> torch.Tensor | None:
         return tensor.detach()
 
 
+def in_a_row(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The same elements, where they lie side by side in their order on whatever device; None for all other tensors."""
+    if type(tensor) in _PLAIN and _in_a_row(tensor) is not None and not tensor.is_quantized and not tensor.is_nested:
+        return tensor.detach()
+    return None
+
+
 def local(tensor: torch.Tensor) -> torch.Tensor | None:
     """The elements side by side in their order, where they are: as :func:`strided`, and of a sparse tensor as well.
 
     Raises torch's error where there is no memory for a copy that this takes.
     """
-    if type(tensor) in _PLAIN and _in_a_row(tensor) is not None and not tensor.is_quantized and not tensor.is_nested:
-        return tensor.detach()
+    plain = in_a_row(tensor)
+    if plain is not None:
+        return plain
     plain = strided(tensor)
     with torch.no_grad():
         if plain is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -11,7 +12,9 @@ from torch.optim import lr_scheduler
 
 from ddpcheck.evidence import StateLoaded
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
+from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
+from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.call_frames import caller
 from ddpcheck.probes.recording.patching import around
@@ -58,7 +61,9 @@ def _around(
             except Exception as error:  # a class of the user's own may do anything when it is looked at
                 signal_exceptions.let_through(error)
                 described = _nothing(self, result, args, kwargs)
-            writer.write(StateLoaded(**writer.next(), owner=owner, kind=type(self).__name__, site=site, **described))
+            kind = type(self).__name__
+            record = partial(StateLoaded, **writer.next(), owner=owner, kind=kind, site=site)
+            later_records.write(writer, record, **described)
             return result
 
         return load_state_dict
@@ -87,7 +92,7 @@ def _module(module: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, A
         "thrown_away": bool(unexpected) and is_thrown_away(caller()),
         "total": len(parameters) + sum(1 for _ in module.named_buffers()),
         "strict": bool(kwargs.get("strict", args[1] if len(args) > 1 else True)),
-        "digest": fast_digests.text_digest(fast_digests.digests(compared, 0).hex()).encode(),
+        "digest": Derived(lambda each: fast_digests.text_digest(each.hex()).encode(), fast_digests.queued(compared, 0)),
         "wrapped": held,
         "wrapper": wrapper[1].number if wrapper is not None and held else None,
     }

@@ -10,10 +10,12 @@ import torch
 from ddpcheck.evidence import NOBODYS, AtLine, Optimizer, Record, Step, Transfers, frame
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
 from ddpcheck.probes.ddp.wrappers import BACKWARDS
+from ddpcheck.probes.devices.awaited import told
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.optimizers import steps
 from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of
-from ddpcheck.probes.optimizers.steps import Watched
+from ddpcheck.probes.optimizers.steps import Watched, with_gradients
+from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import missing_seams, recorder, user_lines
 from ddpcheck.probes.recording.patching import defect
 
@@ -33,6 +35,7 @@ def evidence(module: torch.nn.Module, gradients: bool) -> bytes:
     writer = recorder.always()
     if not isinstance(writer, recorder.InMemory) or writer.is_full or (gradients and not BACKWARDS.count):
         return b""
+    later_records.finish()  # whoever asserts, waits
     before = len(writer.kept)
     wrappers: set[int] | None = None
     try:
@@ -73,6 +76,7 @@ def _record(writer: recorder.InMemory, optimizer: Any, it: Watched, stepped: boo
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if not stepped:
         steps.describe(writer, optimizer, it, parameters, site)
+        later_records.finish()
     writer.write(
         Step(
             **writer.next(),
@@ -83,9 +87,9 @@ def _record(writer: recorder.InMemory, optimizer: Any, it: Watched, stepped: boo
             parameters=fast_digests.digests(parameters, None, it.unseen),
             whole=True,
             state={},
-            rates=[plain_number(group.get("lr", 0.0), parameters, True) for group in optimizer.param_groups],
-            scale=scale_of(it.scaler, parameters, True),
-            usage=[wrapper.since(it.before.get(wrapper.number, {})) for wrapper in it.wrappers],
+            rates=told([plain_number(group.get("lr", 0.0), True) for group in optimizer.param_groups]),
+            scale=told(scale_of(it.scaler, True)),
+            usage=told([with_gradients(w.since(it.before.get(w.number, {})), w.after) for w in it.wrappers]),
             backwards=BACKWARDS.count,
             backward_site=BACKWARDS.site,
             collectives=0,

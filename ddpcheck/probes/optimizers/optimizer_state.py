@@ -10,11 +10,15 @@ from typing import Any
 import torch
 
 from ddpcheck.evidence import ABSENT, UNREAD
+from ddpcheck.probes.devices.awaited import Derived
+from ddpcheck.probes.devices.device_numbers import Fetched
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.recording.patching import defect
 
+Digests = bytes | fast_digests.Queued
 
-def state_of(optimizer: Any, parameters: list[torch.Tensor], unseen: Collection[int]) -> dict[str, bytes]:
+
+def state_of(optimizer: Any, parameters: list[torch.Tensor], unseen: Collection[int]) -> dict[str, Digests]:
     """What an optimizer keeps in it is its own affair: a failure here must not cost the record of the step."""
     try:
         return _state(optimizer, parameters, unseen)
@@ -23,7 +27,7 @@ def state_of(optimizer: Any, parameters: list[torch.Tensor], unseen: Collection[
         return {}
 
 
-def _state(optimizer: Any, parameters: list[torch.Tensor], unseen: Collection[int]) -> dict[str, bytes]:
+def _state(optimizer: Any, parameters: list[torch.Tensor], unseen: Collection[int]) -> dict[str, Digests]:
     """Digests of the state by its keys, for each parameter: of what has the parameter's size, or is one number.
 
     The rest, such as the factors of a matrix, may be shared out among the ranks as it pleases the optimizer.
@@ -41,24 +45,29 @@ def _state(optimizer: Any, parameters: list[torch.Tensor], unseen: Collection[in
                     tensors.setdefault(str(key), [None] * len(parameters))[place] = value
             elif isinstance(value, (int, float)):
                 plain.setdefault(str(key), [ABSENT] * len(parameters))[place] = fast_digests.number_digest(value)
-    found = {key: fast_digests.digests(values) for key, values in tensors.items()}
+    found: dict[str, Digests] = {key: fast_digests.queued(values) for key, values in tensors.items()}
     return {**found, **{key: b"".join(values) for key, values in plain.items()}}
 
 
-def scale_of(known: weakref.ref[Any] | None, parameters: list[torch.Tensor], looked: bool) -> float | None:
-    """The scaler's factor; None without a scaler, UNREAD where asking for it would mean to wait."""
+def scale_of(known: weakref.ref[Any] | None, looked: bool) -> float | Derived | None:
+    """The scaler's factor; None without a scaler."""
     scaler = known() if known is not None else None
     scale = getattr(scaler, "_scale", None)
-    return plain_number(scale, parameters, looked) if isinstance(scale, torch.Tensor) else None
+    return plain_number(scale, looked) if isinstance(scale, torch.Tensor) else None
 
 
-def plain_number(value: Any, parameters: list[torch.Tensor], looked: bool) -> float:
-    """A number, or a tensor of one: on a device it is read where digests of what is there have just been waited for.
+def plain_number(value: Any, looked: bool) -> float | Derived:
+    """A number, or a tensor of one: on a device it is asked for at a step that is looked at, and UNREAD at another.
 
     None is a rate that the optimizer finds for itself: there is none, as in a group that has no such key.
     """
     if not isinstance(value, torch.Tensor):
         return float(value) if isinstance(value, Real) else 0.0 if value is None else UNREAD
-    waited = value.device.type == "cpu" or (looked and any(p.device == value.device for p in parameters))
-    plain = readable_memory.strided(value) if waited else None
-    return float(plain) if plain is not None and plain.numel() == 1 else UNREAD
+    plain = readable_memory.strided(value) if looked or value.device.type == "cpu" else None
+    if plain is None or plain.numel() != 1:
+        return UNREAD
+    return float(plain) if plain.device.type == "cpu" else Derived(_first, Fetched(plain.reshape(1)))
+
+
+def _first(numbers: list[float] | None) -> float:
+    return UNREAD if numbers is None else float(numbers[0])

@@ -7,23 +7,26 @@ import weakref
 from collections.abc import Iterable, MutableMapping, Sequence
 from functools import partial
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import torch
 from torch.optim import optimizer as home
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ddpcheck.evidence import NO_SITE, Optimizer, Parameter, Spent, Step, Usage
 from ddpcheck.probes.collectives import every_call
-from ddpcheck.probes.ddp import loss_weights, parameter_names
+from ddpcheck.probes.ddp import after_backward, loss_weights, parameter_names
+from ddpcheck.probes.ddp.after_backward import AfterBackward
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import BACKWARDS, inside_forward, note_attributes, note_buffers
+from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.files import small_files
 from ddpcheck.probes.optimizers import program_reductions, schedulers
 from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
 from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of, state_of
-from ddpcheck.probes.processes import span_log
+from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import Pace, is_due
@@ -50,9 +53,9 @@ class Watched:
         self.wrappers: list[Wrapper] = []
         self.before: dict[int, dict[str, int]] = {}
         """The counts of each wrapper at the last step."""
-        self.pace, self.whole_pace = Pace(), Pace()
+        self.pace, self.whole_pace = Pace(), Pace(careful=True)
         self.scaler: weakref.ref[Any] | None = None
-        self.entry: tuple[bytes, bool, list[Usage], float, int] | None = None
+        self.entry: _Entry | None = None
         self.began = 0.0
         """When the optimizer itself was let begin."""
         self.collectives = 0
@@ -81,6 +84,19 @@ class Watched:
     def is_whole(self, parameters: Sequence[torch.Tensor]) -> bool:
         """Whether none of them has gone."""
         return len(parameters) == len(self._parameters)
+
+
+class _Entry(NamedTuple):
+    """What was seen on entry to a step."""
+
+    gradients: Any
+    """Their digests, of which devices may be computing some; empty where this step is not looked at."""
+    whole: bool
+    usage: list[Usage]
+    after: list[AfterBackward | None]
+    """The gradients that each wrapper's last backward() has left."""
+    took: float
+    site: int
 
 
 _watched: MutableMapping[Any, Watched] = WeakIdKeyDictionary()
@@ -209,17 +225,22 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
         for wrapper in it.wrappers:
             note_attributes(writer, wrapper, site)
     usage = [wrapper.since(it.before.get(wrapper.number, {})) for wrapper in it.wrappers]
-    gradients, whole = b"", False
+    after = [wrapper.after for wrapper in it.wrappers]
+    gradients: Any = b""
+    whole = False
     closure = bool(args and len(args) > 1 and args[1] is not None) or kwargs.get("closure") is not None
     stride = writer.stride(Step)
     if not closure and it.steps % stride == 0 and (it.pace.is_due(it.steps) or it.whole_pace.is_due(it.steps)):
         whole = it.whole_pace.is_due(it.steps)
         with recorder.silence():
-            gradients = fast_digests.digests([p.grad for p in parameters], None if whole else it.steps, it.unseen)
+            gradients = whole and after_backward.unchanged(parameters, after, it.unseen)
+            gradients = gradients or fast_digests.queued(
+                [p.grad for p in parameters], None if whole else it.steps, it.unseen
+            )
     it.spent = _spend(it, parameters, bool(gradients))
     it.window.entered(parameters)
     small_files.look()
-    it.entry = (gradients, whole, usage, clock.fine() - began, site)
+    it.entry = _Entry(gradients, whole, usage, after, clock.fine() - began, site)
     it.began = clock.now()
 
 
@@ -269,22 +290,21 @@ def describe(writer: recorder.Recorder, optimizer: Any, it: Watched, parameters:
         )
     it.wrappers = [wrappers[number] for number in sorted(wrappers)]
     it.inner = inside_forward()
-    writer.write(
-        Optimizer(
-            **writer.next(),
-            optimizer=it.number,
-            kind=type(optimizer).__name__,
-            site=it.site or site,
-            parameters=described,
-            sharded=type(optimizer).__name__ == "ZeroRedundancyOptimizer",
-            values=fast_digests.digests(parameters, but=it.unseen),
-            inner=it.inner,
-            apart=any(wrapper.steps_apart for wrapper in it.wrappers),
-            number=it.steps,
-            groups=[len(group["params"]) for group in optimizer.param_groups],
-            torchs=type(optimizer).__module__.startswith("torch."),
-        )
+    record = partial(
+        Optimizer,
+        **writer.next(),
+        optimizer=it.number,
+        kind=type(optimizer).__name__,
+        site=it.site or site,
+        parameters=described,
+        sharded=type(optimizer).__name__ == "ZeroRedundancyOptimizer",
+        inner=it.inner,
+        apart=any(wrapper.steps_apart for wrapper in it.wrappers),
+        number=it.steps,
+        groups=[len(group["params"]) for group in optimizer.param_groups],
+        torchs=type(optimizer).__module__.startswith("torch."),
     )
+    later_records.write(writer, record, values=fast_digests.queued(parameters, but=it.unseen))
 
 
 # --- on exit
@@ -299,46 +319,49 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     it = _watched.get(optimizer)
     if writer is None or it is None or it.entry is None:
         return
-    span_log.add(span_log.STEP, it.began, clock.now(), it.entry[4], it.steps)
+    entry = it.entry
+    span_log.add(span_log.STEP, it.began, clock.now(), entry.site, it.steps)
     _steps += 1
     it.stepped_at = _steps
     began = clock.fine()
-    gradients, whole, usage, took, site = it.entry
     number, it.steps, it.entry = it.steps, it.steps + 1, None
     if it.region != REGION.number:
         it.region, it.region_start = REGION.number, number
     held = it.parameters()
-    looked = bool(gradients) and it.is_whole(held)
+    looked = bool(entry.gradients) and it.is_whole(held)
     issued = every_call.issued()
+    parameters: Any = b""
+    state: Any = {}
     if looked:
         with recorder.silence():
-            parameters = fast_digests.digests(held, None if whole else number, it.unseen)
-            state = state_of(optimizer, held, it.unseen) if whole else {}
-    else:
-        parameters, state = b"", {}
+            parameters = fast_digests.queued(held, None if entry.whole else number, it.unseen)
+            state = state_of(optimizer, held, it.unseen) if entry.whole else {}
     it.window.left(writer, it.number, number, held)
     program_reductions.forget([one.window for one in _watched.values()])
-    if looked or _telling(usage, it) or number % writer.stride(Step) == 0:
-        writer.write(
-            Step(
-                **writer.next(),
-                optimizer=it.number,
-                number=number,
-                site=site,
-                gradients=gradients,
-                parameters=parameters,
-                whole=whole,
-                state=state,
-                rates=[plain_number(group.get("lr", 0.0), held, looked) for group in optimizer.param_groups],
-                scale=scale_of(it.scaler, held, looked),
-                usage=usage,
-                backwards=BACKWARDS.count,
-                backward_site=BACKWARDS.site,
-                collectives=issued - it.collectives,
-                region=it.region,
-                place=number - it.region_start,
-                spent=it.spent,
-            )
+    if looked or _telling(entry.usage, it) or number % writer.stride(Step) == 0:
+        record = partial(
+            Step,
+            **writer.next(),
+            optimizer=it.number,
+            number=number,
+            site=entry.site,
+            whole=entry.whole,
+            backwards=BACKWARDS.count,
+            backward_site=BACKWARDS.site,
+            collectives=issued - it.collectives,
+            region=it.region,
+            place=number - it.region_start,
+            spent=it.spent,
+        )
+        later_records.write(
+            writer,
+            record,
+            gradients=entry.gradients,
+            parameters=parameters,
+            state=state,
+            rates=[plain_number(group.get("lr", 0.0), looked) for group in optimizer.param_groups],
+            scale=scale_of(it.scaler, looked),
+            usage=[with_gradients(*each) for each in zip(entry.usage, entry.after, strict=True)],
         )
     it.collectives = issued
     for wrapper in it.wrappers:
@@ -349,12 +372,21 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
             note_buffers(writer, wrapper, "step")
     BACKWARDS.count = 0
     loss_weights.stepped(writer, it.number, number)
-    cost = took + clock.fine() - began
-    if whole:
-        it.whole_pace.spent(cost, number)
-    elif looked:
-        it.pace.spent(cost, number)
+    cost = entry.took + clock.fine() - began
+    if entry.whole or looked:
+        after = [one for one in entry.after if one is not None]
+        looks = [entry.gradients, parameters, *state.values(), *(one.digests for one in after)]
+        on_devices = [look.device_seconds for look in looks if isinstance(look, fast_digests.Queued)]
+        cost += sum(one.took for one in after)
+        (it.whole_pace if entry.whole else it.pace).spent(cost, number, on_devices)
     BACKWARDS.look = it.whole_pace.is_due(it.steps)
+
+
+def with_gradients(usage: Usage, after: AfterBackward | None) -> Usage | Derived:
+    """What became of a wrapper, with the digests of the gradients that its last backward() has left."""
+    if after is None:
+        return usage
+    return Derived(lambda digests: msgspec.structs.replace(usage, after=digests), after.digests)
 
 
 def _telling(usage: list[Usage], it: Watched) -> bool:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
+
 from ddpcheck.vocabulary.clock import clock
 
 FIRST = 4
 """Steps, from the first, that are looked at whatever it costs: that is where most faults show."""
 
+FIRST_UNKNOWN = 2
+"""The same, as long as nobody knows what a look costs a device."""
+
 BUDGET = 0.01
 """The share of the time between two looks that they may take."""
+
+Later = Callable[[], "float | None"]
+"""Seconds that a device has worked; None as long as it has not come so far."""
 
 
 def is_due(number: int) -> bool:
@@ -20,20 +29,51 @@ class Pace:
     """A stride that grows with what a look costs.
 
     It is a power of two: ranks that have come to different ones look at the
-    same places now and then.
+    same places now and then. One that is ``careful`` does not look again before
+    it is known what the looks before have cost.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, careful: bool = False) -> None:
         self.stride = 1
+        self._careful = careful
         self._spent = 0.0
         self._since = clock.fine()
         self._looks = 0
+        self._open: deque[tuple[float, list[Later], int]] = deque()
+        """Looks of which a device has not done its part: seconds of the host, of the devices, and the step."""
+        self._least: float | None = None
 
     def is_due(self, number: int) -> bool:
+        self._settle()
+        if number >= FIRST_UNKNOWN and self._careful and self._open:
+            return False
         return number < FIRST or number % self.stride == 0
 
-    def spent(self, seconds: float, number: int) -> None:
-        """Take note of what a look has cost, and look less often where that is too much."""
+    def spent(self, seconds: float, number: int, on_devices: list[Later] | None = None) -> None:
+        """Take note of what a look has cost, and look less often where that is too much.
+
+        ``seconds`` are those of the host; ``on_devices`` tell, later, those that devices have taken.
+        """
+        if on_devices:
+            # A host that is ahead of its device waits until there is room for more work, whoever queues it. What the
+            # queueing itself takes is always the same: the least that was seen.
+            self._least = seconds if self._least is None else min(self._least, seconds)
+            self._open.append((self._least, on_devices, number))
+            self._settle()
+        else:
+            self._take(seconds, number)
+
+    def _settle(self) -> None:
+        """Take what has become known."""
+        while self._open:
+            seconds, on_devices, number = self._open[0]
+            told = [known() for known in on_devices]
+            if None in told:
+                return
+            self._open.popleft()
+            self._take(seconds + sum(one for one in told if one is not None), number)
+
+    def _take(self, seconds: float, number: int) -> None:
         if number < FIRST:
             self._since = clock.fine()
             return

@@ -5,10 +5,14 @@ What holds of one tensor's digest is in test_observe_digest.py, for both kinds.
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ddpcheck.evidence import ABSENT
 from ddpcheck.probes.digests import exact_digests, fast_digests, gpu_digests
@@ -26,16 +30,117 @@ def one(tensor):
 @given(
     sizes=st.lists(st.integers(0, 50), max_size=12),
     portion=st.sampled_from([8, 16, 64, 1 << 20]),
+    large=st.sampled_from([0, 24, 1 << 20]),
     seed=st.integers(0, 1000),
 )
-def test_company_and_portions_do_not_count(sizes, portion, seed):
+def test_company_and_portions_do_not_count(sizes, portion, large, seed):
     """A tensor has one digest, alone or among others, worked on at once or in portions."""
     torch.manual_seed(seed)
     tensors = [torch.randint(0, 256, (n,), dtype=torch.uint8) for n in sizes]
-    alone = [one(t) for t in tensors]
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_digests, "COLUMNS", 2)
+        alone = [one(t) for t in tensors]
         patch.setattr(gpu_digests, "PORTION", portion)
+        patch.setattr(gpu_digests, "LARGE", large)
         assert digests(tensors) == alone
+
+
+ALL = (1 << 64) - 1
+
+
+def mixed(value):
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        value = ((value ^ (value >> shift)) * factor) & ALL
+    return value ^ (value >> 31)
+
+
+def by_hand(data):
+    """The digest of bytes in Python's own numbers."""
+    golden, lanes = 0x9E3779B97F4A7C15, [0, 0]
+    keys = [mixed((n + 1) * golden & ALL) | 1 for n in range(1024)]
+    for row in range(-(-len(data) // 4096)):
+        part = data[row * 4096 : (row + 1) * 4096]
+        words = [
+            int.from_bytes(part[at : at + 4].ljust(4, b"\0"), "little", signed=True) for at in range(0, len(part), 4)
+        ]
+        total = sum(key * word for key, word in zip(keys, words, strict=False)) & ALL
+        first = mixed(mixed((row + 1) * golden & ALL) ^ total)
+        lanes[0] += first
+        lanes[1] += mixed(first * 0xD6E8FEB86659FD93 & ALL)
+    return b"".join(mixed((lane + len(data) * golden) & ALL).to_bytes(8, "little") for lane in lanes)
+
+
+@pytest.mark.parametrize("large", [0, 1 << 30])
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 4095, 4096, 4097, 3 * 4096, 100_003])
+def test_it_is_what_it_is_written_down_as(size, large, monkeypatch):
+    """Bit for bit, whether a tensor has kernels of its own or is laid beside others."""
+    monkeypatch.setattr(gpu_digests, "LARGE", large)
+    monkeypatch.setattr(gpu_digests, "PORTION", 2 * 4096)
+    data = torch.randint(0, 256, (size,), dtype=torch.uint8)
+    assert one(data) == by_hand(bytes(data.tolist()))
+
+
+@pytest.mark.parametrize("change", [
+    lambda t: -t,
+    lambda t: t.flip(0),
+    lambda t: t.roll(1),
+    lambda t: t.roll(1024),
+    lambda t: t.view(-1, 2).flip(1).reshape(-1),
+    lambda t: t.view(4, -1).t().reshape(-1),
+    lambda t: torch.cat([t[1024:2048], t[:1024], t[2048:]]),
+])  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
+def test_what_is_the_same_elements_otherwise_is_told_apart(change, dtype):
+    """Signs and order: what a plain sum of words would not see."""
+    tensor = (torch.rand(4096, dtype=torch.float64) + 1).mul(1000).to(dtype)
+    assert one(change(tensor)) != one(tensor)
+
+
+def test_two_signs_that_change_are_seen():
+    """Modulo 2**64, an even number of highest bits would add up to nothing."""
+    tensor = torch.rand(4096, dtype=torch.float64) + 1
+    for places in ([0, 1], [0, 512], [3, 5, 7, 9]):
+        changed = tensor.clone()
+        changed[places] *= -1
+        assert one(changed) != one(tensor)
+
+
+class Bytes(TorchDispatchMode):
+    """The most bytes that new tensors have held at one time."""
+
+    def __init__(self):
+        super().__init__()
+        self.held, self.most = 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        known = {
+            one.untyped_storage().data_ptr() for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)
+        }
+        for one in tree_leaves(result):
+            if isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() not in known:
+                size = one.untyped_storage().nbytes()
+                self.held += size
+                self.most = max(self.most, self.held)
+                weakref.finalize(one.untyped_storage(), self._gone, size)
+        return result
+
+    def _gone(self, size):
+        self.held -= size
+
+
+def test_copies_are_made_one_at_a_time():
+    """Of tensors that do not lie in a row, such as those whose channels come last."""
+    several = [torch.zeros(64, 256, 8, 8).to(memory_format=torch.channels_last) for _ in range(8)]
+    with Bytes() as counted:
+        copies = [one.contiguous() for one in several]
+    assert counted.most == sum(copy.nbytes for copy in copies)  # it counts what is held
+    with Bytes() as counted:
+        digests(several)
+    assert counted.most < 5 * several[0].nbytes
+    with Bytes() as counted:
+        digests(several, (16 * 1024, 3))
+    assert counted.most < several[0].nbytes // 2  # a window copies no more than the rows that it touches
 
 
 @pytest.mark.parametrize("offset", range(1, 9))
@@ -92,7 +197,7 @@ def on_gpu(tensor):
 def _plain_inside(monkeypatch):
     """The operations themselves see plain tensors; only who calls them sees a GPU."""
     original = gpu_digests._bytes
-    monkeypatch.setattr(gpu_digests, "_bytes", lambda t: original(t.as_subclass(torch.Tensor)))
+    monkeypatch.setattr(gpu_digests, "_bytes", lambda t, window: original(t.as_subclass(torch.Tensor), window))
 
 
 @pytest.mark.usefixtures("_plain_inside")

@@ -1,0 +1,85 @@
+"""Records that hold what a device is still computing: written down once it is there, in their order.
+
+Nobody waits for a device. What has arrived is written when the next record of
+this kind comes, and four times a second by the thread that looks at the main
+one, so that a process which is killed, or hangs, has said nearly all that it
+knew. At the end of the process what is missing is waited for, and not for long.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ddpcheck.evidence import Record
+from ddpcheck.probes.devices.awaited import is_there, told
+from ddpcheck.probes.processes import endings, main_thread
+from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording.patching import defect
+from ddpcheck.probes.recording.unwatchable_moments import overlooked
+
+PATIENCE = 5.0
+"""Seconds that a device gets, at the end of the process."""
+
+PAUSE = 0.001
+
+
+class _Later(NamedTuple):
+    writer: recorder.Recorder
+    make: Callable[..., Record]
+    awaited: dict[str, Any]
+
+
+_waiting: deque[_Later] = deque()
+_lock = threading.Lock()
+_owner = 0
+
+
+def watch() -> None:
+    """Write down what arrives, also while the main thread is elsewhere, and at the end."""
+    main_thread.also(look)
+    endings.before_end(finish)
+
+
+def write(writer: recorder.Recorder, make: Callable[..., Record], **awaited: Any) -> None:
+    """Write down the record that ``make`` makes of these values, once all of them are there."""
+    global _owner
+    if not _waiting and all(map(is_there, awaited.values())):
+        writer.write(make(**told(awaited)))
+        return
+    if _owner != os.getpid():  # what a process that was forked has in here is its parent's
+        _owner = os.getpid()
+        _waiting.clear()
+    _waiting.append(_Later(writer, make, awaited))
+    look()
+
+
+def look() -> None:
+    """Write down what has arrived."""
+    if _waiting and _owner == os.getpid() and _lock.acquire(blocking=False):
+        try:
+            while _waiting and is_there(_waiting[0].awaited):
+                later = _waiting.popleft()
+                try:
+                    later.writer.write(later.make(**told(later.awaited)))
+                except Exception as error:
+                    defect(error)
+        finally:
+            _lock.release()
+
+
+def finish(patience: float = PATIENCE) -> None:
+    """Wait for what has not arrived, for so many seconds; what is not there then is not on record."""
+    end = time.monotonic() + patience
+    look()
+    while _waiting and _owner == os.getpid():
+        if time.monotonic() > end:
+            _waiting.clear()
+            overlooked("device")
+            return
+        time.sleep(PAUSE)
+        look()
