@@ -59,7 +59,7 @@ def test_a_crash_in_our_own_frames_is_ours(tmp_path, forks):
         model, optimizer = setup()
         step(model, optimizer)
         if dist.get_rank() == 1:
-            quick._digests = lambda *given: ctypes.string_at(0)
+            quick._queued = lambda *given: ctypes.string_at(0)
         step(model, optimizer)
         """,
     )

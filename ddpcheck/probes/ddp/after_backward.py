@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import msgspec
 import torch
 
-from ddpcheck.evidence import ABSENT, UNSEEN
+from ddpcheck.evidence import ABSENT, UNSEEN, Usage
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.vocabulary.clock import clock
@@ -89,3 +90,10 @@ def unchanged(
         return b"".join(found)
 
     return Derived(put_together, now, *before)
+
+
+def with_gradients(usage: Usage, after: AfterBackward | None) -> Usage | Derived:
+    """What became of a wrapper, with the digests of the gradients that its last backward() has left."""
+    if after is None:
+        return usage
+    return Derived(lambda digests: msgspec.structs.replace(usage, after=digests), after.digests)

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 
 from ddpcheck.evidence import NOBODYS, AtLine, Optimizer, Record, Step, Transfers, frame
+from ddpcheck.probes.ddp.after_backward import with_gradients
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
 from ddpcheck.probes.ddp.wrappers import BACKWARDS
 from ddpcheck.probes.devices.awaited import told
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.optimizers import steps
 from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of
-from ddpcheck.probes.optimizers.steps import Watched, with_gradients
+from ddpcheck.probes.optimizers.steps import Watched
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import missing_seams, recorder, user_lines
 from ddpcheck.probes.recording.patching import defect

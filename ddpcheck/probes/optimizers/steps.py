@@ -9,7 +9,6 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-import msgspec
 import torch
 from torch.optim import optimizer as home
 from torch.utils.weak import WeakIdKeyDictionary
@@ -20,7 +19,6 @@ from ddpcheck.probes.ddp import after_backward, loss_weights, parameter_names
 from ddpcheck.probes.ddp.after_backward import AfterBackward
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import BACKWARDS, inside_forward, note_attributes, note_buffers
-from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.files import small_files
 from ddpcheck.probes.optimizers import program_reductions, schedulers
@@ -361,7 +359,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
             state=state,
             rates=[plain_number(group.get("lr", 0.0), looked) for group in optimizer.param_groups],
             scale=scale_of(it.scaler, looked),
-            usage=[with_gradients(*each) for each in zip(entry.usage, entry.after, strict=True)],
+            usage=[after_backward.with_gradients(*each) for each in zip(entry.usage, entry.after, strict=True)],
         )
     it.collectives = issued
     for wrapper in it.wrappers:
@@ -380,13 +378,6 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         cost += sum(one.took for one in after)
         (it.whole_pace if entry.whole else it.pace).spent(cost, number, on_devices)
     BACKWARDS.look = it.whole_pace.is_due(it.steps)
-
-
-def with_gradients(usage: Usage, after: AfterBackward | None) -> Usage | Derived:
-    """What became of a wrapper, with the digests of the gradients that its last backward() has left."""
-    if after is None:
-        return usage
-    return Derived(lambda digests: msgspec.structs.replace(usage, after=digests), after.digests)
 
 
 def _telling(usage: list[Usage], it: Watched) -> bool:
