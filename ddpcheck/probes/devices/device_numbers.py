@@ -15,9 +15,10 @@ class Fetched(Awaited):
     """Numbers that a device is computing, sent to the host behind what is queued there."""
 
     def __init__(self, numbers: torch.Tensor) -> None:
-        self._there = numbers
+        self._there: torch.Tensor | None = numbers
         self._here: torch.Tensor | None = None
         self._event: DeviceEvent | None = None
+        self._told: Any = None
         if numbers.device.type == "cuda":
             self._here = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
             self._here.copy_(numbers, non_blocking=True)
@@ -29,14 +30,18 @@ class Fetched(Awaited):
 
     def told(self) -> Any:
         """The numbers, as lists; None where the device has failed. Waits where they have not arrived yet."""
-        event, self._event = self._event, None
-        if event is None or not event.is_over():
-            # Without an event, as on a simulated device, nobody knows whether the copy is complete.
-            return self._there.tolist()
-        if event.failed:
-            return None
-        event.release()
-        return self._here.tolist() if self._here is not None else None
+        if self._there is None:  # several may ask
+            return self._told
+        # Without an event, as on a simulated device, nobody knows whether the copy is complete.
+        arrived = self._event is not None and self._here is not None and self._event.is_over()
+        if self._event is not None and self._event.failed:
+            self._told = None
+        else:
+            self._told = (self._here if arrived and self._here is not None else self._there).tolist()
+            if arrived and self._event is not None:
+                self._event.release()
+        self._there = self._here = self._event = None
+        return self._told
 
 
 def sent(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:

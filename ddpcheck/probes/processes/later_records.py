@@ -22,7 +22,7 @@ from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.patching import defect
 from ddpcheck.probes.recording.unwatchable_moments import overlooked
 
-PATIENCE = 5.0
+PATIENCE = 2.0
 """Seconds that a device gets, at the end of the process."""
 
 PAUSE = 0.001

@@ -1,0 +1,126 @@
+"""Values that a device is still computing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from ddpcheck.probes.devices import device_events, device_numbers
+from ddpcheck.probes.devices.awaited import Awaited, Derived, is_there, told
+from ddpcheck.probes.devices.device_numbers import Fetched
+
+
+class Coming(Awaited):
+    """A value that arrives when a test says so."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.arrived = value, False
+
+    def is_there(self) -> bool:
+        return self.arrived
+
+    def told(self) -> Any:
+        return self.value
+
+
+def test_what_is_made_of_others_is_there_with_the_last_of_them() -> None:
+    """Plain values among them always are."""
+    first, second = Coming(1), Coming(2)
+    both = Derived(lambda *each: sum(each), first, 10, second)
+    assert not is_there({"a": [both, 5]})
+    first.arrived = True
+    assert not is_there([both])
+    second.arrived = True
+    assert is_there({"a": [both, 5]})
+    assert told({"a": [both, 5], "b": "text"}) == {"a": [13, 5], "b": "text"}
+
+
+class Event:
+    """An event of a fake device."""
+
+    def __init__(self) -> None:
+        self.over = self.failed = self.released = False
+
+    def is_over(self) -> bool:
+        return self.over
+
+    def release(self) -> None:
+        self.released = True
+
+
+class OnDevice:
+    """A tensor of a fake device: its copy is not complete before the device has come so far."""
+
+    device = torch.device("cuda:0")
+    dtype = torch.int64
+
+    def __init__(self, numbers: list[int]) -> None:
+        self._own = torch.tensor(numbers)
+        self.shape = self._own.shape
+        self.waits = 0
+
+    def tolist(self) -> list[int]:
+        self.waits += 1
+        return self._own.tolist()  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+def event(monkeypatch: pytest.MonkeyPatch) -> Event:
+    one = Event()
+    monkeypatch.setattr(device_events, "record", lambda device: one)
+
+    class Here:
+        """The pinned copy."""
+
+        def __init__(self, *given: Any, **how: Any) -> None:
+            assert how["pin_memory"] and how["device"] == "cpu"
+            self.source: Any = None
+
+        def copy_(self, source: Any, non_blocking: bool) -> None:
+            assert non_blocking
+            self.source = source
+
+        def tolist(self) -> Any:
+            assert one.over, "it was read before it was complete"
+            return self.source._own.tolist()
+
+    monkeypatch.setattr(torch, "empty", Here)
+    return one
+
+
+def test_numbers_that_have_arrived_are_read_without_waiting(event: Event) -> None:
+    """As often as they are asked for; the event is used again."""
+    there = OnDevice([1, 2])
+    fetched = Fetched(there)  # type: ignore[arg-type]
+    assert not fetched.is_there()
+    event.over = True
+    assert fetched.is_there()
+    assert [fetched.told(), fetched.told()] == [[1, 2], [1, 2]]
+    assert (there.waits, event.released) == (0, True)
+
+
+def test_who_asks_too_early_waits(event: Event) -> None:
+    """An assertion does."""
+    there = OnDevice([1, 2])
+    fetched = Fetched(there)  # type: ignore[arg-type]
+    assert fetched.told() == [1, 2]
+    assert there.waits == 1
+
+
+def test_a_device_that_has_failed_tells_nothing(event: Event) -> None:
+    """What it has sent may be anything."""
+    fetched = Fetched(OnDevice([1, 2]))  # type: ignore[arg-type]
+    event.over = event.failed = True
+    assert fetched.is_there()
+    assert fetched.told() is None
+
+
+def test_numbers_of_the_host_are_there() -> None:
+    """There is nothing to send."""
+    fetched = Fetched(torch.tensor([[1, 2], [3, 4]]))
+    assert fetched.is_there()
+    assert fetched.told() == [[1, 2], [3, 4]]
+    keys = torch.tensor([1, 2])
+    assert device_numbers.sent(keys, torch.device("cpu")) is keys
