@@ -136,6 +136,13 @@ def bench(session: nox.Session) -> None:
     session.run("python", "tests/bench/bench.py", *session.posargs)
 
 
+@nox.session(name="gpu-looks", python="3.11")
+def gpu_looks(session: nox.Session) -> None:
+    """What a look at a model on a GPU costs, counted without one: kernels, bytes moved, waits, and the slow-down."""
+    session.install("-e", ".[dev]")
+    session.run("python", "tests/bench/gpu_looks.py", *session.posargs)
+
+
 @nox.session(python="3.11")
 def corpus(session: nox.Session) -> None:
     """Every program of the corpus under ``ddpcheck run`` itself, in interpreters; a quarter of an hour and more."""

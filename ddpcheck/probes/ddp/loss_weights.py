@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -15,6 +15,9 @@ from ddpcheck.probes.data.loader_pass import Tally
 from ddpcheck.probes.ddp import loss_terms
 from ddpcheck.probes.ddp.loss_terms import Found, NotFollowed
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
+from ddpcheck.probes.devices.awaited import Derived
+from ddpcheck.probes.devices.device_numbers import Fetched
+from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.patching import around, shielded
 
@@ -46,7 +49,6 @@ class _Window:
         self.why = ""
         self.batch: tuple[int, int] | None = None
         """The pass and the number of its batches at the last backward()."""
-        self.later: deque[_Later] = deque()
 
     @property
     def due(self) -> bool:
@@ -54,17 +56,6 @@ class _Window:
 
     def begin(self) -> None:
         self.backwards, self.why = [], ""
-
-
-class _Later(NamedTuple):
-    """What is to be written of a step, once it is there."""
-
-    event: Any
-    """Of the copy from a GPU; None where there is none."""
-    optimizer: int
-    number: int
-    backwards: list[_Backward]
-    why: str
 
 
 class _Backward:
@@ -80,13 +71,14 @@ class _Backward:
         self.read: dict[int, torch.Tensor] = {}
         """By the place of a part: the elements that count, and the least and the greatest gradient of one."""
 
-    def said(self) -> Weighed:
-        """For the record; reads what is on the CPU by now."""
+    def said(self, read: dict[int, list[float] | None]) -> Weighed:
+        """For the record, with what was read of each part."""
         terms = []
         for place, part in enumerate(self.parts):
-            if place not in self.read:
+            known = read.get(place)
+            if known is None:
                 return Weighed(site=self.site, why=self.why or "not every part of the loss was given a gradient")
-            elements, least, most = self.read[place].tolist()
+            elements, least, most = known
             if not math.isfinite(most):
                 return Weighed(site=self.site, why="its gradients are not finite")
             if elements and most - least > ALIKE * most:
@@ -241,12 +233,13 @@ def stepped(writer: recorder.Recorder, optimizer: int, number: int) -> None:
     window = _window
     if not window.on:
         return
-    if window.backwards and window.due:
-        event = _copied(window.backwards)
-        window.later.append(_Later(event, optimizer, number, window.backwards, window.why or _why()))
+    if window.backwards and window.due and number % writer.stride(StepWeights) == 0:
+        record = partial(StepWeights, **writer.next(), optimizer=optimizer, number=number, why=window.why or _why())
+        read = [{place: Fetched(value) for place, value in one.read.items()} for one in window.backwards]
+        filled = [Derived(one.said, each) for one, each in zip(window.backwards, read, strict=True)]
+        later_records.write(writer, record, backwards=filled)
     window.begin()
     window.number += 1
-    _write(writer)
 
 
 def _why() -> str:
@@ -255,27 +248,3 @@ def _why() -> str:
     if any(wrapper.apart or wrapper.own_hook for wrapper in WRAPPERS.all.values()):
         return "a communication hook of the program's own reduces the gradients"
     return ""
-
-
-def _copied(backwards: list[_Backward]) -> Any:
-    """Have what was read copied from a GPU; an event that is over when it is there, or None for what is there."""
-    event = None
-    for one in backwards:
-        for place, value in one.read.items():
-            if value.device.type == "cuda":
-                copy = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
-                copy.copy_(value, non_blocking=True)
-                one.read[place] = copy
-                event = event or torch.cuda.Event()  # type: ignore[no-untyped-call]
-                event.record()
-    return event
-
-
-def _write(writer: recorder.Recorder) -> None:
-    """Write down what is there by now, in its order; a device is not waited for."""
-    later = _window.later
-    while later and (later[0].event is None or later[0].event.query()):
-        _, optimizer, number, backwards, why = later.popleft()
-        filled = [one.said() for one in backwards]
-        if number % writer.stride(StepWeights) == 0:
-            writer.write(StepWeights(**writer.next(), optimizer=optimizer, number=number, backwards=filled, why=why))

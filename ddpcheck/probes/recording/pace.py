@@ -10,8 +10,11 @@ from ddpcheck.vocabulary.clock import clock
 FIRST = 4
 """Steps, from the first, that are looked at whatever it costs: that is where most faults show."""
 
-FIRST_UNKNOWN = 2
-"""The same, as long as nobody knows what a look costs a device."""
+FIRST_ON_DEVICES = 2
+"""The same where devices do the work: it may be dear, and it is known only later."""
+
+ENOUGH = 4
+"""Looks after which the stride is chosen anew: the time of a single one may be chance. What devices take is not."""
 
 BUDGET = 0.01
 """The share of the time between two looks that they may take."""
@@ -42,12 +45,13 @@ class Pace:
         self._open: deque[tuple[float, list[Later], int]] = deque()
         """Looks of which a device has not done its part: seconds of the host, of the devices, and the step."""
         self._least: float | None = None
+        self._first, self._enough = FIRST, ENOUGH
 
     def is_due(self, number: int) -> bool:
         self._settle()
-        if number >= FIRST_UNKNOWN and self._careful and self._open:
+        if number >= FIRST_ON_DEVICES and self._careful and self._open:
             return False
-        return number < FIRST or number % self.stride == 0
+        return number < self._first or number % self.stride == 0
 
     def spent(self, seconds: float, number: int, on_devices: list[Later] | None = None) -> None:
         """Take note of what a look has cost, and look less often where that is too much.
@@ -58,6 +62,7 @@ class Pace:
             # A host that is ahead of its device waits until there is room for more work, whoever queues it. What the
             # queueing itself takes is always the same: the least that was seen.
             self._least = seconds if self._least is None else min(self._least, seconds)
+            self._first, self._enough = FIRST_ON_DEVICES, 1
             self._open.append((self._least, on_devices, number))
             self._settle()
         else:
@@ -74,12 +79,12 @@ class Pace:
             self._take(seconds + sum(one for one in told if one is not None), number)
 
     def _take(self, seconds: float, number: int) -> None:
-        if number < FIRST:
+        if number < self._first:
             self._since = clock.fine()
             return
         self._spent += seconds
         self._looks += 1
-        if self._looks >= 4:
+        if self._looks >= self._enough:
             passed = clock.fine() - self._since
             while self._spent > BUDGET * passed and self.stride < 1 << 16:
                 self.stride *= 2

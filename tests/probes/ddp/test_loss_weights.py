@@ -13,6 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from ddpcheck.evidence import StepWeights
 from ddpcheck.probes.ddp import loss_weights
+from ddpcheck.probes.devices.device_numbers import Fetched
+from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder
 
 
@@ -217,22 +219,21 @@ def test_steps_are_sampled(weigh):
 def test_a_copy_that_is_on_its_way(weigh, monkeypatch):
     """Nothing waits for a device: a step's record comes when it is there, and those after it in their order."""
 
-    class Event:
+    class Late(Fetched):
         over = False
 
-        def query(self):
+        def is_there(self):
             return self.over
 
-    event = Event()
-    monkeypatch.setattr(loss_weights, "_copied", lambda backwards: event)
+    monkeypatch.setattr(loss_weights, "Fetched", Late)
     writer = recorder.current()
     o = LOGITS.clone().requires_grad_()
     for number in range(3):
         F.cross_entropy(o, TARGET).backward()
         loss_weights.stepped(writer, 0, number)
     assert [r for r in writer.kept if isinstance(r, StepWeights)] == []
-    event.over = True
-    loss_weights.stepped(writer, 0, 3)
+    Late.over = True
+    later_records.look()
     assert [r.number for r in writer.kept if isinstance(r, StepWeights)] == [0, 1, 2]
 
 

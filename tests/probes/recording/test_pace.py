@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from ddpcheck.probes.recording import pace
-from ddpcheck.probes.recording.pace import BUDGET, FIRST, FIRST_UNKNOWN, Pace
+from ddpcheck.probes.recording.pace import BUDGET, FIRST, FIRST_ON_DEVICES, Pace
 
 
 class Clock:
@@ -55,7 +55,7 @@ def test_nothing_more_is_asked_of_a_device_before_its_cost_is_known(clock: Clock
         it.spent(0.001, 0, [lambda: None])
     assert [careful.is_due(number) for number in (1, 2, 3, 4, 64)] == [True] + [False] * 4
     assert [other.is_due(number) for number in (1, 2, 3, 4, 64)] == [True] * 5
-    assert FIRST_UNKNOWN == 2
+    assert FIRST_ON_DEVICES == 2
 
 
 def test_it_is_the_devices_time_that_counts(clock: Clock) -> None:
@@ -85,6 +85,6 @@ def test_the_looks_keep_to_their_share(clock: Clock, step: float, host: float, d
         clock.now, clock.steps = 0.0, 0
         it = Pace(careful=True)
         cost, looks = run(clock, it, steps, step, host, device, behind)
-        first = FIRST * (host + device)
+        first = FIRST_ON_DEVICES * (host + device)
         assert cost - first < 3 * BUDGET * steps * step
-        assert looks > FIRST
+        assert looks > FIRST_ON_DEVICES
