@@ -26,6 +26,7 @@ from ddpcheck.probes.devices.awaited import Awaited
 from ddpcheck.probes.devices.device_numbers import Fetched, sent
 from ddpcheck.probes.devices.device_time import DeviceTime
 from ddpcheck.probes.digests import readable_memory
+from ddpcheck.probes.recording.unwatchable_moments import is_out_of_memory
 
 COLUMNS = 1024
 """Words in a row."""
@@ -37,11 +38,30 @@ PORTION = 32 * 1024 * 1024
 LARGE = 2 * 1024 * 1024
 """Bytes from which on a tensor is worth kernels of its own; smaller ones are laid side by side, which is a copy."""
 
+LEAST = 2 * 1024 * 1024
+"""The smallest portion that is tried where memory is short."""
+
 _ALL = (1 << 64) - 1
 # The finaliser of splitmix64, and a golden ratio to set neighbouring places apart.
 _PLACE = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _OTHER = 0xD6E8FEB86659FD93
+
+
+class _Room:
+    """What the memory of the devices leaves for looks: where it was too little once, less is asked for from then on.
+
+    To be refused memory is dear for the program: torch gives back what it had set aside for it.
+    """
+
+    portion: int | None = PORTION
+    """None where even the least was too much: nothing is looked at any more."""
+
+    @classmethod
+    def was_too_little(cls) -> None:
+        """Ask for less next time."""
+        portion = (cls.portion or 0) // 4
+        cls.portion = portion if portion >= LEAST else None
 
 
 class Queued(Awaited):
@@ -88,6 +108,23 @@ def queued(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = Non
     """
     sizes: list[int | None] = [None] * len(tensors)
     by_device: dict[torch.device, _Sums] = {}
+    if _Room.portion is None:
+        return Queued(sizes, ())
+    try:
+        _queue(tensors, window, sizes, by_device)
+    except Exception as error:
+        if is_out_of_memory(error):
+            _Room.was_too_little()
+        raise
+    return Queued(sizes, list(by_device.values()))
+
+
+def _queue(
+    tensors: Sequence[torch.Tensor],
+    window: tuple[int, int] | None,
+    sizes: list[int | None],
+    by_device: dict[torch.device, _Sums],
+) -> None:
     with torch.no_grad():
         for owner, tensor in enumerate(tensors):
             data = _bytes(tensor, window)
@@ -100,7 +137,6 @@ def queued(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = Non
             del data  # a copy, of a tensor that does not lie in a row, goes before the next one is made
         for sums in by_device.values():
             sums.finish()
-    return Queued(sizes, list(by_device.values()))
 
 
 def digests(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = None) -> list[bytes | None]:
@@ -116,9 +152,19 @@ def place_of_turn(size: int, width: int, turn: int) -> int:
 
 def _bytes(tensor: torch.Tensor, window: tuple[int, int] | None) -> torch.Tensor | None:
     """A tensor's bytes in a row, or those of its window."""
-    source = readable_memory.in_a_row(tensor)
-    if source is None:
-        source = readable_memory.strided(tensor)
+    plain = readable_memory.in_a_row(tensor)
+    if plain is None:
+        return _copied_bytes(tensor, window)
+    data = plain.view(-1).view(torch.uint8)
+    if window is None:
+        return data
+    begin, end = _window(data.numel(), window)
+    return data[begin:end]
+
+
+def _copied_bytes(tensor: torch.Tensor, window: tuple[int, int] | None) -> torch.Tensor | None:
+    """The same of a tensor whose elements do not lie in a row."""
+    source = readable_memory.strided(tensor)
     size = source.numel() * source.element_size() if source is not None else 0
     begin, end = _window(size, window)
     if source is not None and end - begin < size and not source.is_contiguous():
@@ -164,6 +210,7 @@ class _Sums:
         self._counts: list[int] = []
         self._begins: list[int] = []
         """Which of its tensor's rows a piece begins with."""
+        self._portion = _Room.portion or LEAST
         self._small: list[tuple[int, int, torch.Tensor]] = []
         """What is to be laid side by side: owner, its first row, its bytes."""
         self._waiting = 0
@@ -173,14 +220,15 @@ class _Sums:
         width, at = COLUMNS * WORD, 0
         if data.numel() >= LARGE and data.storage_offset() % WORD == 0:
             at = data.numel() // width * width
+            rows = self._portion // width
             whole = data[:at].view(torch.int32).view(-1, COLUMNS)
-            for begin in range(0, len(whole), PORTION // width):
-                self._add_rows(whole[begin : begin + PORTION // width])
-                self._note(owner, begin, min(PORTION // width, len(whole) - begin))
+            for begin in range(0, len(whole), rows):
+                self._add_rows(whole[begin : begin + rows])
+                self._note(owner, begin, min(rows, len(whole) - begin))
             data = data[at:].clone() if copied else data[at:]
-        for begin in range(0, data.numel(), PORTION):
-            part = data[begin : begin + PORTION]
-            if self._waiting and self._waiting + part.numel() > PORTION:
+        for begin in range(0, data.numel(), self._portion):
+            part = data[begin : begin + self._portion]
+            if self._waiting and self._waiting + part.numel() > self._portion:
                 self._lay_side_by_side()
             self._small.append((owner, (at + begin) // width, part))
             self._waiting += part.numel()

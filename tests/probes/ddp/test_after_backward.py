@@ -44,9 +44,11 @@ def test_what_backward_has_left_is_not_digested_again(monkeypatch: pytest.Monkey
         fast_digests, "queued", lambda t, turn=None, but=(): whole.append(turn) or original(t, turn, but)
     )
     found = after_backward.unchanged(turned, [None, after], {3})
-    assert found is not None and found.told() == expected
+    assert found is not None
+    assert found.told() == expected
     assert whole == [0], "nothing but windows"
-    assert expected[8:16] == ABSENT and expected[24:] == UNSEEN
+    assert expected[8:16] == ABSENT
+    assert expected[24:] == UNSEEN
 
 
 CHANGES: dict[str, Callable[[list[torch.Tensor]], Any]] = {

@@ -75,7 +75,8 @@ def event(monkeypatch: pytest.MonkeyPatch) -> Event:
         """The pinned copy."""
 
         def __init__(self, *given: Any, **how: Any) -> None:
-            assert how["pin_memory"] and how["device"] == "cpu"
+            assert how["pin_memory"]
+            assert how["device"] == "cpu"
             self.source: Any = None
 
         def copy_(self, source: Any, non_blocking: bool) -> None:

@@ -5,6 +5,7 @@ What holds of one tensor's digest is in test_observe_digest.py, for both kinds.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 
 import pytest
@@ -16,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from ddpcheck.evidence import ABSENT
 from ddpcheck.probes.digests import exact_digests, fast_digests, gpu_digests
-from ddpcheck.probes.digests.gpu_digests import digests
+from ddpcheck.probes.digests.gpu_digests import PORTION, digests
 
 
 def one(tensor):
@@ -40,7 +41,7 @@ def test_company_and_portions_do_not_count(sizes, portion, large, seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu_digests, "COLUMNS", 2)
         alone = [one(t) for t in tensors]
-        patch.setattr(gpu_digests, "PORTION", portion)
+        patch.setattr(gpu_digests._Room, "portion", portion)
         patch.setattr(gpu_digests, "LARGE", large)
         assert digests(tensors) == alone
 
@@ -75,7 +76,7 @@ def by_hand(data):
 def test_it_is_what_it_is_written_down_as(size, large, monkeypatch):
     """Bit for bit, whether a tensor has kernels of its own or is laid beside others."""
     monkeypatch.setattr(gpu_digests, "LARGE", large)
-    monkeypatch.setattr(gpu_digests, "PORTION", 2 * 4096)
+    monkeypatch.setattr(gpu_digests._Room, "portion", 2 * 4096)
     data = torch.randint(0, 256, (size,), dtype=torch.uint8)
     assert one(data) == by_hand(bytes(data.tolist()))
 
@@ -171,6 +172,36 @@ def test_a_window_is_at_the_same_place_for_the_same_turn():
         seen.append(turns[0])
     assert seen == sorted(seen)
     assert digests([tensor[:8]], (8, 3)) == digests([tensor[:8]])
+
+
+class Short(TorchDispatchMode):
+    """A device that has no room for a tensor of more than so many bytes."""
+
+    def __init__(self, most):
+        super().__init__()
+        self.most, self.refused = most, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if "mul.Tensor" in str(func) and result.nbytes > self.most:
+            self.refused += 1
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return result
+
+
+def test_where_memory_is_short_less_is_asked_for(monkeypatch):
+    """Each refusal costs the program what torch had set aside for it: there are few, and then no looks any more."""
+    large = torch.zeros(PORTION // 2, dtype=torch.float32)
+    expected = digests([large])
+    for most, refused in ((PORTION // 8, 2), (8, 3)):
+        monkeypatch.setattr(gpu_digests._Room, "portion", PORTION)
+        found = []
+        with Short(most) as short:
+            for _ in range(6):
+                with contextlib.suppress(torch.cuda.OutOfMemoryError):
+                    found.append(digests([large]))
+        assert short.refused == refused
+        assert found == ([expected] * 4 if most > 8 else [[None]] * 3)
 
 
 # --- who uses it
