@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -266,7 +267,7 @@ class _Sums:
     def _totals(self) -> torch.Tensor:
         """Both sums of each piece, as two rows."""
         rows = torch.cat(self._rows)
-        numbers = sent(torch.tensor([self._shifts(), self._counts, self._ends()], dtype=torch.int64), self.device)
+        numbers = sent(_on_host([self._shifts(), self._counts, self._ends()]), self.device)
         shifts, counts, ends = numbers.unbind()
         keys = torch.arange(1, len(rows) + 1, dtype=torch.int64, device=self.device)
         keys += torch.repeat_interleave(shifts, counts, output_size=len(rows))
@@ -303,7 +304,12 @@ def _of_pieces(values: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
 @lru_cache(maxsize=8)
 def _column_keys(columns: int) -> torch.Tensor:
     """Odd, so that no difference of one word is lost."""
-    return torch.tensor([_signed(_mixed((n + 1) * _PLACE & _ALL) | 1) for n in range(columns)], dtype=torch.int64)
+    return _on_host([_signed(_mixed((n + 1) * _PLACE & _ALL) | 1) for n in range(columns)])
+
+
+def _on_host(numbers: list[Any]) -> torch.Tensor:
+    """A program may have chosen another device by default."""
+    return torch.tensor(numbers, dtype=torch.int64, device="cpu")
 
 
 def _mix(values: torch.Tensor) -> None:

@@ -160,6 +160,19 @@ def test_it_works_where_only_deterministic_operations_may_run():
         torch._C._set_deterministic_algorithms(False, warn_only=False)
 
 
+def test_the_programs_defaults_are_its_own():
+    """What is made for a look is made where the look is, and of whole numbers."""
+    tensor = torch.arange(3000.0)
+    expected = digests([tensor, tensor[:5]])
+    torch.set_default_device("meta")
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert digests([tensor, tensor[:5]]) == expected
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_window_is_at_the_same_place_for_the_same_turn():
     """Of a large tensor, each turn looks at the next window, and all turns together at every byte."""
     tensor = torch.arange(100, dtype=torch.uint8)
