@@ -52,7 +52,9 @@ def test_at_its_limit_it_is_ended_whole(tmp_path, how):
 def test_what_is_deaf_to_being_asked_is_killed(tmp_path, monkeypatch):
     """A program that is stuck in a driver hears nothing."""
     monkeypatch.setattr(scripts, "GRACE", 0.5)
-    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(600)"
+    deaf = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); time.sleep(600)"
+    )
     ended = python(deaf, tmp_path, limit=60.0, silence=1.0)
     assert ended.code == -signal.SIGKILL
 
