@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 
 from ddpcheck.pytest_plugin import setting
+from tests.gpu import failed_tests
 
 FOLDER = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where the run is recorded, keep what failed."""
+    recorded = failed_tests.plugin()
+    if recorded is not None:
+        config.pluginmanager.register(recorded, "ddpcheck-gpu-record")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
