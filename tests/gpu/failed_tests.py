@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from ddpcheck.ranks.process_ties import RUN_VARIABLE
 from tests.gpu.parts import keep
 
 FOLDER = "DDPCHECK_GPU_BUNDLE"
@@ -161,6 +162,6 @@ def copy(path: Path, target: Path) -> None:
 
 
 def plugin() -> FailedTests | None:
-    """The plugin, where this session is recorded; ranks keep nothing themselves."""
+    """The plugin, where this session is recorded; ranks, and what they are forked from, keep nothing themselves."""
     named = os.environ.get(FOLDER)
-    return FailedTests(Path(named)) if named and "RANK" not in os.environ else None
+    return FailedTests(Path(named)) if named and RUN_VARIABLE not in os.environ else None

@@ -25,7 +25,8 @@ _SECRET_NAMES = re.compile(
 _SECRETS = re.compile(
     r"(?x) (?P<before>://[^/\s:@]*:)[^/\s@]+(?=@)"  # the password of an address
     r"| -----BEGIN [A-Z ]*PRIVATE\ KEY-----.*"
-    r"| \b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abpr]-|AKIA|ASIA|AIza|ya29\.|eyJ|npm_|pypi-|dckr_pat_)[\w.\-]{8,}"
+    r"| \b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abpr]-|AKIA|ASIA|AIza|ya29\.|eyJ|npm_|pypi-|dckr_pat_)"
+    r"[\w.\-]{8,}"
     r"| (?P<bearer>\b(?:Bearer|Basic)\s+)[\w.~+/=\-]{8,}"
     r"| (?P<query>[?&](?:token|key|sig|signature|password|secret|auth|access_token|X-Amz-[\w-]+)=)[^&\s]+"
 )
