@@ -1,6 +1,6 @@
 """A small training in ranks, which says how long its steps take: `slow_down` runs it with and without ddpcheck.
 
-    small_training.py OUT STEPS REPEATS [--channels-last] [--batch SAMPLES]
+    small_training.py OUT STEPS REPEATS [--channels-last] [--batch SAMPLES] [--width WIDTH]
 
 ``REPEATS`` is how often a step goes through its middle layers; 0 finds the number with which a step takes
 `STEP` seconds here, so that it costs what a small net costs, whatever the GPU.
@@ -21,6 +21,7 @@ from torch import nn
 
 STEP = 0.012
 WIDTH = 144
+"""Of a layer, a multiple of nine."""
 MOST = 16
 """Repeats: where kernels take no time at all, no number of them would do."""
 
@@ -28,22 +29,22 @@ MOST = 16
 class Layer(nn.Module):
     """A linear layer whose weight has four dimensions, as a convolution's has: no cuDNN chooses how it is computed."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH // 9, 3, 3) / WIDTH**0.5)
-        self.bias = nn.Parameter(torch.zeros(WIDTH))
+        self.weight = nn.Parameter(torch.randn(width, width // 9, 3, 3) / width**0.5)
+        self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return nn.functional.linear(x, self.weight.reshape(WIDTH, -1), self.bias)
+        return nn.functional.linear(x, self.weight.flatten(1), self.bias)
 
 
 class Net(nn.Module):
     """Such layers, gone through again and again: fifty tensors, half a million elements, and many small kernels."""
 
-    def __init__(self, repeats: int) -> None:
+    def __init__(self, repeats: int, width: int) -> None:
         super().__init__()
         self.repeats = repeats
-        self.layers = nn.ModuleList(Layer() for _ in range(24))
+        self.layers = nn.ModuleList(Layer(width) for _ in range(24))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(self.repeats):
@@ -55,13 +56,13 @@ class Net(nn.Module):
 class Training:
     """The net in its wrapper, with its optimizer."""
 
-    def __init__(self, device: torch.device, repeats: int, channels_last: bool, samples: int) -> None:
+    def __init__(self, device: torch.device, repeats: int, channels_last: bool, samples: int, width: int) -> None:
         torch.manual_seed(0)
-        net: Any = Net(repeats).to(device)
+        net: Any = Net(repeats, width).to(device)
         self.net = net.to(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
         self.model = nn.parallel.DistributedDataParallel(self.net, device_ids=[device.index])
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        self.inputs = torch.randn(samples, WIDTH, device=device)
+        self.inputs = torch.randn(samples, width, device=device)
 
     def steps(self, number: int) -> float:
         """Take so many steps; the seconds until the device was done with them."""
@@ -77,7 +78,7 @@ class Training:
 
 def repeats_here(device: torch.device, samples: int) -> int:
     """With how many repeats a step takes long enough: measured alone, and agreed on by all ranks."""
-    from_one = Training(device, 1, False, samples)
+    from_one = Training(device, 1, False, samples, WIDTH)
     from_one.steps(5)
     found = torch.tensor([from_one.steps(10) / 10], device=device)
     dist.all_reduce(found, op=dist.ReduceOp.MAX)
@@ -93,12 +94,13 @@ def main() -> None:
     parser.add_argument("repeats", type=int)
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--width", type=int, default=WIDTH)
     given = parser.parse_args()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     dist.init_process_group(os.environ["BACKEND"], timeout=timedelta(seconds=120))
     repeats = given.repeats or repeats_here(device, given.batch)
-    training = Training(device, repeats, given.channels_last, given.batch)
+    training = Training(device, repeats, given.channels_last, given.batch, given.width)
     torch.cuda.reset_peak_memory_stats()
     # No warm-up: what a run pays at its beginning, short ones pay in full.
     seconds = training.steps(given.steps) if given.steps else 0.0
