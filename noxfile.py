@@ -219,5 +219,5 @@ def placement(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def gpu(session: nox.Session) -> None:
-    """The tests that need a GPU, in the environment that is there; what they print is kept under docs/gpu."""
-    session.run("python", "tests/gpu/record.py", *session.posargs)
+    """The tests that need a GPU, in the environment that is there, and all about them in one file; see docs/gpu."""
+    session.run("python", "-m", "tests.gpu.record", *session.posargs)

@@ -103,6 +103,25 @@ class Looking(Record, frozen=True, kw_only=True):
     """It has."""
 
 
+class LookCosts(Record, frozen=True, kw_only=True):
+    """What all looks at the memory of devices have cost a process; None for what nobody has measured there."""
+
+    unlimited: ClassVar[bool] = True
+
+    looks: int | None = None
+    kernels: int | None = None
+    bytes: int | None = None
+    """Moved in the device's memory, for all reads and writes of these kernels."""
+    device_milliseconds: float | None = None
+    """Between events before and after them: their own work, and not what they have waited behind."""
+    host_milliseconds: float | None = None
+    """To queue them, and to write down what they have found."""
+    host_waits: int | None = None
+    """Times that the program's own thread has waited for a device, for a look's sake."""
+    captures: int | None = None
+    """CUDA graphs during whose capture a look has been left out."""
+
+
 class Pulse(Record, frozen=True, kw_only=True):
     """Where the main thread is: written when it is elsewhere than before, or waits; each second while it moves."""
 

@@ -1,139 +1,114 @@
-"""Runs the tests that need a GPU, and keeps what they print, with what they ran on, beside docs/gpu/README.md.
+"""Runs the tests that need a GPU, and keeps what there is to know of the run in one file, to be sent.
 
-    python tests/gpu/record.py [arguments for pytest]
+    python -m tests.gpu.record [arguments for pytest]
 
-A run without a GPU ends with pytest's own words, and nothing is kept.
+The facts about the machine come first, and everything goes to the disk as it comes: a machine that dies leaves the
+folder ``ddpcheck-gpu-DATE``. At the end it is packed, and a page about the run is put beside docs/gpu/README.md. A run
+without a GPU leaves no page.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
-import re
-import subprocess
+import os
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-ROOT = Path(__file__).parents[2]
+from tests.gpu import bundle, facts, parts
+from tests.gpu.failed_tests import RUNNING, logging_variables
+
+ROOT = facts.ROOT
 FOLDER = ROOT / "docs" / "gpu"
 
 COMMAND = [sys.executable, "-m", "pytest", "-m", "gpu", "--ddp-require-gpus", "1", "tests/gpu", "tests/claims"]
+WHOLE = 4 * 3600.0
+"""Seconds for all tests."""
+SILENCE = 900.0
+"""Seconds without a line, of which each test prints one: longer than the longest limit that a test has."""
+STACKS = ["-v", "-o", "faulthandler_timeout=600"]
 
-ASK = """
-import json, platform, torch
-from ddpcheck.gpus.allotment import version_text
-from ddpcheck.gpus.gpu_inventory import look, nccl_version
-print(json.dumps({
-    "gpus": [gpu.name for gpu in look().gpus],
-    "nccl": version_text(nccl_version()) or "none",
-    "torch": torch.__version__,
-    "cuda": torch.version.cuda or "none",
-    "python": platform.python_version(),
-}))
-"""
+PYTEST = "pytest.txt"
+
+T = TypeVar("T")
 
 
-class Facts(NamedTuple):
-    """What a run was on."""
+class Part(NamedTuple):
+    """What one program prints, and how long it may take."""
 
-    date: str
-    gpus: tuple[str, ...]
-    driver: str
-    torch: str
-    cuda: str
-    nccl: str
-    python: str
-    commit: str
+    name: str
+    command: list[str]
+    limit: float = 60.0
 
 
-def file_name(facts: Facts) -> str:
-    """``2026-01-31-nvidia-h100-80gb.md``: the date and the first GPU, in letters that any file system takes."""
-    gpu = re.sub(r"[^a-z0-9]+", "-", facts.gpus[0].lower()).strip("-")
-    return f"{facts.date}-{gpu}.md"
+def _module(name: str) -> list[str]:
+    return [sys.executable, "-m", f"tests.gpu.{name}"]
 
 
-def summary(output: str) -> str:
-    """What pytest printed, from its summaries on: colours, progress and the paths of this machine taken out."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", output).replace(str(ROOT) + "/", "")
-    lines = plain.rstrip().splitlines()
-    heads = (
-        "= FAILURES =",
-        "= ERRORS =",
-        "- invariants, as ",
-        "- GPUs -",
-        "= short test summary info =",
-        "= warnings summary =",
-    )
-    begin = next((n for n, line in enumerate(lines) if any(head in line for head in heads)), len(lines) - 1)
-    return "\n".join(lines[max(begin, 0) :])
-
-
-def page(facts: Facts, arguments: Sequence[str], output: str, code: int) -> str:
-    """The page that is kept."""
-    names = dict.fromkeys(facts.gpus)
-    gpus = ", ".join(f"{facts.gpus.count(name)} x {name}" for name in names)
-    rows = {
-        "date": facts.date,
-        "GPUs": gpus,
-        "driver": facts.driver,
-        "torch": f"{facts.torch} (CUDA {facts.cuda})",
-        "NCCL": facts.nccl,
-        "Python": facts.python,
-        "commit": facts.commit,
-    }
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    how = " ".join(["pytest", *arguments])
-    verdict = "All of them passed or were skipped." if code == 0 else f"pytest ended with exit code {code}."
-    return (
-        f"# The tests on {gpus}, {facts.date}\n\n| | |\n|---|---|\n{table}\n\n`{how}`. {verdict}\n\n"
-        f"```text\n{summary(output)}\n```\n"
-    )
-
-
-def _said(*command: str) -> str:
-    """What a program prints; ``unknown`` where it cannot."""
-    try:
-        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return run.stdout.strip()
-
-
-def gather() -> Facts:
-    """Ask the machine, each part in a process of its own: this one touches no GPU."""
-    asked = json.loads(_said(sys.executable, "-c", ASK).splitlines()[-1])
-    driver = _said("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader").splitlines()[0]
-    return Facts(
-        date=datetime.date.today().isoformat(),
-        gpus=tuple(asked["gpus"]),
-        driver=driver,
-        torch=asked["torch"],
-        cuda=asked["cuda"],
-        nccl=asked["nccl"],
-        python=asked["python"],
-        commit=_said("git", "describe", "--always", "--dirty"),
-    )
+BEFORE = (
+    Part("variables.txt", _module("variables")),
+    Part("driver.txt", ["nvidia-smi"]),
+    Part("topology.txt", ["nvidia-smi", "topo", "-m"]),
+    Part("driver-in-full.txt", ["nvidia-smi", "-q"]),
+    Part("libraries.txt", _module("loaded_libraries"), 180.0),
+    Part("torch.txt", [sys.executable, "-m", "torch.utils.collect_env"], 180.0),
+    Part("doctor.txt", [sys.executable, "-m", "ddpcheck.cli", "doctor"], 300.0),
+    Part("stages.jsonl", _module("stages"), 900.0),
+)
+AFTER = (
+    Part("figures.jsonl", _module("figures"), 1800.0),
+    Part("memory-afterwards.txt", ["nvidia-smi"]),
+)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run, print as it goes, and keep it."""
-    command = [*COMMAND, *arguments]
-    lines = []
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
-        assert run.stdout is not None
-        for line in run.stdout:
-            print(line, end="", flush=True)
-            lines.append(line)
-    facts = gather()
-    if facts.gpus:
-        path = FOLDER / file_name(facts)
-        path.write_text(page(facts, command[3:], "".join(lines), run.returncode))
-        print(f"kept in {path.relative_to(ROOT)}")
-    else:
-        print("torch sees no GPU here, so nothing is kept")
-    return run.returncode
+    """Run, print as it goes, and keep it; pytest's exit code."""
+    folder = bundle.begin(Path.cwd())
+    code: int | None = None
+    try:
+        print(f"what this run finds goes to {folder}", flush=True)
+        found = _tried(folder, "facts.json", facts.gather)
+        if found is not None:
+            (folder / "facts.json").write_text(json.dumps(found._asdict(), indent=1) + "\n")
+        for part in BEFORE:
+            parts.gather(folder, part.name, part.command, part.limit, ROOT)
+        code = _tests(folder, arguments)
+        for part in AFTER:
+            parts.gather(folder, part.name, part.command, part.limit, ROOT)
+        _tried(folder, "page", lambda: _page(folder, found, arguments, code))
+    finally:
+        packed = bundle.pack(folder)
+        print(f"kept in {packed.name}: docs/gpu/README.md says what is in it, and where to send it", flush=True)
+    return 1 if code is None else code
+
+
+def _tests(folder: Path, arguments: Sequence[str]) -> int | None:
+    (folder / RUNNING).mkdir(exist_ok=True)
+    environment = {**os.environ, **logging_variables(folder)}
+    command = [*COMMAND, *STACKS, *arguments]
+    return parts.gather(folder, PYTEST, command, WHOLE, ROOT, environment, show=True, silence=SILENCE)
+
+
+def _page(folder: Path, found: facts.Facts | None, arguments: Sequence[str], code: int | None) -> None:
+    if found is None or not found.gpus:
+        print("torch sees no GPU here, so there is no page")
+        return
+    path = FOLDER / facts.file_name(found)
+    output = (folder / PYTEST).read_text()
+    path.write_text(facts.page(found, [*COMMAND[3:], *arguments], output, code))
+    (folder / "page.md").write_text(path.read_text())
+    print(f"a page about it is in {path.relative_to(ROOT)}")
+
+
+def _tried(folder: Path, name: str, task: Callable[[], T]) -> T | None:
+    """What it returns; None where it fails, which is written down, and the rest goes on."""
+    try:
+        return task()
+    except Exception:
+        parts.say(folder, name, 0.0, f"failed:\n{traceback.format_exc()}")
+        return None
 
 
 if __name__ == "__main__":

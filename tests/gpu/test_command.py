@@ -5,47 +5,13 @@ Needs one GPU; under NCCL, version 2.30 or newer or a GPU for each of two ranks.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.gpu.sharing import environment_for
-from tests.report.schema_validation import validate
-
-HEAD = """
-import os, sys, time
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
-if "SIMULATED" in os.environ:
-    import ddpcheck
-    devices = ddpcheck.simulated_devices(int(os.environ["SIMULATED"]))
-    devices.__enter__()
-rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-fault = "--fault" in sys.argv
-device = torch.device("cuda", local_rank % torch.cuda.device_count())
-torch.cuda.set_device(device)
-dist.init_process_group(os.environ["BACKEND"])
-torch.manual_seed(1 + rank)
-net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2)).to(device)
-
-def setup(optimizer=torch.optim.SGD, lr=0.1, **how):
-    model = DistributedDataParallel(net, device_ids=[device.index], **how)
-    return model, optimizer(model.parameters(), lr=lr)
-
-def step(model, optimizer, forward=None):
-    optimizer.zero_grad()
-    (forward or model)(torch.randn(4, 8, device=device)).square().mean().backward()
-    optimizer.step()
-"""
+from tests.gpu.watched_scripts import command
 
 
 class Case(NamedTuple):
@@ -200,33 +166,6 @@ CASES = {
         """,
     ),
 }
-
-
-def command(
-    folder: Path, body: str, backend: str, simulated: bool, *arguments: str, skip: str = "device-placement"
-) -> tuple[int, dict[str, Any], str]:
-    """Run a script under the command: its exit code, the document, and what was printed."""
-    script = folder / "train.py"
-    script.write_text(HEAD + textwrap.dedent(body) + "\ndist.destroy_process_group()\n")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "BACKEND": backend} | environment_for(backend, 2)
-    if simulated:
-        environment["SIMULATED"] = "2"
-    skipped = ["--skip", skip] if skip else []
-    ran = subprocess.run(
-        [
-            sys.executable, "-m", "ddpcheck.cli", "run", "--json", folder / "verdict.json", "--stall-timeout", "30",
-            *skipped, "--standalone", "--nproc-per-node", "2", script, *arguments,
-        ],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )  # fmt: skip
-    document = json.loads((folder / "verdict.json").read_text())
-    validate(document, "run")
-    return ran.returncode, document, ran.stdout + ran.stderr
 
 
 def cases() -> list[Any]:

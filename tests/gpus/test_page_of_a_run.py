@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gpu import record
-from tests.gpu.record import Facts, file_name, page, summary
+from tests.gpu import facts
+from tests.gpu.facts import Facts, file_name, page, summary
 
 FACTS = Facts(
     date="2026-01-31",
@@ -23,7 +23,7 @@ OUTPUT = f"""\
 tests/gpu/test_digests.py ..F [100%]
 
 \x1b[31m\x1b[1m=================== FAILURES ===================\x1b[0m
-{record.ROOT}/tests/gpu/test_digests.py:40: AssertionError
+{facts.ROOT}/tests/gpu/test_digests.py:40: AssertionError
 ------------- invariants, as 4 ddp tests checked them in 6 ranks -------------
 =========================== short test summary info ============================
 FAILED tests/gpu/test_digests.py::test_it
@@ -42,13 +42,16 @@ def test_what_is_kept_of_the_output():
     kept = summary(OUTPUT)
     assert kept.startswith("=================== FAILURES")
     assert "\x1b" not in kept
-    assert str(record.ROOT) not in kept
+    assert str(facts.ROOT) not in kept
     assert kept.endswith("1 failed, 2 passed in 12.00s =========")
     assert summary("=== 3 passed in 1.00s ===\n") == "=== 3 passed in 1.00s ==="
     assert summary("") == ""
 
 
-@pytest.mark.parametrize(("code", "verdict"), [(0, "All of them passed or were skipped."), (1, "exit code 1")])
+@pytest.mark.parametrize(
+    ("code", "verdict"),
+    [(0, "All of them passed or were skipped."), (1, "exit code 1"), (None, "did not end")],
+)
 def test_the_page_says_what_it_ran_on(code, verdict):
     """Date, GPUs, driver, torch, CUDA, NCCL, Python and commit, the command, and how it ended."""
     text = page(FACTS, ["-m", "gpu"], OUTPUT, code)
@@ -66,24 +69,14 @@ def test_the_page_says_what_it_ran_on(code, verdict):
         assert part in text
 
 
-@pytest.mark.parametrize("gpus", [(), FACTS.gpus])
-def test_a_run_is_kept_where_there_was_a_gpu(tmp_path, monkeypatch, capfd, gpus):
-    """What pytest prints is passed on, its exit code too; the page is written only where something ran on a GPU."""
-    monkeypatch.setattr(record, "FOLDER", tmp_path)
-    monkeypatch.setattr(record, "ROOT", tmp_path)
-    monkeypatch.setattr(record, "COMMAND", [record.sys.executable, "-c", "print('3 passed'); raise SystemExit(5)"])
-    monkeypatch.setattr(record, "gather", lambda: FACTS._replace(gpus=gpus))
-    assert record.main(["-k", "x"]) == 5
-    printed = capfd.readouterr().out
-    assert "3 passed" in printed
-    pages = list(tmp_path.iterdir())
-    assert len(pages) == bool(gpus)
-    assert ("nothing is kept" in printed) is not bool(gpus)
-    if gpus:
-        assert "3 passed" in pages[0].read_text()
-
-
 def test_a_program_that_is_not_there_is_unknown():
     """A machine without the driver's tools still has a page."""
-    assert record._said("no-such-program") == "unknown"
-    assert record._said("false") == "unknown"
+    assert facts.said("no-such-program") == "unknown"
+    assert facts.said("false") == "unknown"
+
+
+def test_what_cannot_be_asked_is_unknown(monkeypatch):
+    """A torch that does not even import leaves the rest of the facts."""
+    monkeypatch.setattr(facts, "said", lambda *command: "unknown" if "git" not in command else "abc1234")
+    found = facts.gather()
+    assert (found.gpus, found.torch, found.driver, found.commit) == ((), "unknown", "unknown", "abc1234")

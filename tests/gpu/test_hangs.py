@@ -1,0 +1,92 @@
+"""Ranks that hang where NCCL's calls have long returned: in what waits for the device.
+
+Needs one GPU and NCCL 2.30 or newer, or two GPUs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gpu.watched_scripts import line_of, watch
+
+STALL = 20
+"""Seconds without progress that the command is told to bear."""
+
+SOON = 150.0
+"""Seconds, with the start of two ranks and of NCCL: its own watchdog takes ten minutes."""
+
+LATE = """
+model, optimizer = setup()
+for _ in range(3): step(model, optimizer)
+total = torch.ones(1, device=device)
+if rank == 1:
+    time.sleep(3600)  # LATE
+dist.all_reduce(total)  # CALLED
+{wait}  # WAITS
+"""
+
+DIFFERENT = """
+model, optimizer = setup()
+for _ in range(3): step(model, optimizer)
+total = torch.ones(1024, device=device)
+if rank == 0:
+    dist.all_reduce(total)  # CALLED
+else:
+    dist.all_gather([torch.empty_like(total) for _ in range(2)], total)  # LATE
+torch.cuda.synchronize()  # WAITS
+dist.barrier()
+"""
+
+
+def lines_of_ranks(document: dict[str, Any]) -> set[int]:
+    """All lines of the script that the report leads to, wherever it has them."""
+    found: set[int] = set()
+
+    def collect(value: Any) -> None:
+        if isinstance(value, dict):
+            if value.get("file") == "train.py":
+                found.add(value["line"])
+            for one in value.values():
+                collect(one)
+        elif isinstance(value, list):
+            for one in value:
+                collect(one)
+
+    collect(document["findings"])
+    collect(document["hang"])
+    return found
+
+
+def hung(tmp_path: Path, body: str) -> dict[str, Any]:
+    """Run it, and see that it was ended as a hang, soon, with nothing left."""
+    ran = watch(tmp_path, body, "nccl", stall=STALL)
+    assert (ran.code, ran.document["verdict"]) == (1, "hung"), ran.printed
+    assert ran.seconds < SOON, ran.printed
+    assert ran.left == ()
+    assert ran.document["internal"] == []
+    return ran.document
+
+
+@pytest.mark.gpu(real="calls that return before the device is done with them")
+@pytest.mark.parametrize("wait", ["total.item()", "torch.cuda.synchronize()"])
+def test_a_rank_that_waits_for_the_device(tmp_path: Path, wait: str) -> None:
+    """It is told where each rank is: who waits, in which collective or where for it, and who did not come."""
+    document = hung(tmp_path, LATE.format(wait=wait))
+    script = tmp_path / "train.py"
+    lines = lines_of_ranks(document)
+    assert lines & {line_of(script, "CALLED"), line_of(script, "WAITS")}, json.dumps(document["findings"], indent=1)
+    assert line_of(script, "LATE") in lines, json.dumps(document["findings"], indent=1)
+    assert {"no-hang", "collective-order"} & {finding["check"] for finding in document["findings"]}
+
+
+@pytest.mark.gpu(real="calls that return before the device is done with them")
+def test_different_collectives(tmp_path: Path) -> None:
+    """The place where the ranks part is told, with the line of each."""
+    document = hung(tmp_path, DIFFERENT)
+    assert "collective-order" in {finding["check"] for finding in document["findings"]}
+    script = tmp_path / "train.py"
+    assert {line_of(script, "CALLED"), line_of(script, "LATE")} <= lines_of_ranks(document)
