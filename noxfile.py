@@ -140,7 +140,7 @@ def bench(session: nox.Session) -> None:
 def gpu_looks(session: nox.Session) -> None:
     """What a look at a model on a GPU costs, counted without one: kernels, bytes moved, waits, and the slow-down."""
     session.install("-e", ".[dev]")
-    session.run("python", "tests/bench/gpu_looks.py", *session.posargs)
+    session.run("python", "-m", "tests.bench.gpu_looks", *session.posargs)
 
 
 @nox.session(python="3.11")

@@ -17,14 +17,13 @@ from math import prod
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from ddpcheck.probes.ddp import after_backward
 from ddpcheck.probes.ddp.after_backward import AfterBackward
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.recording import pace
 from ddpcheck.probes.recording.pace import Pace, is_due
+from tests.probes.digests.counted_operations import Counting
 
 BYTES_PER_SECOND = 2.6e12
 """Of an H100's 3.35 TB/s, what elementwise kernels reach."""
@@ -32,10 +31,6 @@ DEVICE_PER_KERNEL, HOST_PER_KERNEL = 2e-6, 10e-6
 HOST_PER_TENSOR = 10e-6
 """Seconds of Python for each tensor of each digest: a digest of 80 small tensors takes 1.2 ms on the CPU, with what it
 computes."""
-_CONCATENATED = 128
-"""Tensors that one kernel of torch.cat takes."""
-_NO_KERNEL = ("view", "detach", "slice", "split", "select", "alias", "expand", "unbind", "as_strided", "empty", "lift")
-_WAITS = ("_local_scalar_dense", "nonzero", "item", "is_nonzero", "equal", "masked_select", "unique")
 
 
 class Counts(NamedTuple):
@@ -49,25 +44,6 @@ class Counts(NamedTuple):
     """Operations for whose result the host waits."""
     passes: int
     """Tensors, each as often as it is digested."""
-
-
-class Counting(TorchDispatchMode):
-    """Counts what operations would be on a GPU."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kernels = self.moved = self.waits = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        name = str(func)
-        self.waits += any(word in name for word in _WAITS)
-        if not any(word in name for word in _NO_KERNEL):
-            given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
-            made = [one for one in tree_leaves(result) if isinstance(one, torch.Tensor)]
-            self.kernels += -(-len(given) // _CONCATENATED) if "cat" in name else 1
-            self.moved += sum(one.numel() * one.element_size() for one in (*given, *made))
-        return result
 
 
 def gpt(layers: int, width: int, words: int = 50304, length: int = 1024) -> list[tuple[int, ...]]:

@@ -22,7 +22,7 @@ LATE = """
             self.number = Late.made
 
         def is_there(self):
-            return Late.made > self.number + 25 or Late.ended
+            return Late.made > self.number + 6 or Late.ended
 
     Late.ended = False
     slow.Fetched = Late
@@ -70,10 +70,10 @@ def test_a_fault_is_found_as_it_always_is(tmp_path, forks, check):
 
 
 def test_a_right_program_holds(tmp_path, forks):
-    """And as much was compared."""
+    """By what was looked at."""
     ran = trained(tmp_path, forks, True)
     assert (ran.code, ran.document["findings"], ran.document["internal"]) == (0, [], []), ran.err
-    assert ran.document["checks"]["gradient-sync"]["checked"] >= 12
+    assert ran.document["checks"]["gradient-sync"]["checked"] >= 3
     assert ran.document["checks"]["initial-broadcast"]["status"] == "held"
 
 
@@ -82,4 +82,4 @@ def test_what_never_arrives_is_not_compared(tmp_path, forks):
     ran = trained(tmp_path, forks, True, ends=False)
     assert (ran.code, ran.document["findings"], ran.document["internal"]) == (0, [], []), ran.err
     assert any("had not come to them at the end" in note for note in ran.document["notes"])
-    assert 0 < ran.document["checks"]["gradient-sync"]["checked"] < 12
+    assert 0 < ran.document["checks"]["gradient-sync"]["checked"] < 5

@@ -18,6 +18,10 @@ class Awaited(ABC):
     def told(self) -> Any:
         """The value itself; waits for it where it has not arrived."""
 
+    @abstractmethod
+    def give_up(self) -> None:
+        """Wait no more: where it has not arrived, it is the value that stands for what nobody has seen."""
+
 
 class Derived(Awaited):
     """A value that is made of others, once these are there."""
@@ -32,6 +36,10 @@ class Derived(Awaited):
     def told(self) -> Any:
         """The value; waits for its parts where they have not arrived."""
         return self._make(*map(told, self._parts))
+
+    def give_up(self) -> None:
+        """Wait for its parts no more."""
+        give_up(list(self._parts))
 
 
 def is_there(value: Any) -> bool:
@@ -50,3 +58,12 @@ def told(value: Any) -> Any:
     if isinstance(value, list):
         return [told(one) for one in value]
     return value.told() if isinstance(value, Awaited) else value
+
+
+def give_up(value: Any) -> None:
+    """Wait no more for a value, or for those of a container."""
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else (value,):
+        if isinstance(one, Awaited):
+            one.give_up()
+        elif isinstance(one, (dict, list)):
+            give_up(one)

@@ -9,6 +9,7 @@ import torch
 from ddpcheck.probes.devices import device_events
 from ddpcheck.probes.devices.awaited import Awaited
 from ddpcheck.probes.devices.device_events import DeviceEvent
+from ddpcheck.probes.recording import look_costs
 
 
 class Fetched(Awaited):
@@ -29,11 +30,13 @@ class Fetched(Awaited):
         return self._event is None or self._event.is_over()
 
     def told(self) -> Any:
-        """The numbers, as lists; None where the device has failed. Waits where they have not arrived yet."""
+        """The numbers, as lists; None where the device has failed, or was given up. Waits where they have not arrived yet."""
         if self._there is None:  # several may ask
             return self._told
         # Without an event, as on a simulated device, nobody knows whether the copy is complete.
         arrived = self._event is not None and self._here is not None and self._event.is_over()
+        if self._here is not None and not arrived:
+            look_costs.add(host_waits=1)
         if self._event is not None and self._event.failed:
             self._told = None
         else:
@@ -42,6 +45,11 @@ class Fetched(Awaited):
                 self._event.release()
         self._there = self._here = self._event = None
         return self._told
+
+    def give_up(self) -> None:
+        """None, where they have not arrived."""
+        if not self.is_there():
+            self._there = self._here = self._event = None
 
 
 def sent(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -34,6 +34,10 @@ class Queued(Awaited):
             self._found[place] = UNSEEN if told is None else told[: len(UNSEEN)]
         return b"".join(self._found)
 
+    def give_up(self) -> None:
+        """UNSEEN for what has not arrived."""
+        self._queued.give_up()
+
     def device_seconds(self) -> float | None:
         """How long the GPUs have worked on them; None where that is not known yet."""
         return self._queued.device_seconds()

@@ -27,7 +27,9 @@ from ddpcheck.probes.devices.awaited import Awaited
 from ddpcheck.probes.devices.device_numbers import Fetched, sent
 from ddpcheck.probes.devices.device_time import DeviceTime
 from ddpcheck.probes.digests import readable_memory
+from ddpcheck.probes.recording import look_costs
 from ddpcheck.probes.recording.unwatchable_moments import is_out_of_memory
+from ddpcheck.vocabulary.clock import clock
 
 COLUMNS = 1024
 """Words in a row."""
@@ -41,6 +43,11 @@ LARGE = 2 * 1024 * 1024
 
 LEAST = 2 * 1024 * 1024
 """The smallest portion that is tried where memory is short."""
+
+_CONCATENATED = 128
+"""Tensors that one kernel of torch.cat takes."""
+_OF_ROWS, _BYTES_OF_A_ROW = 48, 770
+"""What mixing the rows' sums takes, as the tests count it."""
 
 _ALL = (1 << 64) - 1
 # The finaliser of splitmix64, and a golden ratio to set neighbouring places apart.
@@ -80,7 +87,7 @@ class Queued(Awaited):
         sizes, lanes = list(self._sizes), [[0, 0] for _ in self._sizes]
         for one in self._sums:
             numbers = one.fetched.told() if one.fetched is not None else ((), ())
-            if numbers is None:  # the device has failed
+            if numbers is None:  # the device has failed, or has not come so far
                 for owner in one.owners:
                     sizes[owner] = None
                 continue
@@ -93,6 +100,12 @@ class Queued(Awaited):
             else b"".join(_mixed((lane + size * _PLACE) & _ALL).to_bytes(8, "little") for lane in both)
             for both, size in zip(lanes, sizes, strict=True)
         ]
+
+    def give_up(self) -> None:
+        """None for what has not arrived."""
+        for one in self._sums:
+            if one.fetched is not None:
+                one.fetched.give_up()
 
     def device_seconds(self) -> float | None:
         """How long the devices have worked on them; None where that is not known yet."""
@@ -109,6 +122,7 @@ def queued(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = Non
     """
     sizes: list[int | None] = [None] * len(tensors)
     by_device: dict[torch.device, _Sums] = {}
+    began = clock.fine()
     if _Room.portion is None:
         return Queued(sizes, ())
     try:
@@ -117,6 +131,12 @@ def queued(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = Non
         if is_out_of_memory(error):
             _Room.was_too_little()
         raise
+    on_gpus = [sums for sums in by_device.values() if sums.device.type == "cuda"]
+    for sums in on_gpus:
+        look_costs.add(looks=1, kernels=sums.kernels, bytes=sums.moved, host_waits=0)
+        look_costs.add_later(sums.time.seconds)
+    if on_gpus:
+        look_costs.add(host_milliseconds=(clock.fine() - began) * 1e3)
     return Queued(sizes, list(by_device.values()))
 
 
@@ -205,6 +225,8 @@ class _Sums:
         self.owners: list[int] = []
         """Whose each piece is: a tensor may have several."""
         self.fetched: Fetched | None = None
+        self.kernels = self.moved = 0
+        """Kernels that were queued, and bytes that they read and write."""
         self._keys = sent(_column_keys(COLUMNS), device)
         self._rows: list[torch.Tensor] = []
         """The sums of rows, piece by piece."""
@@ -249,6 +271,8 @@ class _Sums:
 
     def _add_rows(self, words: torch.Tensor) -> None:
         self._rows.append((words * self._keys).sum(1))
+        self.kernels += 2
+        self.moved += 5 * words.nbytes
 
     def _lay_side_by_side(self) -> None:
         """Each piece begins with a row of its own; a row that it does not fill ends with zeros."""
@@ -261,6 +285,8 @@ class _Sums:
             rows = -(-data.numel() // width)
             parts += [data, zeros[: rows * width - data.numel()]]
             self._note(owner, begin, rows)
+        self.kernels += 1 + -(-len(parts) // _CONCATENATED)
+        self.moved += 2 * self._waiting
         self._small, self._waiting = [], 0
         self._add_rows(torch.cat(parts).view(torch.int32).view(-1, COLUMNS))
 
@@ -275,6 +301,8 @@ class _Sums:
         _mix(keys)
         keys ^= rows
         _mix(keys)
+        self.kernels += _OF_ROWS + -(-len(self._rows) // _CONCATENATED)
+        self.moved += _BYTES_OF_A_ROW * len(rows)
         first = _of_pieces(keys, ends)
         keys *= _signed(_OTHER)
         _mix(keys)

@@ -19,7 +19,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from ddpcheck.evidence import NO_SITE, ChildEnded, Ended, Raised
 from ddpcheck.probes.processes import started_processes
-from ddpcheck.probes.recording import look_costs, recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.patching import around, shielded
 from ddpcheck.vocabulary.lost_peers import is_reaction
 from ddpcheck.vocabulary.own_code import PROBES
@@ -42,7 +42,6 @@ def before_end(task: Callable[[], None]) -> None:
 
 def watch() -> None:
     """Record the end of this process, whichever way it comes."""
-    before_end(look_costs.write_down)
     atexit.register(_at_exit)
     before = sys.excepthook
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ddpcheck.evidence import Record
-from ddpcheck.probes.devices.awaited import is_there, told
+from ddpcheck.probes.devices.awaited import give_up, is_there, told
 from ddpcheck.probes.processes import endings, main_thread
-from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording import look_costs, recorder
 from ddpcheck.probes.recording.patching import defect
 from ddpcheck.probes.recording.unwatchable_moments import overlooked
 
@@ -43,6 +43,7 @@ def watch() -> None:
     """Write down what arrives, also while the main thread is elsewhere, and at the end."""
     main_thread.also(look)
     endings.before_end(finish)
+    endings.before_end(look_costs.write_down)  # what the devices have taken is known by then
 
 
 def write(writer: recorder.Recorder, make: Callable[..., Record], **awaited: Any) -> None:
@@ -73,13 +74,15 @@ def look() -> None:
 
 
 def finish(patience: float = PATIENCE) -> None:
-    """Wait for what has not arrived, for so many seconds; what is not there then is not on record."""
+    """Wait for what has not arrived, for so many seconds; what is not there then is on record as not seen."""
     end = time.monotonic() + patience
     look()
     while _waiting and _owner == os.getpid():
         if time.monotonic() > end:
-            _waiting.clear()
             overlooked("device")
+            for later in _waiting:
+                give_up(later.awaited)
+            look()
             return
         time.sleep(PAUSE)
         look()

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections import deque
+from collections.abc import Callable
 
 from ddpcheck.evidence import LookCosts
 from ddpcheck.probes.recording import recorder
 
 _spent: dict[str, float] = {}
-os.register_at_fork(after_in_child=_spent.clear)  # a fork has not spent what its parent has
+_open: deque[Callable[[], float | None]] = deque()
+
+
+def _forget() -> None:
+    """A fork has not spent what its parent has."""
+    _spent.clear()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 _COUNTS = frozenset({"looks", "kernels", "bytes", "host_waits", "captures"})
 
@@ -28,9 +39,22 @@ def add(
             _spent[name] = _spent.get(name, 0) + value
 
 
+def add_later(seconds: Callable[[], float | None]) -> None:
+    """Add what a device takes, once it is known; only the thread that looks may call this."""
+    _open.append(seconds)
+    _settle()
+
+
+def _settle() -> None:
+    while _open and (known := _open[0]()) is not None:
+        _open.popleft()
+        add(device_milliseconds=known * 1e3)
+
+
 def write_down() -> None:
     """Write down what there was, where anything was."""
     writer = recorder.always()
+    _settle()
     if writer is None or not _spent:
         return
     told = {name: int(value) if name in _COUNTS else round(value, 3) for name, value in _spent.items()}

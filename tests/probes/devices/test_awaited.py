@@ -24,6 +24,10 @@ class Coming(Awaited):
     def told(self) -> Any:
         return self.value
 
+    def give_up(self) -> None:
+        if not self.arrived:
+            self.value, self.arrived = b"unseen", True
+
 
 def test_what_is_made_of_others_is_there_with_the_last_of_them() -> None:
     """Plain values among them always are."""
@@ -116,6 +120,21 @@ def test_a_device_that_has_failed_tells_nothing(event: Event) -> None:
     event.over = event.failed = True
     assert fetched.is_there()
     assert fetched.told() is None
+
+
+def test_who_gives_a_device_up_does_not_wait(event: Event) -> None:
+    """What has arrived is told all the same."""
+    there = OnDevice([1, 2])
+    fetched = Fetched(there)  # type: ignore[arg-type]
+    both = Derived(lambda *each: each, fetched, 3)
+    both.give_up()
+    assert both.is_there()
+    assert both.told() == (None, 3)
+    event.over = True
+    arrived = Fetched(there)  # type: ignore[arg-type]
+    arrived.give_up()
+    assert arrived.told() == [1, 2]
+    assert there.waits == 0
 
 
 def test_numbers_of_the_host_are_there() -> None:

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 from ddpcheck.evidence import ABSENT
 from ddpcheck.probes.digests import exact_digests, fast_digests, gpu_digests
 from ddpcheck.probes.digests.gpu_digests import PORTION, digests
+from tests.probes.digests.counted_operations import Counting
 
 
 def one(tensor):
@@ -185,6 +186,19 @@ def test_a_window_is_at_the_same_place_for_the_same_turn():
         seen.append(turns[0])
     assert seen == sorted(seen)
     assert digests([tensor[:8]], (8, 3)) == digests([tensor[:8]])
+
+
+@pytest.mark.parametrize(("number", "elements"), [(1, 9 << 20), (3, 1 << 20), (300, 20_000), (3, 5)])
+def test_what_a_look_costs_is_counted(number, elements):
+    """Kernels one by one, and bytes but for what does not matter: five for each of a large tensor's."""
+    several = [torch.zeros(elements) for _ in range(number)]
+    with Counting() as counting:
+        (sums,) = gpu_digests.queued(several)._sums
+    assert sums.kernels == counting.kernels
+    assert sums.moved == pytest.approx(counting.moved, rel=0.02, abs=50_000)
+    assert counting.waits == 0
+    if number == 1:
+        assert counting.moved < 6 * several[0].nbytes
 
 
 class Short(TorchDispatchMode):

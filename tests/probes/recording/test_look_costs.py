@@ -15,6 +15,7 @@ from ddpcheck.probes.recording import look_costs, recorder
 def kept():
     writer = recorder.InMemory()
     recorder.use(writer)
+    look_costs._spent.clear()
     yield writer.kept
     recorder.use(None)
     look_costs._spent.clear()
@@ -32,6 +33,17 @@ def test_looks_are_added_up(kept):
     assert told.device_milliseconds == 0.25
     assert told.host_milliseconds is None
     assert told.captures is None
+
+
+def test_what_a_device_takes_is_added_once_it_is_known(kept):
+    """Nobody waits for that."""
+    first = [None, None, 0.002]
+    look_costs.add_later(lambda: first.pop(0))
+    look_costs.add_later(lambda: 0.001)
+    assert look_costs._spent == {}
+    look_costs.write_down()
+    (told,) = kept
+    assert told.device_milliseconds == 3.0
 
 
 def test_without_looks_nothing_is_said(kept):
