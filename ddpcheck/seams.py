@@ -201,7 +201,10 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         + _at(_FUNCTIONAL, "all_gather_single_autograd reduce_scatter_single_autograd", later=True, optional=True)),
     "methods of groups": ("every call of a group's own methods", _at("torch.distributed.ProcessGroup",
         "allreduce allreduce_coalesced allgather _allgather_base reduce_scatter _reduce_scatter_base alltoall "
-        "alltoall_base barrier broadcast scatter reduce gather")),
+        "alltoall_base barrier broadcast scatter reduce gather")
+        # Only devices are asked by these. What one torch may lack of them is no reason to judge no other calls.
+        + _at("torch._C", "_cuda_hasPrimaryContext", optional=True)
+        + _at("torch._C._distributed_c10d", "_dump_nccl_trace_json", optional=True)),
     "uneven inputs": ("where ranks may have uneven inputs", _at(_JOIN, "__enter__ __exit__")),
     # data
     "passes": ("every pass through a loader, and what is drawn for its samples",

@@ -82,3 +82,27 @@ class Call(Record, frozen=True, kw_only=True):
     """The thread, where it was not the main one."""
     sure: bool = True
     """False for a message with a tag of which earlier ones may have been forgotten: its number may be too low."""
+    queued: bool = False
+    """It was only queued on a device: the rank goes on at once, and the device does it later."""
+
+
+class HostAhead(Record, frozen=True, kw_only=True):
+    """The main thread is about to do something to a file, and its device has not finished calls that were queued."""
+
+    share: ClassVar[float] = 0.02
+
+    calls: list[int]
+    """The ``n`` of these."""
+
+
+class FlightRecord(Record, frozen=True, kw_only=True):
+    """What NCCL's flight recorder said of the oldest collective that was not finished; asked once."""
+
+    call: int
+    """The ``n`` of the Call in which the device waited."""
+    name: str
+    """``nccl:all_reduce``."""
+    sizes: list[list[int]]
+    """Of what went into it."""
+    state: str
+    """``scheduled``, ``started`` or ``completed``."""

@@ -134,6 +134,12 @@ class Pulse(Record, frozen=True, kw_only=True):
     """The ``n`` of the Call in which it waits."""
     since: float | None = None
     """The monotonic clock when it began to wait."""
+    device: int | None = None
+    """The ``n`` of the oldest Call that was queued and that the device has not finished, once that has lasted."""
+    device_since: float | None = None
+    """When the device was first seen to wait in it; None while it computes what comes before."""
+    awaits: str = ""
+    """The function that the main thread has called and stands in, where it is one that waits for the device."""
 
 
 class Ended(Record, frozen=True, kw_only=True):

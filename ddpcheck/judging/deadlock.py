@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import PAIRWISE, RECEIVES, SENDS
+from ddpcheck.judging.device_waits import beside, device_wait
 from ddpcheck.judging.happens_before import FROM_ONE, NEW_GROUP, TO_ONE, UNFINISHED, WAIT, members, source
 from ddpcheck.judging.world import Moment, Rank, World
 from ddpcheck.vocabulary.model import Struct
@@ -33,6 +36,14 @@ class Wait(Struct, frozen=True, kw_only=True):
     """The ranks that have not come to this call."""
     every: bool = True
     """It takes all of these, and not one."""
+    on_device: bool = False
+    """Its device waits in the call, which was queued on it."""
+    host: int = ev.NO_SITE
+    """Of such a rank: where its main thread stands."""
+    awaits: str = ""
+    """And the function that waits for the device there; empty where it may do something else."""
+    held: bool = True
+    """The rank can do nothing else until the call is over."""
 
 
 class Stuck(Struct, frozen=True, kw_only=True):
@@ -48,7 +59,31 @@ class Stuck(Struct, frozen=True, kw_only=True):
 
 def waiting(rank: Rank, world: World) -> Wait | None:
     """The call in which a rank waits, by the last that is known of it; of one that runs, only if it has for a while."""
-    return _told(rank, world.now) or _locked(rank, world)
+    told = _told(rank, world.now) or _locked(rank, world)
+    on_device = _on_device(rank, world.now, told)
+    if on_device is None:
+        return told
+    # The device comes first to what was queued first; but what all have come to is not what is missing.
+    ranks = {one.rank: one for one in world}
+    return on_device if told is None or lacking(world, ranks, on_device).lacking else told
+
+
+def _on_device(rank: Rank, now: Moment | None, told: Wait | None) -> Wait | None:
+    """The queued call that its device waits in."""
+    found = device_wait(rank, now)
+    call = _call(rank, found.call) if found is not None else None
+    if found is None or call is None:
+        return None
+    held = bool(found.awaits) or (told is not None and told.call.op not in _LONG)
+    host = told.site if told is not None else found.host
+    return Wait(
+        rank=rank.rank, call=call, site=call.site, since=found.since, on_device=True, host=host, awaits=found.awaits,
+        held=held,
+    )  # fmt: skip
+
+
+_LONG = ("ddp-gradients",)
+"""Queued calls in which the host has much to do itself."""
 
 
 def _told(rank: Rank, now: Moment | None) -> Wait | None:
@@ -73,7 +108,9 @@ def _told(rank: Rank, now: Moment | None) -> Wait | None:
     if call is None:
         return None
     made = (_call(rank, call.of) if call.of is not None else None) or call
-    return Wait(rank=rank.rank, call=made, site=call.site, since=pulse.since)
+    # A queued call returns at once, but for the first of its group, in which the ranks look for each other.
+    held = not call.queued or (call.number == 1 and call.op not in _LONG)
+    return Wait(rank=rank.rank, call=made, site=call.site, since=pulse.since, held=held)
 
 
 def _locked(rank: Rank, world: World) -> Wait | None:
@@ -85,7 +122,9 @@ def _locked(rank: Rank, world: World) -> Wait | None:
     """
     seen = world.now or world.stopped
     call = rank.process.last(ev.Call)
-    if seen is None or call is None or call.thread or not call.waits or not rank.start <= call.n < rank.end:
+    if seen is None or call is None or call.thread or not rank.start <= call.n < rank.end:
+        return None
+    if not call.waits or call.queued:
         return None
     if seen.on(rank.process) - call.at < LOCKED or _returns_at_once(call, rank.rank, world):
         return None
@@ -105,11 +144,6 @@ def _returns_at_once(call: ev.Call, rank: int, world: World) -> bool:
     """Whether a call may be over for a rank before the others come to it."""
     one = source(call, members(call.group, world.world_size))
     return call.op in SENDS or (call.op in FROM_ONE and one == rank) or (call.op in TO_ONE and one != rank)
-
-
-def beside(record: ev.Record) -> bool:
-    """Whether the main thread may be waiting while this is written."""
-    return isinstance(record, ev.Site) or (isinstance(record, (ev.File, ev.Call)) and bool(record.thread))
 
 
 def _call(rank: Rank, n: int) -> ev.Call | None:
@@ -146,7 +180,7 @@ def _taking_part(world: World, call: ev.Call) -> Sequence[int]:
 
 
 def _with(wait: Wait, lacks: Iterable[int], every: bool) -> Wait:
-    return Wait(rank=wait.rank, call=wait.call, site=wait.site, since=wait.since, lacking=tuple(lacks), every=every)
+    return replace(wait, lacking=tuple(lacks), every=every)
 
 
 def _came(rank: Rank, call: ev.Call) -> bool:
@@ -228,7 +262,7 @@ def stuck(world: World, waits: dict[int, Wait], gone: Iterable[int]) -> Stuck | 
 
 def certain(world: World) -> Stuck | None:
     """Ranks of a world that runs that wait for what can come no more; None while any of them may go on."""
-    waits = {rank: wait for rank, wait in all_waits(world).items() if wait.call.sure}
+    waits = {rank: wait for rank, wait in all_waits(world).items() if wait.call.sure and wait.held}
     if not waits:
         return None
     found = stuck(world, waits, [rank.rank for rank in world if at_its_end(rank, live=True)])

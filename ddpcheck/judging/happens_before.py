@@ -149,10 +149,13 @@ class Order:
     ) -> None:
         calls = rank.of(ev.Call)
         waits = {call.of: float(call.n) for call in reversed(calls) if call.op == WAIT}
+        ahead = {n: float(seen.n) for seen in rank.of(ev.HostAhead) for n in seen.calls}
         for call in calls:
             if call.op in (WAIT, UNFINISHED) or call.joined or call.group == "?":
                 continue
             past = float(call.n) if call.waits else waits.get(call.n, math.inf)
+            # Where the host was seen to be further than its device, the call has held it up only after that.
+            past = max(past, ahead.get(call.n, past))
             if call.op not in PAIRWISE:
                 places = groups[call.group].setdefault(r, _Places())
                 places.calls[call.number] = call

@@ -43,6 +43,8 @@ class Stand(Struct, frozen=True, kw_only=True):
     """The last collective that it had behind it."""
     pending: Passed | None = None
     """The collective that it waited in."""
+    on_device: bool = False
+    """Its device waited in it, and ``where`` is the line at which its host stood."""
 
 
 class Parted(Struct, frozen=True, kw_only=True):
@@ -84,7 +86,7 @@ def _stand(rank: Rank, world: World, latest: float) -> Stand:
     if is_gone(rank) or raised is not None:
         site = raised.site if raised is not None else ev.NO_SITE
     elif wait is not None:
-        site = wait.site
+        site = wait.host if wait.on_device else wait.site
     else:
         site = pulse.site if pulse is not None else ev.NO_SITE
     how = _ending(rank)
@@ -98,6 +100,7 @@ def _stand(rank: Rank, world: World, latest: float) -> Stand:
         waited=latest - wait.since if wait is not None and wait.since is not None else None,
         last=_passed(rank, behind),
         pending=_passed(rank, pending),
+        on_device=wait is not None and wait.on_device,
     )
 
 

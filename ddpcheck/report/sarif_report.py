@@ -157,7 +157,8 @@ class _Report:
         hang = self.verdict.hang
         if hang is not None and "no-hang" in (finding.check, *finding.also):
             for stand in hang.stands:
-                pending = f" waited in {stand.pending.name}" if stand.pending is not None else " stood here"
+                waited = "stood here, and its device waited in" if stand.on_device else "waited in"
+                pending = f" {waited} {stand.pending.name}" if stand.pending is not None else " stood here"
                 lines += [(stand.where, f"rank {stand.rank}{pending}")] if stand.where is not None else []
         return [
             {"id": number, **self._location(self.repository.place_of(where), where), "message": _message(text)}

@@ -19,7 +19,7 @@ def stands(hang: Standstill) -> Table:
     """Where each rank is; ranks that stand alike are told together."""
     alike: dict[Hashable, list[Stand]] = defaultdict(list)
     for one in hang.stands:
-        alike[one.state, one.how, one.where, _name(one.last), _name(one.pending)].append(one)
+        alike[one.state, one.how, one.where, _name(one.last), _name(one.pending), one.on_device].append(one)
     grid = _grid()
     for together in alike.values():
         first = together[0]
@@ -28,7 +28,9 @@ def stands(hang: Standstill) -> Table:
         if first.pending is not None:
             waited = max((s.waited for s in together if s.waited is not None), default=0.0)
             since = f", for {waited:.0f} s" if waited >= 1 else ""
-            lines.append(Text(f"waits in   {plain(_name(first.pending))}{since}", style="bold"))
+            at = f", at {first.pending.where}" if first.on_device and first.pending.where is not None else ""
+            waits = "its device waits in " if first.on_device else "waits in  "
+            lines.append(Text(f"{waits} {plain(_name(first.pending))}{plain(at)}{since}", style="bold"))
         if first.last is not None:
             lines.append(Text(f"last call  {plain(_name(first.last))}", style="dim"))
         text = Text("\n").join(lines)

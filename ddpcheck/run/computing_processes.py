@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import psutil
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.deadlock import beside
+from ddpcheck.judging.device_waits import beside
 from ddpcheck.judging.world import Process
 
 SHARE = 0.2

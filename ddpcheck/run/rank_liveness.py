@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.deadlock import beside
+from ddpcheck.judging.device_waits import beside
 from ddpcheck.judging.world import Process
 
 

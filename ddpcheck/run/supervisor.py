@@ -15,6 +15,7 @@ import psutil
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.deadlock import all_waits, certain
+from ddpcheck.judging.device_waits import computes
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import exits_told, worlds
 from ddpcheck.judging.world import Moment, Process, Rank
@@ -241,7 +242,11 @@ class Supervisor:
             still = min((now.on(r.process) - self._last(r.process) for r in world), default=0.0)
             if still <= self.options.stall_timeout:
                 continue
-            waiting = [r.rank for r in world if _tells_that_it_waits(r)] or list(all_waits(world))
+            # A device says nothing of how far it has come in a kernel: for one that computes, others' devices may wait.
+            computing = any(computes(r.process) for r in world)
+            waiting = [r.rank for r in world if _tells_that_it_waits(r)] or [
+                number for number, wait in all_waits(world).items() if not (wait.on_device and computing)
+            ]
             if waiting:
                 return f"rank {waiting[0]} waited, and no rank made progress for {still:.0f} seconds (--stall-timeout)"
         for process in self.folder.processes.values():

@@ -259,3 +259,63 @@ def test_long_runs_are_quick():
         assert it.enforced(0, 1000 + n, 1, 1003 + n)
         assert not it.enforced(0, 1003 + n, 1, 1000 + n)
     assert time.process_time() - began < 1.0
+
+
+# --- calls that are only queued on a device
+
+
+def ahead(*calls):
+    """The host has come here, and its device has not finished these."""
+    return ev.HostAhead, {"calls": list(calls)}
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "ddp-gradients", "all_gather"])
+def test_a_queued_call_orders_the_hosts_but_for_one_that_was_seen_ahead_of_it(op):
+    """Nobody sees every wait for a device: only what was proven is not ordered, and what comes later is."""
+    queued = call(1, 5, op, queued=True)
+    it = two(queued, queued)
+    assert it.enforced(0, 2, 1, 4)
+    assert it.enforced(1, 2, 0, 4)
+    it = order([something(), queued, something()], [something(), queued, something(), ahead(3), something()])
+    assert not it.enforced(0, 2, 1, 4), "rank 1 was there before its device was done"
+    assert it.enforced(0, 2, 1, 6), "it may have waited since"
+    assert it.enforced(1, 2, 0, 4), "rank 0 was not seen ahead"
+
+
+def test_only_the_calls_that_were_not_finished_order_nothing():
+    """The one before them was."""
+    calls = [call(1, 5, "all_reduce", queued=True), call(2, 6, "all_reduce", queued=True)]
+    it = order([something(), *calls, something()], [something(), *calls, something(), ahead(4)])
+    assert it.enforced(0, 2, 1, 5)
+    it = order([something(), *calls, something()], [something(), *calls, something(), ahead(3, 4)])
+    assert not it.enforced(0, 2, 1, 5)
+
+
+def test_a_call_that_holds_the_host_orders_it_all_the_same():
+    """A barrier behind the queued call, or an exchange of objects."""
+    calls = [call(1, 5, "all_reduce", queued=True), call(2, 6, "barrier")]
+    it = order([something(), *calls, something()], [something(), *calls, something(), ahead(3)])
+    assert it.enforced(0, 2, 1, 5)
+
+
+def test_a_broadcast_that_is_only_queued():
+    """Its source waits for nobody anyhow; the others only for their device."""
+    queued = call(1, 5, "broadcast", peer=0, queued=True)
+    it = order([something(), queued, something()], [something(), queued, something(), ahead(3)])
+    assert not it.enforced(0, 2, 1, 4)
+
+
+def test_an_asynchronous_call_orders_after_its_wait_unless_it_was_seen_unfinished():
+    """``Work.wait()`` holds up the device's stream alone."""
+    begun, waited = call(1, 5, "all_reduce", waits=False, queued=True), call(1, 6, "wait", of=3, queued=True)
+    it = order([something(), begun, waited, something()], [something(), begun, waited, something()])
+    assert it.enforced(0, 2, 1, 5)
+    it = order([something(), begun, waited, something()], [something(), begun, waited, something(), ahead(3)])
+    assert not it.enforced(0, 2, 1, 5)
+
+
+def test_a_message_that_is_only_queued():
+    """Who receives goes on before it has come."""
+    sent, received = call(1, 5, "send", peer=1, queued=True), call(1, 5, "recv", peer=0, queued=True)
+    assert two(sent, received).enforced(0, 2, 1, 4)
+    assert not order([something(), sent], [something(), received, something(), ahead(3)]).enforced(0, 2, 1, 4)

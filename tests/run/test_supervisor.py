@@ -260,6 +260,39 @@ def test_a_rank_whose_evidence_has_stopped_is_not_stuck(tmp_path):
         writer.let_go()
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "ended"),
+    [
+        ({"device": 3, "device_since": 1.0}, {}, True),
+        ({"device": 3, "device_since": 1.0}, {"awaits": "item"}, False),
+        ({"device": 3, "device_since": 1.0}, {"device": 3, "device_since": None}, False),
+        ({"device": 3, "device_since": None}, {}, False),
+        ({}, {}, False),
+    ],
+    ids=["its host sleeps", "another device may compute", "another device computes", "it computes", "nobody waits"],
+)
+def test_a_device_that_waits_is_waited_for_no_longer_than_allowed(tmp_path, first, second, ended):
+    """Its host need not wait for it; a rank whose device may be at work is at work."""
+    folder = supervise.Folder(tmp_path)
+    given = options.parse(["--standalone", "--nproc-per-node", "2", "--stall-timeout", "30", __file__])
+    long_ago = time.monotonic() - 100
+    queued = {"op": "all_reduce", "group": "world", "number": 1, "detail": "", "site": 0, "queued": True}
+    for rank, says in enumerate((first, second)):
+        writer = Recorder(tmp_path, 1 << 20)
+        for kind, fields in (
+            (ev.Began, {"pid": 1000 + rank, **BEGAN}),
+            (ev.Joined, {**JOINED, "rank": rank}),
+            (ev.Call, queued),
+            (ev.Pulse, {"site": 0, "doing": "f", "pending": None, **says}),
+        ):
+            writer.write(kind(**{**writer.next(), "at": long_ago}, **fields))
+        writer.let_go()
+    folder.read()
+    supervisor = supervise.Supervisor(given, folder)
+    assert ("rank 0 waited" in supervisor._stuck()) == ended
+    assert ended or supervisor._stuck() == ""
+
+
 @pytest.mark.parametrize("joins", [False, True])
 def test_a_rank_that_computes_is_waited_for(tmp_path, monkeypatch, joins):
     """However long the other one waits: in a collective, or for the group to be made."""

@@ -82,6 +82,8 @@ def _too_soon(races: list[Race]) -> Finding:
             f"thread {change.record.thread} writes it: a collective of the main thread does not wait for that thread"
         )
         advice = f"Join the thread (or take its future's result) on rank {change.number}, and then call dist.barrier()."
+    elif _passes_a_queued_call(change, read):
+        cause = _QUEUED
     elif first.again:
         cause = "it is written anew while another rank may still be at the copy before"
         advice = "Let all ranks meet after the load: dist.barrier() before the file is written again."
@@ -118,11 +120,28 @@ def _taken_away(races: list[Race]) -> Finding:
         subject=f"file {name}",
         expected=f"{name} to stay until every rank has read it, in whatever order the ranks run",
         found=f"{done(change)} on rank {change.number} does not wait for {done(read)} on {ranks_text(readers)}",
+        cause=_QUEUED if _passes_a_queued_call(read, change) else "",
         advice="Let all ranks meet between the two: dist.barrier() after the load, and before the file is taken away.",
         where=change.where,
         links=_links(races),
         proof=_proof([r.read for r in races], change.where),
     )
+
+
+_QUEUED = (
+    "a collective stands between the two, and was only queued on the GPU: the rank went on before it was done, since "
+    "under NCCL it holds up the device and not the program"
+)
+
+
+def _passes_a_queued_call(first: Touch, second: Touch) -> bool:
+    """Whether the second rank came here before its device had finished a call that stands between the two."""
+    following = next((seen for seen in second.rank.of(ev.HostAhead) if seen.n > second.start), None)
+    if following is None or following.n != second.start + 1:
+        return False
+    behind = {(call.group, call.number) for call in first.rank.of(ev.Call) if call.n > first.end}
+    under_way = set(following.calls)
+    return any(call.n in under_way and (call.group, call.number) in behind for call in second.rank.of(ev.Call))
 
 
 def _links(races: Sequence[Race]) -> tuple[str, ...]:

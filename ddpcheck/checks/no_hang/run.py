@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import call_divergence, call_divergence_causes
@@ -12,6 +12,9 @@ from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.judging.world_ending import Stop, stop
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text
+
+LONGEST = 60
+"""Characters of a line of the program that are told."""
 
 
 def judge(world: World) -> Judged:
@@ -43,7 +46,7 @@ def _finding(world: World, ended: Stop) -> Finding:
         found += f". Here their calls diverge, {call_divergence.before(parting)}"
     elif parting is not None:
         found += f". The ranks' calls diverge {call_divergence.before(parting)}: {call_divergence.told(world, parting)}"
-    found += _before(ranks, waits.values())
+    found += _before(ranks, waits.values()) + "".join(_flight_records(world, waits))
     subject, links = _subject(parting, waits)
     return Finding(
         ranks=odd or tuple(ranks),
@@ -74,18 +77,48 @@ def _subject(parting: Parting | None, waits: dict[int, Wait]) -> tuple[str, tupl
 
 def _waits(world: World, ranks: dict[int, Rank], waits: Iterable[Wait]) -> list[str]:
     """What each rank waits in, at which line, and whom for; ranks that do the same together."""
-    texts: dict[str, list[int]] = {}
+    texts: dict[tuple[str, str], list[int]] = {}
     waits = list(waits)
     called = call_divergence.callers(world, {wait.rank: wait.site for wait in waits})
     for wait in waits:
         rank = ranks[wait.rank]
         where = rank.where(wait.site)
-        text = f"in {name(wait.call)}" + (f" at {where.file}:{where.line}" if where else "")
+        numbered = f", call {wait.call.number} on {group_name(wait.call.group)}," if wait.on_device else ""
+        text = f"in {name(wait.call)}{numbered}" + (f" at {where.file}:{where.line}" if where else "")
         text += call_divergence.by_way_of(called.get(wait.rank))
         if wait.lacking:
             text += f" for {ranks_text(wait.lacking)}"
-        texts.setdefault(text, []).append(wait.rank)
-    return [f"{ranks_text(who)} {'waits' if len(who) == 1 else 'wait'} {text}" for text, who in texts.items()]
+        texts.setdefault((text, _host(rank, wait)), []).append(wait.rank)
+    return [_waiting(who, text, host) for (text, host), who in texts.items()]
+
+
+def _waiting(who: list[int], text: str, host: str) -> str:
+    one = len(who) == 1
+    if not host:
+        return f"{ranks_text(who)} {'waits' if one else 'wait'} {text}"
+    if one:
+        return f"{ranks_text(who)}'s device waits {text}; its host stands {host}"
+    return f"the devices of {ranks_text(who)} wait {text}; their hosts stand {host}"
+
+
+def _host(rank: Rank, wait: Wait) -> str:
+    """Where the main thread of a rank stands whose device waits; empty for a rank that waits itself."""
+    if not wait.on_device:
+        return ""
+    where = rank.where(wait.host)
+    if where is None:
+        return "elsewhere"
+    code = " ".join(rank.line(wait.host).split("  #")[0].split())
+    return f"at {where.file}:{where.line}" + (f" (`{code[:LONGEST]}`)" if code else "")
+
+
+def _flight_records(world: World, waits: dict[int, Wait]) -> Iterator[str]:
+    """What NCCL itself has told of the calls that devices wait in."""
+    for rank in world:
+        told = rank.last(ev.FlightRecord)
+        if told is not None and rank.rank in waits and told.call == waits[rank.rank].call.n:
+            sizes = f" of {' and '.join(str(size) for size in told.sizes)}" if told.sizes else ""
+            yield f". NCCL's flight recorder says of rank {rank.rank}: {told.name}{sizes} is {told.state}"
 
 
 def _before(ranks: dict[int, Rank], waits: Iterable[Wait]) -> str:
@@ -145,9 +178,9 @@ def _proof(world: World, ended: Stop, why: call_divergence_causes.Why | None) ->
         wait = ended.waits.get(rank.rank)
         pulse = rank.last(ev.Pulse)
         site = wait.site if wait is not None else pulse.site if pulse is not None and not is_gone(rank) else 0
-        where = rank.where(site)
-        if where is not None:
-            found[rank.rank, where] = None
+        for where in (rank.where(site), rank.where(wait.host) if wait is not None else None):
+            if where is not None:
+                found[rank.rank, where] = None
     if ended.parting is not None:
         found.update(dict.fromkeys(call_divergence.proof(world, ended.parting)))
     return tuple(found)

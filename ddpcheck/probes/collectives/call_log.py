@@ -6,6 +6,7 @@ import threading
 from collections import Counter, defaultdict, deque
 
 from ddpcheck.evidence import PAIRWISE, RECEIVES, Call
+from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.processes import main_thread
 from ddpcheck.probes.recording import recorder
 from ddpcheck.vocabulary.clock import clock
@@ -62,6 +63,8 @@ class Ledger:
         self._lines: Counter[tuple[str, int]] = Counter()
         self._tail: deque[Call] = deque(maxlen=TAIL)
         self._waits: tuple[int, float] | None = None
+        self._on_device = 0
+        """The ``n`` of the last call that was written since the device was in it for long."""
 
     def number(self, op: str, group: str, peer: int | None, detail: str, joined: bool) -> tuple[int, bool]:
         """The number of a call that begins: on its group, or between its two ranks; none further within join().
@@ -108,15 +111,31 @@ class Ledger:
         scarce = self._used > self._room * NEARLY_FULL
         if waits is not None and clock.now() - waits[1] > (8 if scarce else 1) * main_thread.PERIOD:
             self.tell(AROUND_A_WAIT // 8 if scarce else AROUND_A_WAIT)
+        device, _ = queued_calls.oldest()
+        if device is not None and device != self._on_device:
+            self._on_device = device
+            self._tell_from(device, AROUND_A_WAIT // 8 if scarce else AROUND_A_WAIT)
+
+    def _tell_from(self, n: int, most: int) -> None:
+        """Write down the first of the calls in mind from a record's number on: the host may be far ahead of it."""
+        found = [call for call in self._take() if call.n >= n]
+        for call in found[:most]:
+            self._write(call)
+        self._tail.extendleft(reversed(found[most : TAIL // 2]))
+
+    def _take(self) -> list[Call]:
+        """The calls in mind, which are there no longer."""
+        found: list[Call] = []
+        while self._tail:
+            try:
+                found.append(self._tail.popleft())
+            except IndexError:  # the other thread was quicker
+                break
+        return found
 
     def tell(self, most: int = TAIL) -> None:
         """Write down the last of the calls that are in mind."""
-        last: list[Call] = []
-        while self._tail:
-            try:
-                last.append(self._tail.popleft())
-            except IndexError:  # the other thread was quicker
-                break
+        last = self._take()
         room = min(most, int((self._room - self._used) / 100))
         for call in last[max(0, len(last) - room) :] if room > 0 else ():
             self._write(call)

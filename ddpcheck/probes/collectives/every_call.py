@@ -17,6 +17,7 @@ from ddpcheck.probes.collectives.call_arguments import Arguments, Described
 from ddpcheck.probes.collectives.one_call import call, issued, remember, set_joined, unwatched, wait
 from ddpcheck.probes.collectives.process_groups import group_key
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
+from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.files import small_files
 from ddpcheck.probes.optimizers import program_reductions
 from ddpcheck.probes.processes import endings, main_thread
@@ -67,13 +68,14 @@ def _around(
         except Exception as error:  # arguments that torch will refuse in its own words
             signal_exceptions.let_through(error)
             detail, peer = "", None
-        with call(op, group, detail, peer, waits) as this:
+        device = queued_calls.device_of(op, group, given)
+        with call(op, group, detail, peer, waits, device=device) as this:
             if this.made is not None:
                 program_reductions.note(op, given, this.made)
                 small_files.look()
             result = original(*args, **kwargs)
             if not waits and this.made is not None:
-                remember(result, this.made)
+                remember(result, this.made, this.mark)
             return result
 
     return collective

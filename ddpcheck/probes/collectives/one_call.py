@@ -11,6 +11,7 @@ from typing import Any
 from ddpcheck.evidence import Call
 from ddpcheck.probes.collectives import call_log
 from ddpcheck.probes.collectives.process_groups import group_key
+from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.files import writer_threads
 from ddpcheck.probes.processes import main_thread, span_log
 from ddpcheck.probes.recording import recorder, user_lines
@@ -18,7 +19,7 @@ from ddpcheck.vocabulary.clock import clock
 
 REDUCTION = "ddp-gradients"
 
-_works: weakref.WeakKeyDictionary[Any, Call] = weakref.WeakKeyDictionary()
+_works: weakref.WeakKeyDictionary[Any, tuple[Call, queued_calls.Mark | None]] = weakref.WeakKeyDictionary()
 """Asynchronous calls that somebody may still wait for."""
 _issued = 0
 _joined = False
@@ -69,10 +70,11 @@ class call:
     """A call that communicates, as a context; inside of another one it is no call of its own.
 
     ``group`` is a name of ``membership.group_key``, or the group itself;
-    ``peer`` a global rank; ``always``: also where a probe is at work.
+    ``peer`` a global rank; ``always``: also where a probe is at work;
+    ``device``: the GPU that it is queued on, for one that is.
     """
 
-    __slots__ = ("_always", "_detail", "_group", "_op", "_peer", "_recorded", "_waits", "made")
+    __slots__ = ("_always", "_detail", "_device", "_group", "_op", "_peer", "_recorded", "_waits", "made", "mark")
 
     def __init__(
         self,
@@ -82,12 +84,14 @@ class call:
         peer: int | None = None,
         waits: bool = True,
         always: bool = False,
+        device: int | None = None,
     ) -> None:
         self._op, self._group, self._detail, self._peer = op, group, detail, peer
-        self._waits, self._always = waits, always
+        self._waits, self._always, self._device = waits, always, device
         self._recorded = False
         self.made: Call | None = None
         """The record, once it has begun."""
+        self.mark: queued_calls.Mark | None = None
 
     def __enter__(self) -> call:
         writer = recorder.always() if self._always else recorder.current()
@@ -109,6 +113,7 @@ class call:
             joined=joined,
             thread=writer_threads.name(),
             sure=sure,
+            queued=self._device is not None,
         )
         global _reductions
         _begin(book, self.made)
@@ -116,12 +121,16 @@ class call:
         self._recorded = True
         _depth.inside += 1
         _depth.current = self.made
+        if self._device is not None:
+            self.mark = queued_calls.begin(self.made.n, self._device, self._waits)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         global _reductions
+        if self.mark is not None and self._waits and kind is None:
+            self.mark.end()
         if self._recorded:
             _reductions -= self._op == REDUCTION
             _depth.inside -= 1
@@ -129,20 +138,21 @@ class call:
             _went_on(self.made)
 
 
-def remember(work: Any, made: Call) -> None:
+def remember(work: Any, made: Call, mark: queued_calls.Mark | None = None) -> None:
     """An asynchronous call has given this to wait for."""
     with contextlib.suppress(TypeError):  # a backend with a kind of its own
-        _works[work] = made
+        _works[work] = made, mark
 
 
 class wait:
     """Waiting for the end of an asynchronous call, as a context; of one that is not known, nothing."""
 
-    __slots__ = ("_recorded",)
+    __slots__ = ("_mark", "_recorded")
 
     def __init__(self, work: Any) -> None:
         self._recorded: Call | None = None
-        made = None if unwatched() else _works.pop(work, None)
+        self._mark: queued_calls.Mark | None = None
+        made, mark = (None, None) if unwatched() else _works.pop(work, (None, None))
         writer = recorder.current()
         if made is None or writer is None:
             return
@@ -157,7 +167,9 @@ class wait:
             joined=made.joined,
             of=made.n,
             thread=writer_threads.name(),
+            queued=made.queued,
         )
+        self._mark = mark
         _begin(call_log.ledger(writer), waiting)
 
     def __enter__(self) -> None:
@@ -167,6 +179,8 @@ class wait:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._recorded is not None:
+            if self._mark is not None and kind is None:
+                self._mark.end()
             _went_on(self._recorded)
 
 

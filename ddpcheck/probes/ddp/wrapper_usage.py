@@ -43,6 +43,8 @@ class Wrapper:
         """The gradients when the last backward() had ended; None where they were not looked at."""
         self.synced: Counter[str] = Counter()
         self.group = "world"
+        self.queued_on: int | None = None
+        """The GPU that its collectives are queued on; None where they are done when they return."""
         self.buffers = 0
         """Buffers that it had when it was built."""
         self.apart = False

@@ -19,6 +19,7 @@ from ddpcheck.probes.data import dataloaders
 from ddpcheck.probes.ddp import forward_inputs, module_lines, parameter_names, unfinished_backward
 from ddpcheck.probes.ddp.after_backward import AfterBackward
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper, reduced_by
+from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.optimizers import program_reductions
@@ -100,7 +101,10 @@ def _around_init(original: Any) -> Any:
 
 def _take_up(ddp: Any) -> Wrapper:
     wrapper = WRAPPERS.add(ddp)
-    wrapper.group = group_key(attribute(ddp, "process_group", None))
+    group = attribute(ddp, "process_group", None)
+    wrapper.group = group_key(group)
+    first = next(ddp.module.parameters(), None)
+    wrapper.queued_on = queued_calls.device_for(group, first.device) if first is not None else None
     wrapper.buffers = sum(1 for _ in ddp.module.buffers())
     _roots[ddp] = _roots[ddp.module] = wrapper
     for part in ddp.module.modules():
@@ -323,7 +327,9 @@ def note_buffers(writer: recorder.Recorder, wrapper: Wrapper, moment: Any) -> No
 
 
 def _call(op: str, wrapper: Wrapper) -> AbstractContextManager[Any]:
-    return every_call.call(op, wrapper.group, f"wrapper {wrapper.number}")
+    # The buckets are read on the host.
+    device = wrapper.queued_on if op != "ddp-buckets" else None
+    return every_call.call(op, wrapper.group, f"wrapper {wrapper.number}", device=device)
 
 
 # --- backward

@@ -22,7 +22,7 @@ import torch
 from ddpcheck.probes.recording import signal_exceptions
 from ddpcheck.probes.recording.unwatchable_moments import asleep
 
-_NOT_READY = 600
+_NOT_READY, _NO_CONTEXT = 600, 201
 _CAPTURING = range(900, 909)
 """The driver's answers to what may not be asked while a graph is captured: they say nothing of the event."""
 _RELAXED = 2
@@ -110,6 +110,19 @@ def record(device: int | None = None) -> DeviceEvent | None:
         return None
 
 
+@contextmanager
+def asking() -> Iterator[None]:
+    """In here this thread may have torch ask for events on a device that is in use: no context is made for it.
+
+    And no capture is broken by it.
+    """
+    driver = _driver()
+    if driver is None or not _contexts:
+        raise RuntimeError("there is no driver to ask")
+    with driver.asking(next(iter(_contexts.values()))):
+        yield
+
+
 def _recorded_first(stream: Any) -> Any:
     """A new event: torch makes it when it is recorded for the first time."""
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -165,14 +178,19 @@ class _Driver:
 
     def ask(self, event: int, context: int) -> int:
         """What the driver says of an event of a context: 0 where it has been passed."""
+        with self.asking(context) as asks:
+            return int(self._query(event)) if asks else _NO_CONTEXT
+
+    @contextmanager
+    def asking(self, context: int) -> Iterator[bool]:
+        """In here this thread asks in a context, and breaks no capture; whether there is this context."""
         before = self.context()
-        if before != context and (failed := self._set(context)) != 0:
-            return int(failed)  # the device was reset
+        changed = before != context and self._set(context) == 0
         try:
             with self.relaxed():
-                return int(self._query(event))
+                yield changed or before == context
         finally:
-            if before != context:
+            if changed:
                 self._set(before or None)
 
 

@@ -30,7 +30,7 @@ class Fetched(Awaited):
         return self._event is None or self._event.is_over()
 
     def told(self) -> Any:
-        """The numbers, as lists; None where the device has failed, or was given up. Waits where they have not arrived yet."""
+        """The numbers, as lists; None where the device has failed, or was given up. Waits for what has not arrived."""
         if self._there is None:  # several may ask
             return self._told
         # Without an event, as on a simulated device, nobody knows whether the copy is complete.

@@ -9,6 +9,8 @@ from typing import Any, Literal
 import torch.utils.data
 
 from ddpcheck.evidence import File
+from ddpcheck.probes.collectives import call_log
+from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.files import paths, writer_threads
 from ddpcheck.probes.processes import span_log
 from ddpcheck.probes.recording import recorder, signal_exceptions
@@ -27,6 +29,14 @@ def writer() -> recorder.Recorder | None:
     return found
 
 
+def begin(to: recorder.Recorder) -> dict[str, Any]:
+    """The two fields that a record begins with, of what begins now: it may be ahead of what orders the ranks."""
+    begun = to.next()
+    if call_log.on_main_thread():
+        queued_calls.note_host_ahead(to)
+    return begun
+
+
 def record(
     to: recorder.Recorder,
     op: Literal["write", "read", "rename", "remove", "query", "content", "append"],
@@ -41,7 +51,7 @@ def record(
     if not paths.has_room():
         return
     thread = writer_threads.name()
-    begun = begun or to.next()
+    begun = begun or begin(to)
     ended = begun["n"] if "ended" not in more else more.pop("ended")
     more.setdefault("existed", os.path.lexists(path))
     more.setdefault("target", "")

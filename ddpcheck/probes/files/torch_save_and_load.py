@@ -57,7 +57,7 @@ def _around_save(how: str) -> Callable[[Any], Any]:
             path = _path_of(_given(args, kwargs, 1)) if writer is not None else None
             if writer is None or path is None or paths.is_elsewhere(path) or not paths.is_write_due(path):
                 return original(*args, **kwargs)
-            begun, site = writer.next(), writer_threads.line()
+            begun, site = file_records.begin(writer), writer_threads.line()
             existed = opened.pop(path, None)
             existed = os.path.lexists(path) if existed is None else existed
             try:
@@ -79,7 +79,7 @@ def _around_open(original: Any) -> Any:
         writer = file_records.writer()
         path = _path_of(name) if writer is not None else None
         if writer is not None and path is not None and not paths.is_elsewhere(path) and paths.is_write_due(path):
-            self._ddpcheck_opened = path, writer.next(), writer_threads.line(), os.path.lexists(path)
+            self._ddpcheck_opened = path, file_records.begin(writer), writer_threads.line(), os.path.lexists(path)
         original(self, name, *args, **kwargs)
 
     return __init__
@@ -107,7 +107,7 @@ def _around_load(how: str) -> Callable[[Any], Any]:
             path = _path_of(_given(args, kwargs, 0)) if writer is not None else None
             if writer is None or path is None or paths.is_elsewhere(path) or not paths.is_read_due(path):
                 return original(*args, **kwargs)
-            begun, site = writer.next(), writer_threads.line()
+            begun, site = file_records.begin(writer), writer_threads.line()
             device = _device_text(kwargs.get("map_location", args[1] if len(args) > 1 else None))
             found: dict[str, Any] = {}
             try:

@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ddpcheck.evidence import Record
+from ddpcheck.probes.devices import asking_thread
 from ddpcheck.probes.devices.awaited import give_up, is_there, told
-from ddpcheck.probes.processes import endings, main_thread
+from ddpcheck.probes.processes import endings
 from ddpcheck.probes.recording import look_costs, recorder
 from ddpcheck.probes.recording.patching import defect
 from ddpcheck.probes.recording.unwatchable_moments import overlooked
@@ -40,8 +41,7 @@ _owner = 0
 
 
 def watch() -> None:
-    """Write down what arrives, also while the main thread is elsewhere, and at the end."""
-    main_thread.also(look)
+    """Write down at the end what has not arrived by then."""
     endings.before_end(finish)
     endings.before_end(look_costs.write_down)  # what the devices have taken is known by then
 
@@ -56,10 +56,11 @@ def write(writer: recorder.Recorder, make: Callable[..., Record], **awaited: Any
         _owner = os.getpid()
         _waiting.clear()
     _waiting.append(_Later(writer, make, awaited))
+    asking_thread.begin(look)
     look()
 
 
-def look() -> None:
+def look(_: recorder.Recorder | None = None) -> None:
     """Write down what has arrived."""
     if _waiting and _owner == os.getpid() and _lock.acquire(blocking=False):
         try:

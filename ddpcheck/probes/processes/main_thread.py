@@ -10,6 +10,8 @@ from itertools import count
 from time import sleep  # by name: a test may replace that of the module
 
 from ddpcheck.evidence import Pulse
+from ddpcheck.probes.devices import queued_calls
+from ddpcheck.probes.processes.awaited_function import awaited
 from ddpcheck.probes.recording import call_frames, recorder, user_lines
 from ddpcheck.probes.recording.patching import defect
 from ddpcheck.vocabulary.clock import clock
@@ -53,19 +55,23 @@ def begin() -> None:
         start_new_thread(_look_again_and_again, ())
 
 
-def _here() -> tuple[int, str, int]:
+def _here(before: int, looks: int) -> tuple[int, str, int, str]:
     """The line of the user's that the main thread is at, the function that it is in, and its instruction there.
 
+    And the function that it stands in, if that is one that waits for a device: where it was at the instruction
+    ``before`` for some looks already, and calls were queued on one.
     Nothing of its stack is held by this thread, neither while it rests nor in the midst of a look.
     """
     lines = call_frames.lines_of(threading.main_thread().ident or 0)
     doing = next((code.co_name for code, _, _ in lines if not call_frames.is_own(code)), "")
-    return user_lines.among(lines), doing, lines[0][2] if lines else -1
+    now_at = lines[0][2] if lines else -1
+    stands = now_at == before and looks >= SIGN and lines and queued_calls.are_marked()
+    return user_lines.among(lines), doing, now_at, awaited(lines[0][0], now_at) if stands else ""
 
 
 def _look_again_and_again() -> None:
-    told: tuple[int, str, int | None] | None = None
-    told_at, instruction, moved = 0, -1, False
+    told: tuple[object, ...] | None = None
+    told_at, instruction, since_look, moved = 0, -1, 0, False
     for look in count():
         sleep(PERIOD)
         writer = recorder.always()
@@ -76,24 +82,28 @@ def _look_again_and_again() -> None:
         pending = _pending
         # A call is only told of once it has lasted: a rank at work passes many between two looks.
         number = pending[0] if pending is not None and clock.now() - pending[1] > PERIOD else None
-        site, doing = 0, ""
+        site, doing, awaits = 0, "", ""
+        call, since = queued_calls.oldest()
         try:
             for task in _also:
                 task()
-            site, doing, now_at = _here()
-            moved |= now_at != instruction
-            instruction = now_at
+            site, doing, now_at, awaits = _here(instruction, look - since_look)
+            if now_at != instruction:
+                moved, instruction, since_look = True, now_at, look
         except Exception as error:
             defect(error)
-        here = (site, doing, number)
+        here = (site, doing, number, call, since is None, awaits)
         if here != told or (moved and number is None and look - told_at >= SIGN):
             told, told_at, moved = here, look, False
             writer.write(
                 Pulse(
                     **writer.next(),
-                    site=here[0],
-                    doing=here[1],
+                    site=site,
+                    doing=doing,
                     pending=number,
                     since=pending[1] if pending is not None and number is not None else None,
+                    device=call,
+                    device_since=since,
+                    awaits=awaits,
                 )
             )

@@ -40,7 +40,7 @@ def stood(hang: Standstill, sources: Sources) -> list[Stood]:
     """Each kind of standing once."""
     alike: dict[Hashable, list[Stand]] = defaultdict(list)
     for one in hang.stands:
-        alike[one.state, one.how, one.where, _call(one.last), _call(one.pending)].append(one)
+        alike[one.state, one.how, one.where, _call(one.last), _call(one.pending), one.on_device].append(one)
     return [
         Stood(
             ranks=ranks_text(one.rank for one in together),
@@ -87,6 +87,9 @@ def _state(together: list[Stand]) -> str:
     if first.pending is not None:
         waited = max((one.waited for one in together if one.waited is not None), default=0.0)
         since = f", for {waited:.0f} s" if waited >= 1 else ""
+        if first.on_device:
+            at = f", at {first.pending.where}" if first.pending.where is not None else ""
+            return f"stands here, and its device waits in {_call(first.pending)}{at}{since}"
         return f"waits in {_call(first.pending)}{since}"
     words = {"runs": "is not in a collective", "ended": first.how or "has ended", "waits": "waits"}
     return words.get(first.state, "has never joined the group")

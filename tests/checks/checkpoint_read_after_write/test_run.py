@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddpcheck import evidence as ev
 from ddpcheck.judging.world import World
 from tests.judging.judged import run_findings
 from tests.judging.judged_files import BARRIER, FILES, ask, at, saved, verdict
@@ -264,3 +265,62 @@ def test_a_world_of_which_little_is_known():
     over.ranks[0].process.gap = "there was no room for more"
     assert verdict(READ, over).findings == ()
     assert run_findings(World([], 2), *FILES) == []
+
+
+# --- under NCCL
+
+QUEUED = call(1, 12, "all_reduce", queued=True)
+
+
+def _ahead(*calls):
+    return ev.HostAhead, {"calls": list(calls)}
+
+
+def test_a_load_that_was_seen_before_the_queued_call_was_over_is_a_race():
+    """save, all_reduce, load: the call holds up the devices, and no host."""
+    judged = ask(READ, [*saved(), QUEUED], [QUEUED, load("/job/last.pt", 15), _ahead(2)])
+    (finding,) = judged.findings
+    assert (finding.severity, finding.ranks, finding.where) == ("error", (1,), at(15))
+    assert finding.found == "torch.load on rank 1 does not wait for the rename on rank 0"
+    assert "only queued" in finding.cause
+    assert "barrier" in finding.advice
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        [QUEUED, load("/job/last.pt", 15)],
+        [QUEUED, call(2, 13), load("/job/last.pt", 15), _ahead(2)],
+        [QUEUED, _ahead(2), load("/job/last.pt", 15)],
+    ],
+    ids=["synchronised, or over by luck", "barrier", "ahead of something else before"],
+)
+def test_a_load_that_may_have_waited_for_the_device_is_none(theirs):
+    """A ``.item()`` in between is not seen: what is not proven is not accused."""
+    ours = [*saved(), QUEUED, call(2, 13)]
+    assert ask(READ, ours, theirs).findings == ()
+
+
+def test_a_removal_that_was_seen_before_the_queued_call_was_over():
+    """Load on one rank, all_reduce, and the other one takes the file away."""
+    judged = ask(
+        READ,
+        [*saved(), *BARRIER, call(2, 12, "all_reduce", queued=True), remove("/job/last.pt", 16), _ahead(5)],
+        [*BARRIER, load("/job/last.pt", 15), call(2, 12, "all_reduce", queued=True)],
+    )
+    assert len(judged.findings) == 1
+    assert "only queued" in judged.findings[0].cause
+
+
+def test_a_queued_call_that_does_not_stand_between_the_two_is_not_told_of():
+    """It was queued before the save as well: there is nothing that was meant to keep them apart."""
+    (finding,) = ask(READ, [QUEUED, *saved()], [QUEUED, load("/job/last.pt", 15), _ahead(2)]).findings
+    assert "only queued" not in finding.cause
+
+
+def test_a_second_save_that_only_a_queued_call_keeps_apart():
+    """The copy before is there; the call is what was meant to keep the load waiting for the new one."""
+    ours = [save("/job/a.pt", 9), *BARRIER, save("/job/a.pt", 10), call(2, 12, "all_reduce", queued=True)]
+    theirs = [*BARRIER, call(2, 12, "all_reduce", queued=True), load("/job/a.pt", 15), _ahead(3)]
+    (finding,) = ask(READ, ours, theirs).findings
+    assert "only queued" in finding.cause

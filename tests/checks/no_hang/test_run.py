@@ -9,7 +9,7 @@ from ddpcheck.checks.registry import judge_of
 from ddpcheck.judging.membership import worlds
 from ddpcheck.judging.world import Moment, Process, World
 from ddpcheck.vocabulary.model import CallSite
-from tests.judging.hung_worlds import NOW, left, pulse, waits
+from tests.judging.hung_worlds import NOW, device_waits, left, on_device, pulse, queued, waits
 from tests.judging.written import call, ended, rank, world
 
 judge = judge_of("no-hang", "run")
@@ -143,3 +143,40 @@ def test_who_was_deaf_to_our_signal_has_not_failed(stopped, check):
     ranks = [rank(0, waits(), exit_code=None, signal=15), rank(1, [pulse(None, 8)], exit_code=None, signal=9)]
     over = World(ranks, 2, stopped=stopped)
     assert [one.check for one in (judge(over), judge_failures(over)) if one.findings] == [check]
+
+
+# --- calls that are only queued on a device
+
+
+def test_a_device_that_waits_is_told_with_its_host():
+    """The call and its line, the host's line, and the parting of the calls as ever."""
+    before = queued(number=1, line=3)
+    finding = hang(
+        [before, queued(number=2, line=5), on_device(3, 6)], [before, queued("broadcast", 2, 8), on_device(3, 9)]
+    )
+    assert finding.found == (
+        "a deadlock: rank 0's device waits in all_reduce(), call 2 on the default group, at train.py:5 for rank 1; its "
+        "host stands at train.py:6 (`line 6`); rank 1's device waits in broadcast(), call 2 on the default group, at "
+        "train.py:8 for rank 0; its host stands at train.py:9 (`line 9`). Here their calls diverge, after 1 equal call "
+        "on the default group. Before that, ranks 0 and 1 made all_reduce() at train.py:3"
+    )
+    assert finding.also == ("collective-order",)
+    assert {site.line for _, site in finding.proof} == {5, 6, 8, 9}
+
+
+def test_devices_that_wait_alike_are_told_together():
+    """And what NCCL's own recorder says of the call."""
+    told = {"call": 2, "name": "nccl:all_reduce", "sizes": [[4], [2]], "state": "started"}
+    finding = hang([*device_waits(), (ev.FlightRecord, told)], device_waits(), [pulse(None, 8, "sleep")])
+    assert finding.found.startswith(
+        "no progress: the devices of ranks 0 and 1 wait in all_reduce(), call 1 on the default group, at train.py:5 "
+        "for rank 2; their hosts stand at train.py:6 (`line 6`); rank 2 is at train.py:8, in sleep()"
+    )
+    assert finding.found.endswith(". NCCL's flight recorder says of rank 0: nccl:all_reduce of [4] and [2] is started")
+    assert finding.ranks == (2,)
+
+
+def test_a_host_whose_line_is_not_known_stands_elsewhere():
+    """In a program that has no line of the user's."""
+    finding = hang([queued(), on_device(2, 0)], [pulse(None, 8, "sleep")])
+    assert "its host stands elsewhere" in finding.found

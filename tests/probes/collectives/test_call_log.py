@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ddpcheck.evidence import Call
 from ddpcheck.probes.collectives.call_log import TAGS, Ledger
+from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.recording import recorder
 
 
@@ -44,3 +46,25 @@ def test_a_tag_for_each_message_takes_no_more_room(book):
     assert len(book._messages["world", False, 1]._counts) == TAGS
     book.forget_numbers()
     assert sent(book, 1) == (1, True), "another group"
+
+
+def test_the_call_that_a_device_is_in_is_written_from_memory(book, monkeypatch):
+    """Once, with those behind it: the host may be far ahead, and the call has returned long ago."""
+    book._used = book._room
+    calls = [
+        Call(n=n, at=n, op="all_reduce", group="world", number=n, detail="", site=1, queued=True) for n in range(99)
+    ]
+    for one in calls:
+        book.write(one)
+        book.went_on()
+    written = []
+    monkeypatch.setattr(book, "_write", written.append)
+    book.look()
+    assert written == []
+    monkeypatch.setattr(queued_calls, "oldest", lambda: (40, 0.0))
+    book.look()
+    book.look()
+    assert written[0].n == 40
+    assert [call.n for call in written] == list(range(40, 40 + len(written)))
+    assert book._tail[0].n == written[-1].n + 1, "what comes behind is in mind still"
+    assert book._tail[-1].n == 98

@@ -9,6 +9,7 @@ import time
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.evidence_folder import Folder
+from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.processes import main_thread
 from ddpcheck.probes.recording import call_frames, recorder
 
@@ -106,3 +107,32 @@ def test_lines_of_a_stack() -> None:
     after = sys.getrefcount(sys._getframe())
     assert after == before
     assert call_frames.lines_of(0) == []
+
+
+def test_the_call_that_the_device_is_in_is_told_with_what_the_host_waits_in(tmp_path, monkeypatch) -> None:
+    """A main thread that stands in a function which waits for a device is told of so; one that sleeps is not."""
+    monkeypatch.setattr(main_thread, "PERIOD", 0.01)
+    monkeypatch.setattr(main_thread, "_owner", 0)
+    monkeypatch.setattr(queued_calls, "oldest", lambda: (7, 3.5))
+    monkeypatch.setattr(queued_calls, "are_marked", lambda: True)
+    recorder.begin(tmp_path, 1 << 20)
+    lock = threading.Lock()
+    lock.acquire()
+
+    class Loss:
+        item = lock.acquire
+
+    try:
+        main_thread.begin()
+        Loss.item(True, 1.0)
+        time.sleep(1.0)
+        folder = Folder(tmp_path)
+        folder.read()
+        (process,) = folder.processes.values()
+    finally:
+        recorder.stop()
+    told = process.of(ev.Pulse)
+    assert {(pulse.device, pulse.device_since) for pulse in told} == {(7, 3.5)}
+    lines = {process.line(pulse.site): pulse.awaits for pulse in told}
+    assert lines["Loss.item(True, 1.0)"] == "item"
+    assert lines["time.sleep(1.0)"] == ""

@@ -1,0 +1,149 @@
+"""Devices that wait in queued calls, and hosts that wait for them: over calls and pulses written by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.deadlock import all_waits, certain
+from ddpcheck.judging.device_waits import computes
+from ddpcheck.judging.standstill import standstill
+from ddpcheck.judging.world import Moment
+from tests.judging.hung_worlds import NOW, device_waits, left, on_device, pulse, queued, waits
+from tests.judging.written import call, ended, file, rank, step, world
+
+
+def live(*ranks, now=NOW):
+    """A world that runs: no process has ended."""
+    return world(*ranks, exit_code=None, now=Moment(at=now))
+
+
+def stuck(*ranks, now=NOW):
+    """The ranks that are stuck for certain."""
+    found = certain(live(*ranks, now=now))
+    return None if found is None else tuple(wait.rank for wait in found.waits)
+
+
+def waiting(*ranks, now=NOW):
+    """Those that wait, in which call."""
+    return {r: wait.call.op for r, wait in all_waits(live(*ranks, now=now)).items()}
+
+
+# --- deadlocks that are certain
+
+
+def test_hosts_that_wait_for_devices_in_different_calls_are_stuck():
+    """As under gloo: neither device comes out of its call, and neither host does anything else."""
+    assert stuck(device_waits("all_reduce"), device_waits("all_gather")) == (0, 1)
+    assert stuck(device_waits("all_reduce"), waits("barrier")) == (0, 1)
+
+
+@pytest.mark.parametrize("end", [[left()], [ended()], [queued(number=1), queued(number=2), left()]])
+def test_a_partner_that_has_left_will_not_come(end):
+    """Its host has ended without the call that the device is in."""
+    assert stuck([*[queued(number=n) for n in (1, 2, 3)], on_device(4)], end) == (0,)
+
+
+def test_a_host_that_sleeps_may_come_on():
+    """Its device waits, and it is in no call that is known to wait for that: it may yet call what the other lacks."""
+    sleeps = [queued(), on_device(2, awaits="")]
+    assert stuck(sleeps, device_waits("barrier")) is None
+    assert stuck(sleeps, device_waits("all_gather")) is None
+    assert waiting(sleeps, device_waits("all_gather")) == {0: "all_reduce", 1: "all_gather"}, "for --stall-timeout"
+
+
+def test_a_device_that_is_slow_is_not_stuck():
+    """It computes what comes before the call; or all ranks have come to it, and it takes its time."""
+    computing = [queued(), on_device(2, since=None)]
+    assert stuck(computing, device_waits("all_gather")) is None
+    assert waiting(computing, []) == {}
+    assert stuck(device_waits(), device_waits()) is None
+    assert stuck(device_waits(), [queued()]) is None, "the other's host has come, its device may yet"
+
+
+def test_ranks_that_merely_run_ahead_are_not_stuck():
+    """Their hosts move, are told of each second, or have written something since."""
+    moving = [queued(), on_device(2, at=NOW - 1)]
+    assert stuck(moving, device_waits("all_gather")) is None
+    assert waiting(moving, []) == {}
+    assert waiting([*device_waits(), step(7)], []) == {}
+    assert waiting([*device_waits(), queued(number=2)], []) == {}
+
+
+def test_it_must_have_lasted():
+    """A device that has come to the call a moment ago is not stuck, wherever its host has been all the time."""
+    assert stuck([queued(), on_device(2, since=NOW - 2)], device_waits("all_gather")) is None
+    assert stuck([queued(), on_device(2, since=NOW - 2)], device_waits("all_gather"), now=NOW + 4) == (0, 1)
+
+
+def test_what_is_written_beside_the_main_thread_does_not_count():
+    """It is still where it was; a call that is written down late has a lower number."""
+    beside = file("write", "open", "/log", 7, thread="saver")
+    flight = ev.FlightRecord, {"call": 2, "name": "nccl:all_reduce", "sizes": [[4]], "state": "started", "site": 0}
+    flight[1].pop("site")
+    assert stuck([*device_waits(), beside, flight], device_waits("all_gather")) == (0, 1)
+
+
+def test_a_rank_at_work_may_come():
+    """One that is in no call at all may call what is lacking."""
+    assert stuck(device_waits(), [step(7), pulse(None, 8, "sleep")]) is None
+    assert waiting(device_waits(), []) == {0: "all_reduce"}
+
+
+# --- a host that is in a call, while its device waits in another
+
+
+def test_the_call_that_the_device_is_in_comes_first():
+    """What was queued first is what is missing; the host waits in a barrier behind it."""
+    behind = [queued(), call(2, 6), on_device(2, line=6, pending=3, awaits="", since=0.0)]
+    assert waiting(behind, waits("barrier")) == {0: "all_reduce", 1: "barrier"}
+    assert stuck(behind, waits("barrier")) == (0, 1)
+
+
+def test_a_call_that_all_have_come_to_is_not_what_is_missing():
+    """The other rank has queued it too, and makes no barrier."""
+    behind = [queued(), call(2, 6), on_device(2, line=6, pending=3, awaits="")]
+    assert waiting(behind, [queued(), left()]) == {0: "barrier"}
+    assert stuck(behind, [queued(), left()]) == (0,)
+
+
+def test_a_backward_of_which_all_is_queued_may_go_on():
+    """Its host has much to queue; nothing holds it. The first call of a group waits for the others on the host."""
+    slow = [queued("ddp-gradients", 3), pulse(2)]
+    assert stuck(slow, waits("all_gather", 3)) is None
+    assert stuck([queued("all_reduce", 3), pulse(2)], waits("all_gather", 3)) is None
+    assert stuck([queued("all_reduce", 1), pulse(2)], waits("all_gather", 1)) == (0, 1)
+
+
+def test_a_queued_call_with_no_word_since_is_over():
+    """It has returned at once, and native code is at work after it."""
+    assert stuck([queued()], waits("all_gather")) is None
+    assert stuck([call(1, 5, "all_reduce")], waits("all_gather")) == (0, 1)
+
+
+# --- a device at work
+
+
+def test_a_device_computes_before_its_call_or_in_what_nobody_knows():
+    """A host that waits for a device which is in no known call waits for what it computes."""
+
+    def says(*records):
+        return computes(rank(0, records).process)
+
+    assert says(queued(), on_device(2, since=None))
+    assert says(queued(), on_device(None, since=None, awaits="item"))
+    assert not says(*device_waits())
+    assert not says(queued(), on_device(None, since=None, awaits=""))
+    assert not says(queued(), on_device(2, since=None), step(7))
+    assert not says()
+
+
+# --- what is told
+
+
+def test_the_rank_stands_where_its_host_does():
+    """And its device waits in the call that was made at another line."""
+    found = standstill(live(device_waits(), device_waits("all_gather")))
+    first = found.stands[0]
+    assert (first.state, first.on_device, first.where.line, first.pending.where.line) == ("waits", True, 6, 5)
+    assert found.parted.number == 1
