@@ -50,7 +50,7 @@ CASES = {
         model, optimizer = setup()
         for _ in range(3):
             optimizer.zero_grad()
-            model(torch.randn(4, 8, device=device)).square().mean().backward()
+            model(torch.randn(4, 8).to(device)).square().mean().backward()
             if rank == 0 or not fault:
                 nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
             optimizer.step()
@@ -75,7 +75,7 @@ CASES = {
         for _ in range(3): step(model, optimizer)
         model.eval()
         with torch.no_grad():
-            total = model(torch.randn(4, 8, device=device)).sum()
+            total = model(torch.randn(4, 8).to(device)).sum()
         dist.all_reduce(total)
         """,
     ),
@@ -98,7 +98,7 @@ CASES = {
         for n in range(3):
             optimizer.zero_grad()
             with torch.autocast("cuda", dtype=torch.float16):
-                loss = model(torch.randn(4, 8, device=device)).square().mean()
+                loss = model(torch.randn(4, 8).to(device)).square().mean()
             scaler.scale(loss).backward()
             scaler.step(optimizer)
             scaler.update()

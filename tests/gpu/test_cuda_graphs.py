@@ -68,13 +68,12 @@ def counted(self, *args, **kwargs):
 
 graphs.CUDAGraph.capture_begin = counted
 layers = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2)).to(device)
-model = DistributedDataParallel(layers, device_ids=[device.index])
+model = DistributedDataParallel(torch.compile(layers, mode="reduce-overhead"), device_ids=[device.index])
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-compiled = torch.compile(model, mode="reduce-overhead")
 for _ in range(8):
     torch.compiler.cudagraph_mark_step_begin()
     optimizer.zero_grad()
-    compiled(torch.randn(4, 8, device=device)).square().mean().backward()
+    model(torch.randn(4, 8, device=device)).square().mean().backward()
     optimizer.step()
 torch.cuda.synchronize()
 seen = torch._dynamo.utils.counters

@@ -29,6 +29,23 @@ dist.all_reduce(total)  # CALLED
 {wait}  # WAITS
 """
 
+# Calls of two communicators, so that neither ever has what it waits for, whatever NCCL makes of its first bytes.
+OTHER_GROUP = """
+second = dist.new_group([0, 1])
+model, optimizer = setup()
+for _ in range(3): step(model, optimizer)
+total = torch.ones(1024, device=device)
+dist.all_reduce(total)
+dist.all_reduce(total, group=second)
+torch.cuda.synchronize()
+if rank == 0:
+    dist.all_reduce(total)  # CALLED
+else:
+    dist.all_reduce(total, group=second)  # LATE
+torch.cuda.synchronize()  # WAITS
+dist.barrier()
+"""
+
 DIFFERENT = """
 model, optimizer = setup()
 for _ in range(3): step(model, optimizer)
@@ -84,9 +101,23 @@ def test_a_rank_that_waits_for_the_device(tmp_path: Path, wait: str) -> None:
 
 
 @pytest.mark.gpu(real="calls that return before the device is done with them")
-def test_different_collectives(tmp_path: Path) -> None:
-    """The place where the ranks part is told, with the line of each."""
-    document = hung(tmp_path, DIFFERENT)
-    assert "collective-order" in {finding["check"] for finding in document["findings"]}
+def test_calls_of_two_groups(tmp_path: Path) -> None:
+    """Each rank waits in another group for the other one: told with the line of each."""
+    document = hung(tmp_path, OTHER_GROUP)
+    assert {"no-hang", "collective-order"} & {finding["check"] for finding in document["findings"]}
     script = tmp_path / "train.py"
-    assert {line_of(script, "CALLED"), line_of(script, "LATE")} <= lines_of_ranks(document)
+    lines = lines_of_ranks(document)
+    assert lines & {line_of(script, "CALLED"), line_of(script, "LATE"), line_of(script, "WAITS")}
+
+
+@pytest.mark.gpu(real="calls that return before the device is done with them")
+def test_different_collectives(tmp_path: Path) -> None:
+    """The place where the ranks part is told, with the line of each; NCCL may hang there, or refuse, or go on."""
+    ran = watch(tmp_path, DIFFERENT, "nccl", stall=STALL)
+    assert (ran.code, ran.document["internal"], ran.left) == (1, [], ()), ran.printed
+    assert ran.seconds < SOON, ran.printed
+    assert "collective-order" in {
+        check for finding in ran.document["findings"] for check in (finding["check"], *finding["also"])
+    }
+    script = tmp_path / "train.py"
+    assert {line_of(script, "CALLED"), line_of(script, "LATE")} <= lines_of_ranks(ran.document)

@@ -27,7 +27,7 @@ scaler = torch.amp.GradScaler("cuda", init_scale=512.0)
 for n in range(6):
     optimizer.zero_grad()
     with torch.autocast("cuda", dtype=torch.float16):
-        loss = model(torch.randn(4, 8, device=device)).square().mean()
+        loss = model(torch.randn(4, 8).to(device)).square().mean()
     if n == 2 and rank == 0:
         loss = loss * float("inf")
     scaler.scale(loss).backward()

@@ -5,7 +5,6 @@ Needs one GPU and NCCL 2.30 or newer, or two GPUs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from tests.gpu.watched_scripts import alone, said, watch
 
 BODY = """
 model, optimizer = setup(torch.optim.SGD, gradient_as_bucket_view=True)
-x = torch.randn(4, 8, device=device)
+x = torch.randn(4, 8).to(device)
 for n in range(20):
     # In its first steps DDP itself waits: it orders its buckets anew.
     torch.cuda.set_sync_debug_mode("error" if n >= 3 else "default")
@@ -28,12 +27,10 @@ if rank == 0: print("done=yes", flush=True)
 
 
 @pytest.mark.gpu(real="waits for a device")
-@pytest.mark.parametrize("options", [("--checks", "collective-order,no-hang"), ()], ids=["not-looked-at", "looked-at"])
-def test_no_step_waits(tmp_path: Path, options: Sequence[str]) -> None:
-    """Neither around steps that are not looked at, nor, since looks are read later, around those that are."""
+def test_no_step_waits(tmp_path: Path) -> None:
+    """Neither one that is not looked at, nor, since what a look finds is read later, one that is."""
     assert said(alone(tmp_path, BODY, "nccl"), "done") == ["yes"]
-    ran = watch(tmp_path, BODY, "nccl", options=options)
+    ran = watch(tmp_path, BODY, "nccl")
     assert said(ran.printed, "done") == ["yes"], ran.printed
     assert (ran.code, ran.document["internal"], ran.document["findings"]) == (0, [], []), ran.printed
-    if not options:
-        assert ran.document["checks"]["gradient-sync"]["checked"] > 3, ran.printed
+    assert ran.document["checks"]["gradient-sync"]["checked"] > 3, ran.printed

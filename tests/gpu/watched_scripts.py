@@ -39,7 +39,7 @@ def setup(optimizer=torch.optim.SGD, lr=0.1, **how):
 
 def step(model, optimizer, forward=None):
     optimizer.zero_grad()
-    (forward or model)(torch.randn(4, 8, device=device)).square().mean().backward()
+    (forward or model)(torch.randn(4, 8).to(device)).square().mean().backward()
     optimizer.step()
 """
 
@@ -114,6 +114,7 @@ def alone(folder: Path, body: str, backend: str, environment: Mapping[str, str] 
     script = written(folder, body)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     ended = scripts.run([*torchrun, str(script)], folder, LIMIT, _environment(backend, False, environment))
+    (folder / "alone.txt").write_text(ended.output)
     assert ended.code == 0, f"without ddpcheck:\n{ended.output}"
     return ended.output
 

@@ -112,6 +112,7 @@ def test_a_model_that_each_rank_trains_for_itself_counts_nowhere(own: bool, expe
     ((512.0, [0.1]), (512.0, [0.1]), 0),
     ((512.0, [0.1]), (ev.UNREAD, [0.1]), 0),
     ((512.0, [0.1]), (512.0, [ev.UNREAD]), 0),
+    ((ev.UNREAD, [0.1]), (ev.UNREAD, [0.1]), 0),
     ((512.0, [0.1]), (512.0, [0.2]), 1),
 ])  # fmt: skip
 def test_numbers_on_devices(one: Any, other: Any, findings: int) -> None:

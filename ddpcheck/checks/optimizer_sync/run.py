@@ -54,6 +54,8 @@ def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]], places: S
         # A rank that has not asked for a number on its device has nothing to say in this step.
         read = [ev.UNREAD not in (*s.rates, s.scale) for s in everywhere]
         ranks, step = list(compress(optimizer.ranks, read)), list(compress(everywhere, read))
+        if not step:
+            continue
         each = [_rates(s, groups) for s in step]
         if len(set(each)) > 1:
             shown = "; ".join(f"{_shown(rate)} on rank {r.rank}" for r, rate in zip(ranks, each, strict=True))
