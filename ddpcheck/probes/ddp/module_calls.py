@@ -17,6 +17,7 @@ from ddpcheck.probes.ddp.wrappers import tensors, wrapper_of
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import span_log
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording.compiler_frames import set_callback
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import defect, looking_like, named
@@ -113,16 +114,23 @@ def watch() -> None:
                 return self._call_impl(*args, **kwargs)
             return original(self, *args, **kwargs)
         _inside.module = True
+        compiling = set_callback(None)
         began = clock.now()
         try:
             _note(self, args, kwargs)
             began = clock.now()
+            if compiling is not None:
+                set_callback(compiling)
             return original(self, *args, **kwargs)
         finally:
             _inside.module = False
+            if compiling is not None:
+                set_callback(None)
             if (ended := clock.now()) - began > BRIEF:
                 kind = span_log.FORWARD if torch.is_grad_enabled() else span_log.EVALUATION
                 span_log.add(kind, began, ended, user_lines.here())
+            if compiling is not None:
+                set_callback(compiling)
 
     torch.nn.Module.__call__ = named(__call__, torch.nn.Module, "__call__")  # type: ignore[method-assign]
 
