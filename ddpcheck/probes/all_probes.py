@@ -24,6 +24,7 @@ from ddpcheck.probes.recording.patching import defect
 from ddpcheck.vocabulary.clock import clock
 
 PROBES = (
+    "recording.tensor_references",
     "processes.endings",
     "processes.sent_signals",
     "processes.span_log",

@@ -125,7 +125,7 @@ def _group_of(places: dict[str, int], args: tuple[Any, ...], kwargs: dict[str, A
 def _describe(writer: recorder.Recorder, ddp: Any, wrapper: Wrapper, site: int) -> Wrapped:
     parameters = dict(ddp.module.named_parameters())
     buffers = dict(ddp.module.named_buffers())
-    owners, local = _owners_of_buffers(ddp.module)
+    owners, local = owners_of_buffers(ddp.module)
     called = {id(p): n for n, p in parameters.items()}
     ids = attribute(ddp, "device_ids", None)
     return Wrapped(
@@ -170,10 +170,11 @@ def tensors(named: dict[str, torch.Tensor]) -> Tensors:
     return Tensors(names=list(named), digests=fast_digests.digests(named.values(), but=unseen))
 
 
-def _owners_of_buffers(module: Any) -> tuple[dict[str, str], set[str]]:
+def owners_of_buffers(module: Any) -> tuple[dict[str, str], set[str]]:
+    """The class of the module that each buffer is of; and the buffers that are no part of the state."""
     owners, local = {}, set()
     for prefix, part in module.named_modules():
-        for name in attribute(part, "_buffers", ()):
+        for name in attribute(part, "_buffers", {}).keys():  # noqa: SIM118 - a TorchScript module's is no dict
             full = f"{prefix}.{name}" if prefix else name
             owners[full] = type(part).__name__
             if name in attribute(part, "_non_persistent_buffers_set", ()):
