@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-PATIENCE = 120.0
-"""Seconds for all of it. A healthy machine needs five; a cold one may read torch from a slow disk."""
+PATIENCE = 240.0
+"""Seconds for all of it. A healthy machine needs five; a cold one may read torch from a slow disk, and a GPU's first
+start may take a minute."""
 
 _WRONG_USAGE = 2
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from ddpcheck.ranks.current_rank import CurrentRank
 
 SECONDS = 20.0
-"""For the ranks of one test; on a healthy machine they need a tenth of a second, and some for a GPU."""
+"""For the ranks of one test; on a healthy machine they need a tenth of a second."""
+
+SECONDS_ON_GPUS = 60.0
+"""A first context, and the first kernels that a driver has to load, may take long."""
 
 RATE = 0.1
 TOLERANCE = 1e-9
@@ -30,12 +33,12 @@ def test_gloo_on_cpu(ddp: CurrentRank) -> None:
     step_equals_oracle(ddp)
 
 
-@pytest.mark.ddp(world_size=2, backend="gloo", device="cuda", timeout=SECONDS)
+@pytest.mark.ddp(world_size=2, backend="gloo", device="cuda", timeout=SECONDS_ON_GPUS)
 def test_gloo_on_cuda(ddp: CurrentRank) -> None:
     step_equals_oracle(ddp)
 
 
-@pytest.mark.ddp(world_size=2, backend="nccl", device="cuda", timeout=SECONDS)
+@pytest.mark.ddp(world_size=2, backend="nccl", device="cuda", timeout=SECONDS_ON_GPUS)
 def test_nccl_on_cuda(ddp: CurrentRank) -> None:
     step_equals_oracle(ddp)
 

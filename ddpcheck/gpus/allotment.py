@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ddpcheck.marks.gpu_mark import GpuMark
@@ -15,6 +16,14 @@ SHARING_TORCH = "2.14"
 """The first torch that ships it."""
 
 SHARING_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
+
+CTAS = 16
+"""Blocks of threads that NCCL's kernels may have on one GPU, those of all its ranks together.
+
+Each rank that shares a GPU has channels of its own, and where a GPU, or an instance of one, has no room for the
+blocks of all, NCCL hangs. Its documentation says that two ranks fit as it is, and to limit them where there are more.
+The smallest instance of a GPU has about as many multiprocessors; a test needs no bandwidth.
+"""
 
 
 class Allotment(NamedTuple):
@@ -75,6 +84,17 @@ def allot(
             f"(torch {SHARING_TORCH} and newer ship it), and {loaded} is loaded; {sees}"
         )
     return Allotment(gpus, nccl_shares=True)
+
+
+def sharing_variables(ranks: int, gpus: int, caller: Mapping[str, str]) -> dict[str, str]:
+    """What NCCL is told where ``ranks`` share ``gpus``; what the caller has set stays as it is.
+
+    NVLS cannot be had with several ranks on a GPU. NCCL leaves it out by itself, and compares only some pairs of ranks
+    in doing so: of three ranks on two GPUs it may miss that two are on one.
+    """
+    most = -(-ranks // gpus)
+    wanted = {SHARING_VARIABLE: "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": str(max(1, CTAS // most))}
+    return {name: value for name, value in wanted.items() if name not in caller}
 
 
 def version_text(version: tuple[int, ...]) -> str:

@@ -14,13 +14,12 @@ import select
 import signal
 import subprocess
 import sys
-import uuid
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddpcheck.gpus import visible_devices
+from ddpcheck.gpus import hardware_names, visible_devices
 from ddpcheck.vocabulary.model import Gpu, Machine
 
 PATIENCE = 60.0
@@ -47,7 +46,12 @@ def look() -> Machine:
     return Machine(
         gpus=tuple(
             # Instances of one GPU may be told under its UUID, all of them: that names none.
-            Gpu(token=token, key=key if key and keys.count(key) == 1 else token, name=name)
+            Gpu(
+                token=token,
+                key=key if key and keys.count(key) == 1 else token,
+                name=name,
+                order=os.environ.get(visible_devices.ORDER, ""),
+            )
             for token, (key, name) in zip(names, said["gpus"], strict=False)
         ),
         nccl=tuple(said["nccl"]),
@@ -77,22 +81,9 @@ def _describe() -> dict[str, Any] | str:
     found = []
     for index in range(number):
         known = torch.cuda.get_device_properties(index)
-        found.append((_name_of_hardware(index, known), str(known.name)))
+        found.append((hardware_names.name_of(index, known), str(known.name)))
     trouble = "" if number or not caught else " ".join(str(caught[-1].message).split())[:200].rstrip(". ")
     return {"gpus": found, "nccl": nccl_version() if number else (), "trouble": trouble}
-
-
-def _name_of_hardware(index: int, known: Any) -> str:
-    """The UUID, which is the same whatever number a process sees the GPU under; empty where it cannot be had."""
-    if getattr(known, "uuid", None) is not None:
-        return f"GPU-{known.uuid}"
-    # An older torch does not tell it, the driver does, of the same devices in the same order.
-    with contextlib.suppress(OSError, AttributeError):
-        driver = ctypes.CDLL("libcuda.so.1")
-        device, raw = ctypes.c_int(), (ctypes.c_ubyte * 16)()
-        if driver.cuDeviceGet(ctypes.byref(device), index) == 0 and driver.cuDeviceGetUuid(raw, device) == 0:
-            return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
-    return ""
 
 
 def nccl_version() -> tuple[int, ...]:

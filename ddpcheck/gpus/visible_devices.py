@@ -8,6 +8,10 @@ from collections.abc import Mapping
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
+ORDER = "CUDA_DEVICE_ORDER"
+DEFAULT_ORDER = "FASTEST_FIRST"
+"""What an index counts by: unset, CUDA begins with the GPU that it takes for the fastest."""
+
 _callers: list[str | None] = []
 """What the caller had set, once this process has narrowed it for tests of its own."""
 

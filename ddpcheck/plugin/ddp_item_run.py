@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ddpcheck.gpus.allotment import Allotment, Refusal, allot, nobody_to_ask, only_real
+from ddpcheck.gpus.allotment import Allotment, Refusal, allot, nobody_to_ask, only_real, sharing_variables
 from ddpcheck.gpus.gpu_inventory import NobodyToAsk
 from ddpcheck.marks.ddp_mark import Mark
 from ddpcheck.marks.gpu_mark import GpuMark, gpu_mark_of
@@ -206,6 +206,7 @@ class Session:
             gpus_wanted=allotted.gpus,
             simulated=simulated,
             nccl_shares_gpu=allotted.nccl_shares,
+            nccl_variables=sharing_variables(world_size, allotted.gpus, os.environ) if allotted.nccl_shares else {},
         )
 
     def _timeout(self, mark: Mark) -> float:

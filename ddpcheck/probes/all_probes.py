@@ -12,11 +12,19 @@ from pathlib import Path
 
 from ddpcheck.evidence import ORACLE, Began, Joined
 from ddpcheck.probes.files import paths
-from ddpcheck.probes.recording import missing_seams, recorder, signal_exceptions, user_lines, warning_lines
+from ddpcheck.probes.recording import (
+    compiler_frames,
+    missing_seams,
+    recorder,
+    signal_exceptions,
+    user_lines,
+    warning_lines,
+)
 from ddpcheck.probes.recording.patching import defect
 from ddpcheck.vocabulary.clock import clock
 
 PROBES = (
+    "recording.tensor_references",
     "processes.endings",
     "processes.later_records",
     "processes.sent_signals",
@@ -72,6 +80,7 @@ def patch(probes: Iterable[str] = PROBES) -> None:
         except Exception as error:
             defect(error)
     missing_seams.look()
+    compiler_frames.leave_alone()
 
 
 def open_file(folder: Path, limit: int, worker_of: int | None = None) -> None:

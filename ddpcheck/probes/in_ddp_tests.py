@@ -6,7 +6,14 @@ from ddpcheck.probes import all_probes
 from ddpcheck.probes.data import sampler_order
 from ddpcheck.probes.recording import recorder, user_lines
 
-PROBES = ("ddp.parameter_names", "ddp.wrappers", "ddp.conversions", "ddp.no_sync", "optimizers.steps")
+PROBES = (
+    "recording.tensor_references",
+    "ddp.parameter_names",
+    "ddp.wrappers",
+    "ddp.conversions",
+    "ddp.no_sync",
+    "optimizers.steps",
+)
 """What becomes of wrappers and optimizers: the part of a run's evidence that explains why ranks' models differ."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import socket
 from array import array
 from collections import defaultdict
@@ -17,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.rnn import PackedSequence
 
 from ddpcheck.evidence.placement import BATCH, StateTensor, Whereabouts, is_gpu
+from ddpcheck.gpus import hardware_names
 from ddpcheck.probes.recording import signal_exceptions
 from ddpcheck.vocabulary.wording import count
 
@@ -124,22 +124,16 @@ def _current() -> str:
 
 
 def _hardware(device: str) -> str:
-    """What names the GPU itself; by its number in CUDA_VISIBLE_DEVICES where torch does not know; or empty."""
+    """What names the GPU itself; empty where nothing does."""
+    found = torch.device(device)
     try:
-        uuid = str(getattr(torch.cuda.get_device_properties(torch.device(device)), "uuid", ""))
+        known = torch.cuda.get_device_properties(found)
     except NotImplementedError:  # a simulated device, which is none of those in CUDA_VISIBLE_DEVICES
         return ""
     except Exception as error:
         signal_exceptions.let_through(error)
-        uuid = ""
-    if uuid:
-        return uuid
-    visible = [token.strip() for token in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
-    index = torch.device(device).index or 0
-    if index < len(visible) and visible[index]:
-        token = visible[index]
-        return f"cuda:{token}" if token.isdigit() else token
-    return ""
+        known = None
+    return hardware_names.name_here(found.index or 0, known)
 
 
 # --- the tensors

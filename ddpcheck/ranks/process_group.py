@@ -6,9 +6,9 @@ import os
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from ddpcheck.gpus import leases, visible_devices
-from ddpcheck.gpus.allotment import SHARING_VARIABLE
 from ddpcheck.vocabulary.model import Plan
 
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
@@ -36,9 +36,18 @@ def environment(plan: Plan, rank: int, run_dir: str) -> dict[str, str]:
         found[visible_devices.VARIABLE] = ",".join(gpu.token for gpu in plan.gpus)
         # Whatever the test starts has its GPUs, and leases them from nobody else.
         found[leases.FOLDER_VARIABLE] = os.fspath(Path(run_dir) / "leases")
-    if plan.nccl_shares_gpu:
-        found[SHARING_VARIABLE] = "1"
+        found |= _order(plan)
+    # A module may have set them when it was imported: that is the caller's, too.
+    found |= {name: value for name, value in plan.nccl_variables.items() if name not in os.environ}
     return found
+
+
+def _order(plan: Plan) -> dict[str, str]:
+    """The order in which the indices of the plan's GPUs count, where this process has been given another one since."""
+    orders = {gpu.order for gpu in plan.gpus if gpu.token.isdigit()}
+    if plan.simulated or not orders or os.environ.get(visible_devices.ORDER, "") in orders:
+        return {}
+    return {visible_devices.ORDER: orders.pop() or visible_devices.DEFAULT_ORDER}
 
 
 def join(plan: Plan, rank: int, run_dir: str) -> None:
@@ -58,6 +67,7 @@ def join(plan: Plan, rank: int, run_dir: str) -> None:
             "so let the module make none"
         )
     if plan.device == "cuda":
+        os.environ.update(_order(plan))  # the test's module has been imported since
         torch.cuda.set_device(plan.gpu_of(rank))
     path = os.fspath(Path(run_dir) / "store")
     # NCCL's threads ask their store at any time, and must not wait for the interpreter's lock.
@@ -68,8 +78,23 @@ def join(plan: Plan, rank: int, run_dir: str) -> None:
         rank=rank,
         world_size=plan.world_size,
         timeout=timedelta(seconds=plan.timeout + 120),
+        **_bound(plan, rank),
     )
     _kept.append(dist.group.WORLD)
+
+
+def _bound(plan: Plan, rank: int) -> dict[str, Any]:
+    """The one device of this rank, for a backend that makes its connections there and then.
+
+    So NCCL's first start, which may take long, is no part of the test's time, and what it fails for is said before
+    the body begins. gloo would not connect earlier, and takes tensors from anywhere. A rank with several GPUs is bound
+    to none: NCCL would refuse tensors on the others.
+    """
+    import torch
+
+    if plan.device != "cuda" or plan.simulated or plan.backend != "nccl" or len(plan.gpus) > plan.world_size:
+        return {}
+    return {"device_id": torch.device("cuda", plan.gpu_of(rank))}
 
 
 def leave(plan: Plan) -> None:

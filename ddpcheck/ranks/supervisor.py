@@ -50,9 +50,12 @@ LEAVE_PATIENCE = 2.0
 """Seconds for a rank's process to be gone after its last word."""
 
 
-def start_patience(world_size: int, fresh: bool) -> float:
-    """Seconds for all ranks to join; interpreters import torch, several on a core."""
-    return 60.0 + (10.0 if fresh else 1.0) * world_size
+def start_patience(world_size: int, fresh: bool, on_gpus: bool = False) -> float:
+    """Seconds for all ranks to join; interpreters import torch, several on a core.
+
+    On GPUs the first context, and NCCL's first start, are part of it: those may take long.
+    """
+    return 60.0 + (10.0 if fresh else 1.0) * world_size + (60.0 if on_gpus else 0.0)
 
 
 def around(plan: Plan) -> float:
@@ -82,7 +85,9 @@ class Supervision:
         self.warnings: list[WarningRecord] = []
         self.leftovers: list[Leftover] = []
         self.begun = clock.now()
-        self.deadline = self.begun + start_patience(plan.world_size, plan.fresh)
+        self.deadline = self.begun + start_patience(
+            plan.world_size, plan.fresh, on_gpus=bool(plan.gpus) and not plan.simulated
+        )
         self.running = False
         self.first_failure: float | None = None
         self.selector = selectors.PollSelector()  # which needs no descriptor

@@ -210,6 +210,7 @@ def _attach(report: pytest.TestReport, record: RunRecord) -> None:
         "gpus": [gpu.key for gpu in record.plan.gpus],
         "simulated": record.plan.simulated,
         "nccl_shares_gpu": record.plan.nccl_shares_gpu,
+        "nccl_variables": record.plan.nccl_variables,
         "seconds": record.seconds,
         "checks": [_check_run(one) for one in record.checks],
         "ranks": [

@@ -12,7 +12,7 @@ import pytest
 
 from ddpcheck.checks.registry import checks
 from ddpcheck.vocabulary.versions import installed
-from ddpcheck.vocabulary.wording import NOT_CHECKED, count
+from ddpcheck.vocabulary.wording import NOT_CHECKED, count, listing
 
 
 class SessionReport:
@@ -110,9 +110,7 @@ def gpu_notes(tests: Sequence[Mapping[str, Any]]) -> list[str]:
             "where tensors were, and nothing of NCCL, streams, memory or kernels"
         )
     if sharing:
-        from ddpcheck.gpus.allotment import SHARING_VARIABLE  # with it comes what only the runtime needs
-
-        notes.append(
-            f"{count(sharing, 'test')} had several NCCL ranks on one GPU: ddpcheck set {SHARING_VARIABLE}=1 for them"
-        )
+        told = sorted({f"{name}={value}" for test in tests for name, value in test.get("nccl_variables", {}).items()})
+        done = f"ddpcheck set {listing(told, len(told))} for them" if told else "the caller had told NCCL so"
+        notes.append(f"{count(sharing, 'test')} had several NCCL ranks on one GPU: {done}")
     return notes

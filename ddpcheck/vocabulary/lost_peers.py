@@ -17,6 +17,14 @@ _LOST_PEER = re.compile(
     r"|wait timeout after"
 )
 
+# What NCCL says of a failure in the process itself; torch has the same class for these as for what another rank does.
+_OWN = re.compile(
+    r"ncclInvalidUsage|ncclInvalidArgument|ncclUnhandledCudaError"
+    r"|, (invalid usage|invalid argument|unhandled cuda error)\b"
+    r"|out of memory|No space left on device"
+    r"|Attempt to perform collective on tensor not on device"
+)
+
 
 def is_reaction(error: BaseException) -> bool:
     """Whether ``error`` tells of a lost or late peer, raised by torch.distributed.
@@ -28,5 +36,6 @@ def is_reaction(error: BaseException) -> bool:
         return False
     dist_error = getattr(torch.distributed, "DistError", None)
     if dist_error is not None and isinstance(error, dist_error):
-        return True
+        backend_error = getattr(torch.distributed, "DistBackendError", ())
+        return not (isinstance(error, backend_error) and _OWN.search(str(error)))
     return type(error) is RuntimeError and _LOST_PEER.search(str(error)) is not None

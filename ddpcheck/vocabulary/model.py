@@ -34,6 +34,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
     """What names the hardware, under whatever number somebody sees it."""
     name: str = ""
     """The model, as the driver tells it."""
+    order: str = ""
+    """CUDA_DEVICE_ORDER as it was when GPUs were counted, which an index goes by; empty where it was not set."""
 
 
 class Machine(Struct, frozen=True, kw_only=True):
@@ -83,6 +85,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The GPUs are simulated: nothing is leased, and gloo is in the place of NCCL."""
     nccl_shares_gpu: bool = False
     """Several NCCL ranks are on one GPU, which NCCL has to be told."""
+    nccl_variables: dict[str, str] = {}
+    """What it is told, as far as the caller has not set it."""
     task: Task | None = None
     """What the ranks do instead of the test."""
     examples: bool = False

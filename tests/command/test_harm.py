@@ -90,3 +90,25 @@ def test_ranks_do_not_outlive_a_killed_agent(tmp_path, forks):
     assert (finding["subject"], "SIGKILL" in finding["found"]) == ("the launcher", True)
     pids = [int((tmp_path / f"rank{rank}").read_text()) for rank in (0, 1)]
     assert not [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+
+
+def test_a_scripted_module_is_watched(tmp_path, forks):
+    """TorchScript keeps the buffers of a module in a table that is no dict."""
+    path = script(
+        tmp_path,
+        """
+        dist.init_process_group("gloo")
+        net = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)))
+        model = DistributedDataParallel(net)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        model.eval()
+        with torch.no_grad():
+            net(torch.ones(8, 4))
+        dist.destroy_process_group()
+        """,
+    )
+    ran = run(tmp_path, "--nproc-per-node", "2", path, "--checks", "gradient-sync,buffer-sync", forks=forks)
+    assert (ran.code, ran.document["verdict"]) == (0, "held"), ran.err
+    assert ran.document["checks"]["gradient-sync"]["checked"] == 1
+    assert ran.document["checks"]["buffer-sync"]["checked"] > 0

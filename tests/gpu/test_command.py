@@ -216,7 +216,7 @@ TRAIN = CASES["a forward that bypasses the wrapper"].body
 @pytest.mark.gpu(real="what names a GPU itself")
 def test_ranks_that_share_a_gpu_are_told(tmp_path: Path) -> None:
     """By what names the GPU itself: two ranks on it are a finding, unless the check is left out."""
-    first = os.environ["CUDA_VISIBLE_DEVICES"].split(",")[0]
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", first)
         code, document, printed = command(tmp_path, TRAIN, "gloo", False, skip="")

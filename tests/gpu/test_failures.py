@@ -100,5 +100,5 @@ def test_a_hang_in_a_collective(project: InnerProject, simulated: bool) -> None:
 @pytest.mark.gpu(real="the driver, which says what it sees")
 def test_the_gpu_is_free_again(tmp_path: Path) -> None:
     """After all that, memory can be had, and a kernel runs."""
-    assert os.environ["CUDA_VISIBLE_DEVICES"]
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") != ""
     assert float(torch.ones(1024, 1024, device="cuda").sum()) == 1024 * 1024

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.gpus.allotment import Allotment, Refusal, allot
+from ddpcheck.gpus.allotment import Allotment, Refusal, allot, sharing_variables
 from ddpcheck.marks.ddp_mark import BadMark
 from ddpcheck.marks.gpu_mark import GpuMark, read
 from ddpcheck.vocabulary.model import Gpu, Machine, Plan
 
 OLD, NEW = (2, 29, 7), (2, 30, 0)
+
+
+def test_what_nccl_is_told_where_ranks_share() -> None:
+    """Few blocks for each rank, and no NVLS; what the caller has set is the caller's."""
+    assert sharing_variables(2, 1, {}) == {
+        "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+        "NCCL_NVLS_ENABLE": "0",
+        "NCCL_MAX_CTAS": "8",
+    }
+    assert sharing_variables(5, 2, {})["NCCL_MAX_CTAS"] == "5"
+    assert sharing_variables(64, 1, {"NCCL_NVLS_ENABLE": "2"}) == {
+        "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+        "NCCL_MAX_CTAS": "1",
+    }
+    assert sharing_variables(2, 1, dict.fromkeys(sharing_variables(2, 1, {}), "")) == {}
 
 
 def machine(gpus, nccl=NEW, trouble=""):

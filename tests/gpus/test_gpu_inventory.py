@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -102,6 +100,11 @@ def test_gpus_of_one_uuid_are_told_apart(monkeypatch):
     assert [gpu.key for gpu in gpus] == ["MIG-1", "MIG-2", "GPU-b"]
 
 
+def test_the_order_that_indices_count_by_is_kept(monkeypatch):
+    monkeypatch.setenv(visible_devices.ORDER, "PCI_BUS_ID")
+    assert found(monkeypatch, {"gpus": [["GPU-a", "T4"]], "nccl": [], "trouble": ""}).gpus[0].order == "PCI_BUS_ID"
+
+
 def test_why_there_is_none(monkeypatch):
     """A build for the CPU, a driver that complains, and one that does not answer are told."""
     assert found(monkeypatch, {}, build=None) == Machine(trouble="this build of torch is for the CPU alone")
@@ -122,45 +125,6 @@ def test_here_it_does_not_raise():
     there = gpu_inventory.look()
     assert len(there.gpus) == (gpu_inventory.said_by_child(torch.cuda.device_count) if CUDA_BUILD else 0)
     assert bool(there.gpus) or there.trouble or CUDA_BUILD
-
-
-# --- what names a GPU
-
-
-def test_torch_tells_the_uuid():
-    """As the driver's tools write it."""
-    assert gpu_inventory._name_of_hardware(0, SimpleNamespace(uuid="8932f937")) == "GPU-8932f937"
-
-
-class Driver:
-    """The driver's library, as far as it is asked."""
-
-    def __init__(self, code=0):
-        self.code = code
-
-    def cuDeviceGet(self, device, index):
-        device._obj.value = index + 40
-        return self.code
-
-    def cuDeviceGetUuid(self, raw, device):
-        assert device.value == 41
-        for place in range(16):
-            raw[place] = place
-        return 0
-
-
-def test_where_torch_does_not_tell_it_the_driver_does(monkeypatch):
-    """An older torch knows no UUID; without the driver's library there is none."""
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
-    assert gpu_inventory._name_of_hardware(1, SimpleNamespace()) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver(code=100))
-    assert gpu_inventory._name_of_hardware(1, SimpleNamespace()) == ""
-
-    def missing(name):
-        raise OSError(name)
-
-    monkeypatch.setattr(ctypes, "CDLL", missing)
-    assert gpu_inventory._name_of_hardware(1, SimpleNamespace()) == ""
 
 
 # --- NCCL

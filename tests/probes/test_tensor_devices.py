@@ -39,12 +39,13 @@ def gpus(monkeypatch):
 
 
 @pytest.mark.parametrize(("uuids", "visible", "names"), [
-    (("a", "b"), None, {"cuda:0": "a", "cuda:1": "b"}),
+    (("a", "b"), None, {"cuda:0": "GPU-a", "cuda:1": "GPU-b"}),
     (("", ""), None, {}),
     (("", ""), "3, 5", {"cuda:0": "cuda:3", "cuda:1": "cuda:5"}),
     (("", ""), "GPU-a,GPU-b", {"cuda:0": "GPU-a", "cuda:1": "GPU-b"}),
     (("", ""), "3", {"cuda:0": "cuda:3"}),
-    (("a", ""), "3,5", {"cuda:0": "a", "cuda:1": "cuda:5"}),
+    (("a", ""), "3,5", {"cuda:0": "GPU-a", "cuda:1": "cuda:5"}),
+    (("a", "a"), "MIG-1,MIG-2", {"cuda:0": "MIG-1", "cuda:1": "MIG-2"}),
 ])  # fmt: skip
 @pytest.mark.few(2)
 def test_what_names_a_gpu_itself(gpus, uuids, visible, names):
@@ -93,7 +94,10 @@ def test_memory_on_another_gpu_is_told(gpus):
     gpus(uuids=("a", "b"), allocated=(512, 1_000_000))
     found = facts(nn.Linear(1, 1), devices=[0])
     assert found.left == {"cuda:1": "1,000,000 bytes of memory"}
-    assert found.hardware == {"cuda:0": "a", "cuda:1": "b"}  # another rank may see that one under another number
+    assert found.hardware == {
+        "cuda:0": "GPU-a",
+        "cuda:1": "GPU-b",
+    }  # another rank may see that one under another number
 
 
 @dataclasses.dataclass

@@ -15,7 +15,7 @@ from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.ddp.wrappers import is_wrapped, wrapper_of
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.call_frames import caller
-from ddpcheck.probes.recording.patching import beforehand, shielded
+from ddpcheck.probes.recording.patching import beforehand, named, shielded
 from ddpcheck.probes.recording.unwatchable_moments import asleep
 
 __tracebackhide__ = True
@@ -25,28 +25,31 @@ __tracebackhide__ = True
 def watch() -> None:
     """Watch what becomes of wrapped modules from now on."""
     if not seams.BY_NAME["torch.nn.Module._modules"].is_missing:
-        DistributedDataParallel.module = _Module()
+        _watch_module(DistributedDataParallel)
     beforehand(torch.nn.Module, "_apply", _moved)
     parameter_names.at_registration(_registered)
 
 
-class _Module:
-    """Stands where the class has nothing of this name, to see who asks for ``ddp.module``.
+def _watch_module(kind: Any) -> None:
+    """See who asks wrappers of this class for ``ddp.module``, which is found in the way that it always is.
 
-    It has nothing either: it is found in the way that it always is, by ``__getattr__``, which a subclass may have.
+    The class itself has nothing of this name: torch.compile would go by that, and no further.
     """
+    original = kind.__getattr__
 
-    def __get__(self, ddp: Any, kind: type | None = None) -> Any:
-        if ddp is not None:
-            if asleep():  # the compiler traces none of what follows, and does not look any further where this raises
-                return ddp.__getattr__("module")
-            _taken(ddp, sys._getframe(1))
-        raise AttributeError("module")
+    def __getattr__(self: Any, name: str) -> Any:
+        if name == "module" and not asleep():
+            _taken(self, sys._getframe(1))
+        return original(self, name)
+
+    kind.__getattr__ = named(__getattr__, kind, "__getattr__")
 
 
 @shielded
 def _taken(ddp: Any, frame: Any) -> None:
     """Who takes the module out in training may be about to go round the wrapper."""
+    while frame.f_code.co_name == "__getattr__" and frame.f_back is not None:  # a subclass's own, which asks torch's
+        frame = frame.f_back
     if torch.is_grad_enabled() and user_lines.is_users(frame.f_code):
         wrapper = WRAPPERS.all.get(ddp)
         if wrapper is not None:

@@ -14,11 +14,11 @@ from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
 from ddpcheck.probes.ddp.forward_inputs import heads
 from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
-from ddpcheck.probes.ddp.wrappers import tensors, wrapper_of
+from ddpcheck.probes.ddp.wrappers import owners_of_buffers, tensors, wrapper_of
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
-from ddpcheck.probes.recording.missing_seams import attribute
+from ddpcheck.probes.recording.compiler_frames import set_callback
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import defect, looking_like, named
 from ddpcheck.probes.recording.unwatchable_moments import asleep
@@ -114,16 +114,23 @@ def watch() -> None:
                 return self._call_impl(*args, **kwargs)
             return original(self, *args, **kwargs)
         _inside.module = True
+        compiling = set_callback(None)
         began = clock.now()
         try:
             _note(self, args, kwargs)
             began = clock.now()
+            if compiling is not None:
+                set_callback(compiling)
             return original(self, *args, **kwargs)
         finally:
             _inside.module = False
+            if compiling is not None:
+                set_callback(None)
             if (ended := clock.now()) - began > BRIEF:
                 kind = span_log.FORWARD if torch.is_grad_enabled() else span_log.EVALUATION
                 span_log.add(kind, began, ended, user_lines.here())
+            if compiling is not None:
+                set_callback(compiling)
 
     torch.nn.Module.__call__ = named(__call__, torch.nn.Module, "__call__")  # type: ignore[method-assign]
 
@@ -191,12 +198,7 @@ def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> 
     if not parameters and not buffers:
         return
     owner = next((found for p in parameters.values() if (found := WRAPPERS.owner(p)) is not None), None)
-    local = {
-        f"{prefix}.{name}" if prefix else name
-        for prefix, part in module.named_modules()
-        for name in attribute(part, "_buffers", ())
-        if name in attribute(part, "_non_persistent_buffers_set", ())
-    }
+    _, local = owners_of_buffers(module)
     kept = {name: b for name, b in buffers.items() if name not in local}
     record = partial(
         Evaluated,

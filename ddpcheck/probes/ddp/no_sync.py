@@ -13,9 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 from ddpcheck.probes.collectives import every_call
 from ddpcheck.probes.data import dataloaders
 from ddpcheck.probes.ddp import loss_weights
-from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
+from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.probes.recording import recorder, user_lines
-from ddpcheck.probes.recording.patching import around
+from ddpcheck.probes.recording.patching import around, shielded
 
 
 def watch() -> None:
@@ -30,11 +30,7 @@ def watch() -> None:
 def _around_no_sync(original: Any) -> Any:
     @contextmanager  # as torch's own is one: it may also be a decorator
     def no_sync(self: Any) -> Iterator[None]:
-        wrapper = WRAPPERS.all.get(self) if recorder.current() is not None else None
-        if wrapper is not None:
-            wrapper.counts["no_sync"] += 1
-            wrapper.no_sync_site = user_lines.here()
-            wrapper.depth += 1
+        wrapper = _entering(self)
         try:
             with original(self):
                 yield
@@ -43,6 +39,16 @@ def _around_no_sync(original: Any) -> Any:
                 wrapper.depth = max(0, wrapper.depth - 1)
 
     return no_sync
+
+
+@shielded
+def _entering(ddp: Any) -> Wrapper | None:
+    wrapper = WRAPPERS.all.get(ddp) if recorder.current() is not None else None
+    if wrapper is not None:
+        wrapper.counts["no_sync"] += 1
+        wrapper.no_sync_site = user_lines.here()
+        wrapper.depth += 1
+    return wrapper
 
 
 def _around_zero_grad(original: Any) -> Any:

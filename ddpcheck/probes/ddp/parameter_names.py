@@ -6,6 +6,7 @@ import itertools
 import sys
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,12 +16,13 @@ from ddpcheck.evidence import NO_SITE
 from ddpcheck.probes.recording import user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.patching import shielded
+from ddpcheck.probes.recording.tensor_references import Reference, reference
 
 
 class _Registered(NamedTuple):
     """One time that a parameter was registered."""
 
-    parameter: weakref.ref[torch.Tensor]
+    parameter: Reference
     module: weakref.ref[Any]
     name: str
     lines: tuple[user_lines.Line, ...]
@@ -73,13 +75,12 @@ def _note(module: Any, name: str, parameter: Any) -> None:
         if before is not None and before.parameter() is not parameter:
             before = None
         if before is None:
-            weakref.finalize(parameter, _registered.pop, key, None).atexit = False
+            reference(parameter).when_gone(partial(_registered.pop, key, None))
         elif before.times >= PLACES:
             before = None
-        reference = before.parameter if before is not None else weakref.ref(parameter)
         lines = user_lines.lines_within_constructor(sys._getframe(1))
         times = before.times + 1 if before is not None else 1
-        _registered[key] = _Registered(reference, weakref.ref(module), name, lines, before, times)
+        _registered[key] = _Registered(reference(parameter), weakref.ref(module), name, lines, before, times)
 
 
 def _last(parameter: torch.Tensor) -> _Registered | None:

@@ -8,6 +8,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Placed
+from ddpcheck.gpus import hardware_names
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.files import paths
@@ -48,8 +49,11 @@ def _around_init(original: Any) -> Any:
 
 def _hardware(device: str) -> str:
     """What names a GPU itself; empty where it cannot be known."""
-    known = torch.cuda.get_device_properties(torch.device(device))
-    return str(getattr(known, "uuid", ""))
+    try:
+        known = torch.cuda.get_device_properties(torch.device(device))
+    except NotImplementedError:  # simulated devices have no properties; all ranks see the same ones by the same number
+        return f"simulated {device}"
+    return hardware_names.name_here(torch.device(device).index or 0, known)
 
 
 def _memory(shared: dict[str, torch.Tensor]) -> dict[str, str]:

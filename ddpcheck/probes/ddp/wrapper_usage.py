@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from ddpcheck.evidence import NO_SITE, Usage
 from ddpcheck.probes.ddp.after_backward import AfterBackward
 from ddpcheck.probes.optimizers.gradient_reuse import Reduced
 from ddpcheck.probes.recording.missing_seams import attribute
+from ddpcheck.probes.recording.tensor_references import Reference, reference
 
 _COUNTS = ("forwards", "armed", "reached", "backwards", "no_sync", "no_sync_forwards")
 
@@ -96,7 +98,7 @@ class Wrappers:
         self.all: weakref.WeakKeyDictionary[Any, Wrapper] = weakref.WeakKeyDictionary()
         self.hooked_over: set[str] = set()
         """The groups that communication hooks of the user's own have called collectives on."""
-        self._owners: dict[int, tuple[weakref.ref[torch.Tensor], str, Wrapper, bool]] = {}
+        self._owners: dict[int, tuple[Reference, str, Wrapper, bool]] = {}
         self._reduced: set[int] = set()
 
     def add(self, ddp: Any) -> Wrapper:
@@ -110,11 +112,11 @@ class Wrappers:
             if not parameter.requires_grad:  # frozen: the reducer leaves it out, for good
                 continue
             self._reduced.add(id(parameter))
-            weakref.finalize(parameter, self._reduced.discard, id(parameter)).atexit = False
+            reference(parameter).when_gone(partial(self._reduced.discard, id(parameter)))
         return wrapper
 
     def _own(self, parameter: torch.Tensor, name: str, wrapper: Wrapper, late: bool) -> None:
-        self._owners[id(parameter)] = (weakref.ref(parameter), name, wrapper, late)
+        self._owners[id(parameter)] = (reference(parameter), name, wrapper, late)
 
     def owner(self, parameter: torch.Tensor) -> tuple[str, Wrapper, bool] | None:
         """The name of a parameter in its wrapped module, the wrapper, and whether it came there after the wrap."""

@@ -133,7 +133,7 @@ def _describe(
     parameters: dict[str, torch.Tensor],
     buffers: dict[str, torch.Tensor],
 ) -> None:
-    owners, local = _owners_of_buffers(ddp.module)
+    owners, local = owners_of_buffers(ddp.module)
     called = {id(p): n for n, p in parameters.items()}
     ids = attribute(ddp, "device_ids", None)
     described = partial(
@@ -181,10 +181,11 @@ def tensors(named: dict[str, torch.Tensor]) -> Derived:
     )
 
 
-def _owners_of_buffers(module: Any) -> tuple[dict[str, str], set[str]]:
+def owners_of_buffers(module: Any) -> tuple[dict[str, str], set[str]]:
+    """The class of the module that each buffer is of; and the buffers that are no part of the state."""
     owners, local = {}, set()
     for prefix, part in module.named_modules():
-        for name in attribute(part, "_buffers", ()):
+        for name in attribute(part, "_buffers", {}).keys():  # noqa: SIM118 - a TorchScript module's is no dict
             full = f"{prefix}.{name}" if prefix else name
             owners[full] = type(part).__name__
             if name in attribute(part, "_non_persistent_buffers_set", ()):

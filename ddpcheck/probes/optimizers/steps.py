@@ -29,6 +29,7 @@ from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import Pace, is_due
 from ddpcheck.probes.recording.patching import around, shielded
+from ddpcheck.probes.recording.tensor_references import Reference, reference
 from ddpcheck.vocabulary.clock import clock
 
 ATTRIBUTES_AT = (0, 2)
@@ -44,7 +45,7 @@ class Watched:
         self.steps = 0
         self.stepped_at = 0
         """How many steps of all optimizers there had been when it made its last one."""
-        self._parameters: list[weakref.ref[torch.Tensor]] = []
+        self._parameters: list[Reference] = []
         """As they were described last. What an optimizer lets go of is gone: it may be most of the memory there is."""
         self.unseen: set[int] = set()
         """The places of those that are not compared between ranks."""
@@ -74,9 +75,11 @@ class Watched:
         before = self._parameters
         if len(before) == len(parameters) and all(ref() is p for ref, p in zip(before, parameters, strict=True)):
             return False
-        self._parameters = [weakref.ref(p) for p in parameters]
+        self._parameters = [reference(p) for p in parameters]
         for p in parameters:
-            _stepped[id(p)] = weakref.ref(p, partial(_forget, id(p)))
+            if id(p) not in _stepped:
+                _stepped.add(id(p))
+                reference(p).when_gone(partial(_stepped.discard, id(p)))
         return True
 
     def is_whole(self, parameters: Sequence[torch.Tensor]) -> bool:
@@ -99,15 +102,10 @@ class _Entry(NamedTuple):
 
 _watched: MutableMapping[Any, Watched] = WeakIdKeyDictionary()
 """By identity: an optimizer may have an equality of its own, and no hash."""
-_stepped: dict[int, weakref.ref[torch.Tensor]] = {}
+_stepped: set[int] = set()
 """By id: every parameter that an optimizer has stepped, also one whose optimizer is gone."""
 _made = 0
 _steps = 0
-
-
-def _forget(key: int, ref: weakref.ref[torch.Tensor]) -> None:
-    if _stepped.get(key) is ref:
-        del _stepped[key]
 
 
 _step: CodeType | None = None
@@ -183,7 +181,7 @@ def are_stepped(parameters: Iterable[torch.Tensor]) -> bool:
 
 def have_been_stepped(parameters: Iterable[torch.Tensor]) -> bool:
     """Whether an optimizer has stepped any of these, be it gone or not."""
-    return any((ref := _stepped.get(id(one))) is not None and ref() is one for one in parameters)
+    return any(id(one) in _stepped for one in parameters)
 
 
 def of_parameters(parameters: Iterable[torch.Tensor]) -> list[tuple[Any, Watched]]:

@@ -15,6 +15,7 @@ from typing import Any
 from ddpcheck import seams
 from ddpcheck.evidence import Defect
 from ddpcheck.probes.recording import missing_seams, recorder, signal_exceptions
+from ddpcheck.probes.recording.compiler_frames import Callback, set_callback
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, overlooked
 
 __tracebackhide__ = True
@@ -57,10 +58,14 @@ def beforehand(owner: type, name: str, look: Callable[..., None]) -> None:
 
     def replacement(*args: Any, **kwargs: Any) -> Any:
         if not asleep():
+            compiling = set_callback(None)
             try:
                 look(*args, **kwargs)
             except Exception as error:
                 defect(error)
+            finally:
+                if compiling is not None:
+                    set_callback(compiling)
         return original(*args, **kwargs)
 
     setattr(owner, name, named(looking_like(original)(replacement), owner, name))
@@ -158,10 +163,12 @@ class _Calls(threading.local):
 
 
 class _Call:
-    __slots__ = ("called", "error", "result")
+    __slots__ = ("called", "compiling", "error", "result")
 
-    def __init__(self) -> None:
+    def __init__(self, compiling: Callback = None) -> None:
         self.called = False
+        self.compiling = compiling
+        """What the compiler looked at frames with, outside of the probe."""
         self.error: BaseException | None = None
         self.result: Any = None
 
@@ -170,24 +177,35 @@ def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]],
     """What ``make`` builds, with its own failures kept from the program."""
     calls = _Calls()
 
+    def opened() -> list[_Call]:
+        return calls.open
+
     def own(*args: Any, **kwargs: Any) -> Any:
-        call = calls.open[-1] if calls.open else _Call()
+        calls = opened()
+        call = calls[-1] if calls else _Call()
         call.called = True
+        if call.compiling is not None:
+            set_callback(call.compiling)
         try:
             call.result = original(*args, **kwargs)
         except BaseException as error:
             call.error = error
             raise
+        finally:
+            if call.compiling is not None:
+                set_callback(None)
         return call.result
 
     probe = make(functools.wraps(original)(own))
 
+    # The compiler looks at all that a function has around it, and may know nothing of objects: only functions are here.
     def replacement(*args: Any, **kwargs: Any) -> Any:
         # First of all, so that the compiler sees at once that there is nothing here.
         if asleep():
             return original(*args, **kwargs)
-        call = _Call()
-        calls.open.append(call)
+        calls = opened()
+        call = _Call(set_callback(None))
+        calls.append(call)
         try:
             return probe(*args, **kwargs)
         except Exception as error:
@@ -196,7 +214,9 @@ def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]],
             defect(error)
             failed = call.error
         finally:
-            calls.open.pop()
+            calls.pop()
+            if call.compiling is not None:
+                set_callback(call.compiling)
             # An error and the frames that it has gone through would keep each other, and what these were called with:
             # a loader's iterator that is exhausted has workers to let go of.
             result, call.error, call.result = call.result, None, None
@@ -247,10 +267,14 @@ def shielded(function: Callable[..., Any]) -> Callable[..., Any]:
     def safe(*args: Any, **kwargs: Any) -> Any:
         if asleep():
             return None
+        compiling = set_callback(None)
         try:
             return function(*args, **kwargs)
         except Exception as error:
             defect(error)
             return None
+        finally:
+            if compiling is not None:
+                set_callback(compiling)
 
     return safe

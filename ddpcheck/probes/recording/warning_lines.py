@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from types import CodeType, FunctionType
-from typing import Any
+from types import CodeType
 
+from ddpcheck.probes.recording import compiler_frames
 from ddpcheck.vocabulary.own_code import PROBES
 
 _BY_WAY_OF = os.path.join(PROBES, "importlib_bootstrap", os.pardir, "")
@@ -24,18 +23,8 @@ def rename() -> None:
     """Give the code of all probes that have been imported a name that is not counted."""
     for name, module in list(sys.modules.items()):
         if name.startswith("ddpcheck.probes."):
-            for function in _functions(vars(module)):
+            for function in compiler_frames.functions_of(vars(module)):
                 function.__code__ = _renamed(function.__code__)
-
-
-def _functions(names: dict[str, Any]) -> Iterator[FunctionType]:
-    """The functions and methods of a module that are its own."""
-    for value in list(names.values()):
-        inner = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
-        if isinstance(inner, FunctionType):
-            yield inner
-        elif isinstance(inner, type) and inner.__module__.startswith("ddpcheck.probes."):
-            yield from _functions(dict(vars(inner)))
 
 
 def _renamed(code: CodeType) -> CodeType:

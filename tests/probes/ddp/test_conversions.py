@@ -8,34 +8,36 @@ from typing import Any
 
 import pytest
 
-from ddpcheck.probes.ddp.conversions import _Module
+from ddpcheck.probes.ddp import conversions
 from ddpcheck.probes.recording import patching
-
-
-class Base:
-    """A stand-in for DDP, which finds its module as torch does."""
-
-    def __init__(self) -> None:
-        self.modules = {"module": "wrapped"}
-
-    def __getattr__(self, name: str) -> str:
-        if name in self.modules:
-            return self.modules[name]
-        raise AttributeError(f"no attribute {name!r}")
-
-
-class Unwraps(Base):
-    def __getattr__(self, name: str) -> str:
-        found = super().__getattr__(name)
-        return "past the wrapper" if name == "module" else found
 
 
 def test_the_module_is_found_in_the_programs_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a subclass's own __getattr__, too; by what an object has itself; and the class has none."""
-    monkeypatch.setattr(Base, "module", _Module(), raising=False)
+
+    class Base:
+        """A stand-in for DDP, which finds its module as torch does."""
+
+        def __init__(self) -> None:
+            self.modules = {"module": "wrapped"}
+
+        def __getattr__(self, name: str) -> str:
+            if name in self.modules:
+                return self.modules[name]
+            raise AttributeError(f"no attribute {name!r}")
+
+    class Unwraps(Base):
+        def __getattr__(self, name: str) -> str:
+            found = super().__getattr__(name)
+            return "past the wrapper" if name == "module" else found
+
+    asking: list[str] = []
+    monkeypatch.setattr(conversions.user_lines, "is_users", lambda code: asking.append(code.co_name))
+    conversions._watch_module(Base)
     one: Any = Base()
     assert one.module == "wrapped"
     assert Unwraps().module == "past the wrapper"  # type: ignore[attr-defined]
+    assert asking == ["test_the_module_is_found_in_the_programs_way"] * 2
     assert not hasattr(Base, "module")
     one.modules.clear()
     with pytest.raises(AttributeError, match="no attribute 'module'"):

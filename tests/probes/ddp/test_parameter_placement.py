@@ -6,6 +6,12 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+
+import ddpcheck
+from ddpcheck.probes.ddp import parameter_placement
 
 MEMORY = """
     import os, torch
@@ -22,6 +28,17 @@ MEMORY = """
     assert set(mine) == {"weight", "bias"}
     assert not set(mine.values()) & set(_memory(dict(other.named_parameters())).values())
 """
+
+
+def test_a_simulated_device_has_a_name():
+    """All ranks see the same simulated devices: two on one of them are found."""
+    with ddpcheck.simulated_devices(2):
+        assert parameter_placement._hardware("cuda:1") == "simulated cuda:1"
+
+
+def test_a_gpu_is_named_by_what_names_it(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="a"))
+    assert parameter_placement._hardware("cuda:1") == "GPU-a"
 
 
 def test_memory_has_one_name_for_all_processes():

@@ -173,11 +173,11 @@ def test_the_module_of_a_wrapper_is_compiled_whole() -> None:
     """``ddp.module`` is watched, and does not break a graph either."""
 
     class Wrapper(torch.nn.Module):
-        module = conversions._Module()
-
         def __init__(self) -> None:
             super().__init__()
-            self._modules["module"] = torch.nn.Linear(2, 1)
+            self.module = torch.nn.Linear(2, 1)
+
+    conversions._watch_module(Wrapper)
 
     def program(wrapper: Any, x: torch.Tensor) -> torch.Tensor:
         return torch.as_tensor(wrapper.module(x).sum())
