@@ -171,7 +171,8 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "conversions": ("which wrapped modules are moved or cast", _at(_MODULE, "_apply")),
     "parameter names": ("where parameters come from, and gradients begin anew", _at(_MODULE, "zero_grad")
         + _at(_OPTIMIZER, "zero_grad")
-        + _at("torch.nn.modules.module", "register_module_parameter_registration_hook")),
+        + _at("torch.nn.modules.module", "register_module_parameter_registration_hook")
+        + _at("torch.utils", "swap_tensors", optional=True)),
     "held state": ("where parameters are", _on(_MODULE, "_parameters _modules")),
     # optimizers
     "optimizers": ("which optimizers are built, and what of theirs is left to each rank", _at(_OPTIMIZER, "__init__")

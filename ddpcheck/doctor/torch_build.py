@@ -19,6 +19,7 @@ from ddpcheck.checks.missing_seams import asserted_on, resting_on
 from ddpcheck.doctor.advice import innermost
 from ddpcheck.doctor.child_processes import ending, running
 from ddpcheck.doctor.facts import BACKENDS, Gpu, Seam, Torch, Unknown, asked
+from ddpcheck.gpus import hardware_names
 from ddpcheck.gpus.gpu_inventory import nccl_version
 from ddpcheck.ranks.stacks import FATAL
 
@@ -135,7 +136,7 @@ def _gpus() -> tuple[Gpu, ...]:
     found = []
     for index in range(torch.cuda.device_count()):
         known: Any = torch.cuda.get_device_properties(index)
-        uuid = str(getattr(known, "uuid", ""))
+        uuid = hardware_names.name_of(index, known)
         found.append(Gpu(name=known.name, memory=int(known.total_memory), uuid=uuid))
     return tuple(found)
 

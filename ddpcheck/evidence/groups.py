@@ -48,6 +48,16 @@ class Left(Record, frozen=True, kw_only=True):
     site: int
 
 
+class Outlived(Record, frozen=True, kw_only=True):
+    """The default group of NCCL was destroyed while the program held asynchronous calls that it had not waited for."""
+
+    number: int
+    """How many there were."""
+    op: str
+    """The first of them."""
+    site: int
+
+
 class Stored(Record, frozen=True, kw_only=True):
     """A key of a store was set; or a wait for it, or its reading, is over."""
 

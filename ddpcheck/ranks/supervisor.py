@@ -50,12 +50,9 @@ LEAVE_PATIENCE = 2.0
 """Seconds for a rank's process to be gone after its last word."""
 
 
-def start_patience(world_size: int, fresh: bool, on_gpus: bool = False) -> float:
-    """Seconds for all ranks to join; interpreters import torch, several on a core.
-
-    On GPUs the first context, and NCCL's first start, are part of it: those may take long.
-    """
-    return 60.0 + (10.0 if fresh else 1.0) * world_size + (60.0 if on_gpus else 0.0)
+def start_patience(plan: Plan) -> float:
+    """Seconds for all ranks to join; interpreters import torch, several on a core, and NCCL's first start is slow."""
+    return 60.0 + (10.0 if plan.fresh else 1.0) * plan.world_size + (60.0 if plan.gpus and not plan.simulated else 0.0)
 
 
 def around(plan: Plan) -> float:
@@ -85,9 +82,7 @@ class Supervision:
         self.warnings: list[WarningRecord] = []
         self.leftovers: list[Leftover] = []
         self.begun = clock.now()
-        self.deadline = self.begun + start_patience(
-            plan.world_size, plan.fresh, on_gpus=bool(plan.gpus) and not plan.simulated
-        )
+        self.deadline = self.begun + start_patience(plan)
         self.running = False
         self.first_failure: float | None = None
         self.selector = selectors.PollSelector()  # which needs no descriptor

@@ -110,7 +110,7 @@ def gpu_notes(tests: Sequence[Mapping[str, Any]]) -> list[str]:
             "where tensors were, and nothing of NCCL, streams, memory or kernels"
         )
     if sharing:
-        told = sorted({f"{name}={value}" for test in tests for name, value in test.get("nccl_variables", {}).items()})
-        done = f"ddpcheck set {listing(told, len(told))} for them" if told else "the caller had told NCCL so"
+        ours = sorted({f"{name}={value}" for test in tests for name, value in test.get("nccl_variables", {}).items()})
+        done = f"ddpcheck set {listing(ours, len(ours))} for them" if ours else "the caller's environment allows that"
         notes.append(f"{count(sharing, 'test')} had several NCCL ranks on one GPU: {done}")
     return notes

@@ -111,9 +111,23 @@ def _of_world(world: World) -> Iterator[str]:
     if aborted:
         on = ranks_text(aborted)
         yield f"The interpreter of {on} aborted as it shut down, as torch's gloo makes it do; the script had ended."
+    yield from _outlived(world)
     yield from _not_compared(world)
     yield from _overlooked(world)
     yield from _sampled(world)
+
+
+def _outlived(world: World) -> Iterator[str]:
+    """Works that were held when their NCCL group was destroyed: no fault by itself, and easily one."""
+    held = [(rank, last) for rank in world if (last := rank.last(ev.Outlived)) is not None]
+    if held:
+        rank, first = held[0]
+        at = f", {where}" if (where := rank.where(first.site)) is not None else ""
+        yield (
+            f"{_upper(ranks_text(rank.rank for rank, _ in held))} destroyed the NCCL group while holding "
+            f"{count(max(last.number for _, last in held), 'asynchronous call')} that nobody had waited for (the "
+            f"first: {first.op}{at}): a wait() afterwards may raise, and whether they were done is not known."
+        )
 
 
 def _sampled(world: World) -> Iterator[str]:

@@ -166,3 +166,12 @@ def test_a_program_of_shards_is_judged_whole() -> None:
     assert not defects
     assert not any(one.findings for one in found.values())
     assert {check for check in CHECKS if found[check].checked} == set()
+
+
+def test_works_that_outlive_their_group_are_a_note() -> None:
+    """Under NCCL alone there is such a record; it is no finding."""
+    held: Made = (ev.Outlived, {"number": 2, "op": "all_reduce", "site": 0})
+    assert reader_notes.gaps([world([held], [])]) == (
+        "Rank 0 destroyed the NCCL group while holding 2 asynchronous calls that nobody had waited for (the first: "
+        "all_reduce): a wait() afterwards may raise, and whether they were done is not known.",
+    )

@@ -123,6 +123,9 @@ OTHERS = {
     "_builtin_table",
     "_builtin_ops",
     "_saved_reduction",
+    "_dynamo",
+    "_FrameAction",
+    "_FrameExecStrategy",
 }
 """Private names that nothing is judged by, or that are reported as Python's own; and our own on objects of others."""
 

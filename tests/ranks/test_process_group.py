@@ -78,4 +78,4 @@ def test_an_index_counts_as_it_did(
 
 
 def test_a_first_start_on_gpus_may_take_longer() -> None:
-    assert supervisor.start_patience(2, fresh=False, on_gpus=True) == supervisor.start_patience(2, fresh=False) + 60
+    assert supervisor.start_patience(plan()) == supervisor.start_patience(plan(simulated=True)) + 60

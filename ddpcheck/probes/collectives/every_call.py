@@ -11,7 +11,7 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.join import Join
 
-from ddpcheck.evidence import PAIRWISE
+from ddpcheck.evidence import PAIRWISE, Call, Outlived
 from ddpcheck.probes.collectives import call_arguments, call_log, one_call
 from ddpcheck.probes.collectives.call_arguments import Arguments, Described
 from ddpcheck.probes.collectives.one_call import call, issued, remember, set_joined, unwatched, wait
@@ -40,6 +40,7 @@ def watch() -> None:
         around(c10d, name, partial(_around, op=name, describe=call_arguments.of_pair))
     around(c10d, "new_group", _around_new_group)
     around(c10d, "init_process_group", _around_init)
+    around(c10d, "destroy_process_group", _around_destroy)
     around(getattr(torch._C._distributed_c10d, "Work", None), "wait", _around_wait)
     around(Join, "__exit__", _around_join)
     endings.before_end(call_log.tell)
@@ -166,6 +167,23 @@ def _around_new_group(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(*args, **kwargs)
 
     return new_group
+
+
+def _around_destroy(original: Callable[..., Any]) -> Callable[..., Any]:
+    """What is held of an NCCL group outlives it: whether such a call was done can hardly be asked any more."""
+
+    def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
+        writer = recorder.current()
+        group = kwargs.get("group", args[0] if args else None)
+        held: list[Call] = []
+        if writer is not None and c10d.is_initialized() and group_key(group) == "world":
+            held = one_call.unwaited() if "nccl" in str(c10d.get_backend()) else []
+        result = original(*args, **kwargs)
+        if held and writer is not None:
+            writer.write(Outlived(**writer.next(), number=len(held), op=held[0].op, site=held[0].site))
+        return result
+
+    return destroy_process_group
 
 
 def _around_join(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -144,6 +144,11 @@ def remember(work: Any, made: Call, mark: queued_calls.Mark | None = None) -> No
         _works[work] = made, mark
 
 
+def unwaited() -> list[Call]:
+    """The asynchronous calls that the program could still wait for, and has not."""
+    return list(_works.values())
+
+
 class wait:
     """Waiting for the end of an asynchronous call, as a context; of one that is not known, nothing."""
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ddpcheck.evidence import Call, frame
+from ddpcheck.evidence import Call, Outlived, frame
 from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.probes.collectives import call_log, one_call
+from ddpcheck.probes.collectives import call_log, every_call, one_call
 from ddpcheck.probes.processes import main_thread
 from ddpcheck.probes.recording import recorder
 from ddpcheck.vocabulary.clock import clock
@@ -371,3 +371,26 @@ def test_a_process_that_was_forked_counts_anew(tmp_path):
     assert call_log.ledger(one).number("barrier", "world", None, "", False)[0] == 1
     assert call_log.ledger(one).number("barrier", "world", None, "", False)[0] == 2
     assert call_log.ledger(other).number("barrier", "world", None, "", False)[0] == 1
+
+
+class Work:
+    """What an asynchronous call gives to wait for."""
+
+
+@pytest.mark.parametrize(("backend", "waited", "told"), [("nccl", 0, [2]), ("nccl", 2, []), ("gloo", 0, [])])
+def test_works_that_outlive_an_nccl_group(monkeypatch, backend, waited, told):
+    """Of those that the program still holds, and has not waited for, when it destroys the group."""
+    writer = recorder.InMemory()
+    monkeypatch.setattr(recorder, "_recorder", writer)
+    monkeypatch.setattr(one_call, "_works", type(one_call._works)())
+    monkeypatch.setattr(every_call.c10d, "is_initialized", lambda: True)
+    monkeypatch.setattr(every_call.c10d, "get_backend", lambda: backend)
+    works = [Work(), Work(), Work()]
+    for number, work in enumerate(works):
+        made = Call(n=number, at=0.0, op="all_reduce", group="world", number=number, detail="", site=SITE)
+        one_call.remember(work, made)
+    for work in works[:waited]:
+        one_call._works.pop(work)
+    del work, works[2]  # one that is gone
+    every_call._around_destroy(lambda: None)()
+    assert [one.number for one in writer.kept if isinstance(one, Outlived)] == told
