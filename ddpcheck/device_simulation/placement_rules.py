@@ -109,9 +109,9 @@ def _lists(base: str, operands: Sequence[Operand], version: tuple[int, int]) -> 
 
 
 def _index(base: str, operands: Sequence[Operand], version: tuple[int, int]) -> str | None:
-    """Indexing takes indices from the CPU, and from nowhere else than where the tensor itself is."""
+    """Indexing takes indices from the CPU, or from where the tensor itself is; those to write at, from anywhere."""
     indexed = next(operand for operand in operands if operand.argument == "self")
-    for operand in operands:
+    for operand in operands if "put" not in base else ():
         if operand.argument == "indices" and operand.device not in (CPU, indexed.device):
             return f"indices should be either on cpu or on the same device as the indexed tensor ({indexed.device})"
     for operand in operands:
@@ -132,7 +132,7 @@ def _where(base: str, operands: Sequence[Operand], version: tuple[int, int]) -> 
 
 
 def _masked_fill(base: str, operands: Sequence[Operand], version: tuple[int, int]) -> str | None:
-    """Filling takes its value, a scalar, from anywhere, and its mask from where the tensor is."""
+    """Filling takes its mask from where the tensor is; a GPU takes its value, a scalar, from anywhere."""
     filled = next(operand for operand in operands if operand.argument == "self")
     for operand in operands:
         if operand.argument == "mask" and operand.device != filled.device:
@@ -140,6 +140,8 @@ def _masked_fill(base: str, operands: Sequence[Operand], version: tuple[int, int
                 f"expected self and mask to be on the same device, but got mask on {operand.device} "
                 f"and self on {filled.device}"
             )
+        if operand.argument == "value" and filled.device == CPU != operand.device:
+            return "masked_fill_: Expected inputs to be on same device"
     return None
 
 

@@ -98,14 +98,14 @@ def indexed(kinds: Sequence[str], devices: Sequence[str]) -> str:
 
 
 def indexed_to_write(kinds: Sequence[str], devices: Sequence[str]) -> str:
-    """As indexed, and the third tensor's values, if it is no scalar, are where the first is."""
-    if indexed(kinds, devices[:2]) == REFUSED:
-        return REFUSED
+    """Indices come from anywhere, and the third tensor's values, if it is no scalar, from where the first is."""
     return devices[0] if kinds[2] in SCALARS or devices[2] == devices[0] else REFUSED
 
 
 def masked(kinds: Sequence[str], devices: Sequence[str]) -> str:
-    """The mask is where the tensor is, the scalar value anywhere."""
+    """The mask is where the tensor is; the scalar value as well on the CPU, and for a GPU anywhere."""
+    if devices[0] == "cpu" != devices[2]:
+        return REFUSED
     return devices[0] if devices[0] == devices[1] else REFUSED
 
 
