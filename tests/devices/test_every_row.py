@@ -32,6 +32,7 @@ KNOWN = (
     "Expected all tensors to be on the same device, but ",
     "indices should be either on cpu or on the same device as the indexed tensor (",
     "expected self and mask to be on the same device, but got mask on ",
+    "masked_fill_: Expected inputs to be on same device",
     " should be the same",
     "tensors are not at the same device, found input tensor at ",
     "Trying to pass too many CPU scalars",
