@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
-from ddpcheck.gpus.allotment import SHARING_NCCL, SHARING_VARIABLE, version_text
+from ddpcheck.gpus.allotment import SHARING_NCCL, sharing_variables, version_text
 from ddpcheck.gpus.gpu_inventory import nccl_version
 
 
@@ -28,7 +30,7 @@ def needed(backend: str, ranks: int) -> dict[str, str]:
     if version < SHARING_NCCL:
         first, loaded = version_text(SHARING_NCCL), version_text(version) or "of no known version"
         raise Unshared(f"{ranks} ranks on one GPU need NCCL {first} or newer, and NCCL {loaded} is loaded")
-    return {SHARING_VARIABLE: "1"}
+    return sharing_variables(ranks, torch.cuda.device_count(), os.environ)
 
 
 def environment_for(backend: str, ranks: int) -> dict[str, str]:

@@ -120,7 +120,7 @@ def nccl(size: str) -> None:
     """The first call of NCCL among so many ranks, and its end."""
     import torch
 
-    from ddpcheck.gpus.allotment import SHARING_NCCL, SHARING_VARIABLE, version_text
+    from ddpcheck.gpus.allotment import SHARING_NCCL, sharing_variables, version_text
     from ddpcheck.gpus.gpu_inventory import nccl_version
 
     there, environment = torch.cuda.device_count(), dict(os.environ)
@@ -129,7 +129,7 @@ def nccl(size: str) -> None:
             needed, loaded = version_text(SHARING_NCCL), version_text(nccl_version()) or "none"
             tell(not_measured=f"{size} ranks on {there} GPUs need NCCL {needed}, and there is {loaded}")
             return
-        environment[SHARING_VARIABLE] = "1"
+        environment |= sharing_variables(int(size), there, os.environ)
     with tempfile.TemporaryDirectory() as folder:
         environment |= {"STAGE_STORE": os.path.join(folder, "store"), "WORLD_SIZE": size}
         command = [sys.executable, "-m", "tests.gpu.stages", "rank"]

@@ -213,13 +213,13 @@ def test_its_twin_holds(tmp_path: Path, case: Case, backend: str, simulated: boo
 TRAIN = CASES["a forward that bypasses the wrapper"].body
 
 
-@pytest.mark.gpu(real="what names a GPU itself")
-def test_ranks_that_share_a_gpu_are_told(tmp_path: Path) -> None:
+@pytest.mark.gpu
+def test_ranks_that_share_a_gpu_are_told(tmp_path: Path, simulated: bool) -> None:
     """By what names the GPU itself: two ranks on it are a finding, unless the check is left out."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_VISIBLE_DEVICES", first)
-        code, document, printed = command(tmp_path, TRAIN, "gloo", False, skip="")
+        code, document, printed = command(tmp_path, TRAIN, "gloo", simulated, skip="", gpus=1)
     assert code == 1, printed
     assert [finding["check"] for finding in document["findings"]] == ["device-placement"]
     assert document["findings"][0]["ranks"] == [0, 1]

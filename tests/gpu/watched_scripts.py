@@ -103,10 +103,17 @@ def watch(
 
 
 def command(
-    folder: Path, body: str, backend: str, simulated: bool, *arguments: str, skip: str = "device-placement"
+    folder: Path,
+    body: str,
+    backend: str,
+    simulated: bool,
+    *arguments: str,
+    skip: str = "device-placement",
+    gpus: int = 2,
 ) -> tuple[int, dict[str, Any], str]:
-    """The same: its exit code, the document, and what was printed."""
-    return watch(folder, body, backend, simulated, *arguments, skip=skip)[:3]
+    """The same: its exit code, the document, and what was printed; ``gpus`` is how many simulated ones there are."""
+    environment = {"SIMULATED": str(gpus)} if simulated else None
+    return watch(folder, body, backend, simulated, *arguments, skip=skip, environment=environment)[:3]
 
 
 def alone(folder: Path, body: str, backend: str, environment: Mapping[str, str] | None = None) -> str:
@@ -127,5 +134,5 @@ def said(printed: str, name: str) -> list[str]:
 def _environment(backend: str, simulated: bool, further: Mapping[str, str] | None) -> dict[str, str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "BACKEND": backend, **(further or {})}
     if simulated:
-        return environment | {"SIMULATED": "2"}
+        return {"SIMULATED": "2", **environment}
     return environment | environment_for(backend, 2)
