@@ -146,7 +146,7 @@ def remember(work: Any, made: Call, mark: queued_calls.Mark | None = None) -> No
 
 def unwaited() -> list[Call]:
     """The asynchronous calls that the program could still wait for, and has not."""
-    return list(_works.values())
+    return [made for made, _ in _works.values()]
 
 
 class wait:
