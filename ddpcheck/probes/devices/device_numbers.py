@@ -9,7 +9,7 @@ import torch
 from ddpcheck.probes.devices import device_events
 from ddpcheck.probes.devices.awaited import Awaited
 from ddpcheck.probes.devices.device_events import DeviceEvent
-from ddpcheck.probes.recording import look_costs
+from ddpcheck.probes.recording import look_costs, signal_exceptions
 
 
 class Fetched(Awaited):
@@ -21,7 +21,7 @@ class Fetched(Awaited):
         self._event: DeviceEvent | None = None
         self._told: Any = None
         if numbers.device.type == "cuda":
-            self._here = torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu", pin_memory=True)
+            self._here = _pinned(torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu"))
             self._here.copy_(numbers, non_blocking=True)
             self._event = device_events.record(numbers.device.index)
 
@@ -54,4 +54,15 @@ class Fetched(Awaited):
 
 def sent(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Numbers of the host on a device; the host goes on at once, since they are sent from pinned memory."""
-    return numbers.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else numbers
+    return _pinned(numbers).to(device, non_blocking=True) if device.type == "cuda" else numbers
+
+
+def _pinned(numbers: torch.Tensor) -> torch.Tensor:
+    """The same in memory that a device reads and writes by itself; where there is none, as on a simulated device, as
+    they are.
+    """
+    try:
+        return numbers.pin_memory()
+    except RuntimeError as error:
+        signal_exceptions.let_through(error)
+        return numbers

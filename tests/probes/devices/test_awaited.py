@@ -79,12 +79,17 @@ def event(monkeypatch: pytest.MonkeyPatch) -> Event:
         """The pinned copy."""
 
         def __init__(self, *given: Any, **how: Any) -> None:
-            assert how["pin_memory"]
             assert how["device"] == "cpu"
             self.source: Any = None
+            self.pinned = False
+
+        def pin_memory(self) -> Any:
+            self.pinned = True
+            return self
 
         def copy_(self, source: Any, non_blocking: bool) -> None:
             assert non_blocking
+            assert self.pinned
             self.source = source
 
         def tolist(self) -> Any:
