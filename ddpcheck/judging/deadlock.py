@@ -57,6 +57,10 @@ class Stuck(Struct, frozen=True, kw_only=True):
         return True
 
 
+_LONG = ("ddp-gradients",)
+"""Queued calls in which the host has much to do itself."""
+
+
 def waiting(rank: Rank, world: World) -> Wait | None:
     """The call in which a rank waits, by the last that is known of it; of one that runs, only if it has for a while."""
     told = _told(rank, world.now) or _locked(rank, world)
@@ -74,16 +78,13 @@ def _on_device(rank: Rank, now: Moment | None, told: Wait | None) -> Wait | None
     call = _call(rank, found.call) if found is not None else None
     if found is None or call is None:
         return None
-    held = bool(found.awaits) or (told is not None and told.call.op not in _LONG)
+    # A host that waits in a call of its own may come out of it, and go on to what others wait for.
+    held = bool(found.awaits) and told is None
     host = told.site if told is not None else found.host
     return Wait(
         rank=rank.rank, call=call, site=call.site, since=found.since, on_device=True, host=host, awaits=found.awaits,
         held=held,
     )  # fmt: skip
-
-
-_LONG = ("ddp-gradients",)
-"""Queued calls in which the host has much to do itself."""
 
 
 def _told(rank: Rank, now: Moment | None) -> Wait | None:

@@ -83,3 +83,34 @@ def test_what_never_arrives_is_not_compared(tmp_path, forks):
     assert (ran.code, ran.document["findings"], ran.document["internal"]) == (0, [], []), ran.err
     assert any("had not come to them at the end" in note for note in ran.document["notes"])
     assert 0 < ran.document["checks"]["gradient-sync"]["checked"] < 5
+
+
+HOOKED = """
+    model, optimizer = setup()
+    own = DistributedDataParallel(nn.Embedding(4096, 64))
+    own.register_comm_hook(None, lambda state, bucket: noop(bucket))
+    mine = torch.optim.SGD(own.parameters(), lr=0.1)
+
+    def noop(bucket):
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    for _ in range(4):
+        mine.zero_grad()
+        own(torch.randint(64, 4096, (16,))).square().sum().backward()
+        for parameter in own.parameters():
+            dist.all_reduce(parameter.grad)
+        mine.step()
+        step(model, optimizer)
+    Late.ended = True
+    dist.destroy_process_group()
+"""
+
+
+def test_gradients_that_the_program_reduces_itself(tmp_path, forks):
+    """A collective writes to them, and torch counts no version: they are looked at on entry to the step."""
+    path = script(tmp_path, LATE + HOOKED)
+    ran = run(tmp_path, "--nproc-per-node", "2", path, forks=forks)
+    assert (ran.code, ran.document["internal"]) == (0, []), ran.err
+    assert ran.document["findings"] == []

@@ -31,6 +31,8 @@ def work():
 
 
 class Event:
+    stream = 0, 0
+
     def __init__(self, device=None):
         self.passed = threading.Event()
         todo.put(self.passed.set)

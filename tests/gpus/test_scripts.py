@@ -69,8 +69,10 @@ def test_what_it_leaves_behind_is_told_and_ended(tmp_path, monkeypatch):
     assert wait_until(lambda: is_gone(int(ended.output)), 10)
 
 
-def test_an_interrupted_test_leaves_nothing(tmp_path):
+def test_an_interrupted_test_leaves_nothing(tmp_path, request):
     """An error of who waits ends the program, too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
     def tell(line):
         os.kill(os.getpid(), signal.SIGINT)

@@ -121,7 +121,7 @@ class Ledger:
         found = [call for call in self._take() if call.n >= n]
         for call in found[:most]:
             self._write(call)
-        self._tail.extendleft(reversed(found[most : TAIL // 2]))
+        self._tail.extendleft(reversed(found[most:][-TAIL // 2 :]))
 
     def _take(self) -> list[Call]:
         """The calls in mind, which are there no longer."""

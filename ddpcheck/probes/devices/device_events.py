@@ -36,15 +36,17 @@ _contexts: dict[int, int] = {}
 class DeviceEvent:
     """A point on a stream of this process, in the order in which its device works."""
 
-    __slots__ = ("_context", "_device", "_event", "_handle", "_process", "_thread", "failed")
+    __slots__ = ("_context", "_device", "_event", "_handle", "_process", "_thread", "failed", "stream")
 
-    def __init__(self, event: Any, device: int, context: int) -> None:
+    def __init__(self, event: Any, device: int, context: int, stream: int = 0) -> None:
         self._event: Any = event
         self._device = device
         self._context = context
         self._handle = int(event.cuda_event)
         self._thread = threading.get_ident()
         self._process = os.getpid()
+        self.stream = device, stream
+        """The device, and which of its streams it is on."""
         self.failed = False
         """The device has failed: what was queued before it is not done, and never will be."""
 
@@ -104,7 +106,7 @@ def record(device: int | None = None) -> DeviceEvent | None:
             event.record(stream)
         except IndexError:
             event = _recorded_first(stream)
-        return DeviceEvent(event, device, context)
+        return DeviceEvent(event, device, context, int(getattr(stream, "cuda_stream", 0)))
     except Exception as error:  # after an error of the device every question fails; simulated devices have no events
         signal_exceptions.let_through(error)
         return None

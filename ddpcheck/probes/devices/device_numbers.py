@@ -31,18 +31,17 @@ class Fetched(Awaited):
 
     def told(self) -> Any:
         """The numbers, as lists; None where the device has failed, or was given up. Waits for what has not arrived."""
-        if self._there is None:  # several may ask
+        there, here, event = self._there, self._here, self._event
+        if there is None:  # several may ask
             return self._told
         # Without an event, as on a simulated device, nobody knows whether the copy is complete.
-        arrived = self._event is not None and self._here is not None and self._event.is_over()
-        if self._here is not None and not arrived:
+        arrived = event is not None and here is not None and event.is_over()
+        if here is not None and not arrived:
             look_costs.add(host_waits=1)
-        if self._event is not None and self._event.failed:
-            self._told = None
-        else:
-            self._told = (self._here if arrived and self._here is not None else self._there).tolist()
-            if arrived and self._event is not None:
-                self._event.release()
+        if event is None or not event.failed:
+            self._told = (here if arrived and here is not None else there).tolist()
+            if arrived and event is not None:
+                event.release()
         self._there = self._here = self._event = None
         return self._told
 

@@ -36,10 +36,16 @@ _QUEUES = "nccl"
 _ON_THE_HOST = frozenset({"barrier", "monitored_barrier"})
 """Calls that return when they are done, whatever the backend; so do those of objects, of which the sizes are read."""
 
+_BLOCKING = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
+"""Variables by which NCCL's calls return when they are done."""
+_OFF = ("", "0", "N", "NO", "n", "no", "false", "FALSE")
+
 _queues: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 """By group: whether its backend for GPUs queues."""
 _marked: deque[Mark] = deque()
 _asking = allocate_lock()
+_streams: set[tuple[int, int]] = set()
+"""Those that calls were marked on."""
 _marking = 0
 """The process in which calls have been marked."""
 
@@ -68,6 +74,7 @@ class Mark:
         self.call = call
         self._device, self._waits = device, waits
         self._before = before
+        _streams.add(before.stream)
         self._after: DeviceEvent | None = None
 
     def end(self) -> None:
@@ -137,6 +144,8 @@ def device_for(group: Any, device: torch.device) -> int | None:
 
 def _is_queueing(backends: str) -> bool:
     """By what torch calls the backends of a group: ``nccl``, or ``cpu:gloo,cuda:nccl``."""
+    if any(os.environ.get(name, "") not in _OFF for name in _BLOCKING):
+        return False
     named = dict(part.split(":", 1) for part in str(backends).lower().split(",") if ":" in part)
     return named.get("cuda", str(backends).lower()) == _QUEUES
 
@@ -186,9 +195,9 @@ def oldest() -> tuple[int | None, float | None]:
     return found.call, found.since
 
 
-def are_marked() -> bool:
-    """Whether calls have been marked in this process."""
-    return _marking == os.getpid()
+def are_on_one_stream() -> bool:
+    """Whether calls have been marked in this process, and all on one stream: a host may wait for another one."""
+    return _marking == os.getpid() and len(_streams) == 1
 
 
 def _look(writer: recorder.Recorder) -> None:
@@ -213,6 +222,7 @@ def _ask() -> None:
 def _forget() -> None:
     global _asking, _oldest
     _marked.clear()
+    _streams.clear()
     _asking, _oldest = allocate_lock(), _Oldest(0.0)
 
 

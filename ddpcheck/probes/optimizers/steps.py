@@ -229,10 +229,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     if not closure and it.steps % stride == 0 and (it.pace.is_due(it.steps) or it.whole_pace.is_due(it.steps)):
         whole = it.whole_pace.is_due(it.steps)
         with recorder.silence():
-            gradients = whole and after_backward.unchanged(parameters, after, it.unseen)
-            gradients = gradients or fast_digests.queued(
-                [p.grad for p in parameters], None if whole else it.steps, it.unseen
-            )
+            gradients = fast_digests.queued([p.grad for p in parameters], None if whole else it.steps, it.unseen)
     it.spent = _spend(it, parameters, bool(gradients))
     it.window.entered(parameters)
     small_files.look()

@@ -17,23 +17,16 @@ FOR_THE_DEVICE = frozenset(
         "synchronize",
         "_cuda_synchronize",
         "_accelerator_synchronizeDevice",
-        "float",
-        "int",
-        "bool",
-        "__float__",
-        "__int__",
-        "__index__",
-        "__bool__",
     }
 )
 """Functions in C that wait for a device, and do nothing on the host that takes long.
 
-``tolist``, ``nonzero`` and ``to`` may work on many numbers, and ``wait`` waits for anything.
+``tolist``, ``nonzero`` and ``to`` may work on many numbers, ``wait`` waits for anything, and ``float``, ``bool`` and
+the truth of a value are asked of anything.
 """
 
 _NAMING = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_SUPER_ATTR")
 _NOTHING = frozenset({"CACHE", "KW_NAMES", "NOP", "EXTENDED_ARG"})
-_TRUTH = ("TO_BOOL", "UNARY_NOT", "POP_JUMP_IF_", "POP_JUMP_FORWARD_IF_", "POP_JUMP_BACKWARD_IF_", "JUMP_IF_")
 
 
 def awaited(code: CodeType, instruction: int) -> str:
@@ -54,8 +47,6 @@ def called(code: CodeType, instruction: int) -> str:
     if not before or instruction < 0:
         return ""
     last = before.pop()
-    if last.opname.startswith(_TRUTH) and "NONE" not in last.opname:
-        return "__bool__"
     given = _given(last)
     if before and before[-1].opname == "PRECALL":  # of Python 3.11: the first half of the call
         before.pop()

@@ -172,9 +172,11 @@ def ended(how: Any, code: int | None) -> None:
 
 def _around_exit(original: Any) -> Any:
     def _exit(status: int) -> Any:
-        started_processes.note_left()
-        ended("os._exit", status)
-        original(status)
+        try:
+            started_processes.note_left()
+            ended("os._exit", status)
+        finally:  # also where a signal handler of the program's raises in there
+            original(status)
 
     return _exit
 

@@ -37,7 +37,16 @@ class _Later(NamedTuple):
 
 _waiting: deque[_Later] = deque()
 _lock = threading.Lock()
-_owner = 0
+
+
+def _forget() -> None:
+    """What waits in a process that was forked is its parent's, and so is the lock that a thread of it may hold."""
+    global _lock
+    _lock = threading.Lock()
+    _waiting.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def watch() -> None:
@@ -48,13 +57,9 @@ def watch() -> None:
 
 def write(writer: recorder.Recorder, make: Callable[..., Record], **awaited: Any) -> None:
     """Write down the record that ``make`` makes of these values, once all of them are there."""
-    global _owner
     if not _waiting and all(map(is_there, awaited.values())):
         writer.write(make(**told(awaited)))
         return
-    if _owner != os.getpid():  # what a process that was forked has in here is its parent's
-        _owner = os.getpid()
-        _waiting.clear()
     _waiting.append(_Later(writer, make, awaited))
     asking_thread.begin(look)
     look()
@@ -62,7 +67,7 @@ def write(writer: recorder.Recorder, make: Callable[..., Record], **awaited: Any
 
 def look(_: recorder.Recorder | None = None) -> None:
     """Write down what has arrived."""
-    if _waiting and _owner == os.getpid() and _lock.acquire(blocking=False):
+    if _waiting and _lock.acquire(blocking=False):
         try:
             while _waiting and is_there(_waiting[0].awaited):
                 later = _waiting.popleft()
@@ -78,11 +83,13 @@ def finish(patience: float = PATIENCE) -> None:
     """Wait for what has not arrived, for so many seconds; what is not there then is on record as not seen."""
     end = time.monotonic() + patience
     look()
-    while _waiting and _owner == os.getpid():
+    while _waiting:
         if time.monotonic() > end:
             overlooked("device")
-            for later in _waiting:
-                give_up(later.awaited)
+            if _lock.acquire(timeout=PATIENCE):
+                for later in _waiting:
+                    give_up(later.awaited)
+                _lock.release()
             look()
             return
         time.sleep(PAUSE)

@@ -7,7 +7,9 @@ import threading
 from _thread import start_new_thread
 from collections.abc import Callable
 from itertools import count
+from sys import getswitchinterval
 from time import sleep  # by name: a test may replace that of the module
+from types import CodeType
 
 from ddpcheck.evidence import Pulse
 from ddpcheck.probes.devices import queued_calls
@@ -55,7 +57,7 @@ def begin() -> None:
         start_new_thread(_look_again_and_again, ())
 
 
-def _here(before: int, looks: int) -> tuple[int, str, int, str]:
+def _here(before: tuple[int, int], looks: int) -> tuple[int, str, tuple[int, int], str]:
     """The line of the user's that the main thread is at, the function that it is in, and its instruction there.
 
     And the function that it stands in, if that is one that waits for a device: where it was at the instruction
@@ -64,14 +66,44 @@ def _here(before: int, looks: int) -> tuple[int, str, int, str]:
     """
     lines = call_frames.lines_of(threading.main_thread().ident or 0)
     doing = next((code.co_name for code, _, _ in lines if not call_frames.is_own(code)), "")
-    now_at = lines[0][2] if lines else -1
-    stands = now_at == before and looks >= SIGN and lines and queued_calls.are_marked()
-    return user_lines.among(lines), doing, now_at, awaited(lines[0][0], now_at) if stands else ""
+    site = user_lines.among(lines)
+    if not lines:
+        return site, doing, _NOWHERE, ""
+    code, _, instruction = lines[0]
+    now_at = id(code), instruction
+    function = ""
+    if now_at == before and looks >= SIGN and queued_calls.are_on_one_stream() and not _repeats(code):
+        function = awaited(code, instruction)
+    return site, doing, now_at, function if function and _is_quiet() else ""
+
+
+_NOWHERE = (0, -1)
+_TRIES, _REST, _TURN = 4, 0.001, 0.003
+
+
+def _repeats(code: CodeType) -> bool:
+    """Whether the code is a comprehension's, or a generator's: it passes an instruction many times."""
+    return code.co_name.startswith("<") and code.co_name not in ("<module>", "<lambda>")
+
+
+def _is_quiet() -> bool:
+    """Whether no thread runs Python code. One that does is met at the same few instructions, however far it comes.
+
+    It keeps the GIL for an interval; a thread that waits in C has given it up, and it is to be had at once.
+    """
+    if getswitchinterval() < 2 * _TURN - _REST:
+        return False
+    least = 1.0
+    for _ in range(_TRIES):
+        began = clock.fine()
+        sleep(_REST)
+        least = min(least, clock.fine() - began)
+    return least < _TURN
 
 
 def _look_again_and_again() -> None:
     told: tuple[object, ...] | None = None
-    told_at, instruction, since_look, moved = 0, -1, 0, False
+    told_at, instruction, since_look, moved = 0, _NOWHERE, 0, False
     for look in count():
         sleep(PERIOD)
         writer = recorder.always()

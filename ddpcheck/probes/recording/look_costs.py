@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -11,10 +12,13 @@ from ddpcheck.probes.recording import recorder
 
 _spent: dict[str, float] = {}
 _open: deque[Callable[[], float | None]] = deque()
+_lock = threading.Lock()
 
 
 def _forget() -> None:
     """A fork has not spent what its parent has."""
+    global _lock
+    _lock = threading.Lock()
     _spent.clear()
     _open.clear()
 
@@ -40,15 +44,20 @@ def add(
 
 
 def add_later(seconds: Callable[[], float | None]) -> None:
-    """Add what a device takes, once it is known; only the thread that looks may call this."""
+    """Add what a device takes, once it is known."""
     _open.append(seconds)
     _settle()
 
 
 def _settle() -> None:
-    while _open and (known := _open[0]()) is not None:
-        _open.popleft()
-        add(device_milliseconds=known * 1e3)
+    if not _lock.acquire(blocking=False):  # another thread does it
+        return
+    try:
+        while _open and (known := _open[0]()) is not None:
+            _open.popleft()
+            add(device_milliseconds=known * 1e3)
+    finally:
+        _lock.release()
 
 
 def write_down() -> None:

@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 
+import torch
+
 from ddpcheck import evidence as ev
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.devices import queued_calls
@@ -114,7 +116,7 @@ def test_the_call_that_the_device_is_in_is_told_with_what_the_host_waits_in(tmp_
     monkeypatch.setattr(main_thread, "PERIOD", 0.01)
     monkeypatch.setattr(main_thread, "_owner", 0)
     monkeypatch.setattr(queued_calls, "oldest", lambda: (7, 3.5))
-    monkeypatch.setattr(queued_calls, "are_marked", lambda: True)
+    monkeypatch.setattr(queued_calls, "are_on_one_stream", lambda: True)
     recorder.begin(tmp_path, 1 << 20)
     lock = threading.Lock()
     lock.acquire()
@@ -136,3 +138,27 @@ def test_the_call_that_the_device_is_in_is_told_with_what_the_host_waits_in(tmp_
     lines = {process.line(pulse.site): pulse.awaits for pulse in told}
     assert lines["Loss.item(True, 1.0)"] == "item"
     assert lines["time.sleep(1.0)"] == ""
+
+
+def test_a_main_thread_that_computes_waits_for_no_device(tmp_path, monkeypatch) -> None:
+    """It is met at one instruction all the time, since it gives the GIL up there, however far it comes."""
+    monkeypatch.setattr(main_thread, "PERIOD", 0.01)
+    monkeypatch.setattr(main_thread, "_owner", 0)
+    monkeypatch.setattr(queued_calls, "oldest", lambda: (7, 3.5))
+    monkeypatch.setattr(queued_calls, "are_on_one_stream", lambda: True)
+    numbers = torch.arange(1000)
+    recorder.begin(tmp_path, 1 << 20)
+    try:
+        main_thread.begin()
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            for number in numbers:
+                number.item()
+        folder = Folder(tmp_path)
+        folder.read()
+        (process,) = folder.processes.values()
+    finally:
+        recorder.stop()
+    told = process.of(ev.Pulse)
+    assert told
+    assert {pulse.awaits for pulse in told} == {""}
