@@ -14,6 +14,7 @@ from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.processes import main_thread
 from ddpcheck.probes.recording import call_frames, recorder
+from ddpcheck.vocabulary.clock import clock
 
 DEADLINE = 20.0
 
@@ -150,7 +151,7 @@ def test_a_main_thread_that_computes_waits_for_no_device(tmp_path, monkeypatch) 
     recorder.begin(tmp_path, 1 << 20)
     try:
         main_thread.begin()
-        end = time.monotonic() + 1.5
+        end = time.monotonic() + 3.0
         while time.monotonic() < end:
             for number in numbers:
                 number.item()
@@ -160,5 +161,8 @@ def test_a_main_thread_that_computes_waits_for_no_device(tmp_path, monkeypatch) 
     finally:
         recorder.stop()
     told = process.of(ev.Pulse)
-    assert told
-    assert {pulse.awaits for pulse in told} == {""}
+    # On a busy machine a single look may err; what counts has to be so for seconds, in every look.
+    longest = max((after.at - one.at for one, after in itertools.pairwise(told) if one.awaits), default=0.0)
+    assert len(told) > 3
+    assert longest < 1.0
+    assert not (told[-1].awaits and clock.now() - told[-1].at > 1.0)
