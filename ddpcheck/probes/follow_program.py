@@ -65,15 +65,22 @@ class _TorchFinder(importlib.abc.MetaPathFinder):
     def _be_told_by(self, spec: importlib.machinery.ModuleSpec) -> None:
         """Have the probes follow torch's own code; whoever only looks at the loader sees its own class."""
         loader: Any = spec.loader
+
+        def exec_module(module: ModuleType) -> None:
+            # Another hook may have put its own there in the same way, before ours or after it.
+            if vars(loader).get("exec_module") is exec_module:
+                del loader.exec_module
+                vars(loader).update(before)
+            self._execute(module, execute)
+
         try:
             execute = loader.exec_module
-            loader.exec_module = lambda module: self._execute(module, execute, loader)
-        except AttributeError:  # one that takes no attributes
+            before = {name: own for name, own in vars(loader).items() if name == "exec_module"}
+            loader.exec_module = exec_module
+        except (AttributeError, TypeError):  # one that takes no attributes
             spec.loader = _Loader(loader, self)
 
-    def _execute(self, module: ModuleType, execute: Callable[[ModuleType], None], loader: Any = None) -> None:
-        with contextlib.suppress(AttributeError):
-            del loader.exec_module
+    def _execute(self, module: ModuleType, execute: Callable[[ModuleType], None]) -> None:
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
         try:

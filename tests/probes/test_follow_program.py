@@ -109,6 +109,42 @@ def test_a_program_may_ask_for_torch_before_it_imports_it(torchs, asked):
     assert out == "watched fine\nran fine ['caf\\udce9'] []\n"
 
 
+OTHER_HOOK = """
+import sys
+from importlib.machinery import PathFinder
+
+class OtherFinder:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name != "torch":
+            return None
+        spec = None
+        for finder in sys.meta_path[sys.meta_path.index(cls) + 1 :]:
+            spec = spec or finder.find_spec(name, path, target)
+        own = spec.loader.exec_module
+
+        def exec_module(module):
+            own(module)
+            del spec.loader.exec_module
+            print("told")
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(WHERE, OtherFinder)
+"""
+
+
+@pytest.mark.parametrize(("where", "first"), [("0", "watched"), ("1", "told")])
+def test_another_hook_is_told_of_torch_in_the_same_way(torchs, where, first):
+    """It finds its own where it has put it, whether it comes before ours or after it."""
+    script = f"{FOUND}\n{OTHER_HOOK.replace('WHERE', where)}\n{SCRIPT}"
+    out, err = interpreted(torchs, evidence=torchs, script=script)
+    assert err == ""
+    both = {"watched": ["watched fine", "told"], "told": ["told", "watched fine"]}[first]
+    assert out.splitlines() == [*both, "ran fine ['caf\\udce9'] []"]
+
+
 def test_a_part_of_torch_is_asked_for(torchs):
     """This imports torch itself, and it is watched."""
     (torchs / "torch.py").unlink()
