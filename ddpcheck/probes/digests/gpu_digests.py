@@ -28,7 +28,7 @@ from ddpcheck.probes.devices.device_numbers import Fetched, sent
 from ddpcheck.probes.devices.device_time import DeviceTime
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.recording import look_costs
-from ddpcheck.probes.recording.unwatchable_moments import is_out_of_memory
+from ddpcheck.probes.recording.unwatchable_moments import is_out_of_memory, is_tracing
 from ddpcheck.vocabulary.clock import clock
 
 COLUMNS = 1024
@@ -123,7 +123,7 @@ def queued(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = Non
     sizes: list[int | None] = [None] * len(tensors)
     by_device: dict[torch.device, _Sums] = {}
     began = clock.fine()
-    if _Room.portion is None:
+    if _Room.portion is None or is_tracing():
         return Queued(sizes, ())
     try:
         _queue(tensors, window, sizes, by_device)

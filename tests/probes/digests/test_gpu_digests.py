@@ -12,6 +12,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -159,6 +161,36 @@ def test_it_works_where_only_deterministic_operations_may_run():
         assert len(digests([torch.ones(5), torch.ones(3)])) == 2
     finally:
         torch._C._set_deterministic_algorithms(False, warn_only=False)
+
+
+def traced(look):
+    torch.jit.trace(lambda x: (look(), x + 1)[1], torch.ones(3), check_trace=False)
+
+
+def with_fake_tensors(look):
+    with FakeTensorMode():
+        look()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("within", [
+    traced,
+    with_fake_tensors,
+    lambda look: make_fx(lambda x: (look(), x + 1)[1])(torch.ones(3)),
+    lambda look: torch.func.grad(lambda x: (look(), x.sum())[1])(torch.ones(3)),
+    lambda look: torch.func.jvp(lambda x: (look(), x + 1)[1], (torch.ones(3),), (torch.ones(3),)),
+    lambda look: torch.func.vmap(lambda x: (look(), x + 1)[1])(torch.ones(3, 2)),
+    lambda look: torch.func.functionalize(lambda x: (look(), x + 1)[1])(torch.ones(3)),
+])  # fmt: skip
+def test_nothing_is_computed_where_operations_are_traced(within):
+    """It would be a part of what is made there, or of no real numbers; afterwards all is as before."""
+    tensor = torch.arange(3000.0)
+    expected = digests([tensor])
+    gpu_digests._column_keys.cache_clear()
+    found = []
+    within(lambda: found.append(digests([tensor])))
+    assert found == [[None]]
+    assert digests([tensor]) == expected
 
 
 def test_the_programs_defaults_are_its_own():
