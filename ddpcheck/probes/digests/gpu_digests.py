@@ -241,7 +241,7 @@ class _Sums:
     def add(self, owner: int, data: torch.Tensor, copied: bool) -> None:
         """Take bytes that lie in a row; of a copy no more is held than has to be."""
         width, at = COLUMNS * WORD, 0
-        if data.numel() >= LARGE and data.storage_offset() % WORD == 0:
+        if data.numel() >= LARGE and data.storage_offset() % WORD == data.data_ptr() % WORD == 0:
             at = data.numel() // width * width
             rows = self._portion // width
             whole = data[:at].view(torch.int32).view(-1, COLUMNS)

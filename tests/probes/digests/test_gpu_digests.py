@@ -163,6 +163,21 @@ def test_it_works_where_only_deterministic_operations_may_run():
         torch._C._set_deterministic_algorithms(False, warn_only=False)
 
 
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_no_word_is_read_across_words(offset, monkeypatch):
+    """Memory that another library has lent may begin anywhere: a device that reads a word there fails for good."""
+    monkeypatch.setattr(gpu_digests, "LARGE", 4096)
+    addresses = []
+    add_rows = gpu_digests._Sums._add_rows
+    monkeypatch.setattr(
+        gpu_digests._Sums, "_add_rows", lambda sums, words: (addresses.append(words.data_ptr()), add_rows(sums, words))
+    )
+    lent = bytearray(range(256)) * 33
+    data = torch.frombuffer(lent, dtype=torch.uint8, offset=offset, count=8192)
+    assert one(data) == one(data.clone())
+    assert [address % 4 for address in addresses] == [0] * len(addresses)
+
+
 def traced(look):
     torch.jit.trace(lambda x: (look(), x + 1)[1], torch.ones(3), check_trace=False)
 
