@@ -97,7 +97,8 @@ class Queued(Awaited):
         return [
             None
             if size is None
-            else b"".join(_mixed((lane + size * _PLACE) & _ALL).to_bytes(8, "little") for lane in both)
+            # One is added: of no bytes at all it would be zero, and that stands for no tensor.
+            else b"".join(_mixed((lane + (size + 1) * _PLACE) & _ALL).to_bytes(8, "little") for lane in both)
             for both, size in zip(lanes, sizes, strict=True)
         ]
 

@@ -17,7 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ddpcheck.evidence import ABSENT
+from ddpcheck.evidence import ABSENT, UNSEEN
 from ddpcheck.probes.digests import exact_digests, fast_digests, gpu_digests
 from ddpcheck.probes.digests.gpu_digests import PORTION, digests
 from tests.probes.digests.counted_operations import Counting
@@ -71,7 +71,7 @@ def by_hand(data):
         first = mixed(mixed((row + 1) * golden & ALL) ^ total)
         lanes[0] += first
         lanes[1] += mixed(first * 0xD6E8FEB86659FD93 & ALL)
-    return b"".join(mixed((lane + len(data) * golden) & ALL).to_bytes(8, "little") for lane in lanes)
+    return b"".join(mixed((lane + (len(data) + 1) * golden) & ALL).to_bytes(8, "little") for lane in lanes)
 
 
 @pytest.mark.parametrize("large", [0, 1 << 30])
@@ -107,6 +107,14 @@ def test_two_signs_that_change_are_seen():
         changed = tensor.clone()
         changed[places] *= -1
         assert one(changed) != one(tensor)
+
+
+def test_a_tensor_without_elements_is_none_that_is_absent():
+    """As a gradient it would pass for one that is None."""
+    (found,) = digests([torch.zeros(0, 3)])
+    assert found is not None
+    assert found[:8] not in (ABSENT, UNSEEN)
+    assert found[8:] not in (ABSENT, UNSEEN)
 
 
 class Bytes(TorchDispatchMode):
