@@ -40,7 +40,9 @@ def is_tracing() -> bool:
     torch.jit.trace writes it into its graph; within a transform of torch.func, and with fake tensors, a new tensor is
     none that can be read, then or later.
     """
-    return bool(_is_traced() or _transform() is not None or any(map(_mode, _MODES)))
+    # One that is not torch's has real tensors: simulated devices are one.
+    of_torch = any(type(_mode(key)).__module__.startswith("torch.") for key in _MODES)
+    return bool(of_torch or _is_traced() or _transform() is not None)
 
 
 def _is_capturing() -> bool:

@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import ddpcheck
 from ddpcheck.evidence import ABSENT, UNSEEN
 from ddpcheck.probes.digests import exact_digests, fast_digests, gpu_digests
 from ddpcheck.probes.digests.gpu_digests import PORTION, digests
@@ -214,6 +215,13 @@ def test_nothing_is_computed_where_operations_are_traced(within):
     within(lambda: found.append(digests([tensor])))
     assert found == [[None]]
     assert digests([tensor]) == expected
+
+
+def test_simulated_devices_are_no_trace():
+    """Their tensors are real ones."""
+    expected = digests([torch.arange(3000.0)])
+    with ddpcheck.simulated_devices(2):
+        assert digests([torch.arange(3000.0, device="cuda:1")]) == expected
 
 
 def test_the_programs_defaults_are_its_own():
