@@ -9,8 +9,11 @@ import tarfile
 from pathlib import Path
 
 from tests.gpu import parts
-from tests.gpu.failed_tests import RUNNING
+from tests.gpu.failed_tests import RUNNING, copy
 from tests.gpu.variables import masked
+
+UNFINISHED = "unfinished"
+"""In a bundle: what NCCL and torch have written of the test in which a run was ended."""
 
 TEXTS = (".txt", ".json", ".jsonl", ".log", ".md", ".xml")
 
@@ -34,6 +37,8 @@ def packed_name(folder: Path) -> Path:
 
 def pack(folder: Path) -> Path:
     """Pack it, without what looks secret, and remove the folder; where that fails, the folder stays."""
+    for path in sorted((folder / RUNNING).glob("*")):
+        copy(path, folder / UNFINISHED / path.name)
     shutil.rmtree(folder / RUNNING, ignore_errors=True)
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix in TEXTS:
@@ -47,6 +52,8 @@ def pack(folder: Path) -> Path:
                 parts.say(
                     folder, str(path.relative_to(folder)), 0.0, f"left out: could not be looked through ({error})"
                 )
+        if path.is_file() and (name := masked(path.name)) != path.name:
+            path.rename(path.with_name(name))  # a file of evidence is named after its machine
     packed = packed_name(folder)
     with tarfile.open(packed, "w:gz") as file:
         file.add(folder, arcname=folder.name)

@@ -1,9 +1,10 @@
 """A small training in ranks, which says how long its steps take: `slow_down` runs it with and without ddpcheck.
 
-    small_training.py OUT STEPS REPEATS [--channels-last] [--batch SAMPLES] [--width WIDTH]
+    small_training.py OUT STEPS REPEATS [--channels-last] [--batch SAMPLES] [--width WIDTH] [--one-by-one]
 
 ``REPEATS`` is how often a step goes through its middle layers; 0 finds the number with which a step takes
-`STEP` seconds here, so that it costs what a small net costs, whatever the GPU.
+`STEP` seconds here, so that it costs what a small net costs, whatever the GPU. With ``--one-by-one`` the optimizer
+takes one parameter after the other, and needs no memory for all of them at once.
 """
 
 from __future__ import annotations
@@ -56,12 +57,14 @@ class Net(nn.Module):
 class Training:
     """The net in its wrapper, with its optimizer."""
 
-    def __init__(self, device: torch.device, repeats: int, channels_last: bool, samples: int, width: int) -> None:
+    def __init__(
+        self, device: torch.device, repeats: int, channels_last: bool, samples: int, width: int, at_once: bool = True
+    ) -> None:
         torch.manual_seed(0)
         net: Any = Net(repeats, width).to(device)
         self.net = net.to(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
         self.model = nn.parallel.DistributedDataParallel(self.net, device_ids=[device.index])
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, foreach=None if at_once else False)
         self.inputs = torch.randn(samples, width, device=device)
 
     def steps(self, number: int) -> float:
@@ -95,12 +98,13 @@ def main() -> None:
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--width", type=int, default=WIDTH)
+    parser.add_argument("--one-by-one", action="store_true")
     given = parser.parse_args()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     torch.cuda.set_device(device)
     dist.init_process_group(os.environ["BACKEND"], timeout=timedelta(seconds=120))
     repeats = given.repeats or repeats_here(device, given.batch)
-    training = Training(device, repeats, given.channels_last, given.batch, given.width)
+    training = Training(device, repeats, given.channels_last, given.batch, given.width, not given.one_by_one)
     torch.cuda.reset_peak_memory_stats()
     # No warm-up: what a run pays at its beginning, short ones pay in full.
     seconds = training.steps(given.steps) if given.steps else 0.0

@@ -70,12 +70,15 @@ class Fetched(TorchDispatchMode):
 
 @pytest.mark.gpu(real="copies from one memory to another")
 def test_no_element_is_copied() -> None:
-    """What travels to the host are two numbers for each of two portions; the counter sees a copy where there is one."""
+    """Only a few numbers travel to the host; the counter sees a copy where there is one.
+
+    Two for each of two portions, and two for a window; and where they have not arrived yet, the same once more.
+    """
     large = torch.randn(8_000_000, device="cuda")
     with Fetched() as looking:
         exact_digests.digest(large)
         fast_digests.digests([large], 3)
-    assert 0 < looking.elements <= 8
+    assert 0 < looking.elements <= 12
     with Fetched() as copying:
         large.cpu()
         large[:3].tolist()

@@ -32,7 +32,8 @@ def names(folder: Path, visible: str, **environment: str) -> list[str]:
     outer = {**os.environ, "CUDA_VISIBLE_DEVICES": visible, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
     ended = scripts.run([sys.executable, "-c", ASK], folder, 120, outer)
     assert ended.code == 0, ended.output
-    found: list[str] = next(json.loads(line) for line in ended.output.splitlines() if line.startswith("["))
+    # A warning of torch begins with a bracket, too.
+    found: list[str] = next(json.loads(line) for line in ended.output.splitlines() if line.startswith('["'))
     return found
 
 

@@ -56,7 +56,9 @@ def masked(text: str, words: bool = False) -> str:
     if home.count("/") > 1:  # /root says nothing of anybody
         text = re.sub(re.escape(home) + r"(?![\w.-])", "~", text)
     host = socket.gethostname()
-    return re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "(host)", text) if len(host) > 3 else text
+    # Nor has a file of evidence, which is called HOST-PID-TIME.
+    own = rf"(?<![\w.-]){re.escape(host)}(?!\w|-(?!\d+-\d+\b))"
+    return re.sub(own, "(host)", text) if len(host) > 3 else text
 
 
 def _unless_random(word: str, kept: set[str]) -> str:

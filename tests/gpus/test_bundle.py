@@ -194,6 +194,28 @@ def test_a_run_is_packed(tmp_path, monkeypatch, capfd, gpus):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([packed.name, "pages"])
 
 
+def test_a_run_that_is_ended_keeps_the_logs_of_its_last_test(tmp_path, monkeypatch):
+    """Those of the ranks that hang are what there is to know of it; and no file is named after the machine."""
+    monkeypatch.setattr("socket.gethostname", lambda: "gpu-node-7")
+    folder = bundle.begin(tmp_path)
+    running = folder / failed_tests.RUNNING
+    running.mkdir()
+    (running / "nccl-12.log").write_text("gpu-node-7:12 NCCL INFO waits")
+    (running / "flight-of-rank-0").write_bytes(b"\x80pickled")
+    (folder / "gpu-node-7-12-345.evidence").write_bytes(b"its own")
+    with tarfile.open(bundle.pack(folder)) as packed:
+        held = {
+            name.partition("/")[2]: file.read()
+            for name in packed.getnames()
+            if (file := packed.extractfile(name)) is not None
+        }
+    assert held == {
+        "unfinished/nccl-12.log": b"(host):12 NCCL INFO waits",
+        "unfinished/flight-of-rank-0": b"\x80pickled",
+        "(host)-12-345.evidence": b"its own",
+    }
+
+
 def test_whatever_fails_there_is_a_bundle(tmp_path, monkeypatch):
     """Facts that cannot be gathered, and tests that do not end."""
     monkeypatch.chdir(tmp_path)

@@ -80,3 +80,4 @@ def test_home_and_host(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "gpu-node-7")
     text = "gpu-node-7:12:13 [0] NCCL INFO /home/ada/venv/lib /home/adam/x gpu-node-71"
     assert masked(text) == "(host):12:13 [0] NCCL INFO ~/venv/lib /home/adam/x gpu-node-71"
+    assert masked("gpu-node-7-12-345.evidence gpu-node-7-b") == "(host)-12-345.evidence gpu-node-7-b"

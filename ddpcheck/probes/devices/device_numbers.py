@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -18,10 +21,14 @@ class Fetched(Awaited):
     def __init__(self, numbers: torch.Tensor) -> None:
         self._there: torch.Tensor | None = numbers
         self._here: torch.Tensor | None = None
+        self._rooms: list[torch.Tensor] = []
+        """The one that they are sent to; taken out by whoever gives it back."""
         self._event: DeviceEvent | None = None
         self._told: Any = None
         if numbers.device.type == "cuda":
-            self._here = _pinned(torch.empty(numbers.shape, dtype=numbers.dtype, device="cpu"))
+            room = _room(numbers)
+            self._rooms.append(room)
+            self._here = room[: numbers.numel()].view(numbers.shape)
             self._here.copy_(numbers, non_blocking=True)
             self._event = device_events.record(numbers.device.index)
 
@@ -42,6 +49,8 @@ class Fetched(Awaited):
             self._told = (here if arrived and here is not None else there).tolist()
             if arrived and event is not None:
                 event.release()
+                with contextlib.suppress(IndexError):  # another thread has been here
+                    _give_back(self._rooms.pop())
         self._there = self._here = self._event = None
         return self._told
 
@@ -49,6 +58,33 @@ class Fetched(Awaited):
         """None, where they have not arrived."""
         if not self.is_there():
             self._there = self._here = self._event = None
+
+
+_free: defaultdict[tuple[torch.dtype, int], list[torch.Tensor]] = defaultdict(list)
+"""Rooms that nothing is on its way to, by what they hold."""
+
+
+def _room(numbers: torch.Tensor) -> torch.Tensor:
+    """Memory of the host that a device can write these to by itself.
+
+    It is used again, and never torch's again. Of memory that comes back to it, torch marks the streams that have
+    written there, whichever thread gives it back. On a stream that is being captured the mark breaks the program,
+    later on; on a device that has failed it ends the process, at once.
+    """
+    size = 1 << (max(numbers.numel(), 1) - 1).bit_length()
+    try:
+        return _free[numbers.dtype, size].pop()
+    except IndexError:
+        with torch.inference_mode(False):
+            plain = torch.empty(size, dtype=numbers.dtype, device="cpu")
+            room = _pinned(plain)
+        if room is not plain:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(room))  # it outlives the modules of the interpreter
+        return room
+
+
+def _give_back(room: torch.Tensor) -> None:
+    _free[room.dtype, room.numel()].append(room)
 
 
 def sent(numbers: torch.Tensor, device: torch.device) -> torch.Tensor:

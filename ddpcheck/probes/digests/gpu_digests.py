@@ -28,7 +28,7 @@ from ddpcheck.probes.devices.device_numbers import Fetched, sent
 from ddpcheck.probes.devices.device_time import DeviceTime
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.recording import look_costs
-from ddpcheck.probes.recording.unwatchable_moments import is_out_of_memory
+from ddpcheck.probes.recording.unwatchable_moments import is_out_of_memory, is_tracing
 from ddpcheck.vocabulary.clock import clock
 
 COLUMNS = 1024
@@ -97,7 +97,8 @@ class Queued(Awaited):
         return [
             None
             if size is None
-            else b"".join(_mixed((lane + size * _PLACE) & _ALL).to_bytes(8, "little") for lane in both)
+            # One is added: of no bytes at all it would be zero, and that stands for no tensor.
+            else b"".join(_mixed((lane + (size + 1) * _PLACE) & _ALL).to_bytes(8, "little") for lane in both)
             for both, size in zip(lanes, sizes, strict=True)
         ]
 
@@ -123,7 +124,7 @@ def queued(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = Non
     sizes: list[int | None] = [None] * len(tensors)
     by_device: dict[torch.device, _Sums] = {}
     began = clock.fine()
-    if _Room.portion is None:
+    if _Room.portion is None or is_tracing():
         return Queued(sizes, ())
     try:
         _queue(tensors, window, sizes, by_device)
@@ -241,7 +242,7 @@ class _Sums:
     def add(self, owner: int, data: torch.Tensor, copied: bool) -> None:
         """Take bytes that lie in a row; of a copy no more is held than has to be."""
         width, at = COLUMNS * WORD, 0
-        if data.numel() >= LARGE and data.storage_offset() % WORD == 0:
+        if data.numel() >= LARGE and data.storage_offset() % WORD == data.data_ptr() % WORD == 0:
             at = data.numel() // width * width
             rows = self._portion // width
             whole = data[:at].view(torch.int32).view(-1, COLUMNS)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
+from time import sleep  # by name: a test may replace that of the module
 from typing import Any, NamedTuple
 
 from ddpcheck.evidence import Record
@@ -22,6 +22,7 @@ from ddpcheck.probes.processes import endings
 from ddpcheck.probes.recording import look_costs, recorder
 from ddpcheck.probes.recording.patching import defect
 from ddpcheck.probes.recording.unwatchable_moments import overlooked
+from ddpcheck.vocabulary.clock import clock
 
 PATIENCE = 2.0
 """Seconds that a device gets, at the end of the process."""
@@ -57,12 +58,17 @@ def watch() -> None:
 
 def write(writer: recorder.Recorder, make: Callable[..., Record], **awaited: Any) -> None:
     """Write down the record that ``make`` makes of these values, once all of them are there."""
-    if not _waiting and all(map(is_there, awaited.values())):
+    if not _is_anything_left() and all(map(is_there, awaited.values())):
         writer.write(make(**told(awaited)))
         return
     _waiting.append(_Later(writer, make, awaited))
     asking_thread.begin(look)
     look()
+
+
+def _is_anything_left() -> bool:
+    """Whether a record waits, or is being written by another thread."""
+    return bool(_waiting) or _lock.locked()
 
 
 def look(_: recorder.Recorder | None = None) -> None:
@@ -81,10 +87,10 @@ def look(_: recorder.Recorder | None = None) -> None:
 
 def finish(patience: float = PATIENCE) -> None:
     """Wait for what has not arrived, for so many seconds; what is not there then is on record as not seen."""
-    end = time.monotonic() + patience
+    end = clock.now() + patience
     look()
-    while _waiting:
-        if time.monotonic() > end:
+    while _is_anything_left():
+        if clock.now() > end:
             overlooked("device")
             if _lock.acquire(timeout=PATIENCE):
                 for later in _waiting:
@@ -92,5 +98,5 @@ def finish(patience: float = PATIENCE) -> None:
                 _lock.release()
             look()
             return
-        time.sleep(PAUSE)
+        sleep(PAUSE)
         look()

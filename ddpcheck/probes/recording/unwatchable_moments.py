@@ -1,4 +1,4 @@
-"""When probes look at nothing: while torch.compile traces, while a CUDA graph is captured, and out of memory."""
+"""When probes look at nothing: while operations are traced, while a CUDA graph is captured, and out of memory."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ _OUT_OF_MEMORY: tuple[type[BaseException], ...] = (
 _CPU_IS_OUT = ("can't allocate memory", "not enough memory")
 """In the messages of torch's allocator for the CPU, which raises a RuntimeError."""
 
+# What torch's library says of this; where a name is missing, nothing.
+_is_traced = getattr(torch._C, "_is_tracing", bool)
+_transform = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)
+_mode = getattr(torch._C, "_get_dispatch_mode", lambda key: None)
+_MODES = tuple(getattr(getattr(torch._C, "_TorchDispatchModeKey", None), "__members__", {}).values())
+"""Torch's own ways to see every operation: for fake tensors, for a graph of them, and to take side effects out."""
+
 _noted: set[str] = set()
 
 
@@ -25,6 +32,17 @@ def asleep() -> bool:
     What it did would be compiled into the program, or become a part of the graph, or break the capture.
     """
     return torch.compiler.is_compiling() or _is_capturing()
+
+
+def is_tracing() -> bool:
+    """Whether an operation of ours would be taken for one of the program's, or be done to no real tensor.
+
+    torch.jit.trace writes it into its graph; within a transform of torch.func, and with fake tensors, a new tensor is
+    none that can be read, then or later.
+    """
+    # One that is not torch's has real tensors: simulated devices are one.
+    of_torch = any(type(_mode(key)).__module__.startswith("torch.") for key in _MODES)
+    return bool(of_torch or _is_traced() or _transform() is not None)
 
 
 def _is_capturing() -> bool:

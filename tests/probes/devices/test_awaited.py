@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -65,6 +67,9 @@ class OnDevice:
         self.shape = self._own.shape
         self.waits = 0
 
+    def numel(self) -> int:
+        return self._own.numel()
+
     def tolist(self) -> list[int]:
         self.waits += 1
         return self._own.tolist()  # type: ignore[no-any-return]
@@ -78,13 +83,23 @@ def event(monkeypatch: pytest.MonkeyPatch) -> Event:
     class Here:
         """The pinned copy."""
 
-        def __init__(self, *given: Any, **how: Any) -> None:
-            assert how["device"] == "cpu"
+        def __init__(self, size: int, dtype: torch.dtype, device: str, pinned: bool = False) -> None:
+            assert device == "cpu"
+            self.dtype = dtype
+            self.size = size
             self.source: Any = None
-            self.pinned = False
+            self.pinned = pinned
+
+        def numel(self) -> int:
+            return self.size
 
         def pin_memory(self) -> Any:
-            self.pinned = True
+            return Here(self.size, self.dtype, "cpu", pinned=True)
+
+        def __getitem__(self, part: slice) -> Any:
+            return self
+
+        def view(self, shape: Any) -> Any:
             return self
 
         def copy_(self, source: Any, non_blocking: bool) -> None:
@@ -97,6 +112,7 @@ def event(monkeypatch: pytest.MonkeyPatch) -> Event:
             return self.source._own.tolist()
 
     monkeypatch.setattr(torch, "empty", Here)
+    monkeypatch.setattr(device_numbers, "_free", defaultdict(list))
     return one
 
 
@@ -140,6 +156,25 @@ def test_who_gives_a_device_up_does_not_wait(event: Event) -> None:
     arrived.give_up()
     assert arrived.told() == [1, 2]
     assert there.waits == 0
+
+
+def test_pinned_memory_is_used_again_and_never_given_back(event: Event) -> None:
+    """Only once what was sent there has arrived: torch would mark the streams of what comes back to it."""
+    first, second = Fetched(OnDevice([1, 2])), Fetched(OnDevice([3, 4]))  # type: ignore[arg-type]
+    rooms = [first._rooms[0], second._rooms[0]]
+    assert rooms[0] is not rooms[1]
+    event.over = True
+    assert (first.told(), second.told()) == ([1, 2], [3, 4])
+    third = Fetched(OnDevice([5, 6]))  # type: ignore[arg-type]
+    assert third._rooms[0] in rooms
+    event.failed = True
+    third.told()
+    fourth = Fetched(OnDevice([7, 8]))  # type: ignore[arg-type]
+    assert fourth._rooms[0] is not third._rooms[0]
+    gone = [weakref.ref(room) for room in rooms]
+    del first, second, third, fourth, rooms
+    device_numbers._free.clear()
+    assert all(room() is not None for room in gone)
 
 
 def test_numbers_of_the_host_are_there() -> None:

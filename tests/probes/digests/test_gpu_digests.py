@@ -12,10 +12,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ddpcheck.evidence import ABSENT
+import ddpcheck
+from ddpcheck.evidence import ABSENT, UNSEEN
 from ddpcheck.probes.digests import exact_digests, fast_digests, gpu_digests
 from ddpcheck.probes.digests.gpu_digests import PORTION, digests
 from tests.probes.digests.counted_operations import Counting
@@ -69,7 +72,7 @@ def by_hand(data):
         first = mixed(mixed((row + 1) * golden & ALL) ^ total)
         lanes[0] += first
         lanes[1] += mixed(first * 0xD6E8FEB86659FD93 & ALL)
-    return b"".join(mixed((lane + len(data) * golden) & ALL).to_bytes(8, "little") for lane in lanes)
+    return b"".join(mixed((lane + (len(data) + 1) * golden) & ALL).to_bytes(8, "little") for lane in lanes)
 
 
 @pytest.mark.parametrize("large", [0, 1 << 30])
@@ -105,6 +108,14 @@ def test_two_signs_that_change_are_seen():
         changed = tensor.clone()
         changed[places] *= -1
         assert one(changed) != one(tensor)
+
+
+def test_a_tensor_without_elements_is_none_that_is_absent():
+    """As a gradient it would pass for one that is None."""
+    (found,) = digests([torch.zeros(0, 3)])
+    assert found is not None
+    assert found[:8] not in (ABSENT, UNSEEN)
+    assert found[8:] not in (ABSENT, UNSEEN)
 
 
 class Bytes(TorchDispatchMode):
@@ -159,6 +170,58 @@ def test_it_works_where_only_deterministic_operations_may_run():
         assert len(digests([torch.ones(5), torch.ones(3)])) == 2
     finally:
         torch._C._set_deterministic_algorithms(False, warn_only=False)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_no_word_is_read_across_words(offset, monkeypatch):
+    """Memory that another library has lent may begin anywhere: a device that reads a word there fails for good."""
+    monkeypatch.setattr(gpu_digests, "LARGE", 4096)
+    addresses = []
+    add_rows = gpu_digests._Sums._add_rows
+    monkeypatch.setattr(
+        gpu_digests._Sums, "_add_rows", lambda sums, words: (addresses.append(words.data_ptr()), add_rows(sums, words))
+    )
+    lent = bytearray(range(256)) * 33
+    data = torch.frombuffer(lent, dtype=torch.uint8, offset=offset, count=8192)
+    assert one(data) == one(data.clone())
+    assert [address % 4 for address in addresses] == [0] * len(addresses)
+
+
+def traced(look):
+    torch.jit.trace(lambda x: (look(), x + 1)[1], torch.ones(3), check_trace=False)
+
+
+def with_fake_tensors(look):
+    with FakeTensorMode():
+        look()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("within", [
+    traced,
+    with_fake_tensors,
+    lambda look: make_fx(lambda x: (look(), x + 1)[1])(torch.ones(3)),
+    lambda look: torch.func.grad(lambda x: (look(), x.sum())[1])(torch.ones(3)),
+    lambda look: torch.func.jvp(lambda x: (look(), x + 1)[1], (torch.ones(3),), (torch.ones(3),)),
+    lambda look: torch.func.vmap(lambda x: (look(), x + 1)[1])(torch.ones(3, 2)),
+    lambda look: torch.func.functionalize(lambda x: (look(), x + 1)[1])(torch.ones(3)),
+])  # fmt: skip
+def test_nothing_is_computed_where_operations_are_traced(within):
+    """It would be a part of what is made there, or of no real numbers; afterwards all is as before."""
+    tensor = torch.arange(3000.0)
+    expected = digests([tensor])
+    gpu_digests._column_keys.cache_clear()
+    found = []
+    within(lambda: found.append(digests([tensor])))
+    assert found == [[None]]
+    assert digests([tensor]) == expected
+
+
+def test_simulated_devices_are_no_trace():
+    """Their tensors are real ones."""
+    expected = digests([torch.arange(3000.0)])
+    with ddpcheck.simulated_devices(2):
+        assert digests([torch.arange(3000.0, device="cuda:1")]) == expected
 
 
 def test_the_programs_defaults_are_its_own():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -64,6 +65,38 @@ def test_the_next_record_brings_those_before_it(writer: recorder.InMemory) -> No
     first.arrived = True
     write(writer, b"2")
     assert written(writer) == [b"1", b"2"]
+
+
+def test_one_that_another_thread_is_writing_is_before_those_that_come(writer: recorder.InMemory) -> None:
+    """It waits no more, and is not written yet: nothing goes before it, and the end waits for it as well."""
+    first, begun, goes_on = Coming(b"1"), threading.Event(), threading.Event()
+    write(writer, first)
+    first.told = lambda: (begun.set(), goes_on.wait(60), b"1")[-1]  # type: ignore[method-assign,func-returns-value]
+    first.arrived = True
+    other = threading.Thread(target=later_records.look)
+    other.start()
+    assert begun.wait(60)
+    write(writer, b"2")
+    assert written(writer) == []
+    later_records._waiting.clear()
+    ends = threading.Thread(target=later_records.finish, args=(60.0,))
+    ends.start()
+    ends.join(0.05)
+    assert ends.is_alive()
+    write(writer, b"3")
+    goes_on.set()
+    other.join()
+    ends.join()
+    assert written(writer) == [b"1", b"3"]
+
+
+def test_the_programs_clock_is_not_asked(writer: recorder.InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test may have stopped it: who waited by that would wait for ever."""
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("the program's sleep was called"))
+    write(writer, Coming(b"1"))
+    later_records.finish(0.05)
+    assert written(writer) == [b"unseen"]
 
 
 def test_at_the_end_they_are_waited_for(writer: recorder.InMemory) -> None:
