@@ -195,9 +195,12 @@ def oldest() -> tuple[int | None, float | None]:
     return found.call, found.since
 
 
-def are_on_one_stream() -> bool:
-    """Whether calls have been marked in this process, and all on one stream: a host may wait for another one."""
-    return _marking == os.getpid() and len(_streams) == 1
+def are_on_default_stream() -> bool:
+    """Whether calls have been marked in this process, and all on the default stream of one device.
+
+    A host waits for the stream that is current there: beside calls on another one it may wait for what is computed.
+    """
+    return _marking == os.getpid() and len(_streams) == 1 and all(stream == 0 for _, stream in _streams)
 
 
 def _look(writer: recorder.Recorder) -> None:
