@@ -104,7 +104,8 @@ class Mark:
 
         An asynchronous one may be done long before its second mark, behind whatever was queued in between.
         """
-        return not self.is_over if self._waits else not self.has_begun
+        mark = self._after if self._waits else self._before
+        return mark is not None and mark.is_ahead()
 
     def release(self) -> None:
         """Give the marks back."""
@@ -224,6 +225,7 @@ def _ask() -> None:
 
 def _forget() -> None:
     global _asking, _oldest
+    device_events.keep_in_fork(list(_marked))
     _marked.clear()
     _streams.clear()
     _asking, _oldest = allocate_lock(), _Oldest(0.0)
