@@ -99,6 +99,11 @@ class Mark:
         return self._after is None or self._after.is_over()
 
     @property
+    def ends_on(self) -> tuple[int, int] | None:
+        """The stream on which its second mark is; None for an asynchronous call, of which that says nothing."""
+        return self._after.stream if self._waits and self._after is not None else None
+
+    @property
     def is_certainly_under_way(self) -> bool:
         """Whether it is not finished.
 
@@ -180,7 +185,15 @@ def note_host_ahead(writer: recorder.Recorder) -> None:
     if not _marked:
         return
     _retire()
-    calls = [mark.call for mark in list(_marked) if mark.is_certainly_under_way]
+    calls: list[int] = []
+    ahead: set[tuple[int, int]] = set()
+    for mark in list(_marked):
+        # A device does in order what is on one stream: each question gives up the GIL, which a busy thread then keeps.
+        stream = mark.ends_on
+        if stream in ahead or mark.is_certainly_under_way:
+            calls.append(mark.call)
+            if stream is not None:
+                ahead.add(stream)
     if calls:
         writer.write(HostAhead(**writer.next(), calls=calls))
 

@@ -304,6 +304,32 @@ def test_an_asynchronous_call_may_be_over_behind_what_was_queued_since(
     assert len(_process(tmp_path).of(ev.HostAhead)) == 1
 
 
+def test_a_host_that_is_far_ahead_asks_for_few(
+    writer: recorder.Recorder, cuda: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is behind the first that is not finished is not finished; an asynchronous one may be, and so another stream.
+
+    Each question gives up the GIL: a program that writes a line to a file would wait for it as often.
+    """
+    early = queued_calls.begin(1, 0, waits=False)
+    assert early is not None
+    calls = list(range(2, 100))
+    for call in calls:
+        _queue(call)
+    early.end()
+    beside = SimpleNamespace(device_index=1, cuda_stream=0x500)
+    with monkeypatch.context() as other:
+        other.setattr(torch.cuda, "current_stream", lambda device: beside)
+        _queue(100, device=1)
+    cuda.finish(1)
+    cuda.done[0] = 1
+    cuda.modes.clear()
+    file_records.begin(writer)
+    (told,) = _process(tmp_path).of(ev.HostAhead)
+    assert told.calls == calls
+    assert len(cuda.modes) <= 4
+
+
 def test_a_call_of_another_thread_is_not_told_of_where_it_cannot_be_asked_for(
     writer: recorder.Recorder, rocm: FakeCuda, tmp_path: Path
 ) -> None:
