@@ -64,7 +64,7 @@ _LONG = ("ddp-gradients",)
 def waiting(rank: Rank, world: World) -> Wait | None:
     """The call in which a rank waits, by the last that is known of it; of one that runs, only if it has for a while."""
     told = _told(rank, world.now) or _locked(rank, world)
-    on_device = _on_device(rank, world.now, told)
+    on_device = _on_device(rank, world, told)
     if on_device is None:
         return told
     # The device comes first to what was queued first; but what all have come to is not what is missing.
@@ -72,14 +72,16 @@ def waiting(rank: Rank, world: World) -> Wait | None:
     return on_device if told is None or lacking(world, ranks, on_device).lacking else told
 
 
-def _on_device(rank: Rank, now: Moment | None, told: Wait | None) -> Wait | None:
+def _on_device(rank: Rank, world: World, told: Wait | None) -> Wait | None:
     """The queued call that its device waits in."""
-    found = device_wait(rank, now)
+    found = device_wait(rank, world.now)
     call = _call(rank, found.call) if found is not None else None
     if found is None or call is None:
         return None
     # A host that waits in a call of its own may come out of it, and go on to what others wait for.
     held = bool(found.awaits) and told is None
+    # An asynchronous one may be done, where that takes nobody else: its device may compute what was queued behind it.
+    held = held and (call.waits or not _returns_at_once(call, rank.rank, world))
     host = told.site if told is not None else found.host
     return Wait(
         rank=rank.rank, call=call, site=call.site, since=found.since, on_device=True, host=host, awaits=found.awaits,

@@ -243,7 +243,7 @@ class Supervisor:
             if still <= self.options.stall_timeout:
                 continue
             # A device says nothing of how far it has come in a kernel: for one that computes, others' devices may wait.
-            computing = any(computes(r.process) for r in world)
+            computing = any(computes(r.process) for r in world if not r.gone)
             waiting = [r.rank for r in world if _tells_that_it_waits(r)] or [
                 number for number, wait in all_waits(world).items() if not (wait.on_device and computing)
             ]

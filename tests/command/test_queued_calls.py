@@ -40,6 +40,9 @@ class Event:
     def is_over(self):
         return self.passed.is_set()
 
+    def is_ahead(self):
+        return not self.is_over()
+
     def release(self):
         pass
 

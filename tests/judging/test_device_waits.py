@@ -61,6 +61,16 @@ def test_a_device_that_is_slow_is_not_stuck():
     assert stuck(device_waits(), [queued()]) is None, "the other's host has come, its device may yet"
 
 
+def test_an_asynchronous_send_may_be_done():
+    """It takes no receiver to begin with, and is waited for late: the device may compute what was queued since."""
+    sends = [queued("isend", 1, peer=1, waits=False), on_device(2)]
+    receives = [queued("irecv", 1, peer=1, waits=False), on_device(2)]
+    assert stuck(sends, waits("barrier")) is None
+    assert waiting(sends, []) == {0: "isend"}, "for --stall-timeout"
+    assert stuck(receives, waits("barrier")) == (0, 1)
+    assert stuck([queued("send", 1, peer=1), on_device(2)], waits("barrier")) == (0, 1)
+
+
 def test_ranks_that_merely_run_ahead_are_not_stuck():
     """Their hosts move, are told of each second, or have written something since."""
     moving = [queued(), on_device(2, at=NOW - 1)]

@@ -293,6 +293,34 @@ def test_a_device_that_waits_is_waited_for_no_longer_than_allowed(tmp_path, firs
     assert ended or supervisor._stuck() == ""
 
 
+def test_a_device_of_a_rank_that_was_killed_computes_no_more(tmp_path):
+    """Its last word was that it did; others wait no longer for it than they may."""
+    folder = supervise.Folder(tmp_path)
+    given = options.parse(["--standalone", "--nproc-per-node", "2", "--stall-timeout", "30", __file__])
+    long_ago = time.monotonic() - 100
+    queued = {"op": "all_reduce", "group": "world", "number": 1, "detail": "", "site": 0, "queued": True}
+    for rank, since in enumerate((1.0, None)):
+        writer = Recorder(tmp_path, 1 << 20)
+        for kind, fields in (
+            (ev.Began, {"pid": 1000 + rank, **BEGAN}),
+            (ev.Joined, {**JOINED, "rank": rank}),
+            (ev.Call, queued),
+            (ev.Pulse, {"site": 0, "doing": "f", "pending": None, "device": 3, "device_since": since}),
+        ):
+            writer.write(kind(**{**writer.next(), "at": long_ago}, **fields))
+        writer.let_go()
+    writer = Recorder(tmp_path, 1 << 20)
+    writer.write(ev.Began(**{**writer.next(), "at": long_ago}, pid=900, **BEGAN))
+    folder.read()
+    supervisor = supervise.Supervisor(given, folder)
+    assert supervisor._stuck() == ""
+    killed = {"pid": 1001, "code": None, "signal": signal.SIGKILL}
+    writer.write(ev.ChildEnded(**{**writer.next(), "at": long_ago}, **killed))
+    writer.let_go()
+    folder.read()
+    assert "rank 0 waited" in supervisor._stuck()
+
+
 @pytest.mark.parametrize("joins", [False, True])
 def test_a_rank_that_computes_is_waited_for(tmp_path, monkeypatch, joins):
     """However long the other one waits: in a collective, or for the group to be made."""

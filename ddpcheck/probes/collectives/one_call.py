@@ -116,26 +116,28 @@ class call:
             queued=self._device is not None,
         )
         global _reductions
+        if self._device is not None:
+            self.mark = queued_calls.begin(self.made.n, self._device, self._waits)
         _begin(book, self.made)
         _reductions += self._op == REDUCTION
         self._recorded = True
         _depth.inside += 1
         _depth.current = self.made
-        if self._device is not None:
-            self.mark = queued_calls.begin(self.made.n, self._device, self._waits)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         global _reductions
-        if self.mark is not None and self._waits and kind is None:
-            self.mark.end()
-        if self._recorded:
-            _reductions -= self._op == REDUCTION
-            _depth.inside -= 1
-            _depth.current = None
-            _went_on(self.made)
+        try:
+            if self.mark is not None and self._waits and kind is None:
+                self.mark.end()
+        finally:  # a signal handler of the program's may raise in there
+            if self._recorded:
+                _reductions -= self._op == REDUCTION
+                _depth.inside -= 1
+                _depth.current = None
+                _went_on(self.made)
 
 
 def remember(work: Any, made: Call, mark: queued_calls.Mark | None = None) -> None:
@@ -184,9 +186,11 @@ class wait:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._recorded is not None:
-            if self._mark is not None and kind is None:
-                self._mark.end()
-            _went_on(self._recorded)
+            try:
+                if self._mark is not None and kind is None:
+                    self._mark.end()
+            finally:
+                _went_on(self._recorded)
 
 
 def _begin(book: call_log.Ledger, made: Call) -> None:

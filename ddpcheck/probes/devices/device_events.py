@@ -31,6 +31,9 @@ _pool: defaultdict[int, list[Any]] = defaultdict(list)
 """Events that nobody needs, by their device: to make one is dearer than to record it again."""
 _contexts: dict[int, int] = {}
 """The contexts of the devices on which events were recorded."""
+_of_parents: list[Any] = []
+"""What a process that was forked holds of its parent's devices, to its end: CUDA does not outlive a fork, and is not
+asked there to destroy anything."""
 
 
 class DeviceEvent:
@@ -55,16 +58,26 @@ class DeviceEvent:
 
         True after an error of the device as well, and in a fork: nothing waits there any more.
         """
+        return bool(self._passed())
+
+    def is_ahead(self) -> bool:
+        """Whether the device has certainly not passed it, where this thread may ask."""
+        return self._passed() is False and self._event is not None  # another thread may have let go of it meanwhile
+
+    def _passed(self) -> bool | None:
+        """Whether the device has passed it; None where that cannot be asked now, or here."""
         event = self._event
         if event is None or os.getpid() != self._process:
             return True
         driver = _driver()
         if driver is not None and self._context:
             answer = driver.ask(self._handle, self._context)
-            self.failed |= answer != 0 and not _is_pending(answer)
-            return not _is_pending(answer)
+            if answer in _CAPTURING:
+                return None
+            self.failed |= answer not in (0, _NOT_READY)
+            return answer != _NOT_READY
         if threading.get_ident() != self._thread or asleep():
-            return False
+            return None
         try:
             return bool(event.query())
         except Exception as error:  # an error of the device
@@ -146,7 +159,13 @@ def _context_of(device: int) -> int:
         return driver.context()
 
 
+def keep_in_fork(held: Any) -> None:
+    """What a process that has just been forked does not need any more, but must not destroy."""
+    _of_parents.append(held)
+
+
 def _forget() -> None:
+    keep_in_fork(list(_pool.values()))
     _pool.clear()
     _contexts.clear()
 
@@ -194,11 +213,6 @@ class _Driver:
         finally:
             if changed:
                 self._set(before or None)
-
-
-def _is_pending(answer: int) -> bool:
-    """Whether an event may still be passed, by the driver's answer."""
-    return answer == _NOT_READY or answer in _CAPTURING
 
 
 _LOADED = os.RTLD_NOW | getattr(os, "RTLD_NOLOAD", 0)

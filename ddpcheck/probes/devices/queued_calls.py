@@ -99,12 +99,18 @@ class Mark:
         return self._after is None or self._after.is_over()
 
     @property
+    def ends_on(self) -> tuple[int, int] | None:
+        """The stream on which its second mark is; None for an asynchronous call, of which that says nothing."""
+        return self._after.stream if self._waits and self._after is not None else None
+
+    @property
     def is_certainly_under_way(self) -> bool:
         """Whether it is not finished.
 
         An asynchronous one may be done long before its second mark, behind whatever was queued in between.
         """
-        return not self.is_over if self._waits else not self.has_begun
+        mark = self._after if self._waits else self._before
+        return mark is not None and mark.is_ahead()
 
     def release(self) -> None:
         """Give the marks back."""
@@ -179,7 +185,15 @@ def note_host_ahead(writer: recorder.Recorder) -> None:
     if not _marked:
         return
     _retire()
-    calls = [mark.call for mark in list(_marked) if mark.is_certainly_under_way]
+    calls: list[int] = []
+    ahead: set[tuple[int, int]] = set()
+    for mark in list(_marked):
+        # A device does in order what is on one stream: each question gives up the GIL, which a busy thread then keeps.
+        stream = mark.ends_on
+        if stream in ahead or mark.is_certainly_under_way:
+            calls.append(mark.call)
+            if stream is not None:
+                ahead.add(stream)
     if calls:
         writer.write(HostAhead(**writer.next(), calls=calls))
 
@@ -195,9 +209,12 @@ def oldest() -> tuple[int | None, float | None]:
     return found.call, found.since
 
 
-def are_on_one_stream() -> bool:
-    """Whether calls have been marked in this process, and all on one stream: a host may wait for another one."""
-    return _marking == os.getpid() and len(_streams) == 1
+def are_on_default_stream() -> bool:
+    """Whether calls have been marked in this process, and all on the default stream of one device.
+
+    A host waits for the stream that is current there: beside calls on another one it may wait for what is computed.
+    """
+    return _marking == os.getpid() and len(_streams) == 1 and all(stream == 0 for _, stream in _streams)
 
 
 def _look(writer: recorder.Recorder) -> None:
@@ -221,6 +238,7 @@ def _ask() -> None:
 
 def _forget() -> None:
     global _asking, _oldest
+    device_events.keep_in_fork(list(_marked))
     _marked.clear()
     _streams.clear()
     _asking, _oldest = allocate_lock(), _Oldest(0.0)

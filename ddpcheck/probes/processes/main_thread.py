@@ -7,13 +7,13 @@ import threading
 from _thread import start_new_thread
 from collections.abc import Callable
 from itertools import count
-from sys import getswitchinterval
 from time import sleep  # by name: a test may replace that of the module
 from types import CodeType
 
 from ddpcheck.evidence import Pulse
 from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.processes.awaited_function import awaited
+from ddpcheck.probes.processes.standing_thread import Standing
 from ddpcheck.probes.recording import call_frames, recorder, user_lines
 from ddpcheck.probes.recording.patching import defect
 from ddpcheck.vocabulary.clock import clock
@@ -57,7 +57,7 @@ def begin() -> None:
         start_new_thread(_look_again_and_again, ())
 
 
-def _here(before: tuple[int, int], looks: int) -> tuple[int, str, tuple[int, int], str]:
+def _here(before: tuple[int, int], looks: int, standing: Standing) -> tuple[int, str, tuple[int, int], str]:
     """The line of the user's that the main thread is at, the function that it is in, and its instruction there.
 
     And the function that it stands in, if that is one that waits for a device: where it was at the instruction
@@ -72,13 +72,14 @@ def _here(before: tuple[int, int], looks: int) -> tuple[int, str, tuple[int, int
     code, _, instruction = lines[0]
     now_at = id(code), instruction
     function = ""
-    if now_at == before and looks >= SIGN and queued_calls.are_on_one_stream() and not _repeats(code):
+    if now_at == before and looks >= SIGN and queued_calls.are_on_default_stream() and not _repeats(code):
         function = awaited(code, instruction)
-    return site, doing, now_at, function if function and _is_quiet() else ""
+    if not function:
+        standing.moved()
+    return site, doing, now_at, function if function and standing.look() else ""
 
 
 _NOWHERE = (0, -1)
-_TRIES, _REST, _TURN = 4, 0.001, 0.003
 
 
 def _repeats(code: CodeType) -> bool:
@@ -86,24 +87,10 @@ def _repeats(code: CodeType) -> bool:
     return code.co_name.startswith("<") and code.co_name not in ("<module>", "<lambda>")
 
 
-def _is_quiet() -> bool:
-    """Whether no thread runs Python code. One that does is met at the same few instructions, however far it comes.
-
-    It keeps the GIL for an interval; a thread that waits in C has given it up, and it is to be had at once.
-    """
-    if getswitchinterval() < 2 * _TURN - _REST:
-        return False
-    least = 1.0
-    for _ in range(_TRIES):
-        began = clock.fine()
-        sleep(_REST)
-        least = min(least, clock.fine() - began)
-    return least < _TURN
-
-
 def _look_again_and_again() -> None:
     told: tuple[object, ...] | None = None
     told_at, instruction, since_look, moved = 0, _NOWHERE, 0, False
+    standing = Standing()
     for look in count():
         sleep(PERIOD)
         writer = recorder.always()
@@ -119,7 +106,7 @@ def _look_again_and_again() -> None:
         try:
             for task in _also:
                 task()
-            site, doing, now_at, awaits = _here(instruction, look - since_look)
+            site, doing, now_at, awaits = _here(instruction, look - since_look, standing)
             if now_at != instruction:
                 moved, instruction, since_look = True, now_at, look
         except Exception as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from ddpcheck.probes.devices import device_events
-from tests.probes.devices.fake_cuda import CONTEXTS, FakeCuda
+from tests.probes.devices.fake_cuda import CONTEXTS, FakeCuda, FakeEvent
 
 
 def _elsewhere(ask: Callable[[], bool]) -> bool:
@@ -90,20 +90,58 @@ def test_after_an_error_of_the_device_nothing_waits(cuda: FakeCuda, code: int) -
 def test_a_question_that_may_not_be_asked_now_says_nothing(cuda: FakeCuda, code: int) -> None:
     event = device_events.record()
     assert event is not None
+    assert event.is_ahead()
     cuda.answer = code
     assert not event.is_over()
+    assert not event.is_ahead()
 
 
 def test_without_the_driver_only_the_recording_thread_may_ask(rocm: FakeCuda) -> None:
     event = device_events.record()
     assert event is not None
+    assert event.is_ahead()
     rocm.finish()
     assert not _elsewhere(event.is_over)
+    assert not _elsewhere(event.is_ahead)
     rocm.capturing = True
     assert not event.is_over()
-    assert rocm.asked_by_torch == 0
+    assert not event.is_ahead()
+    assert rocm.asked_by_torch == 1
     rocm.capturing = False
     assert event.is_over()
+
+
+def test_what_another_thread_lets_go_of_while_it_is_asked_for_is_not_ahead(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been recorded again, elsewhere, when the driver answers."""
+    event = device_events.record()
+    assert event is not None
+    driver = device_events._driver()
+    assert driver is not None
+    asked = driver.ask
+
+    def ask(*given: int) -> int:
+        event.release()
+        return asked(*given)
+
+    monkeypatch.setattr(driver, "ask", ask)
+    assert not event.is_ahead()
+
+
+def test_a_fork_destroys_nothing(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA is not to be called there, and an event that is let go calls it."""
+    destroyed: list[int] = []
+    monkeypatch.setattr(FakeEvent, "__del__", lambda self: destroyed.append(1), raising=False)
+    event = device_events.record()
+    assert event is not None
+    event.release()
+    cuda.made.clear()
+    del event
+    child = os.fork()
+    if child == 0:
+        os._exit(1 if destroyed or device_events._pool else 0)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_fork_asks_nothing(cuda: FakeCuda) -> None:

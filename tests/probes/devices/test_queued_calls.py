@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +23,9 @@ from ddpcheck.probes.collectives import one_call
 from ddpcheck.probes.collectives.call_arguments import Arguments
 from ddpcheck.probes.devices import asking_thread, device_events, flight_recorder, queued_calls
 from ddpcheck.probes.files import file_records
+from ddpcheck.probes.processes import main_thread
 from ddpcheck.probes.recording import recorder
-from tests.probes.devices.fake_cuda import FakeCuda
+from tests.probes.devices.fake_cuda import FakeCuda, FakeEvent
 
 DEADLINE = 20.0
 
@@ -300,6 +302,101 @@ def test_an_asynchronous_call_may_be_over_behind_what_was_queued_since(
     cuda.done[0] = 1
     file_records.begin(writer)
     assert len(_process(tmp_path).of(ev.HostAhead)) == 1
+
+
+def test_a_host_that_is_far_ahead_asks_for_few(
+    writer: recorder.Recorder, cuda: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is behind the first that is not finished is not finished; an asynchronous one may be, and so another stream.
+
+    Each question gives up the GIL: a program that writes a line to a file would wait for it as often.
+    """
+    early = queued_calls.begin(1, 0, waits=False)
+    assert early is not None
+    calls = list(range(2, 100))
+    for call in calls:
+        _queue(call)
+    early.end()
+    beside = SimpleNamespace(device_index=1, cuda_stream=0x500)
+    with monkeypatch.context() as other:
+        other.setattr(torch.cuda, "current_stream", lambda device: beside)
+        _queue(100, device=1)
+    cuda.finish(1)
+    cuda.done[0] = 1
+    cuda.modes.clear()
+    file_records.begin(writer)
+    (told,) = _process(tmp_path).of(ev.HostAhead)
+    assert told.calls == calls
+    assert len(cuda.modes) <= 4
+
+
+def test_a_call_of_another_thread_is_not_told_of_where_it_cannot_be_asked_for(
+    writer: recorder.Recorder, rocm: FakeCuda, tmp_path: Path
+) -> None:
+    """Without a driver to ask, only the thread that has marked it knows: it may be done for long."""
+    thread = threading.Thread(target=_queue, args=[5])
+    thread.start()
+    thread.join()
+    rocm.finish()
+    file_records.begin(writer)
+    assert _process(tmp_path).of(ev.HostAhead) == []
+
+
+def test_a_fork_lets_go_of_no_mark(writer: recorder.Recorder, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would call CUDA, in a process that must not."""
+    destroyed: list[int] = []
+    monkeypatch.setattr(FakeEvent, "__del__", lambda self: destroyed.append(1), raising=False)
+    _queue(5)
+    cuda.made.clear()
+    child = os.fork()
+    if child == 0:
+        os._exit(len(destroyed))
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_calls_on_another_stream_say_nothing_of_what_the_host_waits_for(
+    writer: recorder.Recorder, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for what is computed on the default one meanwhile."""
+    assert not queued_calls.are_on_default_stream()
+    _queue(5)
+    assert queued_calls.are_on_default_stream()
+    _queue(6, device=1)
+    assert not queued_calls.are_on_default_stream()
+    queued_calls._forget()
+    beside = SimpleNamespace(device_index=0, cuda_stream=0x500)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: beside)
+    _queue(7)
+    assert not queued_calls.are_on_default_stream()
+
+
+class Late(Exception):
+    """What a signal handler of the program's raises."""
+
+
+@pytest.mark.parametrize("at", ["before", "after", "wait"])
+def test_a_signal_that_comes_while_a_call_is_marked_leaves_nothing_open(
+    writer: recorder.Recorder, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """The program goes on, and what it calls next is a call of its own."""
+
+    class Work:
+        pass
+
+    def interrupt(*_: Any) -> None:
+        raise Late
+
+    work = Work()
+    with one_call.call("all_reduce", waits=False, device=0) as asynchronous:
+        pass
+    assert asynchronous.made is not None
+    one_call.remember(work, asynchronous.made, asynchronous.mark)
+    owner, name = (queued_calls, "begin") if at == "before" else (queued_calls.Mark, "end")
+    monkeypatch.setattr(owner, name, interrupt)
+    with pytest.raises(Late), one_call.wait(work) if at == "wait" else one_call.call("all_reduce", device=0):
+        pass
+    assert main_thread._pending is None
+    assert not one_call.unwatched()
 
 
 # --- NCCL's flight recorder

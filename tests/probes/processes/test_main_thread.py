@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import pytest
 import torch
 
 from ddpcheck import evidence as ev
@@ -117,7 +118,7 @@ def test_the_call_that_the_device_is_in_is_told_with_what_the_host_waits_in(tmp_
     monkeypatch.setattr(main_thread, "PERIOD", 0.01)
     monkeypatch.setattr(main_thread, "_owner", 0)
     monkeypatch.setattr(queued_calls, "oldest", lambda: (7, 3.5))
-    monkeypatch.setattr(queued_calls, "are_on_one_stream", lambda: True)
+    monkeypatch.setattr(queued_calls, "are_on_default_stream", lambda: True)
     recorder.begin(tmp_path, 1 << 20)
     lock = threading.Lock()
     lock.acquire()
@@ -137,17 +138,19 @@ def test_the_call_that_the_device_is_in_is_told_with_what_the_host_waits_in(tmp_
     told = process.of(ev.Pulse)
     assert {(pulse.device, pulse.device_since) for pulse in told} == {(7, 3.5)}
     lines = {process.line(pulse.site): pulse.awaits for pulse in told}
-    assert lines["Loss.item(True, 1.0)"] == "item"
+    assert lines["Loss.item(True, 1.0)"] == ("item" if hasattr(time, "pthread_getcpuclockid") else "")
     assert lines["time.sleep(1.0)"] == ""
 
 
-def test_a_main_thread_that_computes_waits_for_no_device(tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    "numbers", [torch.arange(1000), list(torch.arange(100_000))], ids=["made on the way", "that are there"]
+)
+def test_a_main_thread_that_computes_waits_for_no_device(tmp_path, monkeypatch, numbers) -> None:
     """It is met at one instruction all the time, since it gives the GIL up there, however far it comes."""
     monkeypatch.setattr(main_thread, "PERIOD", 0.01)
     monkeypatch.setattr(main_thread, "_owner", 0)
     monkeypatch.setattr(queued_calls, "oldest", lambda: (7, 3.5))
-    monkeypatch.setattr(queued_calls, "are_on_one_stream", lambda: True)
-    numbers = torch.arange(1000)
+    monkeypatch.setattr(queued_calls, "are_on_default_stream", lambda: True)
     recorder.begin(tmp_path, 1 << 20)
     try:
         main_thread.begin()
@@ -163,6 +166,6 @@ def test_a_main_thread_that_computes_waits_for_no_device(tmp_path, monkeypatch) 
     told = process.of(ev.Pulse)
     # On a busy machine a single look may err; what counts has to be so for seconds, in every look.
     longest = max((after.at - one.at for one, after in itertools.pairwise(told) if one.awaits), default=0.0)
-    assert len(told) > 3
+    assert told
     assert longest < 1.0
     assert not (told[-1].awaits and clock.now() - told[-1].at > 1.0)
