@@ -126,6 +126,9 @@ OTHERS = {
     "_dynamo",
     "_FrameAction",
     "_FrameExecStrategy",
+    "_TorchDispatchModeKey",
+    "_functorch",
+    "_get_dispatch_mode",
 }
 """Private names that nothing is judged by, or that are reported as Python's own; and our own on objects of others."""
 

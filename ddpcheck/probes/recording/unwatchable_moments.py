@@ -16,8 +16,7 @@ _OUT_OF_MEMORY: tuple[type[BaseException], ...] = (
 _CPU_IS_OUT = ("can't allocate memory", "not enough memory")
 """In the messages of torch's allocator for the CPU, which raises a RuntimeError."""
 
-# What torch's library says of this; where a name is missing, nothing.
-_is_traced = getattr(torch._C, "_is_tracing", bool)
+# What torch's library says of traces; where a name is missing, nothing.
 _transform = getattr(getattr(torch._C, "_functorch", None), "peek_interpreter_stack", lambda: None)
 _mode = getattr(torch._C, "_get_dispatch_mode", lambda key: None)
 _MODES = tuple(getattr(getattr(torch._C, "_TorchDispatchModeKey", None), "__members__", {}).values())
@@ -42,7 +41,8 @@ def is_tracing() -> bool:
     """
     # One that is not torch's has real tensors: simulated devices are one.
     of_torch = any(type(_mode(key)).__module__.startswith("torch.") for key in _MODES)
-    return bool(of_torch or _is_traced() or _transform() is not None)
+    traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    return bool(of_torch or traced or _transform() is not None)
 
 
 def _is_capturing() -> bool:
