@@ -205,7 +205,8 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         "alltoall_base barrier broadcast scatter reduce gather")
         # Only devices are asked by these. What one torch may lack of them is no reason to judge no other calls.
         + _at("torch._C", "_cuda_hasPrimaryContext", optional=True)
-        + _at("torch._C._distributed_c10d", "_dump_nccl_trace_json", optional=True)),
+        + _at("torch._C._distributed_c10d", "_dump_nccl_trace_json _dump_fr_trace_json", optional=True)
+        + _at("torch._C._distributed_c10d", "FlightRecorderHook", optional=True)),
     "uneven inputs": ("where ranks may have uneven inputs", _at(_JOIN, "__enter__ __exit__")),
     # data
     "passes": ("every pass through a loader, and what is drawn for its samples",

@@ -11,10 +11,11 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.training_state.held_values import tensors_of
-from ddpcheck.probes.training_state.state_holders import below, is_lazy, modules
+from ddpcheck.probes.training_state.state_holders import below, modules
 
 MARKS = (0, 1)
 """Two values that every type of numbers has."""

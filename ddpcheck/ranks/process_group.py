@@ -88,13 +88,23 @@ def _bound(plan: Plan, rank: int) -> dict[str, Any]:
 
     So NCCL's first start, which may take long, is no part of the test's time, and what it fails for is said before
     the body begins. gloo would not connect earlier, and takes tensors from anywhere. A rank with several GPUs is bound
-    to none: NCCL would refuse tensors on the others.
+    to none where NCCL would then refuse tensors on the others.
     """
     import torch
 
-    if plan.device != "cuda" or plan.simulated or plan.backend != "nccl" or len(plan.gpus) > plan.world_size:
+    if plan.device != "cuda" or plan.simulated or plan.backend != "nccl":
+        return {}
+    if len(plan.gpus) > plan.world_size and not _has_one_device_only():
         return {}
     return {"device_id": torch.device("cuda", plan.gpu_of(rank))}
+
+
+def _has_one_device_only() -> bool:
+    """Whether torch binds a group for NCCL anyhow, as by default from 2.15 on: to the device of the rank's number."""
+    from torch.distributed import distributed_c10d as c10d
+
+    # 2.14 has that backend already, as a choice and without this choice of a device.
+    return hasattr(c10d, "_nccl2_device") and os.environ.get("TORCH_DIST_USE_NCCL2") != "0"
 
 
 def leave(plan: Plan) -> None:

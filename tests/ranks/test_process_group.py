@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from msgspec.structs import replace
+from torch.distributed import distributed_c10d as c10d
 
 from ddpcheck.ranks import process_group, supervisor
 from ddpcheck.vocabulary.model import Gpu, Plan
@@ -35,7 +36,6 @@ def plan(gpus: int = 2, **more: Any) -> Plan:
     [
         (plan(), {"device_id": torch.device("cuda", 1)}),
         (plan(gpus=1), {"device_id": torch.device("cuda", 0)}),
-        (plan(gpus=4), {}),  # NCCL would refuse tensors on the second one of a rank
         (plan(backend="gloo"), {}),
         (plan(simulated=True), {}),
         (plan(gpus=0, device="cpu", backend="gloo"), {}),
@@ -43,6 +43,27 @@ def plan(gpus: int = 2, **more: Any) -> Plan:
 )
 def test_the_device_of_a_group(of: Plan, bound: dict[str, Any]) -> None:
     assert process_group._bound(of, 1) == bound
+
+
+@pytest.mark.parametrize(
+    ("newer", "chosen", "bound"),
+    [
+        (False, None, {}),  # NCCL would refuse tensors on the second GPU of a rank
+        (True, None, {"device_id": torch.device("cuda", 2)}),  # it does so anyhow, and would take cuda:1 for rank 1
+        (True, "0", {}),
+    ],
+)
+def test_the_device_of_a_rank_with_several(
+    monkeypatch: pytest.MonkeyPatch, newer: bool, chosen: str | None, bound: dict[str, Any]
+) -> None:
+    """The default backend for NCCL of torch 2.15 has one device."""
+    monkeypatch.delattr(c10d, "_nccl2_device", raising=False)
+    monkeypatch.delenv("TORCH_DIST_USE_NCCL2", raising=False)
+    if newer:
+        monkeypatch.setattr(c10d, "_nccl2_device", object(), raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("TORCH_DIST_USE_NCCL2", chosen)
+    assert process_group._bound(plan(gpus=4), 1) == bound
 
 
 def test_what_the_caller_has_set_for_nccl_stays(monkeypatch: pytest.MonkeyPatch) -> None:

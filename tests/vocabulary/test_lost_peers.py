@@ -56,6 +56,30 @@ def test_what_another_rank_has_caused(error: Exception) -> None:
     assert is_reaction(error)
 
 
+NCCL2 = "NCCL AllReduce failed: {}\nNCCL Last Error: {}"
+"""What the default backend for NCCL says from torch 2.15 on."""
+
+
+@pytest.mark.parametrize(
+    ("message", "reaction"),
+    [
+        (NCCL2.format("unhandled system error (run with NCCL_DEBUG=INFO for details)", "Connect to peer failed"), True),
+        (NCCL2.format("internal error - please report this issue to the NCCL developers", "no peer"), True),
+        (NCCL2.format(REMOTE[0], "socketProgress: Connection closed by remote peer"), True),
+        ("NCCL operation failed", True),
+        ("Operation timed out after 20000 ms", True),
+        (NCCL2.format(USAGE[0], "Duplicate GPU detected"), False),
+        (NCCL2.format(ARGUMENT[0], "AllReduce : invalid root 9"), False),
+        (NCCL2.format(CUDA[0], "Cuda failure 700 'an illegal memory access was encountered'"), False),
+        (NCCL2.format(SYSTEM[0], "Error while creating shared memory segment: No space left on device"), False),
+        ("Expected tensor on cuda:0 but found tensor on cuda:1", False),
+    ],
+)
+def test_what_the_newer_backend_for_nccl_says(message: str, reaction: bool) -> None:
+    """It raises RuntimeError for all of it."""
+    assert is_reaction(RuntimeError(message)) == reaction
+
+
 def test_other_errors() -> None:
     assert not is_reaction(ValueError("Connection reset"))
     assert not is_reaction(RuntimeError("no such thing"))

@@ -7,6 +7,7 @@ of this torch, has it keep some.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,6 +21,9 @@ LONG = 60.0
 """Seconds that a device must have waited for: torch asks for the events of a collective that may end at that very
 moment, so that it is not asked of one that goes on after all."""
 
+_APART = ("nccl2", "nccl-lazy")
+"""Backends with a recorder of their own, from torch 2.15 on, where the first is what ``nccl`` means by default."""
+
 _asked: recorder.Recorder | None = None
 
 
@@ -29,18 +33,24 @@ def look(writer: recorder.Recorder, call: int | None, since: float | None) -> No
     if call is None or since is None or clock.now() - since < LONG or _asked is writer:
         return
     _asked = writer
-    dump = getattr(getattr(torch._C, "_distributed_c10d", None), "_dump_nccl_trace_json", None)
-    if dump is None:
-        return
     try:
         with device_events.asking():  # it asks for events as well, by CUDA's runtime
-            told = json.loads(dump(True, True))  # the collectives that are not over
+            oldest = next(filter(None, map(oldest_unfinished, _unfinished())), None)
     except Exception as error:
         signal_exceptions.let_through(error)
         return
-    oldest = oldest_unfinished(told)
     if oldest is not None:
         writer.write(FlightRecord(**writer.next(), call=call, **oldest))
+
+
+def _unfinished() -> Iterator[Any]:
+    """What each recorder has of the collectives that are not over; torch 2.4 has nothing but pickles of it."""
+    home: Any = getattr(torch._C, "_distributed_c10d", None)
+    if hasattr(home, "_dump_nccl_trace_json"):
+        yield json.loads(home._dump_nccl_trace_json(True, True))
+    if hasattr(home, "FlightRecorderHook"):
+        for backend in _APART:
+            yield json.loads(home._dump_fr_trace_json(True, True, backend))
 
 
 def oldest_unfinished(told: Any) -> dict[str, Any] | None:

@@ -32,7 +32,10 @@ STALE = 3.0
 """Seconds after which an answer is worth nothing: the driver keeps who asks waiting."""
 
 _QUEUES = "nccl"
-"""The backend whose collectives are queued. gloo waits on the host, also with tensors on a GPU."""
+"""How the names of backends begin whose collectives are queued: torch has several for NCCL.
+
+gloo waits on the host, also with tensors on a GPU.
+"""
 _ON_THE_HOST = frozenset({"barrier", "monitored_barrier"})
 """Calls that return when they are done, whatever the backend; so do those of objects, of which the sizes are read."""
 
@@ -153,7 +156,7 @@ def _is_queueing(backends: str) -> bool:
     if any(os.environ.get(name, "") not in _OFF for name in _BLOCKING):
         return False
     named = dict(part.split(":", 1) for part in str(backends).lower().split(",") if ":" in part)
-    return named.get("cuda", str(backends).lower()) == _QUEUES
+    return named.get("cuda", str(backends).lower()).startswith(_QUEUES)
 
 
 # --- marking them

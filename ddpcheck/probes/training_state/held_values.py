@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
 from torch.utils.data import Sampler
 
 from ddpcheck.evidence.training_state import Kind, Value
@@ -15,7 +16,7 @@ from ddpcheck.probes.ddp.model_state import bare
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.digests.exact_digests import Unreadable, bytes_digest, digest_of_parts
 from ddpcheck.probes.randomness import random_states
-from ddpcheck.probes.training_state.state_holders import PLAIN, below, holders, is_lazy, is_numpy_generator, modules
+from ddpcheck.probes.training_state.state_holders import PLAIN, below, holders, is_numpy_generator, modules
 
 MOST = 200_000
 """Values of one training that are looked at."""

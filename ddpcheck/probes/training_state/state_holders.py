@@ -113,11 +113,6 @@ def _parts(one: Any) -> Iterator[tuple[object, Any, bool]]:
                 yield slot, getattr(one, slot, None), mine
 
 
-def is_lazy(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has no elements yet: its shape comes with the first batch."""
-    return isinstance(tensor, (torch.nn.UninitializedParameter, torch.nn.UninitializedBuffer))
-
-
 def below(name: str, key: object) -> str:
     """The name of what lies under a key."""
     return f"{name}.{key}" if name else str(key)

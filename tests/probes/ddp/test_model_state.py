@@ -308,7 +308,7 @@ def test_nested_tensors_are_refused(layout):
         described(nested)
 
 
-@pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*jit")
 def test_a_scripted_module_has_its_parameters():
     """What holds its parts is no dictionary."""
     scripted = torch.jit.script(torch.nn.Linear(2, 1))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # in torch 2.4 fake tensors import it, and it accepts no other torch.cuda.Event
 
 from ddpcheck.probes.devices import device_events
 

@@ -235,6 +235,9 @@ def test_a_call_is_marked_around_and_says_that_it_was_only_queued(
         ("nccl", True),
         ("cuda:nccl", True),
         ("cpu:gloo,cuda:nccl", True),
+        ("cuda:nccl2", True),
+        ("cpu:gloo,cuda:nccl-legacy", True),
+        ("nccl-lazy", True),
         ("cpu:gloo,cuda:gloo", False),
         ("gloo", False),
         ("undefined", False),
@@ -411,6 +414,7 @@ ENTRIES = [
 def _dumps(monkeypatch: pytest.MonkeyPatch, dump: Any) -> None:
     monkeypatch.setattr(flight_recorder, "_asked", None)
     monkeypatch.setattr(torch._C._distributed_c10d, "_dump_nccl_trace_json", dump, raising=False)
+    monkeypatch.delattr(torch._C._distributed_c10d, "FlightRecorderHook", raising=False)
 
 
 def test_the_flight_recorder_is_asked_once_after_a_long_wait(
@@ -435,6 +439,27 @@ def test_the_flight_recorder_is_asked_once_after_a_long_wait(
     assert asked == [((True, True), 2)], "in the mode in which no capture is broken"
     (told,) = _process(tmp_path).of(ev.FlightRecord)
     assert (told.call, told.name, told.sizes, told.state) == (5, "nccl:all_gather", [[4, 2]], "started")
+
+
+def test_the_default_nccl_of_newer_torches_has_a_recorder_of_its_own(
+    writer: recorder.Recorder, cuda: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 2.15 on the other one has nothing of it."""
+    started = {"profiling_name": "nccl2:all_reduce", "state": "started", "input_sizes": [[8]]}
+    recorders = {"nccl": [], "nccl2": [started], "nccl-lazy": []}
+
+    def dump(*arguments: object) -> bytes:
+        *which, backend = arguments
+        assert which == [True, True]
+        return json.dumps({"entries": recorders[str(backend)]}).encode()
+
+    _dumps(monkeypatch, lambda *which: dump(*which, "nccl"))
+    monkeypatch.setattr(torch._C._distributed_c10d, "_dump_fr_trace_json", dump, raising=False)
+    monkeypatch.setattr(torch._C._distributed_c10d, "FlightRecorderHook", object, raising=False)
+    _queue(5)
+    flight_recorder.look(writer, 5, queued_calls.clock.now() - flight_recorder.LONG)
+    (told,) = _process(tmp_path).of(ev.FlightRecord)
+    assert (told.name, told.sizes, told.state) == ("nccl2:all_reduce", [[8]], "started")
 
 
 @pytest.mark.parametrize("said", [b"no document", b'{"version": "2"}', b"[]", b'{"entries": [3, {}]}'])

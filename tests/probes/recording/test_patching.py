@@ -188,7 +188,7 @@ def test_the_arguments_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None
         Takes(1).call()  # type: ignore[call-arg]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*jit")
 def test_torchscript_knows_what_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A function that has an operator of TorchScript's has it under another one in its place."""
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
