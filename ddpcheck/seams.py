@@ -191,11 +191,12 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         _at(_C10D, "all_reduce broadcast all_gather all_gather_into_tensor reduce reduce_scatter gather scatter")
         + _at(_C10D, "reduce_scatter_tensor all_to_all all_to_all_single barrier monitored_barrier")
         + _at(_C10D, "all_gather_object broadcast_object_list gather_object scatter_object_list")
-        + _at(_C10D, "send recv isend irecv _resolve_process_group")
+        + _at(_C10D, "send recv isend irecv batch_isend_irecv _resolve_process_group")
         + _at(_C10D, "send_object_list recv_object_list all_gather_single reduce_scatter_single", optional=True)
         + _at(_C10D, "all_reduce_coalesced all_gather_coalesced _all_gather_base _reduce_scatter_base", optional=True)
         + _at("torch._C._distributed_c10d.Work", "wait")
         + _at(_FUNCTIONAL, "all_reduce broadcast all_gather_tensor reduce_scatter_tensor all_to_all_single", later=True)
+        + _at(_FUNCTIONAL, "wait_tensor", later=True)
         + _at(_FUNCTIONAL, "all_gather_single reduce_scatter_single all_gather_tensor_autograd", later=True,
               optional=True)
         + _at(_FUNCTIONAL, "reduce_scatter_tensor_autograd all_to_all_single_autograd", later=True, optional=True)

@@ -41,11 +41,32 @@ def device_wait(rank: Rank, now: Moment | None) -> DeviceWait | None:
 def computes(process: Process) -> bool:
     """Whether its device may be computing, as far as the last pulse tells: before a call, or while its host waits for
     it and it is in no call that is known.
+
+    It is not taken to compute where it may be in a call that nobody has waited for: how far that is, is not known.
     """
     pulse = process.last(ev.Pulse)
     if pulse is None or went_on(process, pulse) or pulse.device_since is not None:
         return False
-    return pulse.device is not None or bool(pulse.awaits)
+    return (pulse.device is not None or bool(pulse.awaits)) and not _may_be_in_a_call(process, pulse)
+
+
+def waits_for_what_is_not_known(process: Process) -> bool:
+    """Whether its host waits for its device, which may be in a call that nobody has waited for."""
+    pulse = process.last(ev.Pulse)
+    if pulse is None or went_on(process, pulse) or pulse.device_since is not None:
+        return False
+    return bool(pulse.awaits) and _may_be_in_a_call(process, pulse)
+
+
+def _may_be_in_a_call(process: Process, pulse: ev.Pulse) -> bool:
+    """Whether the last call before what the device is known to be at was queued, and then not waited for."""
+    waited = set()
+    for call in reversed(process.of(ev.Call)):
+        if call.of is not None:
+            waited.add(call.of)
+        elif call.queued and (pulse.device is None or call.n < pulse.device):
+            return not call.waits and call.n not in waited
+    return False
 
 
 def went_on(process: Process, pulse: ev.Pulse) -> bool:

@@ -15,7 +15,7 @@ import psutil
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.deadlock import all_waits, certain
-from ddpcheck.judging.device_waits import computes
+from ddpcheck.judging.device_waits import computes, waits_for_what_is_not_known
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import exits_told, worlds
 from ddpcheck.judging.world import Moment, Process, Rank
@@ -364,8 +364,11 @@ def _began(n: int, at: float) -> ev.Began:
 
 
 def _tells_that_it_waits(rank: Rank) -> bool:
+    if rank.gone:
+        return False
     pulse = rank.process.last(ev.Pulse)
-    return pulse is not None and pulse.pending is not None and not rank.gone and rank.process.records[-1].n <= pulse.n
+    is_in_a_call = pulse is not None and pulse.pending is not None and rank.process.records[-1].n <= pulse.n
+    return is_in_a_call or waits_for_what_is_not_known(rank.process)
 
 
 def _family_of(pid: int) -> list[psutil.Process]:

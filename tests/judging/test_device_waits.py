@@ -6,7 +6,7 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.deadlock import all_waits, certain
-from ddpcheck.judging.device_waits import computes
+from ddpcheck.judging.device_waits import computes, waits_for_what_is_not_known
 from ddpcheck.judging.standstill import standstill
 from ddpcheck.judging.world import Moment
 from tests.judging.hung_worlds import NOW, device_waits, left, on_device, pulse, queued, waits
@@ -146,6 +146,26 @@ def test_a_device_computes_before_its_call_or_in_what_nobody_knows():
     assert not says(queued(), on_device(None, since=None, awaits=""))
     assert not says(queued(), on_device(2, since=None), step(7))
     assert not says()
+
+
+@pytest.mark.parametrize("awaits", ["item", ""])
+def test_a_device_may_be_in_a_call_that_nobody_has_waited_for(awaits):
+    """How far that is, is not known: its host may wait for the other ranks."""
+
+    def says(*records, at=None):
+        process = rank(0, [*records, on_device(at, since=None, awaits=awaits)]).process
+        return computes(process), waits_for_what_is_not_known(process)
+
+    not_waited_for = queued(waits=False)
+    waited_for = [not_waited_for, call(1, 6, "wait", of=2, queued=True)]
+    awaiting = bool(awaits)
+    assert says(not_waited_for) == (False, awaiting)
+    assert says(*waited_for) == (awaiting, False)
+    assert says(queued(number=1), queued(number=2, waits=False)) == (False, awaiting)
+    assert says(not_waited_for, queued(number=2)) == (awaiting, False), "the device has done what came later"
+    assert says(not_waited_for, queued(number=2), at=3) == (False, awaiting), "it comes before what the device is at"
+    assert says(queued(number=1), not_waited_for, at=2) == (True, False), "it comes after that"
+    assert says(call(1, 5, waits=False)) == (awaiting, False), "gloo's is not queued"
 
 
 # --- what is told

@@ -264,12 +264,22 @@ def test_a_rank_whose_evidence_has_stopped_is_not_stuck(tmp_path):
     ("first", "second", "ended"),
     [
         ({"device": 3, "device_since": 1.0}, {}, True),
+        ({"awaits": "item", "waits": False}, {}, True),
+        ({"awaits": "item"}, {}, False),
         ({"device": 3, "device_since": 1.0}, {"awaits": "item"}, False),
         ({"device": 3, "device_since": 1.0}, {"device": 3, "device_since": None}, False),
         ({"device": 3, "device_since": None}, {}, False),
         ({}, {}, False),
     ],
-    ids=["its host sleeps", "another device may compute", "another device computes", "it computes", "nobody waits"],
+    ids=[
+        "its host sleeps",
+        "nobody knows of its call",
+        "it may compute",
+        "another device may compute",
+        "another device computes",
+        "it computes",
+        "nobody waits",
+    ],
 )
 def test_a_device_that_waits_is_waited_for_no_longer_than_allowed(tmp_path, first, second, ended):
     """Its host need not wait for it; a rank whose device may be at work is at work."""
@@ -277,12 +287,12 @@ def test_a_device_that_waits_is_waited_for_no_longer_than_allowed(tmp_path, firs
     given = options.parse(["--standalone", "--nproc-per-node", "2", "--stall-timeout", "30", __file__])
     long_ago = time.monotonic() - 100
     queued = {"op": "all_reduce", "group": "world", "number": 1, "detail": "", "site": 0, "queued": True}
-    for rank, says in enumerate((first, second)):
+    for rank, says in enumerate((dict(first), dict(second))):
         writer = Recorder(tmp_path, 1 << 20)
         for kind, fields in (
             (ev.Began, {"pid": 1000 + rank, **BEGAN}),
             (ev.Joined, {**JOINED, "rank": rank}),
-            (ev.Call, queued),
+            (ev.Call, {**queued, "waits": says.pop("waits", True)}),
             (ev.Pulse, {"site": 0, "doing": "f", "pending": None, **says}),
         ):
             writer.write(kind(**{**writer.next(), "at": long_ago}, **fields))

@@ -14,7 +14,7 @@ from torch.distributed.algorithms.join import Join
 from ddpcheck.evidence import PAIRWISE, Call, Outlived
 from ddpcheck.probes.collectives import call_arguments, call_log, one_call
 from ddpcheck.probes.collectives.call_arguments import Arguments, Described
-from ddpcheck.probes.collectives.one_call import call, issued, remember, set_joined, unwatched, wait
+from ddpcheck.probes.collectives.one_call import batch, call, issued, of_work, remember, set_joined, unwatched, wait
 from ddpcheck.probes.collectives.process_groups import group_key
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.devices import queued_calls
@@ -38,6 +38,7 @@ def watch() -> None:
         around(c10d, name, partial(_around, op=name, describe=call_arguments.of_collective))
     for name in PAIRWISE:
         around(c10d, name, partial(_around, op=name, describe=call_arguments.of_pair))
+    around(c10d, "batch_isend_irecv", _around_batch)
     around(c10d, "new_group", _around_new_group)
     around(c10d, "init_process_group", _around_init)
     around(c10d, "destroy_process_group", _around_destroy)
@@ -93,12 +94,26 @@ def _not_a_member(group: Any) -> bool:
 
 def _around_wait(original: Callable[..., Any]) -> Callable[..., Any]:
     def waited(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if unwatched():
+        if unwatched() or not (calls := of_work(self)):
             return original(self, *args, **kwargs)
-        with wait(self):
+        with wait(calls):
             return original(self, *args, **kwargs)
 
     return waited
+
+
+def _around_batch(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Under NCCL the calls of a batch are one: it is waited for by one work for all of them."""
+
+    def batch_isend_irecv(*args: Any, **kwargs: Any) -> Any:
+        if unwatched():
+            return original(*args, **kwargs)
+        with batch() as works:
+            result = original(*args, **kwargs)
+            works += result if isinstance(result, list) else []
+        return result
+
+    return batch_isend_irecv
 
 
 # --- functional collectives
@@ -112,6 +127,7 @@ def _watch_functional() -> None:
         _functional_watched = True
         for name in call_arguments.FUNCTIONAL:
             around(module, name, partial(_around_functional, op=name))
+        around(module, "wait_tensor", _around_wait_tensor)
 
 
 def _around_functional(original: Callable[..., Any], op: str) -> Callable[..., Any]:
@@ -124,23 +140,39 @@ def _around_functional(original: Callable[..., Any], op: str) -> Callable[..., A
         try:
             group = _functional_group(given.get("group"))
             detail, peer = call_arguments.of_functional(op, given)
+            device = queued_calls.device_of(op, group, given)
         except Exception as error:
             signal_exceptions.let_through(error)
-            group = "?"
-        if group == "?":
+            group = None
+        if group is None or group_key(group) == "?":
             return original(*args, **kwargs)
         program_reductions.note_unseen()
-        with call(op, group, detail, peer, waits=False):
-            return original(*args, **kwargs)
+        with call(op, group, detail, peer, waits=False, device=device) as this:
+            result = original(*args, **kwargs)
+            if this.made is not None:
+                one_call.remember_result(result, this.made, this.mark)
+            return result
 
     return collective
 
 
-def _functional_group(group: Any) -> str:
+def _around_wait_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Whoever reads the result of a functional collective waits for it here."""
+
+    def wait_tensor(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if unwatched() or not (calls := one_call.of_result(tensor)):
+            return original(tensor, *args, **kwargs)
+        with wait(calls):
+            return original(tensor, *args, **kwargs)
+
+    return wait_tensor
+
+
+def _functional_group(group: Any) -> Any:
     if isinstance(group, str):
         resolve = getattr(c10d, "_resolve_process_group", None)
         group = resolve(group) if resolve is not None else None
-    return group_key(group) if isinstance(group, c10d.ProcessGroup) else "?"
+    return group if isinstance(group, c10d.ProcessGroup) else None
 
 
 # --- groups

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
+from collections import OrderedDict
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from ddpcheck.evidence import Call
 from ddpcheck.probes.collectives import call_log
@@ -19,8 +23,21 @@ from ddpcheck.vocabulary.clock import clock
 
 REDUCTION = "ddp-gradients"
 
-_works: weakref.WeakKeyDictionary[Any, tuple[Call, queued_calls.Mark | None]] = weakref.WeakKeyDictionary()
-"""Asynchronous calls that somebody may still wait for."""
+MOST_RESULTS = 64
+"""Results of functional collectives that are known at a time: they are waited for soon, or never."""
+
+
+class Asynchronous(NamedTuple):
+    """A call that somebody may still wait for."""
+
+    made: Call
+    mark: queued_calls.Mark | None
+
+
+_works: weakref.WeakKeyDictionary[Any, list[Asynchronous]] = weakref.WeakKeyDictionary()
+"""By what the program was given to wait for; a batch of calls has one for all of them."""
+_results: OrderedDict[int, list[Asynchronous]] = OrderedDict()
+"""Of functional collectives, by the tensor that holds the result: no reference, which would be seen by the program."""
 _issued = 0
 _joined = False
 _reductions = 0
@@ -31,6 +48,8 @@ class _Depth(threading.local):
     inside = 0
     """Calls that this thread is in: what a call calls itself is part of it."""
     current: Call | None = None
+    batch: list[Asynchronous] | None = None
+    """The calls so far of a batch that this thread is in."""
 
 
 _depth = _Depth()
@@ -142,42 +161,77 @@ class call:
 
 def remember(work: Any, made: Call, mark: queued_calls.Mark | None = None) -> None:
     """An asynchronous call has given this to wait for."""
+    one = Asynchronous(made, mark)
+    if _depth.batch is not None:
+        _depth.batch.append(one)
     with contextlib.suppress(TypeError):  # a backend with a kind of its own
-        _works[work] = made, mark
+        _works[work] = [one]
+
+
+def remember_result(result: Any, made: Call, mark: queued_calls.Mark | None) -> None:
+    """A functional collective has given this tensor; whoever reads it waits for the one within."""
+    tensor = getattr(result, "elem", result)
+    if isinstance(tensor, torch.Tensor):
+        _results[id(tensor)] = [Asynchronous(made, mark)]
+        if len(_results) > MOST_RESULTS:
+            _results.popitem(last=False)
+
+
+@contextlib.contextmanager
+def batch() -> Iterator[list[Any]]:
+    """Calls in here may be given one thing to wait for; to be put into the list, as far as there are such."""
+    outer, _depth.batch = _depth.batch, []
+    works: list[Any] = []
+    try:
+        yield works
+    finally:
+        calls, _depth.batch = _depth.batch, outer
+        if 0 < len(works) < len(calls):  # otherwise each has its own, and is known by it
+            with contextlib.suppress(TypeError):
+                _works[works[-1]] = calls
 
 
 def unwaited() -> list[Call]:
     """The asynchronous calls that the program could still wait for, and has not."""
-    return [made for made, _ in _works.values()]
+    return [one.made for calls in list(_works.values()) for one in calls]
+
+
+def of_work(work: Any) -> list[Asynchronous]:
+    """The calls that are waited for with this; none that is known of twice."""
+    return _works.pop(work, [])
+
+
+def of_result(tensor: Any) -> list[Asynchronous]:
+    """The same of the result of a functional collective."""
+    return _results.pop(id(tensor), [])
 
 
 class wait:
-    """Waiting for the end of an asynchronous call, as a context; of one that is not known, nothing."""
+    """Waiting for the end of asynchronous calls, as a context; of those that are not known, nothing."""
 
-    __slots__ = ("_mark", "_recorded")
+    __slots__ = ("_recorded",)
 
-    def __init__(self, work: Any) -> None:
-        self._recorded: Call | None = None
-        self._mark: queued_calls.Mark | None = None
-        made, mark = (None, None) if unwatched() else _works.pop(work, (None, None))
+    def __init__(self, calls: list[Asynchronous]) -> None:
+        self._recorded: list[Asynchronous] = []
         writer = recorder.current()
-        if made is None or writer is None:
+        if writer is None:
             return
-        self._recorded = waiting = Call(
-            **writer.next(),
-            op="wait",
-            group=made.group,
-            number=made.number,
-            detail=made.detail,
-            site=user_lines.here(),
-            peer=made.peer,
-            joined=made.joined,
-            of=made.n,
-            thread=writer_threads.name(),
-            queued=made.queued,
-        )
-        self._mark = mark
-        _begin(call_log.ledger(writer), waiting)
+        for made, mark in calls:
+            waiting = Call(
+                **writer.next(),
+                op="wait",
+                group=made.group,
+                number=made.number,
+                detail=made.detail,
+                site=user_lines.here(),
+                peer=made.peer,
+                joined=made.joined,
+                of=made.n,
+                thread=writer_threads.name(),
+                queued=made.queued,
+            )
+            self._recorded.append(Asynchronous(waiting, mark))
+            _begin(call_log.ledger(writer), waiting)
 
     def __enter__(self) -> None:
         pass
@@ -185,12 +239,12 @@ class wait:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._recorded is not None:
+        for waiting, mark in self._recorded:
             try:
-                if self._mark is not None and kind is None:
-                    self._mark.end()
+                if mark is not None and kind is None:
+                    mark.end()
             finally:
-                _went_on(self._recorded)
+                _went_on(waiting)
 
 
 def _begin(book: call_log.Ledger, made: Call) -> None:

@@ -86,9 +86,7 @@ class Mark:
         if self._after is None:
             self._before.release()
             return
-        global _marking
         _marked.append(self)
-        _marking = os.getpid()
         asking_thread.begin(_look)
 
     @property
@@ -169,7 +167,11 @@ def begin(call: int, device: int, waits: bool = True) -> Mark | None:
         if len(_marked) >= MOST:
             return None
     before = device_events.record(device)
-    return Mark(call, device, before, waits) if before is not None else None
+    if before is None:
+        return None
+    global _marking
+    _marking = os.getpid()
+    return Mark(call, device, before, waits)
 
 
 def _retire() -> None:

@@ -205,9 +205,11 @@ def test_within_join_calls_have_no_number(told):
 
 
 def test_another_group_is_counted_from_one(told):
-    """A second default group begins anew; functional collectives are calls, too."""
+    """A second default group begins anew; functional collectives are calls, too, and their results are waited for."""
     last = [(brief(c), c["number"], c["waits"]) for c in on(told, 0)[-2:]]
     assert last == [("barrier", 1, True), ("all_reduce float32 x 4 sum", 2, False)]
+    waited = told[0][0]["calls"][-1]
+    assert (waited["op"], waited["of"]) == ("wait", on(told, 0)[-1]["n"])
 
 
 # --- one call

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -214,8 +215,9 @@ def test_a_call_is_marked_around_and_says_that_it_was_only_queued(
     assert asynchronous.made is not None
     one_call.remember(work, asynchronous.made, asynchronous.mark)
     assert [mark.call for mark in queued_calls._marked] == [_process(tmp_path).of(ev.Call)[0].n]
-    with one_call.wait(work):
+    with one_call.wait(one_call.of_work(work)):
         pass
+    assert one_call.of_work(work) == [], "it has been waited for"
     with pytest.raises(ValueError, match="refused"), one_call.call("all_reduce", device=0):
         raise ValueError("refused")
     made = _process(tmp_path).of(ev.Call)
@@ -227,6 +229,61 @@ def test_a_call_is_marked_around_and_says_that_it_was_only_queued(
         ("all_reduce", True),
     ]
     assert [mark.call for mark in queued_calls._marked] == [made[0].n, made[2].n]
+
+
+def _asynchronous(op: str) -> one_call.Asynchronous:
+    with one_call.call(op, waits=False, device=0) as this:
+        assert this.made is not None
+    return one_call.Asynchronous(this.made, this.mark)
+
+
+def test_the_result_of_a_functional_collective_is_what_is_waited_for(writer: recorder.Recorder, cuda: FakeCuda) -> None:
+    """By the tensor within, of which nothing is held; a result that nobody reads is forgotten in time."""
+
+    class Lazy:
+        elem = torch.zeros(1)
+
+    first = _asynchronous("all_reduce")
+    before = sys.getrefcount(Lazy.elem)
+    one_call.remember_result(Lazy(), *first)
+    after = sys.getrefcount(Lazy.elem)
+    assert after == before
+    with one_call.wait(one_call.of_result(torch.zeros(1))):
+        pass
+    assert not queued_calls._marked
+    with one_call.wait(one_call.of_result(Lazy.elem)):
+        pass
+    assert [mark.call for mark in queued_calls._marked] == [first.made.n]
+    others = [torch.zeros(1) for _ in range(one_call.MOST_RESULTS + 1)]
+    for other in others:
+        one_call.remember_result(other, *_asynchronous("all_reduce"))
+    assert one_call.of_result(others[0]) == []
+    assert one_call.of_result(others[1]) != []
+    one_call.remember_result(None, *first)
+
+
+def test_a_batch_is_waited_for_by_the_one_work_of_all(
+    writer: recorder.Recorder, cuda: FakeCuda, tmp_path: Path
+) -> None:
+    """As under NCCL; elsewhere each of its calls has a work of its own."""
+
+    class Work:
+        pass
+
+    for one_for_all in (True, False):
+        queued_calls._forget()
+        given = [Work(), Work()]
+        with one_call.batch() as works:
+            calls = [_asynchronous("isend"), _asynchronous("irecv")]
+            for call, own in zip(calls, given, strict=True):
+                one_call.remember(None if one_for_all else own, *call)
+            works += given[1:] if one_for_all else given
+        for work in works:
+            with one_call.wait(one_call.of_work(work)):
+                pass
+        assert [mark.call for mark in queued_calls._marked] == [call.made.n for call in calls]
+        waited = [call.of for call in _process(tmp_path).of(ev.Call) if call.op == "wait"]
+        assert waited[-2:] == [call.made.n for call in calls]
 
 
 @pytest.mark.parametrize(
@@ -396,7 +453,10 @@ def test_a_signal_that_comes_while_a_call_is_marked_leaves_nothing_open(
     one_call.remember(work, asynchronous.made, asynchronous.mark)
     owner, name = (queued_calls, "begin") if at == "before" else (queued_calls.Mark, "end")
     monkeypatch.setattr(owner, name, interrupt)
-    with pytest.raises(Late), one_call.wait(work) if at == "wait" else one_call.call("all_reduce", device=0):
+    with (
+        pytest.raises(Late),
+        one_call.wait(one_call.of_work(work)) if at == "wait" else one_call.call("all_reduce", device=0),
+    ):
         pass
     assert main_thread._pending is None
     assert not one_call.unwatched()
