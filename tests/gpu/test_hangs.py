@@ -59,6 +59,27 @@ dist.barrier()
 """
 
 
+ASYNCHRONOUS = {
+    "work": "work = dist.all_reduce(total, async_op=True); work.wait()",
+    "batch": "[work.wait() for work in dist.batch_isend_irecv(pair())]",
+    "functional": "total = funcol.all_reduce(total, 'sum', dist.group.WORLD) + 1",
+    "not-waited-for": "work = dist.all_reduce(total, async_op=True)",
+}
+
+WAITED_FOR = """
+import torch.distributed._functional_collectives as funcol
+total, received = torch.ones(4, device=device), torch.empty(4, device=device)
+def pair():
+    return [dist.P2POp(dist.isend, total, 1 - rank), dist.P2POp(dist.irecv, received, 1 - rank)]
+model, optimizer = setup()
+for _ in range(3): step(model, optimizer)
+if rank == 1:
+    time.sleep(3600)  # LATE
+{call}  # CALLED
+torch.cuda.synchronize()  # WAITS
+"""
+
+
 def lines_of_ranks(document: dict[str, Any]) -> set[int]:
     """All lines of the script that the report leads to, wherever it has them."""
     found: set[int] = set()
@@ -98,6 +119,20 @@ def test_a_rank_that_waits_for_the_device(tmp_path: Path, wait: str) -> None:
     assert lines & {line_of(script, "CALLED"), line_of(script, "WAITS")}, json.dumps(document["findings"], indent=1)
     assert line_of(script, "LATE") in lines, json.dumps(document["findings"], indent=1)
     assert {"no-hang", "collective-order"} & {finding["check"] for finding in document["findings"]}
+
+
+@pytest.mark.gpu(real="calls that return before the device is done with them")
+@pytest.mark.parametrize("how", sorted(ASYNCHRONOUS))
+def test_an_asynchronous_call(tmp_path: Path, how: str) -> None:
+    """One that the program waits for is named, and who did not come; where none is waited for, that is the cause."""
+    document = hung(tmp_path, WAITED_FOR.format(call=ASYNCHRONOUS[how]))
+    script = tmp_path / "train.py"
+    lines = lines_of_ranks(document)
+    assert {line_of(script, "LATE"), line_of(script, "WAITS")} <= lines, json.dumps(document["findings"], indent=1)
+    if how == "not-waited-for":
+        assert "that was not waited for" in json.dumps(document["findings"])
+    else:
+        assert line_of(script, "CALLED") in lines, json.dumps(document["findings"], indent=1)
 
 
 @pytest.mark.gpu(real="calls that return before the device is done with them")

@@ -8,6 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging import call_divergence, call_divergence_causes
 from ddpcheck.judging.call_divergence import Parting, group_name, name, place
 from ddpcheck.judging.deadlock import Stuck, Wait, at_its_end, is_gone, stuck
+from ddpcheck.judging.device_waits import waits_for_what_is_not_known
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.judging.world_ending import Stop, stop
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -199,7 +200,15 @@ def _cause(ranks: dict[int, Rank], waits: dict[int, Wait], others: list[Rank]) -
         )
     if others and waits:
         return f"{ranks_text(r.rank for r in others)} has come to its end before the others"
-    return "" if waits else "what the ranks wait for is no collective: a file, a lock, a process or a queue"
+    if waits:
+        return ""
+    if unknown := [rank.rank for rank in others if waits_for_what_is_not_known(rank.process)]:
+        whose = "device of" if len(unknown) == 1 else "devices of"
+        return (
+            f"the {whose} {ranks_text(unknown)} may be in an asynchronous call that was not waited for by the program, "
+            "and that other ranks have not made"
+        )
+    return "what the ranks wait for is no collective: a file, a lock, a process or a queue"
 
 
 def _advice(others: list[Rank]) -> str:

@@ -169,7 +169,12 @@ def _around_wait_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _functional_group(group: Any) -> Any:
-    if isinstance(group, str):
+    """A group is given as itself, by its name, or as a dimension of a mesh."""
+    if isinstance(group, tuple) and hasattr(group[0], "get_group"):
+        group = group[0].get_group(*group[1:])
+    elif hasattr(group, "get_group") and getattr(group, "ndim", 0) == 1:
+        group = group.get_group()
+    elif isinstance(group, str):
         resolve = getattr(c10d, "_resolve_process_group", None)
         group = resolve(group) if resolve is not None else None
     return group if isinstance(group, c10d.ProcessGroup) else None

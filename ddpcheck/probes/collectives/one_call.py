@@ -16,6 +16,7 @@ from ddpcheck.evidence import Call
 from ddpcheck.probes.collectives import call_log
 from ddpcheck.probes.collectives.process_groups import group_key
 from ddpcheck.probes.devices import queued_calls
+from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.files import writer_threads
 from ddpcheck.probes.processes import main_thread, span_log
 from ddpcheck.probes.recording import recorder, user_lines
@@ -37,7 +38,7 @@ class Asynchronous(NamedTuple):
 _works: weakref.WeakKeyDictionary[Any, list[Asynchronous]] = weakref.WeakKeyDictionary()
 """By what the program was given to wait for; a batch of calls has one for all of them."""
 _results: OrderedDict[int, list[Asynchronous]] = OrderedDict()
-"""Of functional collectives, by the tensor that holds the result: no reference, which would be seen by the program."""
+"""Of functional collectives, by where the result lies: nothing is held of it, and a view is waited for as well."""
 _issued = 0
 _joined = False
 _reductions = 0
@@ -170,11 +171,16 @@ def remember(work: Any, made: Call, mark: queued_calls.Mark | None = None) -> No
 
 def remember_result(result: Any, made: Call, mark: queued_calls.Mark | None) -> None:
     """A functional collective has given this tensor; whoever reads it waits for the one within."""
-    tensor = getattr(result, "elem", result)
-    if isinstance(tensor, torch.Tensor):
-        _results[id(tensor)] = [Asynchronous(made, mark)]
+    if place := _place(getattr(result, "elem", result)):
+        _results[place] = [Asynchronous(made, mark)]
         if len(_results) > MOST_RESULTS:
             _results.popitem(last=False)
+
+
+def _place(tensor: Any) -> int:
+    """The address of what a tensor's elements lie in; 0 where there is none."""
+    own = readable_memory.storage(tensor) if isinstance(tensor, torch.Tensor) else None
+    return own.data_ptr() if own is not None else 0
 
 
 @contextlib.contextmanager
@@ -203,7 +209,7 @@ def of_work(work: Any) -> list[Asynchronous]:
 
 def of_result(tensor: Any) -> list[Asynchronous]:
     """The same of the result of a functional collective."""
-    return _results.pop(id(tensor), [])
+    return _results.pop(_place(tensor), []) if _results else []
 
 
 class wait:

@@ -51,6 +51,16 @@ def test_a_hang_names_both_lines():
     assert finding.also == ("collective-order",)
 
 
+def test_a_device_in_a_call_that_was_not_waited_for():
+    """It is no file or lock that its host waits for, as far as that can be told."""
+    asleep = [pulse(None, 8, "sleep")]
+    unknown = [queued(waits=False), on_device(None, since=None, awaits="synchronize")]
+    assert "the device of rank 0 may be in an asynchronous call" in hang(unknown, asleep).cause
+    assert "the devices of ranks 0 and 2 may be in" in hang(unknown, asleep, unknown).cause
+    known = [queued(), on_device(None, since=None, awaits="synchronize")]
+    assert "is no collective: a file" in hang(known, asleep).cause
+
+
 def test_ranks_that_wait_alike_are_told_together():
     """Many ranks make no long text."""
     odd = [call(1, 5), pulse(2, 5)]

@@ -238,7 +238,7 @@ def _asynchronous(op: str) -> one_call.Asynchronous:
 
 
 def test_the_result_of_a_functional_collective_is_what_is_waited_for(writer: recorder.Recorder, cuda: FakeCuda) -> None:
-    """By the tensor within, of which nothing is held; a result that nobody reads is forgotten in time."""
+    """By the tensor within, or a view of it, of which nothing is held; what nobody reads is forgotten in time."""
 
     class Lazy:
         elem = torch.zeros(1)
@@ -251,7 +251,7 @@ def test_the_result_of_a_functional_collective_is_what_is_waited_for(writer: rec
     with one_call.wait(one_call.of_result(torch.zeros(1))):
         pass
     assert not queued_calls._marked
-    with one_call.wait(one_call.of_result(Lazy.elem)):
+    with one_call.wait(one_call.of_result(Lazy.elem.view(1, 1))):
         pass
     assert [mark.call for mark in queued_calls._marked] == [first.made.n]
     others = [torch.zeros(1) for _ in range(one_call.MOST_RESULTS + 1)]
