@@ -13,7 +13,7 @@ from tests.gpu.failed_tests import RUNNING, copy
 from tests.gpu.variables import masked
 
 UNFINISHED = "unfinished"
-"""In a bundle: what NCCL and torch have written of the test in which a run was ended."""
+"""In a bundle: what NCCL and torch have written of tests in which pytest was ended."""
 
 TEXTS = (".txt", ".json", ".jsonl", ".log", ".md", ".xml")
 
@@ -35,11 +35,16 @@ def packed_name(folder: Path) -> Path:
     return folder.with_name(folder.name + ".tar.gz")
 
 
-def pack(folder: Path) -> Path:
-    """Pack it, without what looks secret, and remove the folder; where that fails, the folder stays."""
+def put_unfinished_aside(folder: Path) -> None:
+    """Keep what NCCL and torch have written of a test that has not come to its end."""
     for path in sorted((folder / RUNNING).glob("*")):
         copy(path, folder / UNFINISHED / path.name)
     shutil.rmtree(folder / RUNNING, ignore_errors=True)
+
+
+def pack(folder: Path) -> Path:
+    """Pack it, without what looks secret, and remove the folder; where that fails, the folder stays."""
+    put_unfinished_aside(folder)
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix in TEXTS:
             try:

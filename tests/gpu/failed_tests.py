@@ -161,6 +161,15 @@ def copy(path: Path, target: Path) -> None:
             target.write_bytes(file.read())
 
 
+def begun(bundle: Path) -> list[str]:
+    """The tests that have begun so far, in their order."""
+    try:
+        lines = [json.loads(line) for line in (bundle / LINES).read_text().splitlines()]
+    except OSError:
+        return []
+    return [line["test"] for line in lines if line["event"] == "begins"]
+
+
 def plugin() -> FailedTests | None:
     """The plugin, where this session is recorded; ranks, and what they are forked from, keep nothing themselves."""
     named = os.environ.get(FOLDER)

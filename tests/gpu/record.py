@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from tests.gpu import bundle, facts, parts
-from tests.gpu.failed_tests import RUNNING, logging_variables
+from tests.gpu.failed_tests import RUNNING, begun, logging_variables
 
 ROOT = facts.ROOT
 FOLDER = ROOT / "docs" / "gpu"
@@ -31,6 +32,8 @@ SILENCE = 900.0
 STACKS = ["-v", "-o", "faulthandler_timeout=600"]
 
 PYTEST = "pytest.txt"
+INTERNAL_ERROR = 3
+"""pytest's own exit code where it failed itself."""
 
 T = TypeVar("T")
 
@@ -85,10 +88,24 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _tests(folder: Path, arguments: Sequence[str]) -> int | None:
-    (folder / RUNNING).mkdir(exist_ok=True)
+    """Run all tests; where one takes pytest with it, or hangs, the others are run without it. None, if that was so."""
+    end = time.monotonic() + WHOLE
     environment = {**os.environ, **logging_variables(folder)}
-    command = [*COMMAND, *STACKS, *arguments]
-    return parts.gather(folder, PYTEST, command, WHOLE, ROOT, environment, show=True, silence=SILENCE)
+    ended_early = False
+    while True:
+        before = begun(folder)
+        (folder / RUNNING).mkdir(exist_ok=True)
+        command = [*COMMAND, *STACKS, *arguments, *(f"--deselect={one}" for one in before)]
+        limit = end - time.monotonic()
+        code = parts.gather(folder, PYTEST, command, limit, ROOT, environment, show=True, silence=SILENCE)
+        if code is not None and 0 <= code != INTERNAL_ERROR:
+            return None if ended_early else code
+        ended_early = True
+        bundle.put_unfinished_aside(folder)
+        now = begun(folder)
+        if now == before or time.monotonic() > end:
+            return None
+        print(f"pytest did not end by itself, in {now[-1]}: it goes on with the tests after that", flush=True)
 
 
 def _page(folder: Path, found: facts.Facts | None, arguments: Sequence[str], code: int | None) -> None:

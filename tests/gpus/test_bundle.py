@@ -232,3 +232,38 @@ def test_whatever_fails_there_is_a_bundle(tmp_path, monkeypatch):
     assert "ZeroDivisionError" in index
     assert "pytest.txt" in index
     assert "was ended at a limit of 2 s" in index
+
+
+THREE_TESTS = """
+import json, os, sys, time
+from pathlib import Path
+folder = Path(os.environ["DDPCHECK_GPU_BUNDLE"])
+for test in ("a", "b", "c"):
+    if f"--deselect={test}" not in sys.argv:
+        with (folder / "tests.jsonl").open("a") as file:
+            file.write(json.dumps({"event": "begins", "test": test}) + "\\n")
+        print("run", test, flush=True)
+        if test == "b":
+            (folder / "running" / "nccl.log").write_text("of b")
+            ENDS
+"""
+
+
+@pytest.mark.parametrize("ends", ["time.sleep(600)", "os.abort()", "sys.exit(3)"])
+def test_a_test_that_takes_pytest_with_it_takes_no_other(tmp_path, monkeypatch, capfd, ends):
+    """Those after it are run all the same; that it happened is not forgotten, and its logs are no other test's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    monkeypatch.setattr(record, "COMMAND", python(THREE_TESTS.replace("ENDS", ends)))
+    monkeypatch.setattr(record, "SILENCE", 3.0)
+    monkeypatch.setattr(record, "BEFORE", ())
+    monkeypatch.setattr(record, "AFTER", ())
+    monkeypatch.setattr(record.facts, "gather", lambda: FACTS._replace(gpus=()))
+    assert record.main([]) == 1
+    printed = capfd.readouterr().out
+    assert [line for line in printed.splitlines() if line.startswith("run")] == ["run a", "run b", "run c"]
+    assert "pytest did not end by itself, in b: it goes on with the tests after that" in printed
+    (packed,) = tmp_path.glob("ddpcheck-gpu-*.tar.gz")
+    with tarfile.open(packed) as file:
+        folder = packed.name.removesuffix(".tar.gz")
+        assert file.extractfile(f"{folder}/unfinished/nccl.log").read() == b"of b"

@@ -197,6 +197,7 @@ def _around_new_group(original: Callable[..., Any]) -> Callable[..., Any]:
     """All ranks make a group, members or not, and wait for each other."""
 
     def new_group(*args: Any, **kwargs: Any) -> Any:
+        _watch_functional()  # those of a mesh, which was imported since
         ranks = kwargs.get("ranks", args[0] if args else None)
         if kwargs.get("use_local_synchronization") or not isinstance(ranks, (list, tuple, range, type(None))):
             return original(*args, **kwargs)
