@@ -161,7 +161,8 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "broadcasts of buffers": ("which forwards broadcast buffers", _at(_DDP, "will_sync_module_buffers")),
     "buffers": ("which buffers are to agree", _on(_DDP, "broadcast_buffers")
         + _on(_MODULE, "_buffers _non_persistent_buffers_set")),
-    "loss terms": ("what the parts of a loss are", _at("torch.autograd.graph.Node", "_input_metadata")),
+    "loss terms": ("what the parts of a loss are", _at("torch.autograd.graph.Node", "_input_metadata",
+        since=(2, 5))),
     "devices": ("which devices a wrapper was given", _on(_DDP, "device_ids output_device")),
     "communication hooks": ("which wrappers may reduce in the order of ranks", _on(_DDP, "_comm_hooks")),
     "unfinished calls": ("which calls have not come to their end", _on(_DDP, "_has_rebuilt_buckets reducer")
@@ -195,12 +196,10 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         + _at(_C10D, "send_object_list recv_object_list all_gather_single reduce_scatter_single", optional=True)
         + _at(_C10D, "all_reduce_coalesced all_gather_coalesced _all_gather_base _reduce_scatter_base", optional=True)
         + _at("torch._C._distributed_c10d.Work", "wait")
-        + _at(_FUNCTIONAL, "all_reduce broadcast all_gather_tensor reduce_scatter_tensor all_to_all_single", later=True)
-        + _at(_FUNCTIONAL, "wait_tensor", later=True)
-        + _at(_FUNCTIONAL, "all_gather_single reduce_scatter_single all_gather_tensor_autograd", later=True,
-              optional=True)
-        + _at(_FUNCTIONAL, "reduce_scatter_tensor_autograd all_to_all_single_autograd", later=True, optional=True)
-        + _at(_FUNCTIONAL, "all_gather_single_autograd reduce_scatter_single_autograd", later=True, optional=True)),
+        + _at(_FUNCTIONAL, "all_reduce broadcast all_gather_tensor reduce_scatter_tensor all_to_all_single wait_tensor")
+        + _at(_FUNCTIONAL, "all_gather_single reduce_scatter_single all_gather_tensor_autograd", optional=True)
+        + _at(_FUNCTIONAL, "reduce_scatter_tensor_autograd all_to_all_single_autograd", optional=True)
+        + _at(_FUNCTIONAL, "all_gather_single_autograd reduce_scatter_single_autograd", optional=True)),
     "methods of groups": ("every call of a group's own methods", _at("torch.distributed.ProcessGroup",
         "allreduce allreduce_coalesced allgather _allgather_base reduce_scatter _reduce_scatter_base alltoall "
         "alltoall_base barrier broadcast scatter reduce gather")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
+from torch.distributed import _functional_collectives as functional
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.join import Join
 
@@ -29,8 +29,6 @@ __tracebackhide__ = True
 
 __all__ = ["call", "issued", "set_joined", "watch"]
 
-_functional_watched = False
-
 
 def watch() -> None:
     """Record every collective from now on."""
@@ -46,7 +44,9 @@ def watch() -> None:
     around(Join, "__exit__", _around_join)
     endings.before_end(call_log.tell)
     endings.before_end(program_reductions.tell)
-    _watch_functional()
+    for name in call_arguments.FUNCTIONAL:
+        around(functional, name, partial(_around_functional, op=name))
+    around(functional, "wait_tensor", _around_wait_tensor)
     main_thread.also(call_log.look)
 
 
@@ -119,17 +119,6 @@ def _around_batch(original: Callable[..., Any]) -> Callable[..., Any]:
 # --- functional collectives
 
 
-def _watch_functional() -> None:
-    """Record functional collectives, too, once somebody has imported them."""
-    global _functional_watched
-    module = sys.modules.get("torch.distributed._functional_collectives")
-    if module is not None and not _functional_watched:
-        _functional_watched = True
-        for name in call_arguments.FUNCTIONAL:
-            around(module, name, partial(_around_functional, op=name))
-        around(module, "wait_tensor", _around_wait_tensor)
-
-
 def _around_functional(original: Callable[..., Any], op: str) -> Callable[..., Any]:
     places = call_arguments.places(original)
 
@@ -187,7 +176,6 @@ def _around_init(original: Callable[..., Any]) -> Callable[..., Any]:
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         call_log.begin_again()
-        _watch_functional()
         return result
 
     return init_process_group
@@ -197,7 +185,6 @@ def _around_new_group(original: Callable[..., Any]) -> Callable[..., Any]:
     """All ranks make a group, members or not, and wait for each other."""
 
     def new_group(*args: Any, **kwargs: Any) -> Any:
-        _watch_functional()  # those of a mesh, which was imported since
         ranks = kwargs.get("ranks", args[0] if args else None)
         if kwargs.get("use_local_synchronization") or not isinstance(ranks, (list, tuple, range, type(None))):
             return original(*args, **kwargs)
