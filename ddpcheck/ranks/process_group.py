@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from datetime import timedelta
@@ -69,6 +70,7 @@ def join(plan: Plan, rank: int, run_dir: str) -> None:
     if plan.device == "cuda":
         os.environ.update(_order(plan))  # the test's module has been imported since
         torch.cuda.set_device(plan.gpu_of(rank))
+    bound = _bound(plan, rank)
     path = os.fspath(Path(run_dir) / "store")
     # NCCL's threads ask their store at any time, and must not wait for the interpreter's lock.
     make_store = PromptFileStore if plan.backend == "gloo" else dist.FileStore  # type: ignore[attr-defined]
@@ -78,8 +80,10 @@ def join(plan: Plan, rank: int, run_dir: str) -> None:
         rank=rank,
         world_size=plan.world_size,
         timeout=timedelta(seconds=plan.timeout + 120),
-        **_bound(plan, rank),
+        **bound,
     )
+    if bound:
+        _let_members_alone_make_groups()
     _kept.append(dist.group.WORLD)
 
 
@@ -94,17 +98,43 @@ def _bound(plan: Plan, rank: int) -> dict[str, Any]:
 
     if plan.device != "cuda" or plan.simulated or plan.backend != "nccl":
         return {}
-    if len(plan.gpus) > plan.world_size and not _has_one_device_only():
+    if len(plan.gpus) > plan.world_size and not takes_one_device_only():
         return {}
     return {"device_id": torch.device("cuda", plan.gpu_of(rank))}
 
 
-def _has_one_device_only() -> bool:
-    """Whether torch binds a group for NCCL anyhow, as by default from 2.15 on: to the device of the rank's number."""
+def takes_one_device_only() -> bool:
+    """Whether a group for NCCL takes tensors of one device in each rank, and is bound to that: so from torch 2.15 on."""
     from torch.distributed import distributed_c10d as c10d
 
     # 2.14 has that backend already, as a choice and without this choice of a device.
     return hasattr(c10d, "_nccl2_device") and os.environ.get("TORCH_DIST_USE_NCCL2") != "0"
+
+
+def _let_members_alone_make_groups() -> None:
+    """Make groups with ``use_local_synchronization=True`` as if the default group was bound to no device.
+
+    Torch splits a bound group for a new one, and all its ranks take part in a split: where the members alone make the
+    new one, they would wait for ever for the others, and in a program whose group is not bound they do not.
+    """
+    import torch
+    from torch.distributed import distributed_c10d as c10d
+
+    original = c10d.new_group
+
+    @functools.wraps(original)
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        default = c10d._get_default_group() if c10d.is_initialized() else None
+        if default is None or not kwargs.get("use_local_synchronization"):
+            return original(*args, **kwargs)
+        bound, default.bound_device_id = default.bound_device_id, None
+        try:
+            return original(*args, **kwargs)
+        finally:
+            default.bound_device_id = bound
+
+    for module in (c10d, torch.distributed):
+        module.new_group = new_group
 
 
 def leave(plan: Plan) -> None:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import nn
 
 import ddpcheck
+from ddpcheck.ranks.process_group import takes_one_device_only
 from fixtures.s0_model_parallel import TwoDevices, train
 from tests.gpu.nets import plain_net
 
@@ -112,6 +113,8 @@ def test_inputs_and_labels_elsewhere(ddp: Any) -> None:
 @pytest.mark.gpu(4)
 def test_a_model_on_two_devices_in_each_rank(ddp: Any) -> None:
     """Devices 2r and 2r + 1 keep the ranks apart; forward, backward and step agree; an off-by-one mapping is told."""
+    if takes_one_device_only():
+        pytest.skip("from torch 2.15 on NCCL takes tensors of one GPU in each rank, unless TORCH_DIST_USE_NCCL2=0")
     assert ddp.device == torch.device("cuda", 2 * ddp.rank)
     own = torch.device("cuda", 2 * ddp.rank), torch.device("cuda", 2 * ddp.rank + 1)
     model = train(ddp.rank, own)
@@ -146,3 +149,18 @@ def test_data_parallel_equals_the_wrapper() -> None:
     nn.DataParallel(model, device_ids=[0, 1])(x).square().mean().backward()
     for parameter, reference in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, reference)
+
+
+@pytest.mark.ddp(world_size=2, backend="nccl", device="cuda", timeout=120)
+@pytest.mark.gpu(2, real="communicators, which are split")
+def test_a_group_that_its_members_alone_make(ddp: Any) -> None:
+    """The other rank does not call, and nobody waits for it; a group that all make is there beside it."""
+    both = dist.new_group([0, 1])
+    if ddp.rank == 0:
+        own = dist.new_group([0], use_local_synchronization=True)
+        total = torch.ones(1, device=ddp.device)
+        dist.all_reduce(total, group=own)
+        assert total.item() == 1
+    total = torch.ones(1, device=ddp.device)
+    dist.all_reduce(total, group=both)
+    assert total.item() == 2

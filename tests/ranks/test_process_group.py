@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from msgspec.structs import replace
 from torch.distributed import distributed_c10d as c10d
 
@@ -100,3 +102,27 @@ def test_an_index_counts_as_it_did(
 
 def test_a_first_start_on_gpus_may_take_longer() -> None:
     assert supervisor.start_patience(plan()) == supervisor.start_patience(plan(simulated=True)) + 60
+
+
+def test_members_alone_may_make_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile the default group is bound to no device, for torch would split it with all ranks; then it is again."""
+    seen: list[Any] = []
+    default = SimpleNamespace(bound_device_id="cuda:1")
+
+    def made(ranks: list[int], use_local_synchronization: bool = False) -> str:
+        seen.append(default.bound_device_id)
+        if not ranks:
+            raise ValueError("no ranks")
+        return "group"
+
+    monkeypatch.setattr(c10d, "new_group", made)
+    monkeypatch.setattr(dist, "new_group", made)
+    monkeypatch.setattr(c10d, "is_initialized", lambda: True)
+    monkeypatch.setattr(c10d, "_get_default_group", lambda: default)
+    process_group._let_members_alone_make_groups()
+    assert dist.new_group([0, 1]) == "group"
+    assert dist.new_group([0], use_local_synchronization=True) == "group"
+    with pytest.raises(ValueError, match="no ranks"):
+        c10d.new_group([], use_local_synchronization=True)
+    assert seen == ["cuda:1", None, None]
+    assert default.bound_device_id == "cuda:1"
