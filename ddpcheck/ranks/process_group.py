@@ -104,7 +104,7 @@ def _bound(plan: Plan, rank: int) -> dict[str, Any]:
 
 
 def takes_one_device_only() -> bool:
-    """Whether a group for NCCL takes tensors of one device in each rank, and is bound to that: so from torch 2.15 on."""
+    """Whether a group for NCCL takes tensors of one device in each rank, as from torch 2.15 on, and is bound to it."""
     from torch.distributed import distributed_c10d as c10d
 
     # 2.14 has that backend already, as a choice and without this choice of a device.
@@ -134,7 +134,7 @@ def _let_members_alone_make_groups() -> None:
             default.bound_device_id = bound
 
     for module in (c10d, torch.distributed):
-        module.new_group = new_group
+        module.new_group = new_group  # type: ignore[attr-defined]
 
 
 def leave(plan: Plan) -> None:
