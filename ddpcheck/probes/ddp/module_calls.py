@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.compiler import is_compiling
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
@@ -106,12 +107,14 @@ def watch() -> None:
 
     @looking_like(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Every module's call comes through here: what it does has to be little.
-        if asleep():
+        # Every module's call comes through here: what it does has to be little. A device is asked at the outermost alone.
+        if is_compiling():
             return original(self, *args, **kwargs)
         if _inside.module:
             if only_chooses and self._compiled_call_impl is None:
                 return self._call_impl(*args, **kwargs)
+            return original(self, *args, **kwargs)
+        if asleep():
             return original(self, *args, **kwargs)
         _inside.module = True
         compiling = set_callback(None)

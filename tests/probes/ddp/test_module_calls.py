@@ -95,3 +95,17 @@ def test_an_evaluation_through_a_wrapper(evaluate, monkeypatch):
     evaluated([Wrapper(torch.nn.BatchNorm1d(2))], 0)
     (one,) = put_down()
     assert (one.kind, one.parameters.names, one.buffers.names) == ("BatchNorm1d", ["weight", "bias"], [])
+
+
+def test_the_modules_inside_of_another_ask_no_device(evaluate, monkeypatch):
+    """Where CUDA is in use the question takes a microsecond, and a model may have thousands of modules."""
+    evaluated, _ = evaluate
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(asked.append(1)))
+    evaluated([torch.nn.Sequential(torch.nn.Linear(2, 2))], 0)
+    few = len(asked)
+    asked.clear()
+    evaluated([torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(100)))], 0)
+    assert 0 < few
+    assert len(asked) == few
