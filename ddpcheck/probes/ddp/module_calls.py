@@ -107,7 +107,7 @@ def watch() -> None:
 
     @looking_like(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Every module's call comes through here: what it does has to be little. A device is asked at the outermost alone.
+        # Every module's call comes through here: what it does has to be little, and only the outermost asks a device.
         if is_compiling():
             return original(self, *args, **kwargs)
         if _inside.module:
