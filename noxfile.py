@@ -7,6 +7,9 @@ one place.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+
 import nox
 
 nox.options.sessions = ["lint", "typing", "tests"]
@@ -59,10 +62,15 @@ def oldest(session: nox.Session) -> None:
     session.run("pytest", "-n", "2", "--dist", "loadfile", "--long", *session.posargs)
 
 
+def _python_here() -> str:
+    """The Python of the environment that is there: nox's own, where that has torch, and else the first on PATH."""
+    return sys.executable if importlib.util.find_spec("torch") else "python"
+
+
 @nox.session(venv_backend="none")
 def new_check(session: nox.Session) -> None:
     """Write the skeleton of a check, whose tests run at once: ``nox -s new_check -- my-invariant``."""
-    session.run("python", "-m", "tests.skeleton.new_check", *session.posargs, external=True)
+    session.run(_python_here(), "-m", "tests.skeleton.new_check", *session.posargs, external=True)
 
 
 @nox.session(python="3.11")
@@ -220,4 +228,4 @@ def placement(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def gpu(session: nox.Session) -> None:
     """The tests that need a GPU, in the environment that is there, and all about them in one file; see docs/gpu."""
-    session.run("python", "-m", "tests.gpu.record", *session.posargs)
+    session.run(_python_here(), "-m", "tests.gpu.record", *session.posargs, external=True)
