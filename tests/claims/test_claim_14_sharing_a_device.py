@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 import ddpcheck
 from ddpcheck import assert_device_placement, simulated_devices
+from ddpcheck.ranks.process_group import takes_one_device_only
 from fixtures import s0_basic
 from tests.claims.findings import only_finding
 
@@ -76,6 +77,7 @@ def test_ranks_share_a_gpu_under_a_newer_nccl(ddp):
 def test_nccl_refuses_to_share_unless_it_is_allowed(ddp, monkeypatch):
     """Without the variable every NCCL says that the GPU is a duplicate, on both ranks."""
     monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
-    group = dist.new_group(backend="nccl")
+    # Newer versions of torch would bind the group to the device of the rank's number, which is another one or none.
+    bound = {"device_id": ddp.device} if takes_one_device_only() else {}
     with pytest.raises(RuntimeError, match=r"(?i)duplicate gpu|invalid usage"):
-        dist.all_reduce(torch.ones(1, device=ddp.device), group=group)
+        dist.all_reduce(torch.ones(1, device=ddp.device), group=dist.new_group(backend="nccl", **bound))
