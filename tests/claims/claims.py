@@ -91,7 +91,7 @@ CLAIMS = tuple(
             ("S3", "MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK are required",
              "an error names each missing one, and a rank outside of the world; with all four the group is made"),
             ("S3", "with no backend named, gloo and nccl are both made",
-             "as many as torch can serve here: gloo for the CPU where there is no GPU, and nccl where there is one, alone in newer versions",
+             "gloo for the CPU without a GPU, and nccl with one, alone in newer versions",
              "refuted in part"),
             ("S3", "DDP is fault-tolerant: it handles errors during training",
              "a rank's death fails the others; the launcher alone starts all anew, if set to, and they train from "
