@@ -135,6 +135,7 @@ _C10D = "torch.distributed.distributed_c10d"
 _DATALOADER = "torch.utils.data.dataloader"
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _FETCH = "torch.utils.data._utils.fetch"
+_FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
 _JOIN = "torch.distributed.algorithms.join.Join"
 _MODULE = "torch.nn.Module"
@@ -145,6 +146,7 @@ _PROCESS = "multiprocessing.process.BaseProcess"
 _SAMPLER = "torch.utils.data.distributed.DistributedSampler"
 _SCALER = "torch.amp.GradScaler"
 _SCHEDULER = "torch.optim.lr_scheduler.LRScheduler"
+_TENSOR = "torch.distributed.tensor"
 _WORKERS = f"{_DATALOADER}._MultiProcessingDataLoaderIter"
 
 # fmt: off
@@ -184,6 +186,15 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "scalers": ("the scale of gradients", _at(_SCALER, "step") + _on(_SCALER, "_scale")),
     "schedulers": ("how often schedulers are stepped", _at(_SCHEDULER, "step")
         + _on(_SCHEDULER, "optimizer last_epoch")),
+    # parts of tensors
+    "parts": ("which part of a tensor a rank holds", _on(f"{_TENSOR}.DTensor", "_local_tensor", later=True)
+        + _at(f"{_TENSOR}._utils", "compute_local_shape_and_global_offset", optional=True)),
+    "sharding": ("what is sharded, and what is left alone", _at(_FSDP2, "fully_shard", later=True)
+        + _at(f"{_TENSOR}.parallel.api", "parallelize_module", later=True)
+        + _at("torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel", "__init__", later=True)
+        + _at("torch.distributed.pipelining.stage._PipelineStageBase", "__init__", later=True)),
+    "unwritten memory": ("which memory modules are given unwritten", _at(_MODULE, "to_empty")
+        + _on("torch.Tensor", "_version", optional=True)),
     # groups, and where ranks meet
     "ranks": ("which processes are ranks of one group", _at(_C10D, "init_process_group _get_default_store")),
     "groups": ("which groups there are", _at(_C10D, "new_group _get_default_group GroupMember")),

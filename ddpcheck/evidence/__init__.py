@@ -9,6 +9,7 @@ from ddpcheck.evidence.data import *
 from ddpcheck.evidence.files import *
 from ddpcheck.evidence.framing import *
 from ddpcheck.evidence.groups import *
+from ddpcheck.evidence.layouts import *
 from ddpcheck.evidence.loss_weights import *
 from ddpcheck.evidence.optimizers import *
 from ddpcheck.evidence.processes import *

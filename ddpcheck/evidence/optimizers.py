@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from ddpcheck.evidence.layouts import Layout
 from ddpcheck.evidence.record import NO_SITE, Record
 from ddpcheck.evidence.wrappers import Usage
 
@@ -29,13 +30,33 @@ class Parameter(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     in_module: bool = True
     """Some module still has it as a parameter."""
     unseen: str = ""
-    """The kind of tensor, where it is one that is not compared between ranks: a shard, or one without plain memory."""
+    """The kind of tensor, where it is one that all ranks are not compared by: a shard, or one without plain memory."""
     unnamed: bool = False
     """No module has ever had it as a parameter."""
     filled: bool = False
     """Its elements are all one number, as far as was looked at."""
     site: int = NO_SITE
     """The line that has set it in its module; only of those that no wrapper has found when it was built."""
+    layout: Layout | None = None
+    """Which part of a logical tensor it is, where somebody says so; such parts are looked at, whatever their kind."""
+    model: int | None = None
+    """The model that has it as a parameter, by the number of its Model."""
+    path: str = ""
+    """Its name in there."""
+
+
+class LeftOut(Record, frozen=True, kw_only=True):
+    """An optimizer steps what is no parameter of a model any more: the model's own that no optimizer has."""
+
+    optimizer: int
+    number: int
+    """The step."""
+    stale: list[int]
+    """The places of those that no model has."""
+    names: list[str]
+    """Trainable parameters of models that are in no optimizer, and have a gradient."""
+    kinds: list[str]
+    """Of these, side by side: dtype and shape."""
 
 
 NOBODYS = 1 << 20

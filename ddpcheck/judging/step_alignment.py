@@ -103,7 +103,7 @@ def optimizers(world: World) -> list[Aligned]:
     by_group: dict[tuple[int, ...], dict[int, list[Built]]] = defaultdict(lambda: defaultdict(list))
     for rank in world:
         groups = {w.wrapper: members(world, w.group) for w in rank.of(ev.Wrapped)}
-        for phases in _lasting(rank, _optimizers(rank)):
+        for phases in lasting(rank):
             described = phases[0][0]
             over = [groups[p.wrapper] for p in described.parameters if p.wrapper in groups]
             over = over or [members(world, group) for group in _reduced_over(rank, described.optimizer)]
@@ -154,11 +154,12 @@ def _reduced_over(rank: Rank, optimizer: int) -> list[str]:
     return list(dict.fromkeys(c.group for c in carried if c.of == "gradient" and c.alike))
 
 
-def _lasting(rank: Rank, optimizers: Sequence[Phases]) -> list[Phases]:
-    """Those without the ones that a line makes anew between the steps of another one.
+def lasting(rank: Rank) -> list[Phases]:
+    """A rank's optimizers, without the ones that a line makes anew between the steps of another one.
 
     Perturbations of inputs and copies of a model that adapt to a task are optimized like this: by each rank alone.
     """
+    optimizers = _optimizers(rank)
     by_line: dict[CallSite | None, list[int]] = defaultdict(list)
     spans: dict[int, tuple[int, int]] = {}
     for place, phases in enumerate(optimizers):
@@ -178,7 +179,8 @@ def _lasting(rank: Rank, optimizers: Sequence[Phases]) -> list[Phases]:
 
 def why_unseen(optimizers: Iterable[Aligned]) -> str:
     """Why nothing of these is compared, where all that they step is of kinds that are not; else empty."""
-    kinds = {p.unseen for one in optimizers for described in one.described for p in described.parameters}
+    every = [p for one in optimizers for described in one.described for p in described.parameters]
+    kinds = {p.unseen if p.layout is None else "" for p in every}
     if not kinds or "" in kinds:
         return ""
     return f"the optimizers step nothing but what is not compared between ranks ({listing(sorted(kinds))})"

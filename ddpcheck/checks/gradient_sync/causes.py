@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.gradient_sync import clipping
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.copies import Copies
 from ddpcheck.judging.differing_steps import Broken
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Rank
@@ -74,6 +75,27 @@ def why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
     return (
         "the reduction did not take place for them",
         "Compute the loss from the output of the wrapper itself; leave no_sync() before the last forward of a step.",
+    )
+
+
+def why_declared(held: Copies, broken: Broken) -> tuple[str, str]:
+    """The same of gradients whose parameters are declared copies along a dimension of a mesh."""
+    _, step, _ = broken
+    if absent(broken):
+        return (
+            "a rank has skipped its backward(), or a branch that depends on the rank or its data",
+            "Run the same forward and backward on every rank that holds copies.",
+        )
+    ranks = held.optimizer.ranks
+    if _clipping(ranks, step):
+        return (
+            "",
+            f"Sum them up {held.along} before the step, and treat them alike afterwards{_clipping(ranks, step)}.",
+        )
+    return (
+        f"each rank has computed them from its own part of the activations, and nothing sums them up {held.along}",
+        "Say where a local tensor is taken that its gradient is part of a sum (to_local(grad_placements=[Partial()])), "
+        f"or all-reduce these gradients {held.along} before the step.",
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.gradient_sync import causes, program_reductions
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import Broken, odd_site, parts, wrapper_links
-from ddpcheck.judging.replicated_parameters import grounds, why_none
-from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -19,21 +19,21 @@ def judge(world: World) -> Judged:
     """Compare the digests of all ranks on entry to steps, and look at whether what the program reduces reaches all."""
     checked, findings = program_reductions.judge(world)
     own: list[Finding] = []
-    optimizers = step_alignment.optimizers(world)
-    for optimizer in optimizers:
-        places = grounds(world, optimizer).gradients
+    for held in copies(world):
+        optimizer, places = held.optimizer, held.gradients
         steps = list(optimizer.compared())
         checked += sum(
             all(one.gradients for one in s) and step_alignment.are_seen([one.gradients for one in s], places)
             for _, s in steps
         )
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.gradients):
-            own.append(_finding(optimizer, broken, wanted))
-    because = why_none(world, optimizers)
+            own.append(_finding(held, broken, wanted))
+    because = why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, findings=(*own, *findings), skipped_because=because)
 
 
-def _finding(optimizer: Aligned, broken: Sequence[Broken], wanted: int) -> Finding:
+def _finding(held: Copies, broken: Sequence[Broken], wanted: int) -> Finding:
+    optimizer = held.optimizer
     number, step, places = broken[0]
     parameters = optimizer.described[0].parameters
     names = [parameters[p].name for p in places]
@@ -42,7 +42,7 @@ def _finding(optimizer: Aligned, broken: Sequence[Broken], wanted: int) -> Findi
     odd = step_alignment.odd_ranks(digests, places, [r.rank for r in ranks])
     absent = causes.absent(broken[0])
     moved = causes.converted_at(optimizer, broken[0])
-    cause, advice = causes.why(optimizer, broken[0])
+    cause, advice = causes.why_declared(held, broken[0]) if held.along else causes.why(optimizer, broken[0])
     shown = f"{len(names)} of {count(wanted, 'gradient')} to differ on entry to step {number}: {listing(names)}"
     if absent:
         missing = [r.rank for r, d in zip(ranks, digests, strict=True) if step_alignment.at(d, absent[0]) == ev.ABSENT]
@@ -53,7 +53,7 @@ def _finding(optimizer: Aligned, broken: Sequence[Broken], wanted: int) -> Findi
         ranks=odd,
         subject=names[0],
         step=number,
-        expected="all ranks to hold the same gradients on entry to the optimizer's step",
+        expected=f"{held.where} to hold the same gradients on entry to the optimizer's step",
         found=shown,
         cause=cause,
         advice=advice,

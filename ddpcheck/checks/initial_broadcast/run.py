@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import wrapper_links
-from ddpcheck.judging.replicated_parameters import grounds
 from ddpcheck.judging.step_alignment import Aligned, Replicas
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -24,16 +24,16 @@ def judge(world: World) -> Judged:
         if finding is not None:
             findings.append(finding)
     told = {link for finding in findings for link in finding.links}
-    optimizers = step_alignment.optimizers(world)
-    for optimizer in optimizers:
-        parameters = grounds(world, optimizer).parameters
-        places = [p for p in parameters if optimizer.described[0].parameters[p].wrapper is not None]
+    for held in copies(world):
+        optimizer = held.optimizer
+        described = optimizer.described[0].parameters
+        places = [p for p in held.parameters if held.along or described[p].wrapper is not None]
         checked += bool(places) and optimizer.first
-        news = [p for p in places if f"wrapper {optimizer.described[0].parameters[p].wrapper}" not in told]
-        finding = _entered(optimizer, news) if optimizer.first else None
+        news = [p for p in places if f"wrapper {described[p].wrapper}" not in told]
+        finding = _entered(held, news) if optimizer.first else None
         if finding is not None:
             findings.append(finding)
-    unseen = step_alignment.why_unseen(optimizers)
+    unseen = step_alignment.why_unseen(step_alignment.optimizers(world))
     return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen)
 
 
@@ -67,8 +67,9 @@ def _constructed(replicas: Replicas) -> Finding | None:
     )
 
 
-def _entered(optimizer: Aligned, places: Sequence[int]) -> Finding | None:
-    """Parameters that were changed on some ranks between the wrap and the first step."""
+def _entered(held: Copies, places: Sequence[int]) -> Finding | None:
+    """Parameters that differ on entry to the first step: changed on some ranks after a wrap, or never made the same."""
+    optimizer = held.optimizer
     digests = [d.values for d in optimizer.described]
     apart = [p for p in step_alignment.differing(digests) if p in set(places)]
     if not apart:
@@ -81,14 +82,18 @@ def _entered(optimizer: Aligned, places: Sequence[int]) -> Finding | None:
     changed = "changed on some ranks between the wrap and the first step: a load, a reset, or an initialisation there"
     if first.optimizer == ev.NOBODYS:  # at a line of a test: there may have been steps that nobody has seen
         changed = "changed on some ranks after the wrap, outside of any optimizer step that was seen"
+    if held.along:
+        changed = f"nothing has made them the same {held.along}: no wrapper broadcasts what is sharded"
     return Finding(
         ranks=odd,
         subject=names[0],
         step=0,
-        expected="all ranks to hold the same parameters until the first optimizer step",
+        expected=f"{held.where} to hold the same parameters until the first optimizer step",
         found=f"{count(len(names), 'parameter')} to differ on entry to the first step: {listing(names)}",
         cause="" if inner else changed,
-        advice="Load and initialise before the model is wrapped, or do the same on every rank.",
+        advice=f"Draw or load them alike {held.along}, or broadcast them along it before the first step."
+        if held.along
+        else "Load and initialise before the model is wrapped, or do the same on every rank.",
         where=where,
         links=wrapper_links(optimizer, apart),
     )

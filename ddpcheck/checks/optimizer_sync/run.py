@@ -11,8 +11,9 @@ from typing import Any
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import program_text, step_alignment
+from ddpcheck.judging.copies import copies
 from ddpcheck.judging.differing_steps import states, wrapper_links
-from ddpcheck.judging.replicated_parameters import grounds, why_none
+from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -28,16 +29,15 @@ def judge(world: World) -> Judged:
     """Compare what decides the length and direction of each step."""
     checked = 0
     findings: list[Finding] = []
-    optimizers = step_alignment.optimizers(world)
-    for optimizer in optimizers:
-        places = grounds(world, optimizer).parameters
+    for held in copies(world):
+        optimizer, places = held.optimizer, held.parameters
         if not places:
             continue
         steps = list(optimizer.common())
         checked += len(steps)
         findings += _apart(optimizer, steps, places)
     findings += _schedulers(world)
-    unseen = why_none(world, optimizers)
+    unseen = why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen)
 
 

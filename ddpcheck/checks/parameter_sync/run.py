@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from ddpcheck.checks.parameter_sync import causes, evaluated_copies, evaluated_weights
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import Broken, Compared, odd_site, parts, wrapper_links
-from ddpcheck.judging.replicated_parameters import grounds, why_none
-from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -18,21 +18,21 @@ def judge(world: World) -> Judged:
     """Compare the digests of all ranks on exit from steps, and of the models that several ranks evaluate."""
     checked = 0
     findings: list[Finding] = []
-    optimizers = step_alignment.optimizers(world)
-    for optimizer in optimizers:
-        places = grounds(world, optimizer).parameters
+    for held in copies(world):
+        optimizer, places = held.optimizer, held.parameters
         steps = list(optimizer.compared())
         checked += sum(step_alignment.are_seen([one.parameters for one in s], places) for _, s in steps)
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.parameters):
-            findings.append(_finding(optimizer, steps, broken, wanted))
+            findings.append(_finding(held, steps, broken, wanted))
     for times, found in (evaluated_weights.judge(world), evaluated_copies.judge(world)):
         checked += times
         findings += found
-    because = why_none(world, optimizers)
+    because = why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
 
 
-def _finding(optimizer: Aligned, steps: Compared, broken: Sequence[Broken], wanted: int) -> Finding:
+def _finding(held: Copies, steps: Compared, broken: Sequence[Broken], wanted: int) -> Finding:
+    optimizer = held.optimizer
     number, step, places = broken[0]
     names = [optimizer.described[0].parameters[p].name for p in places]
     odd = step_alignment.odd_ranks([s.parameters for s in step], places, [r.rank for r in optimizer.ranks])
@@ -45,7 +45,7 @@ def _finding(optimizer: Aligned, steps: Compared, broken: Sequence[Broken], want
         ranks=odd,
         subject=names[0],
         step=number,
-        expected="all ranks to hold the same parameters after the optimizer's step",
+        expected=f"{held.where} to hold the same parameters after the optimizer's step",
         found=shown,
         cause=cause,
         advice="Find what changes parameters on one rank alone: to reduce gradients never repairs parameters."

@@ -172,7 +172,10 @@ def separate(world: World) -> Iterator[Finding]:
 def _alike(optimizer: Aligned, places: Sequence[int]) -> bool:
     """Whether these are ordinary parameters of the same kind on all ranks, in nobody's shared memory."""
     each = [[one.parameters[p] for one in optimizer.described] for p in places]
-    return all(len({p.kind for p in same}) == 1 and all(not p.unseen and not p.shared for p in same) for same in each)
+    return all(
+        len({p.kind for p in same}) == 1 and all(not p.unseen and p.layout is None and not p.shared for p in same)
+        for same in each
+    )
 
 
 def _shards(world: World) -> Line | None:

@@ -99,6 +99,17 @@ def name_of(parameter: torch.Tensor) -> tuple[str, bool]:
     return f"{type(module).__name__}.{found.name}", attribute(module, "_parameters", {}).get(found.name) is parameter
 
 
+def place_before(parameter: torch.Tensor, module: Any, name: str) -> tuple[Any, str] | None:
+    """The module and the name that had a parameter before these, where there is such a module."""
+    found = _last(parameter)
+    while found is not None:
+        owner = found.module()
+        if owner is not None and not (owner is module and found.name == name):
+            return owner, found.name
+        found = found.before
+    return None
+
+
 def line_of(parameter: torch.Tensor, module: Any = None, name: str = "") -> int:
     """The number of the line that has set a parameter, in this module where one is given."""
     found = _last(parameter)

@@ -70,8 +70,10 @@ def _queued(listed: list[torch.Tensor | None], turn: int | None, but: Collection
     try:
         found, on_gpus = [], []
         for place, tensor in enumerate(listed):
-            known = ABSENT if tensor is None else UNSEEN if place in but else _digest(tensor, turn)
+            own = tensor if tensor is None or place in but else readable_memory.own_part(tensor)
+            known = ABSENT if tensor is None else UNSEEN if own is None or place in but else _digest(own, turn)
             if known is None:
+                listed[place] = own
                 on_gpus.append(place)
                 known = UNSEEN
             found.append(known)
@@ -91,7 +93,7 @@ def _digest(tensor: torch.Tensor, turn: int | None) -> bytes | None:
     """Of one tensor; None for one that is on a GPU, and is looked at together with others."""
     lies = readable_memory.memory(tensor)
     if lies is None:
-        if readable_memory.is_dtensor(tensor) or tensor.device.type not in readable_memory.LOOKED_AT:
+        if tensor.device.type not in readable_memory.LOOKED_AT:
             return UNSEEN
         if tensor.device.type == "cuda":
             return None
@@ -108,7 +110,8 @@ def _digest(tensor: torch.Tensor, turn: int | None) -> bytes | None:
 
 def is_filled(tensor: torch.Tensor) -> bool:
     """Whether all elements in the first part of a tensor are the same; of one on a GPU nobody looks, and it is not."""
-    lies = readable_memory.memory(tensor)
+    own = readable_memory.own_part(tensor)
+    lies = readable_memory.memory(own) if own is not None else None
     if lies is None or not lies[1]:
         return False
     width = tensor.element_size()

@@ -138,6 +138,23 @@ def is_dtensor(tensor: Any) -> bool:
     return False
 
 
+def part(tensor: Any) -> torch.Tensor | None:
+    """The plain tensor in which a DTensor has the part of this rank; None where it is still on its way."""
+    own = attribute(tensor, "_local_tensor", None)
+    return own if type(own) in _PLAIN else None
+
+
+def own_part(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The same tensor, or the part of this rank where it is a DTensor; None where that is still on its way."""
+    return part(tensor) if type(tensor) not in _PLAIN and is_dtensor(tensor) else tensor
+
+
+def is_on_cpu(tensor: torch.Tensor) -> bool:
+    """Whether its elements, or those of its part, lie in the CPU's memory: a look at them is not waited for."""
+    own = own_part(tensor)
+    return own is not None and memory(own) is not None
+
+
 def storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     """The storage that a tensor's elements lie in, wherever that is: it tells which tensors are one, by identity."""
     try:
@@ -162,7 +179,7 @@ def _unseen(tensor: torch.Tensor) -> str:
     try:
         if is_dtensor(tensor):
             return DTENSOR
-        if _is_of_fsdp(tensor):
+        if is_of_fsdp(tensor):
             return FSDP
         if memory(tensor) is not None:
             return ""
@@ -177,7 +194,7 @@ def _unseen(tensor: torch.Tensor) -> str:
         return type(tensor).__name__
 
 
-def _is_of_fsdp(tensor: torch.Tensor) -> bool:
+def is_of_fsdp(tensor: torch.Tensor) -> bool:
     """Whether FSDP has made it: a plain tensor, of the part that this rank has."""
     home = sys.modules.get("torch.distributed.fsdp._common_utils")
     return home is not None and bool(attribute(home, "_is_fsdp_flattened", lambda _: False)(tensor))

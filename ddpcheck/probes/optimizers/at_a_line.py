@@ -13,7 +13,7 @@ from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
 from ddpcheck.probes.ddp.wrappers import BACKWARDS
 from ddpcheck.probes.devices.awaited import told
 from ddpcheck.probes.digests import fast_digests
-from ddpcheck.probes.optimizers import steps
+from ddpcheck.probes.optimizers import description, steps
 from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of
 from ddpcheck.probes.optimizers.steps import Watched
 from ddpcheck.probes.processes import later_records
@@ -76,7 +76,7 @@ def _record(writer: recorder.InMemory, optimizer: Any, it: Watched, stepped: boo
     site = user_lines.here()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if not stepped:
-        steps.describe(writer, optimizer, it, parameters, site)
+        description.write(writer, optimizer, it, parameters, site)
         later_records.finish()
     writer.write(
         Step(

@@ -13,20 +13,20 @@ import torch
 from torch.optim import optimizer as home
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ddpcheck.evidence import NO_SITE, Optimizer, Parameter, Spent, Step, Usage
+from ddpcheck.evidence import NO_SITE, Spent, Step, Usage
 from ddpcheck.probes.collectives import every_call
-from ddpcheck.probes.ddp import after_backward, loss_weights, parameter_names
+from ddpcheck.probes.ddp import after_backward, loss_weights
 from ddpcheck.probes.ddp.after_backward import AfterBackward
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
-from ddpcheck.probes.ddp.wrappers import BACKWARDS, inside_forward, note_attributes, note_buffers
-from ddpcheck.probes.digests import fast_digests, readable_memory
+from ddpcheck.probes.ddp.wrappers import BACKWARDS, note_attributes, note_buffers
+from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import small_files
-from ddpcheck.probes.optimizers import program_reductions, schedulers
+from ddpcheck.probes.layouts import declared
+from ddpcheck.probes.optimizers import description, program_reductions, schedulers
 from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
 from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of, state_of
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.recording import recorder, user_lines
-from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import Pace, is_due
 from ddpcheck.probes.recording.patching import around, shielded
 from ddpcheck.probes.recording.tensor_references import Reference, reference
@@ -48,7 +48,9 @@ class Watched:
         self._parameters: list[Reference] = []
         """As they were described last. What an optimizer lets go of is gone: it may be most of the memory there is."""
         self.unseen: set[int] = set()
-        """The places of those that are not compared between ranks."""
+        """The places of those that are not looked at."""
+        self.parts: list[int] = []
+        """The places of DTensors, of which this rank has a part or a copy."""
         self.wrappers: list[Wrapper] = []
         self.before: dict[int, dict[str, int]] = {}
         """The counts of each wrapper at the last step."""
@@ -216,7 +218,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     if it.changes(parameters):
         it.window.begin_again()
         with recorder.silence():
-            describe(writer, optimizer, it, parameters, site)
+            description.write(writer, optimizer, it, parameters, site, list(_watched))
     if it.steps in ATTRIBUTES_AT:
         for wrapper in it.wrappers:
             note_attributes(writer, wrapper, site)
@@ -229,7 +231,8 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     if not closure and it.steps % stride == 0 and (it.pace.is_due(it.steps) or it.whole_pace.is_due(it.steps)):
         whole = it.whole_pace.is_due(it.steps)
         with recorder.silence():
-            gradients = fast_digests.queued([p.grad for p in parameters], None if whole else it.steps, it.unseen)
+            but = it.unseen | declared.with_pending_sums(parameters, it.parts)
+            gradients = fast_digests.queued([p.grad for p in parameters], None if whole else it.steps, but)
     it.spent = _spend(it, parameters, bool(gradients))
     it.window.entered(parameters)
     small_files.look()
@@ -244,60 +247,6 @@ def _spend(it: Watched, parameters: list[torch.Tensor], look: bool) -> Spent | N
     Passes.stepping = True
     all_spent()
     return spent
-
-
-def describe(writer: recorder.Recorder, optimizer: Any, it: Watched, parameters: list[torch.Tensor], site: int) -> None:
-    """Write down an optimizer, and the parameters that it has from this step on."""
-    WRAPPERS.look_again()
-    described = []
-    it.unseen.clear()
-    wrappers: dict[int, Wrapper] = {}
-    for place, parameter in enumerate(parameters):
-        owner = WRAPPERS.owner(parameter)
-        name, in_module = parameter_names.name_of(parameter)
-        ignored = late = False
-        if owner is not None:
-            name, wrapper, late = owner
-            in_module = True
-            wrappers[wrapper.number] = wrapper
-            ddp = wrapper.ddp()
-            ignored = ddp is not None and name in attribute(ddp, "parameters_to_ignore", ())
-        unseen = readable_memory.unseen(parameter)
-        if unseen:
-            it.unseen.add(place)
-        described.append(
-            Parameter(
-                name=name or f"parameter {place}",
-                kind=fast_digests.kind(parameter),
-                wrapper=owner[1].number if owner is not None else None,
-                reduced=WRAPPERS.is_reduced(parameter),
-                ignored=ignored,
-                late=late,
-                shared=readable_memory.is_shared(parameter),
-                in_module=in_module,
-                unseen=unseen,
-                unnamed=not name,
-                filled=not unseen and fast_digests.is_filled(parameter),
-                site=parameter_names.line_of(parameter) if owner is None or late else NO_SITE,
-            )
-        )
-    it.wrappers = [wrappers[number] for number in sorted(wrappers)]
-    it.inner = inside_forward()
-    record = partial(
-        Optimizer,
-        **writer.next(),
-        optimizer=it.number,
-        kind=type(optimizer).__name__,
-        site=it.site or site,
-        parameters=described,
-        sharded=type(optimizer).__name__ == "ZeroRedundancyOptimizer",
-        inner=it.inner,
-        apart=any(wrapper.steps_apart for wrapper in it.wrappers),
-        number=it.steps,
-        groups=[len(group["params"]) for group in optimizer.param_groups],
-        torchs=type(optimizer).__module__.startswith("torch."),
-    )
-    later_records.write(writer, record, values=fast_digests.queued(parameters, but=it.unseen))
 
 
 # --- on exit

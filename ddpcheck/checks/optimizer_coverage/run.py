@@ -1,0 +1,70 @@
+"""Do the optimizers hold the parameters that the models have? Judge of optimizer-coverage."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.world import Judged, Rank, World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing
+
+
+def judge(world: World) -> Judged:
+    """Compare what each optimizer holds with what the models have when it steps."""
+    checked = 0
+    stale: dict[str, list[tuple[Rank, ev.Optimizer, ev.LeftOut]]] = {}
+    for rank in world:
+        left = {(one.optimizer, one.number): one for one in rank.of(ev.LeftOut)}
+        for described in rank.of(ev.Optimizer):
+            known = [one for one in described.parameters if one.model is not None]
+            checked += bool(known)
+            record = left.get((described.optimizer, described.number))
+            if record is not None and _replaces(described, record):
+                checked += not known
+                stale.setdefault(str(rank.where(described.site)), []).append((rank, described, record))
+    findings = tuple(_finding(each) for each in stale.values())
+    return Judged(
+        checked=checked,
+        findings=findings,
+        skipped_because="" if checked else "no optimizer was seen to hold a parameter of a module that was called",
+    )
+
+
+def _replaces(described: ev.Optimizer, left: ev.LeftOut) -> bool:
+    """Whether what nobody steps has the elements of what is stepped in vain.
+
+    Tensors of which a model is nothing but a function, as in a hypernetwork,
+    are no parameters of it, and are stepped rightly.
+    """
+    mine = [_elements(described.parameters[place].kind) for place in left.stale]
+    theirs = [_elements(kind) for kind in left.kinds]
+    same = not Counter(mine) - Counter(theirs)
+    flat = len(mine) < len(theirs) and sum(mine) >= sum(theirs)
+    return same or flat or (len(left.stale) == len(described.parameters) and len(mine) >= len(theirs) > 0)
+
+
+def _elements(kind: str) -> int:
+    """The number of elements of ``float32[3, 4]``."""
+    number = 1
+    for size in kind.partition("[")[2].rstrip("]").split(","):
+        number *= int(size) if size.strip().isdigit() else 1
+    return number
+
+
+def _finding(each: list[tuple[Rank, ev.Optimizer, ev.LeftOut]]) -> Finding:
+    rank, described, left = each[0]
+    total = len(described.parameters)
+    return Finding(
+        ranks=tuple(sorted({one.rank for one, _, _ in each})),
+        subject=left.names[0],
+        step=left.number,
+        expected=f"the {described.kind} to hold the parameters that the model has when it steps",
+        found=f"{len(left.stale)} of {count(total, 'tensor')} in it that no module has as a parameter any more, while "
+        f"{count(len(left.names), 'trainable parameter')} with a gradient "
+        f"{'is' if len(left.names) == 1 else 'are'} in no optimizer: {listing(left.names)}",
+        cause="the optimizer was given the parameters that the model had before it was sharded, wrapped or gathered",
+        advice="Build the optimizer last, from the parameters of the sharded or wrapped model.",
+        where=rank.where(described.site),
+        links=(f"optimizer {described.optimizer}",),
+    )

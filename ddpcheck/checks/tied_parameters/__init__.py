@@ -1,0 +1,12 @@
+"""``tied-parameters``: see explanation.md beside this file."""
+
+from __future__ import annotations
+
+from ddpcheck.checks.check import Check
+
+CHECK = Check(
+    holds=("what was one parameter before parallelising stays one, or copies that are equal after every step"),
+    order=99,
+    follows=("checkpoint-load-complete", "initial-values"),
+    rests_on=("module calls", "parameter names", "steps", "optimizers"),
+)

@@ -1,0 +1,113 @@
+"""Which part of which logical tensor a rank holds, and who says so: models, meshes, and what has sharded them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from ddpcheck.evidence.record import ABSENT, NO_SITE, Record
+
+Ground = Literal["DTensor", "FSDP", "DDP", "ignored", "beside", ""]
+"""Who says which part a rank holds: a DTensor's placements; FSDP's flat parameter; the group of a DDP wrapper; the
+program, which has told the wrapper to leave it alone; nobody, of a plain tensor in a model that is otherwise sharded
+(``beside``); or nobody at all."""
+
+
+class Layout(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Which part of a logical tensor a rank holds."""
+
+    ground: Ground
+    shape: tuple[int, ...] = ()
+    """Of the whole tensor."""
+    mesh: int | None = None
+    """The number of the mesh that it lies on, as this process counts them."""
+    placements: tuple[str, ...] = ()
+    """For each dimension of the mesh: ``R`` for a copy, ``S0`` for a shard of dimension 0, ``P`` for a partial sum,
+    ``?`` for one that is not known."""
+    holders: tuple[int, ...] = ()
+    """The ranks that hold the same elements, as is declared, in order; empty where that is not known."""
+    local: tuple[int, ...] = ()
+    """The shape of the part."""
+    offset: tuple[int, ...] | None = None
+    """Where the part begins in the whole; None where that was not asked for, or cannot be said."""
+
+    @property
+    def sharded(self) -> bool:
+        """Whether other ranks hold other elements."""
+        return self.ground == "FSDP" or any(one[:1] not in ("R",) for one in self.placements)
+
+
+class Mesh(Record, frozen=True, kw_only=True):
+    """A mesh that some tensor lies on."""
+
+    mesh: int
+    names: tuple[str, ...]
+    """Of its dimensions; empty where they have none."""
+    shape: tuple[int, ...]
+    ranks: tuple[int, ...]
+    """In the order of its elements, the last dimension fastest."""
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """A parameter or buffer of a model, as one rank holds it."""
+
+    name: str
+    kind: str
+    buffer: bool = False
+    trainable: bool = True
+    layout: Layout | None = None
+    digest: bytes = ABSENT
+    filled: bool = False
+    """Its elements are all one number, as far as was looked at."""
+    same_as: str = ""
+    """The first name of the tensor, where it has several."""
+    written: bool = True
+    """False where its memory was handed out unwritten, and nothing was seen to write to it since."""
+    persistent: bool = True
+    cut_from: bytes = b""
+    """The digest of the whole tensor that it was cut from on this rank, as long as it was not written to since."""
+    cut_by: tuple[int, ...] = ()
+    """The ranks that have cut one tensor among them."""
+    site: int = NO_SITE
+    """The line that has set it in its module."""
+
+
+class Tie(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Two names of a model that were given the same parameter."""
+
+    first: str
+    """Empty where it is no name of the model any more: a stage has one of both."""
+    second: str
+    same: bool
+    """They still have the same one."""
+    words: str
+    """By their classes, the same on every rank."""
+
+
+class Model(Record, frozen=True, kw_only=True):
+    """A module at its first outermost forward with gradients."""
+
+    model: int
+    kind: str
+    """Its class."""
+    site: int
+    held: list[Held]
+    ties: list[Tie] = msgspec.field(default_factory=list)
+    wrapper: int | None = None
+    """The DDP wrapper around it."""
+
+
+class Parallelised(Record, frozen=True, kw_only=True):
+    """A module was sharded or wrapped, by torch's own function for it."""
+
+    how: Literal["fully_shard", "FullyShardedDataParallel", "parallelize_module", "PipelineStage"]
+    site: int
+    model: str
+    """The class of the module."""
+    group: str = ""
+    """The ranks over which gradients are reduced, as a group's name; empty where there is no such."""
+    ignored: int = 0
+    """Parameters that it was told to leave alone."""
+    stage: int | None = None
+    stages: int | None = None

@@ -1,0 +1,205 @@
+"""The models of a program: what it calls with gradients, with the tensors that each has, and who says how they lie."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+import torch
+
+from ddpcheck.evidence import Held, Layout, Model
+from ddpcheck.probes.ddp import parameter_names
+from ddpcheck.probes.devices.awaited import Derived
+from ddpcheck.probes.digests import fast_digests, readable_memory
+from ddpcheck.probes.layouts import cut_from, declared, ties, unwritten
+from ddpcheck.probes.processes import later_records
+from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording.missing_seams import attribute
+from ddpcheck.probes.recording.tensor_references import Reference, reference
+
+_WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
+
+MOST_MODELS = 64
+"""Models of a process that are described: a program may make one for every batch."""
+
+
+class Place(NamedTuple):
+    """Where a parameter is: its model, its path there, and who says which part of it this rank holds."""
+
+    model: int
+    path: str
+    layout: Layout | None
+
+
+_roots: dict[int, weakref.ref[Any]] = {}
+"""By their numbers, the modules that were outermost in a forward with gradients."""
+_met: set[int] = set()
+_writer: recorder.Recorder | None = None
+"""Whose file they are described in."""
+_ignored: dict[int, Reference] = {}
+"""Parameters that a wrapper was told to leave alone."""
+
+
+def met(writer: recorder.Recorder, module: Any, site: int, wrapper: int | None = None) -> None:
+    """A module is called with gradients, by no other module: the first time, it is described."""
+    _begin_for(writer)
+    number = parameter_names.number_of(module)
+    if number in _met or number < 0 or len(_met) >= MOST_MODELS:
+        return
+    _met.add(number)
+    if next(module.parameters(), None) is None:
+        return
+    _roots[number] = weakref.ref(module)
+    with recorder.silence():
+        _describe(writer, number, module, site, wrapper)
+
+
+def ignore(parameters: Any) -> None:
+    """A wrapper was told to leave these alone."""
+    for one in parameters:
+        if isinstance(one, torch.Tensor):
+            _ignored[id(one)] = reference(one)
+            _ignored[id(one)].when_gone(partial(_ignored.pop, id(one), None))
+
+
+def is_ignored(parameter: torch.Tensor) -> bool:
+    """Whether a wrapper was told to leave it alone."""
+    return id(parameter) in _ignored
+
+
+def _begin_for(writer: recorder.Recorder) -> None:
+    """Another file of evidence knows no model."""
+    global _writer
+    if _writer is not writer:
+        _writer = writer
+        _met.clear()
+        _roots.clear()
+
+
+# --- where parameters are now
+
+
+def places(writer: recorder.Recorder) -> dict[int, Place]:
+    """By the id of a parameter: where it is, of all parameters that the models have now."""
+    _begin_for(writer)
+    found: dict[int, Place] = {}
+    for number, module in _alive():
+        named = dict(module.named_parameters())
+        layouts = _layouts(writer, module, named)
+        for name, parameter in named.items():
+            found.setdefault(id(parameter), Place(number, own_name(name), layouts.get(name)))
+    return found
+
+
+def trainable(known: dict[int, Place]) -> Iterator[tuple[Place, torch.Tensor]]:
+    """The parameters of all models that gradients are computed for."""
+    for _, module in _alive():
+        for parameter in module.parameters():
+            if parameter.requires_grad and id(parameter) in known:
+                yield known[id(parameter)], parameter
+
+
+def _alive() -> Iterator[tuple[int, Any]]:
+    for number, root in list(_roots.items()):
+        module = root()
+        if module is None:
+            del _roots[number]
+        else:
+            yield number, module
+
+
+def _layouts(
+    writer: recorder.Recorder, module: Any, named: dict[str, torch.Tensor], whole: bool = False
+) -> dict[str, Layout]:
+    """Who says how a model's tensors lie; a plain one beside those that are sharded is said so, too."""
+    found = {}
+    for name, tensor in named.items():
+        layout = declared.layout_of(writer, tensor, whole)
+        if layout is not None:
+            found[name] = layout
+    meshes = [one.mesh for one in found.values() if one.mesh is not None]
+    if found:
+        mesh = max(set(meshes), key=meshes.count) if meshes else None
+        for name, tensor in named.items():
+            if name not in found and not readable_memory.unseen(tensor):
+                shape = tuple(tensor.shape)
+                ground = "ignored" if is_ignored(tensor) else "beside"
+                found[name] = Layout(ground=ground, shape=shape, mesh=mesh, local=shape)  # type: ignore[arg-type]
+    return found
+
+
+# --- a model at its first forward
+
+
+def _describe(writer: recorder.Recorder, number: int, module: Any, site: int, wrapper: int | None) -> None:
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    layouts = _layouts(writer, module, {**parameters, **buffers}, whole=True)
+    local = _local_buffers(module)
+    first: dict[int, str] = {}
+    held, looked = [], []
+    for name, tensor in [*parameters.items(), *buffers.items()]:
+        same = first.setdefault(id(tensor), name)
+        layout = layouts.get(name)
+        is_seen = layout is not None or not readable_memory.unseen(tensor)
+        owner, _, last = name.rpartition(".")
+        cut = cut_from.of(tensor) if same == name else None
+        held.append(
+            Held(
+                name=own_name(name),
+                kind=fast_digests.kind(tensor),
+                buffer=name in buffers,
+                trainable=bool(tensor.requires_grad),
+                layout=layout,
+                filled=is_seen and fast_digests.is_filled(tensor),
+                same_as="" if same == name else own_name(same),
+                written=unwritten.is_written(tensor),
+                persistent=name not in local,
+                cut_from=cut.whole if cut is not None else b"",
+                cut_by=cut.ranks if cut is not None else (),
+                site=parameter_names.line_of(tensor, _at(module, owner), last) if name in parameters else 0,
+            )
+        )
+        looked.append(tensor if is_seen and same == name else None)
+    record = partial(
+        Model,
+        **writer.next(),
+        model=number,
+        kind=type(module).__name__,
+        site=site,
+        ties=list(ties.within(module)),
+        wrapper=wrapper,
+    )
+    later_records.write(writer, record, held=Derived(partial(_with, held), fast_digests.queued(looked)))
+
+
+def _with(held: list[Held], digests: bytes) -> list[Held]:
+    """The same with their digests, which a device may have taken its time for."""
+    width = len(digests) // max(1, len(held))
+    return [msgspec.structs.replace(one, digest=digests[p * width : (p + 1) * width]) for p, one in enumerate(held)]
+
+
+def _local_buffers(module: Any) -> set[str]:
+    """The names of buffers that are no part of the state."""
+    return {
+        f"{prefix}.{name}" if prefix else name
+        for prefix, part in module.named_modules()
+        for name in attribute(part, "_non_persistent_buffers_set", ())
+    }
+
+
+def _at(module: Any, path: str) -> Any:
+    try:
+        return module.get_submodule(path)
+    except AttributeError:
+        return None
+
+
+def own_name(name: str) -> str:
+    """The name that a tensor has in the program's own module, whatever has been wrapped around parts of it."""
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name

@@ -1,0 +1,130 @@
+"""What shards or wraps modules by torch's own functions: fully_shard, FSDP, parallelize_module, pipeline stages."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ddpcheck.evidence import Parallelised
+from ddpcheck.probes.collectives.call_arguments import Arguments, places
+from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts.cut_from import Cutting
+from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording.after_import import after_import
+from ddpcheck.probes.recording.patching import around
+
+FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
+FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
+PIPELINE = "torch.distributed.pipelining.stage"
+TENSOR = "torch.distributed.tensor.parallel.api"
+
+
+_wrapping = 0
+"""Constructors of FSDP that are under way: one may wrap the parts of its module."""
+
+
+def watch() -> None:
+    """See what is sharded or wrapped from now on."""
+    after_import(FSDP2, lambda: _watch(FSDP2, "fully_shard", _around_fully_shard))
+    after_import(TENSOR, lambda: _watch(TENSOR, "parallelize_module", _around_parallelize))
+    after_import(FSDP1, lambda: _watch_class(FSDP1, "FullyShardedDataParallel", _around_fsdp))
+    after_import(PIPELINE, lambda: _watch_class(PIPELINE, "_PipelineStageBase", _around_stage))
+
+
+def _watch(module: str, name: str, make: Any) -> None:
+    around(sys.modules.get(module), name, make)
+
+
+def _watch_class(module: str, name: str, make: Any) -> None:
+    around(getattr(sys.modules.get(module), name, None), "__init__", make)
+
+
+def _write(how: Any, module: Any, site: int, **more: Any) -> None:
+    writer = recorder.current()
+    if writer is not None:
+        kind = type(module).__name__
+        writer.write(Parallelised(**writer.next(), how=how, site=site, model=kind, **more))
+
+
+def _around_fully_shard(original: Any) -> Any:
+    known = places(original)
+
+    def fully_shard(*args: Any, **kwargs: Any) -> Any:
+        if recorder.current() is None:
+            return original(*args, **kwargs)
+        given = Arguments(known, args, kwargs)
+        module, ignored = given.get("module"), given.get("ignored_params") or ()
+        models.ignore(ignored)
+        kind = module[0] if isinstance(module, (list, tuple)) and module else module
+        _write("fully_shard", kind, user_lines.here(), ignored=len(ignored))
+        cutting = Cutting(module, _ranks(given.get("mesh")))
+        result = original(*args, **kwargs)
+        cutting.is_over()
+        return result
+
+    return fully_shard
+
+
+def _ranks(mesh: Any, group: Any = None) -> tuple[int, ...]:
+    """The ranks that shard one model among them; those that are its replicas count."""
+    if mesh is not None:
+        return tuple(sorted(mesh.mesh.flatten().tolist()))
+    groups = group if isinstance(group, tuple) else (group,)
+    if None in groups:
+        return tuple(range(dist.get_world_size()))
+    return tuple(sorted({rank for one in groups for rank in dist.get_process_group_ranks(one)}))
+
+
+def _around_parallelize(original: Any) -> Any:
+    known = places(original)
+
+    def parallelize_module(*args: Any, **kwargs: Any) -> Any:
+        if recorder.current() is not None:
+            _write("parallelize_module", Arguments(known, args, kwargs).get("module"), user_lines.here())
+        return original(*args, **kwargs)
+
+    return parallelize_module
+
+
+def _around_fsdp(original: Any) -> Any:
+    known = places(original)
+
+    def __init__(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        global _wrapping
+        cutting = None
+        if recorder.current() is not None:
+            given = Arguments(known, (self, module, *args), kwargs)
+            ignored = [p for one in given.get("ignored_modules") or () for p in one.parameters()]
+            ignored += [p for p in given.get("ignored_states") or () if isinstance(p, torch.Tensor)]
+            models.ignore(ignored)
+            _write("FullyShardedDataParallel", module, user_lines.here(), ignored=len(ignored))
+            if not _wrapping and not given.get("sync_module_states"):
+                cutting = Cutting(module, _ranks(given.get("device_mesh"), given.get("process_group")))
+        _wrapping += 1
+        try:
+            original(self, module, *args, **kwargs)
+        finally:
+            _wrapping -= 1
+        if cutting is not None:
+            cutting.is_over_in_one()
+
+    return __init__
+
+
+def _around_stage(original: Any) -> Any:
+    known = places(original)
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        if recorder.current() is not None:
+            given = Arguments(known, args, kwargs)
+            stage, stages = given.get("stage_index"), given.get("num_stages")
+            try:
+                _write("PipelineStage", given.get("submodule"), user_lines.here(), stage=stage, stages=stages)
+            except Exception as error:  # numbers that are none: torch will say so
+                signal_exceptions.let_through(error)
+        original(*args, **kwargs)
+
+    return __init__

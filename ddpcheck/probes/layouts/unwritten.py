@@ -1,0 +1,70 @@
+"""Memory that a module was given unwritten, by to_empty(), and whether anything was seen to write to it since.
+
+A write in place counts a tensor's version up. What goes round that, by ``.data``
+or a collective, changes the elements; so both are asked.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+
+from ddpcheck.probes.digests import fast_digests, readable_memory
+from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording.missing_seams import attribute
+from ddpcheck.probes.recording.patching import around
+from ddpcheck.probes.recording.tensor_references import reference
+
+
+class _Empty(NamedTuple):
+    """A tensor as it was handed out."""
+
+    version: int
+    digest: bytes
+
+
+_empty: dict[int, _Empty] = {}
+"""By the id of the tensor."""
+
+
+def watch() -> None:
+    """See which memory modules are given unwritten, from now on."""
+    around(torch.nn.Module, "to_empty", _around_to_empty)
+
+
+def is_written(tensor: torch.Tensor) -> bool:
+    """False for what was handed out unwritten and is as it was."""
+    known = _empty.get(id(tensor))
+    if known is None or not tensor.numel() or readable_memory.is_of_fsdp(tensor):
+        return True  # FSDP gives a parameter other memory, in which it is a view
+    if _version(tensor) != known.version:
+        return True
+    return not readable_memory.is_on_cpu(tensor) or fast_digests.digests([tensor]) != known.digest
+
+
+def _around_to_empty(original: Any) -> Any:
+    def to_empty(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        if recorder.current() is not None:
+            with recorder.silence():
+                for tensor in (*self.parameters(), *self.buffers()):
+                    _note(tensor)
+        return result
+
+    return to_empty
+
+
+def _note(tensor: torch.Tensor) -> None:
+    if tensor.is_meta or not readable_memory.is_on_cpu(tensor):
+        return
+    _empty[id(tensor)] = _Empty(_version(tensor), fast_digests.digests([tensor]))
+    reference(tensor).when_gone(partial(_empty.pop, id(tensor), None))
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """Of a DTensor, that of its own part counts: what is done to the whole is done there."""
+    own = readable_memory.own_part(tensor)
+    versions = [int(attribute(one, "_version", 0)) for one in (tensor, own) if one is not None]
+    return sum(versions) if own is not tensor else versions[0]
