@@ -93,7 +93,7 @@ def _mesh(mesh: ev.Mesh) -> str:
     if len(mesh.shape) == 1:
         return f"{count(mesh.shape[0], 'rank')}" + (f" ({mesh.names[0]})" if mesh.names else "")
     dims = [f"{_dim(mesh, place)} {size}" for place, size in enumerate(mesh.shape)]
-    return f"{count(len(mesh.ranks), 'rank')} ({' × '.join(dims)})"
+    return f"{count(len(mesh.ranks), 'rank')} ({' x '.join(dims)})"
 
 
 def _dim(mesh: ev.Mesh, place: int) -> str:
@@ -166,7 +166,8 @@ def _left_out(world: World) -> Iterator[str]:
                 "whether they are copies."
             )
         if ignored:
-            yield f"{count(len(ignored), 'parameter')} that a wrapper was told to ignore {_were(len(ignored))} left alone."
+            told = f"{count(len(ignored), 'parameter')} that a wrapper was told to ignore"
+            yield f"{told} {_were(len(ignored))} left alone."
         return
 
 

@@ -41,7 +41,7 @@ def _replaces(described: ev.Optimizer, left: ev.LeftOut) -> bool:
     theirs = [_elements(kind) for kind in left.kinds]
     same = not Counter(mine) - Counter(theirs)
     flat = len(mine) < len(theirs) and sum(mine) >= sum(theirs)
-    return same or flat or (len(left.stale) == len(described.parameters) and len(mine) >= len(theirs) > 0)
+    return same or flat
 
 
 def _elements(kind: str) -> int:
