@@ -40,7 +40,7 @@ def _replaces(described: ev.Optimizer, left: ev.LeftOut) -> bool:
     mine = [_elements(described.parameters[place].kind) for place in left.stale]
     theirs = [_elements(kind) for kind in left.kinds]
     same = not Counter(mine) - Counter(theirs)
-    flat = len(mine) < len(theirs) and sum(mine) >= sum(theirs)
+    flat = all(name.endswith("_flat_param") for name in left.names)
     return same or flat
 
 
