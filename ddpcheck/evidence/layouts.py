@@ -105,8 +105,8 @@ class Parallelised(Record, frozen=True, kw_only=True):
     site: int
     model: str
     """The class of the module."""
-    group: str = ""
-    """The ranks over which gradients are reduced, as a group's name; empty where there is no such."""
+    ranks: tuple[int, ...] = ()
+    """Those among which the module is sharded or copied, as far as is known."""
     ignored: int = 0
     """Parameters that it was told to leave alone."""
     stage: int | None = None

@@ -138,7 +138,8 @@ def _describe(writer: recorder.Recorder, number: int, module: Any, site: int, wr
     parameters = dict(module.named_parameters(remove_duplicate=False))
     buffers = dict(module.named_buffers(remove_duplicate=False))
     layouts = _layouts(writer, module, {**parameters, **buffers}, whole=True)
-    local = _local_buffers(module)
+    parts = dict(module.named_modules())
+    local = _local_buffers(parts)
     first: dict[int, str] = {}
     held, looked = [], []
     for name, tensor in [*parameters.items(), *buffers.items()]:
@@ -160,7 +161,7 @@ def _describe(writer: recorder.Recorder, number: int, module: Any, site: int, wr
                 persistent=name not in local,
                 cut_from=cut.whole if cut is not None else b"",
                 cut_by=cut.ranks if cut is not None else (),
-                site=parameter_names.line_of(tensor, _at(module, owner), last) if name in parameters else 0,
+                site=parameter_names.line_of(tensor, parts.get(owner), last) if name in parameters else 0,
             )
         )
         looked.append(tensor if is_seen and same == name else None)
@@ -182,20 +183,13 @@ def _with(held: list[Held], digests: bytes) -> list[Held]:
     return [msgspec.structs.replace(one, digest=digests[p * width : (p + 1) * width]) for p, one in enumerate(held)]
 
 
-def _local_buffers(module: Any) -> set[str]:
+def _local_buffers(parts: dict[str, Any]) -> set[str]:
     """The names of buffers that are no part of the state."""
     return {
         f"{prefix}.{name}" if prefix else name
-        for prefix, part in module.named_modules()
+        for prefix, part in parts.items()
         for name in attribute(part, "_non_persistent_buffers_set", ())
     }
-
-
-def _at(module: Any, path: str) -> Any:
-    try:
-        return module.get_submodule(path)
-    except AttributeError:
-        return None
 
 
 def own_name(name: str) -> str:

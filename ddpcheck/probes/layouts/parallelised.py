@@ -59,8 +59,9 @@ def _around_fully_shard(original: Any) -> Any:
         module, ignored = given.get("module"), given.get("ignored_params") or ()
         models.ignore(ignored)
         kind = module[0] if isinstance(module, (list, tuple)) and module else module
-        _write("fully_shard", kind, user_lines.here(), ignored=len(ignored))
-        cutting = Cutting(module, _ranks(given.get("mesh")))
+        ranks = _ranks(given.get("mesh"))
+        _write("fully_shard", kind, user_lines.here(), ignored=len(ignored), ranks=ranks)
+        cutting = Cutting(module, ranks)
         result = original(*args, **kwargs)
         cutting.is_over()
         return result
@@ -83,7 +84,8 @@ def _around_parallelize(original: Any) -> Any:
 
     def parallelize_module(*args: Any, **kwargs: Any) -> Any:
         if recorder.current() is not None:
-            _write("parallelize_module", Arguments(known, args, kwargs).get("module"), user_lines.here())
+            given = Arguments(known, args, kwargs)
+            _write("parallelize_module", given.get("module"), user_lines.here(), ranks=_ranks(given.get("device_mesh")))
         return original(*args, **kwargs)
 
     return parallelize_module
@@ -100,9 +102,10 @@ def _around_fsdp(original: Any) -> Any:
             ignored = [p for one in given.get("ignored_modules") or () for p in one.parameters()]
             ignored += [p for p in given.get("ignored_states") or () if isinstance(p, torch.Tensor)]
             models.ignore(ignored)
-            _write("FullyShardedDataParallel", module, user_lines.here(), ignored=len(ignored))
+            ranks = _ranks(given.get("device_mesh"), given.get("process_group"))
+            _write("FullyShardedDataParallel", module, user_lines.here(), ignored=len(ignored), ranks=ranks)
             if not _wrapping and not given.get("sync_module_states"):
-                cutting = Cutting(module, _ranks(given.get("device_mesh"), given.get("process_group")))
+                cutting = Cutting(module, ranks)
         _wrapping += 1
         try:
             original(self, module, *args, **kwargs)
