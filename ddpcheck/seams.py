@@ -187,14 +187,13 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "schedulers": ("how often schedulers are stepped", _at(_SCHEDULER, "step")
         + _on(_SCHEDULER, "optimizer last_epoch")),
     # parts of tensors
-    "parts": ("which part of a tensor a rank holds", _on(f"{_TENSOR}.DTensor", "_local_tensor", later=True)
+    "parts": ("which part of a tensor a rank holds", _at(f"{_TENSOR}.DTensor", "_local_tensor", optional=True)
         + _at(f"{_TENSOR}._utils", "compute_local_shape_and_global_offset", optional=True)),
     "sharding": ("what is sharded, and what is left alone", _at(_FSDP2, "fully_shard", later=True)
         + _at(f"{_TENSOR}.parallel.api", "parallelize_module", later=True)
         + _at("torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel", "__init__", later=True)
         + _at("torch.distributed.pipelining.stage._PipelineStageBase", "__init__", later=True)),
-    "unwritten memory": ("which memory modules are given unwritten", _at(_MODULE, "to_empty")
-        + _on("torch.Tensor", "_version", optional=True)),
+    "unwritten memory": ("which memory modules are given unwritten", _at(_MODULE, "to_empty")),
     # groups, and where ranks meet
     "ranks": ("which processes are ranks of one group", _at(_C10D, "init_process_group _get_default_store")),
     "groups": ("which groups there are", _at(_C10D, "new_group _get_default_group GroupMember")),
