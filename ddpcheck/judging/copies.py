@@ -58,11 +58,11 @@ def copies(world: World) -> list[Copies]:
 
 def _declared(world: World) -> list[Copies]:
     """What DTensors are copies of on several ranks, holders by holders."""
-    aligned = _aligned(world, _holders)
-    every = [list(range(len(one.described[0].parameters))) for one in aligned]
+    found = aligned(world, _holders)
+    every = [list(range(len(one.described[0].parameters))) for one in found]
     return [
         Copies(one, places, places, _along(one.ranks[0], one.described[0]))
-        for one, places in zip(aligned, every, strict=True)
+        for one, places in zip(found, every, strict=True)
     ]
 
 
@@ -72,7 +72,7 @@ def beside(world: World) -> list[Aligned]:
 
     Whether these are copies nobody says.
     """
-    return _aligned(world, _ranks_of_the_others)
+    return aligned(world, _ranks_of_the_others)
 
 
 def _holders(_: Rank, parameter: ev.Parameter) -> tuple[int, ...]:
@@ -89,7 +89,7 @@ def _ranks_of_the_others(rank: Rank, parameter: ev.Parameter) -> tuple[int, ...]
     return next((tuple(sorted(one.ranks)) for one in rank.of(ev.Mesh) if one.mesh == layout.mesh), ())
 
 
-def _aligned(world: World, whose: Callable[[Rank, ev.Parameter], tuple[int, ...]]) -> list[Aligned]:
+def aligned(world: World, whose: Callable[[Rank, ev.Parameter], tuple[int, ...]]) -> list[Aligned]:
     """The parameters that belong to several ranks each, as optimizers of those alone."""
     by_ranks: dict[tuple[tuple[int, ...], int], dict[int, list[tuple[Built, list[int]]]]]
     by_ranks = defaultdict(lambda: defaultdict(list))
@@ -137,9 +137,10 @@ def _keys(built: Built, places: list[int]) -> dict[Key, int]:
     found: dict[Key, int] = {}
     for place in places:
         parameter = built.first.parameters[place]
-        assert parameter.layout is not None
-        found[met[parameter.name], parameter.name, parameter.layout.shape, parameter.layout.placements] = place
-        met[parameter.name] += 1
+        name, layout = parameter.path or parameter.name, parameter.layout
+        shape, placements = (layout.shape, layout.placements) if layout is not None else ((), ())
+        found[met[name], f"{name} {parameter.kind}", shape, placements] = place
+        met[name] += 1
     return found
 
 

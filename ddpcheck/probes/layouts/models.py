@@ -15,12 +15,11 @@ from ddpcheck.probes.ddp import parameter_names
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.layouts import cut_from, declared, ties, unwritten
+from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.tensor_references import Reference, reference
-
-_WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
 
 MOST_MODELS = 64
 """Models of a process that are described: a program may make one for every batch."""
@@ -190,10 +189,3 @@ def _local_buffers(parts: dict[str, Any]) -> set[str]:
         for prefix, part in parts.items()
         for name in attribute(part, "_non_persistent_buffers_set", ())
     }
-
-
-def own_name(name: str) -> str:
-    """The name that a tensor has in the program's own module, whatever has been wrapped around parts of it."""
-    for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name

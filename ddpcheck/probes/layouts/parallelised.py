@@ -12,6 +12,7 @@ from ddpcheck.evidence import Parallelised
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.layouts.cut_from import Cutting
+from ddpcheck.probes.layouts.unwritten import Kept
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.after_import import after_import
 from ddpcheck.probes.recording.patching import around
@@ -61,9 +62,10 @@ def _around_fully_shard(original: Any) -> Any:
         kind = module[0] if isinstance(module, (list, tuple)) and module else module
         ranks = _ranks(given.get("mesh"))
         _write("fully_shard", kind, user_lines.here(), ignored=len(ignored), ranks=ranks)
-        cutting = Cutting(module, ranks)
+        cutting, kept = Cutting(module, ranks), Kept(module)
         result = original(*args, **kwargs)
         cutting.is_over()
+        kept.is_over()
         return result
 
     return fully_shard
