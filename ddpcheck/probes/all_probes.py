@@ -41,6 +41,8 @@ PROBES = (
     "layouts.unwritten",
     "layouts.parallelised",
     "optimizers.steps",
+    "optimizers.followed",
+    "optimizers.gradient_norms",
     "ddp.module_calls",
     "data.dataloaders",
     "randomness.random_draws",

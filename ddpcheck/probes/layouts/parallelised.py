@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ddpcheck.evidence import Parallelised
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
-from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts import fsdp_groups, models
 from ddpcheck.probes.layouts.cut_from import Cutting
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.after_import import after_import
@@ -113,6 +113,7 @@ def _around_fsdp(original: Any) -> Any:
             _wrapping -= 1
         if cutting is not None:
             cutting.is_over_in_one()
+        fsdp_groups.note(self)
 
     return __init__
 
@@ -125,7 +126,10 @@ def _around_stage(original: Any) -> Any:
             given = Arguments(known, args, kwargs)
             stage, stages = given.get("stage_index"), given.get("num_stages")
             try:
-                _write("PipelineStage", given.get("submodule"), user_lines.here(), stage=stage, stages=stages)
+                ranks = _ranks(None, given.get("group"))
+                _write(
+                    "PipelineStage", given.get("submodule"), user_lines.here(), stage=stage, stages=stages, ranks=ranks
+                )
             except Exception as error:  # numbers that are none: torch will say so
                 signal_exceptions.let_through(error)
         original(*args, **kwargs)
