@@ -189,6 +189,8 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         + _at("torch.nn.utils", "get_total_norm", since=(2, 6)) + _at(_SCALER, "unscale_")
         + _at(_FSDP1, "clip_grad_norm_", later=True)
         + _on(_FSDP1, "process_group sharding_strategy _inter_node_pg", optional=True, later=True)),
+    "unreduced backwards": ("in which backwards FSDP is not to reduce", _at(f"{_FSDP2}.FSDPModule",
+        "set_requires_gradient_sync", later=True) + _at(_FSDP1, "no_sync", later=True)),
     "schedulers": ("how often schedulers are stepped", _at(_SCHEDULER, "step")
         + _on(_SCHEDULER, "optimizer last_epoch")),
     # parts of tensors

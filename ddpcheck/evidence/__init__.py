@@ -16,4 +16,5 @@ from ddpcheck.evidence.optimizers import *
 from ddpcheck.evidence.processes import *
 from ddpcheck.evidence.record import *
 from ddpcheck.evidence.spans import *
+from ddpcheck.evidence.windows import *
 from ddpcheck.evidence.wrappers import *

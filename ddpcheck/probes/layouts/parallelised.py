@@ -26,6 +26,12 @@ _wrapping = 0
 """Constructors of FSDP that are under way: one may wrap the parts of its module."""
 
 
+class Built:
+    """What was sharded, wrapped or made a stage so far."""
+
+    count = 0
+
+
 def watch() -> None:
     """See what is sharded or wrapped from now on."""
     after_import(FSDP2, lambda: _watch(FSDP2, "fully_shard", _around_fully_shard))
@@ -43,6 +49,7 @@ def _watch_class(module: str, name: str, make: Any) -> None:
 
 
 def _write(how: Any, module: Any, site: int, **more: Any) -> None:
+    Built.count += 1
     writer = recorder.current()
     if writer is not None:
         kind = type(module).__name__

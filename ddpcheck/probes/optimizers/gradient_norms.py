@@ -19,13 +19,18 @@ from ddpcheck.evidence import NOTHING, UNREAD, Call, How, Norm, packed
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.layouts.parallelised import FSDP1
-from ddpcheck.probes.optimizers import followed, gradient_reuse
+from ddpcheck.probes.optimizers import gradient_events, gradient_reuse
 from ddpcheck.probes.optimizers.optimizer_state import plain_number
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.after_import import after_import
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around
 from ddpcheck.probes.recording.unwatchable_moments import is_tracing
+
+CLIPS = ("clip_grad_norm_", "FSDP.clip_grad_norm_")
+
+MOST_LOOKS = 128
+"""Measurements of an optimizer's gradients before one step."""
 
 MOST = 6
 """Moments before one step that are remembered."""
@@ -83,6 +88,8 @@ _backward: _Moment | None = None
 """The end of the last one."""
 _steps: dict[int, int] = {}
 """By optimizer, the steps that it has made."""
+_looks: dict[int, int] = {}
+"""By optimizer, how often its gradients were measured since its last step."""
 _joint: set[str] = set()
 _helping = 0
 """Functions of torch's that are under way: one may call another, and collectives of its own."""
@@ -97,7 +104,9 @@ def watch() -> None:
     if scaler is not None:
         around(scaler, "unscale_", _around_unscale)
     after_import(FSDP1, _watch_fsdp)
-    followed.at_backward(ends=_backward_ended)
+    gradient_events.BACKWARD_ENDS.also(_backward_ended)
+    gradient_events.COLLECTIVE.also(_reduces)
+    gradient_events.STEP.also(_entered)
 
 
 def _watch_fsdp() -> None:
@@ -116,6 +125,8 @@ def _around_helper(original: Callable[..., Any], how: How) -> Callable[..., Any]
         writer = recorder.current()
         moment = None
         if writer is not None and not _helping:
+            if how in CLIPS:
+                gradient_events.CLIPPED.tell(user_lines.here())
             given = Arguments(known, args, kwargs)
             norm = given.get("norm_type")
             if norm is None or norm == 2:
@@ -132,9 +143,9 @@ def _around_helper(original: Callable[..., Any], how: How) -> Callable[..., Any]
     return measured
 
 
-def reduces(op: str, given: Arguments, call: Call) -> Callable[[], None] | None:
+def _reduces(op: str, given: Arguments, call: Call) -> Callable[[], None] | None:
     """A collective of the program's own begins; what to do when it is over, if it may be the sum of a norm's parts."""
-    if followed.is_within_backward():
+    if gradient_events.is_within_backward():
         if len(_joint) < MOST:
             _joint.add(call.group)
         return None
@@ -158,7 +169,7 @@ def _backward_ended() -> None:
     _backward = None
     of = _measured(sharded=not _joint)
     if of:
-        _backward = _Moment("backward", followed.Running.site, of)
+        _backward = _Moment("backward", gradient_events.Running.site, of)
 
 
 def _note(how: How, site: int, **more: Any) -> _Moment | None:
@@ -177,14 +188,20 @@ def _measured(sharded: bool = False) -> dict[int, _Measured]:
     if is_tracing():
         return {}
     found: dict[int, _Measured] = {}
-    for number, parameters in followed.each():
-        if not is_due(_steps.get(number, 0)) or (sharded and not _has_shards(parameters)):
+    for number, parameters in gradient_events.optimizers(_is_wanted):
+        if sharded and not _has_shards(parameters):
             continue
+        _looks[number] = _looks.get(number, 0) + 1
         with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             measured = _Measured(parameters)
         if measured.is_seen:
             found[number] = measured
     return found
+
+
+def _is_wanted(optimizer: int) -> bool:
+    """Whether there will be a look at its next step; one that makes none is not looked at for ever."""
+    return is_due(_steps.get(optimizer, 0)) and _looks.get(optimizer, 0) < MOST_LOOKS
 
 
 def _has_shards(parameters: Sequence[torch.Tensor]) -> bool:
@@ -196,7 +213,7 @@ def _around_unscale(original: Callable[..., Any]) -> Callable[..., Any]:
         result = original(self, optimizer, *args, **kwargs)
         scale = getattr(self, "_scale", None)
         if recorder.current() is not None and isinstance(scale, torch.Tensor) and scale.is_cpu:
-            number = followed.number_of(optimizer)
+            number = gradient_events.number_of(optimizer)
             for moment in _moments:
                 if number in moment.of:
                     moment.scales[number] = float(plain_number(scale, True))  # type: ignore[arg-type]
@@ -208,13 +225,15 @@ def _around_unscale(original: Callable[..., Any]) -> Callable[..., Any]:
 # --- the step
 
 
-def entered(
+def _entered(
     writer: recorder.Recorder, optimizer: int, number: int, parameters: Sequence[torch.Tensor], site: int
 ) -> None:
     """A step begins: what was measured before it is written down, with what became of it."""
     global _backward
     mine = [one for one in (*_moments, _backward) if one is not None and optimizer in one.of]
     _steps[optimizer] = number + 1
+    _looks.pop(optimizer, None)
+    gradient_events.forget_gone(_steps)
     if mine and number % writer.stride(Norm) == 0 and not is_tracing():
         with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             now = _Measured(parameters)
