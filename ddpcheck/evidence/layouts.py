@@ -113,5 +113,5 @@ class Parallelised(Record, frozen=True, kw_only=True):
     """Parameters that it was told to leave alone."""
     stage: int | None = None
     stages: int | None = None
-    ranks: tuple[int, ...] = ()
-    """Those of the pipeline that the stage belongs to."""
+    pipeline: tuple[int, ...] = ()
+    """The ranks of the pipeline that the stage belongs to."""

@@ -100,7 +100,7 @@ def declared(rank: Rank, optimizer: ev.Optimizer) -> frozenset[int]:
             found.update(_others(rank, one.layout))
     for stage in rank.of(ev.Parallelised):
         if stage.how == "PipelineStage":
-            found.update(stage.ranks)
+            found.update(stage.pipeline)
     return frozenset(found)
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import torch.distributed as dist
 
+from ddpcheck.probes.collectives.call_arguments import Arguments
 from ddpcheck.probes.digests import readable_memory
-from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.tensor_references import reference
 
 WHOLE = "NO_SHARD"
@@ -27,21 +27,29 @@ _dealt: dict[int, Dealt] = {}
 """By the id of a parameter."""
 
 
-def note(wrapper: Any) -> None:
-    """An FSDP wrapper was built: its parameters are those that no wrapper within it has."""
-    ranks = _ranks(attribute(wrapper, "process_group", None))
-    if not ranks:
+def note(wrapper: Any, given: Arguments) -> None:
+    """An FSDP wrapper was built with these arguments: its parameters are those that no wrapper within it has."""
+    dealt = _dealt_out(given)
+    if dealt is None:
         return
-    strategy = getattr(attribute(wrapper, "sharding_strategy", None), "name", "")
-    if strategy == WHOLE:
-        dealt = Dealt((), ranks)
-    else:
-        copies = _ranks(getattr(wrapper, "_inter_node_pg", None)) if "HYBRID" in strategy else ()
-        dealt = Dealt(ranks, copies or (dist.get_rank(),))
     for parameter in wrapper.parameters():
         if readable_memory.is_of_fsdp(parameter) and id(parameter) not in _dealt:
             _dealt[id(parameter)] = dealt
             reference(parameter).when_gone(partial(_dealt.pop, id(parameter), None))
+
+
+def _dealt_out(given: Arguments) -> Dealt | None:
+    """By the strategy and the groups that were asked for; None where FSDP makes groups of its own."""
+    group, mesh = given.get("process_group"), given.get("device_mesh")
+    strategy = getattr(given.get("sharding_strategy"), "name", "")
+    if mesh is not None:
+        groups = tuple(mesh.get_group(mesh_dim=dim) for dim in reversed(range(mesh.ndim)))
+    else:
+        groups = tuple(group) if isinstance(group, tuple) else (group,)
+    if "HYBRID" in strategy:  # the ranks that a copy is cut among, and those that have the same part
+        return Dealt(_ranks(groups[0]), _ranks(groups[1])) if len(groups) == 2 else None
+    ranks = _ranks(groups[0])
+    return Dealt((), ranks) if strategy == WHOLE else Dealt(ranks, (dist.get_rank(),))
 
 
 def of(parameter: Any) -> Dealt | None:
@@ -50,4 +58,5 @@ def of(parameter: Any) -> Dealt | None:
 
 
 def _ranks(group: Any) -> tuple[int, ...]:
-    return tuple(sorted(dist.get_process_group_ranks(group))) if group is not None else ()
+    """Of a group; None is the default one."""
+    return tuple(sorted(dist.get_process_group_ranks(group)))

@@ -103,7 +103,7 @@ def _around_fsdp(original: Any) -> Any:
 
     def __init__(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         global _wrapping
-        cutting = None
+        given = cutting = None
         if recorder.current() is not None:
             given = Arguments(known, (self, module, *args), kwargs)
             ignored = [p for one in given.get("ignored_modules") or () for p in one.parameters()]
@@ -120,7 +120,8 @@ def _around_fsdp(original: Any) -> Any:
             _wrapping -= 1
         if cutting is not None:
             cutting.is_over_in_one()
-        fsdp_groups.note(self)
+        if given is not None:
+            fsdp_groups.note(self, given)
 
     return __init__
 
@@ -133,10 +134,8 @@ def _around_stage(original: Any) -> Any:
             given = Arguments(known, args, kwargs)
             stage, stages = given.get("stage_index"), given.get("num_stages")
             try:
-                ranks = _ranks(None, given.get("group"))
-                _write(
-                    "PipelineStage", given.get("submodule"), user_lines.here(), stage=stage, stages=stages, ranks=ranks
-                )
+                of = {"stage": stage, "stages": stages, "pipeline": _ranks(None, given.get("group"))}
+                _write("PipelineStage", given.get("submodule"), user_lines.here(), **of)
             except Exception as error:  # numbers that are none: torch will say so
                 signal_exceptions.let_through(error)
         original(*args, **kwargs)
