@@ -31,6 +31,8 @@ class Layout(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The shape of the part."""
     offset: tuple[int, ...] | None = None
     """Where the part begins in the whole; None where that was not asked for, or cannot be said."""
+    among: tuple[int, ...] = ()
+    """The ranks that FSDP has dealt it out to; empty where each of them has all of it."""
 
     @property
     def sharded(self) -> bool:
@@ -111,3 +113,5 @@ class Parallelised(Record, frozen=True, kw_only=True):
     """Parameters that it was told to leave alone."""
     stage: int | None = None
     stages: int | None = None
+    pipeline: tuple[int, ...] = ()
+    """The ranks of the pipeline that the stage belongs to."""

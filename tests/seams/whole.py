@@ -35,6 +35,8 @@ def main() -> None:
         for number, (batch, target) in enumerate(loader):
             if number % 2:
                 scaler.scale(nn.functional.mse_loss(model(batch), target)).backward()
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 scaler.step(optimizer)
                 scaler.update()
                 optimizer.zero_grad()

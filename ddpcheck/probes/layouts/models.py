@@ -101,6 +101,12 @@ def trainable(known: dict[int, Place]) -> Iterator[tuple[Place, torch.Tensor]]:
                 yield known[id(parameter)], parameter
 
 
+def parameters() -> Iterator[torch.Tensor]:
+    """Those that the models have now."""
+    for _, module in _alive():
+        yield from module.parameters()
+
+
 def _alive() -> Iterator[tuple[int, Any]]:
     for number, root in list(_roots.items()):
         module = root()

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ddpcheck.evidence import Parallelised
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
-from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts import fsdp_groups, models
 from ddpcheck.probes.layouts.cut_from import Cutting
 from ddpcheck.probes.layouts.unwritten import Kept
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
@@ -25,6 +25,12 @@ TENSOR = "torch.distributed.tensor.parallel.api"
 
 _wrapping = 0
 """Constructors of FSDP that are under way: one may wrap the parts of its module."""
+
+
+class Built:
+    """What was sharded, wrapped or made a stage so far."""
+
+    count = 0
 
 
 def watch() -> None:
@@ -44,6 +50,7 @@ def _watch_class(module: str, name: str, make: Any) -> None:
 
 
 def _write(how: Any, module: Any, site: int, **more: Any) -> None:
+    Built.count += 1
     writer = recorder.current()
     if writer is not None:
         kind = type(module).__name__
@@ -98,7 +105,7 @@ def _around_fsdp(original: Any) -> Any:
 
     def __init__(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         global _wrapping
-        cutting = None
+        given = cutting = None
         if recorder.current() is not None:
             given = Arguments(known, (self, module, *args), kwargs)
             ignored = [p for one in given.get("ignored_modules") or () for p in one.parameters()]
@@ -115,6 +122,8 @@ def _around_fsdp(original: Any) -> Any:
             _wrapping -= 1
         if cutting is not None:
             cutting.is_over_in_one()
+        if given is not None:
+            fsdp_groups.note(self, given)
 
     return __init__
 
@@ -127,7 +136,8 @@ def _around_stage(original: Any) -> Any:
             given = Arguments(known, args, kwargs)
             stage, stages = given.get("stage_index"), given.get("num_stages")
             try:
-                _write("PipelineStage", given.get("submodule"), user_lines.here(), stage=stage, stages=stages)
+                of = {"stage": stage, "stages": stages, "pipeline": _ranks(None, given.get("group"))}
+                _write("PipelineStage", given.get("submodule"), user_lines.here(), **of)
             except Exception as error:  # numbers that are none: torch will say so
                 signal_exceptions.let_through(error)
         original(*args, **kwargs)
