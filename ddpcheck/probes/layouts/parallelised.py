@@ -45,6 +45,7 @@ def _watch_class(module: str, name: str, make: Any) -> None:
 def _write(how: Any, module: Any, site: int, **more: Any) -> None:
     writer = recorder.current()
     if writer is not None:
+        models.parallelised(module)
         kind = type(module).__name__
         writer.write(Parallelised(**writer.next(), how=how, site=site, model=kind, **more))
 
