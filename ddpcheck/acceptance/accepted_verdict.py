@@ -48,7 +48,9 @@ def with_accepted(verdict: Verdict, rules: Rules, sites: Iterable[Site] = (), cu
     checks = {check: _result(check, result, kept, taken) for check, result in verdict.checks.items()}
     word = verdict.verdict
     if word in ("held", "violated", "nothing-checked"):
-        word = "violated" if any(one.severity == "error" for one in kept) else without_errors(checks)
+        word = (
+            "violated" if any(one.severity == "error" for one in kept) else without_errors(checks, verdict.understood)
+        )
     return replace(
         verdict,
         verdict=word,

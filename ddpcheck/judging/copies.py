@@ -35,6 +35,11 @@ class Copies(NamedTuple):
     """The dimensions of the mesh along which they are copies, as a clause; empty for a wrapper's, or the program's."""
 
     @property
+    def links(self) -> tuple[str, ...]:
+        """What findings about it are linked by."""
+        return (f"copies {self.along}",) if self.along else ()
+
+    @property
     def where(self) -> str:
         """Which ranks are meant by "all", in a message."""
         return "all ranks" if not self.along else f"the ranks that hold copies ({self.along})"

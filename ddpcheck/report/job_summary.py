@@ -63,6 +63,9 @@ class _Summary:
         yield _escaped(sentence(verdict, strict))
         if verdict.missing:
             yield f"The evidence of {ranks_text(verdict.missing)} is missing."
+        if verdict.parallelism:
+            yield ""
+            yield f"**Parallelism seen:** {_escaped(verdict.parallelism)}"
         for number, finding in enumerate(verdict.findings[:most], 1):
             yield ""
             yield from self._finding(number, finding)

@@ -39,6 +39,7 @@ def document(verdict: Verdict) -> dict[str, Any]:
         ],
         "hang": _plain(verdict.hang),
         "interrupted_by": signal_name(verdict.interrupted_by) if verdict.interrupted_by is not None else None,
+        "parallelism": verdict.parallelism or None,
         "notes": list(verdict.notes),
         "internal": list(verdict.internal),
         "versions": dict(verdict.versions),

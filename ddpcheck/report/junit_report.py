@@ -110,6 +110,7 @@ def _consequence(check: str, result: CheckResult, verdict: Verdict, strict: bool
 
 def _properties(verdict: Verdict) -> dict[str, str]:
     properties = {"verdict": verdict.verdict, "world_size": str(verdict.world_size), "nnodes": str(verdict.nnodes)}
+    properties |= {"parallelism": verdict.parallelism} if verdict.parallelism else {}
     properties |= {"accepted": str(len(verdict.accepted))} if verdict.accepted else {}
     properties |= {f"version.{package}": version or "unknown" for package, version in verdict.versions.items()}
     return properties | {f"note.{number}": note for number, note in enumerate(verdict.notes, 1)}

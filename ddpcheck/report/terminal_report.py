@@ -45,6 +45,9 @@ def show(
     console.print()
     console.print(across(console, "ddpcheck"))
     console.print(_headline(verdict, strict))
+    if verdict.parallelism:
+        console.print()
+        console.print(Text.assemble(("parallelism seen: ", "bold"), plain(verdict.parallelism), overflow="fold"))
     for number, finding in enumerate(verdict.findings, 1):
         console.print()
         console.print(finding_block(number, finding, verdict, sources))
@@ -142,6 +145,10 @@ def sentence(verdict: Verdict, strict: bool) -> str:
             return f"{ran}{where}: nothing could be checked{told}{took}"
         if verdict.part:
             return f"{ran}{where}: {verdict.part}, with nothing in it that a check could look at{told}{took}"
+        if not verdict.understood:
+            held = sum(result.status == "held" for result in verdict.checks.values())
+            what = "nobody has said or shown what of the model each rank holds, so that nothing of it was checked"
+            return f"{ran}{where}: {what}; {count(held, 'check')} of other things held{told}{took}"
         return f"{ran}{where}: it did nothing that a check could look at (no DistributedDataParallel){told}{took}"
     statuses = [result.status for result in verdict.checks.values()]
     parts = [f"{count(statuses.count('held'), 'check')} held{within}"]

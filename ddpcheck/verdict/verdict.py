@@ -11,6 +11,7 @@ import msgspec
 
 from ddpcheck.checks.registry import GROUP, every_check, has_part, others, those
 from ddpcheck.evidence import Site
+from ddpcheck.judging import parallelism_seen
 from ddpcheck.judging.standstill import Standstill, standstill
 from ddpcheck.judging.world import Judged, Process, World
 from ddpcheck.verdict import missing_evidence, outside_groups, reader_notes
@@ -84,6 +85,11 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """Why the evidence covers a part of the run, as a clause; empty where it covers all of it."""
     missing: tuple[int, ...] = ()
     """Ranks that have left no evidence."""
+    parallelism: str = ""
+    """How the program was seen to spread its model over the ranks, and what of it was not checked; empty where nothing
+    was trained on several ranks."""
+    understood: bool = True
+    """False where ranks trained, and nobody has said or shown what of the model each of them holds."""
     notes: tuple[str, ...] = ()
     """What a reader has to know of how this verdict came to be, as sentences."""
     interrupted_by: int | None = None
@@ -156,7 +162,10 @@ def conclude(
     findings = grouped(raw)
     part = reader_notes.part(worlds, processes)
     checks = _checks(judged, raw, findings, chosen, missing_evidence.lost(processes), part)
-    word: Word = "interrupted" if interrupted else _word(raw, findings, checks, hung)
+    trained = [world for world in worlds if world.world_size > 1 and reader_notes.steps(world)]
+    parallelism = " ".join(dict.fromkeys(parallelism_seen.paragraph(world) for world in trained))
+    understood = not trained or any(parallelism_seen.understood(world) for world in trained)
+    word: Word = "interrupted" if interrupted else _word(raw, findings, checks, hung, understood)
     return Verdict(
         verdict=word,
         world_size=max((w.world_size for w in worlds), default=len(ranks)),
@@ -169,6 +178,8 @@ def conclude(
         seconds=seconds,
         steps=sum(reader_notes.steps(world) for world in worlds),
         part=part,
+        parallelism=parallelism,
+        understood=understood,
         notes=(
             *reader_notes.unseen(worlds, processes),
             *missing_evidence.told(processes),
@@ -237,7 +248,13 @@ def _stopped_unseen(
 # --- the verdict, and each check's
 
 
-def _word(raw: Sequence[Finding], findings: Sequence[Finding], checks: Mapping[str, CheckResult], hung: bool) -> Word:
+def _word(
+    raw: Sequence[Finding],
+    findings: Sequence[Finding],
+    checks: Mapping[str, CheckResult],
+    hung: bool,
+    understood: bool,
+) -> Word:
     errors = [f for f in findings if f.severity == "error"]
     broken = {f.check for f in raw if f.severity == "error"}
     if "no-hang" in broken:
@@ -248,11 +265,13 @@ def _word(raw: Sequence[Finding], findings: Sequence[Finding], checks: Mapping[s
             return "hung"
     if "rank-failure" in broken:
         return "failed"
-    return "violated" if errors else without_errors(checks)
+    return "violated" if errors else without_errors(checks, understood)
 
 
-def without_errors(checks: Mapping[str, CheckResult]) -> Literal["held", "nothing-checked"]:
-    """The word for a run in which there is no error: whether anything was checked."""
+def without_errors(checks: Mapping[str, CheckResult], understood: bool) -> Literal["held", "nothing-checked"]:
+    """The word for a run in which there is no error: whether anything was checked of what is trained."""
+    if not understood:
+        return "nothing-checked"
     asked = {check for check, result in checks.items() if result.checked}
     left_out = {check for check, result in checks.items() if result.skipped_because == NOT_ASKED}
     # What every program shows that starts and ends does not alone make a run that was checked.

@@ -95,7 +95,7 @@ def _entered(held: Copies, places: Sequence[int]) -> Finding | None:
         if held.along
         else "Load and initialise before the model is wrapped, or do the same on every rank.",
         where=where,
-        links=wrapper_links(optimizer, apart),
+        links=(*wrapper_links(optimizer, apart), *held.links),
     )
 
 

@@ -40,8 +40,8 @@ def _replaces(described: ev.Optimizer, left: ev.LeftOut) -> bool:
     mine = [_elements(described.parameters[place].kind) for place in left.stale]
     theirs = [_elements(kind) for kind in left.kinds]
     same = not Counter(mine) - Counter(theirs)
-    flat = len(mine) < len(theirs) and sum(mine) >= sum(theirs)
-    return same or flat or (len(left.stale) == len(described.parameters) and len(mine) >= len(theirs) > 0)
+    flat = all(name.endswith("_flat_param") for name in left.names)
+    return same or flat
 
 
 def _elements(kind: str) -> int:

@@ -53,7 +53,7 @@ def _finding(held: Copies, steps: Compared, broken: Sequence[Broken], wanted: in
         else "Find what one rank alone does in these steps, to parameters or to gradients after backward().",
         where=odd_site(optimizer.ranks, odd, step),
         count=len(broken),
-        links=(*links, f"optimizer {optimizer.number}")
+        links=(*links, *held.links, f"optimizer {optimizer.number}")
         if cause in (causes.GRADIENTS, causes.STATES) or not links
-        else links,
+        else (*links, *held.links),
     )

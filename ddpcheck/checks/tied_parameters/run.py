@@ -109,8 +109,8 @@ def _finding(tie: ev.Tie, first: Side, second: Side, step: int, where: CallSite 
         else "the tie was lost when the model was materialised, moved or sharded, and each has its own gradient now",
         advice="Add up the gradients of both copies over their ranks before each step."
         if apart
-        else "Tie them once more when the model is on its device, before it is sharded or wrapped: assign the parameter of "
-        "one module to the other.",
+        else "Tie them once more when the model is on its device, before it is sharded or wrapped: assign the "
+        "parameter of one module to the other.",
         where=where,
         links=(f"model {first.model.model}",),
     )

@@ -1,0 +1,181 @@
+"""How a program has spread its model over the ranks, as far as that was declared, or seen to be done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.replicated_parameters import grounds
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.wording import count
+
+_KINDS = {
+    "fully_shard": "FSDP2",
+    "FullyShardedDataParallel": "FSDP",
+    "parallelize_module": "tensor parallelism",
+    "PipelineStage": "pipeline stages",
+}
+
+
+@once_per_world
+def understood(world: World) -> tuple[str, ...]:
+    """What was understood, a phrase for each; empty where nobody has said, or shown, what the ranks hold."""
+    if not world.ranks:
+        return ()
+    found = [*_wrappers(world), *_on_meshes(world), *_flat(world), *_by_hand(world), *_stages(world)]
+    return tuple(dict.fromkeys(found))
+
+
+def paragraph(world: World) -> str:
+    """The same as a paragraph, with what of it is not checked, and why."""
+    seen = understood(world)
+    absent = [name for name in ("DDP", "FSDP2", "tensor parallelism", "pipeline") if not _is_named(name, world, seen)]
+    if not seen:
+        return (
+            "nothing: no parameter that an optimizer steps was wrapped, declared to lie on a mesh, or reduced by the "
+            "program itself. What compares ranks was not checked."
+        )
+    told = f"{'; '.join(seen)}. None of: {', '.join(absent)}." if absent else f"{'; '.join(seen)}."
+    return " ".join([told, *_left_out(world)])
+
+
+def _is_named(name: str, world: World, seen: tuple[str, ...]) -> bool:
+    how = {_KINDS[one.how].partition(" stages")[0] for rank in world for one in rank.of(ev.Parallelised)}
+    return name in how or any(name in one for one in seen)
+
+
+# --- what there is
+
+
+def _wrappers(world: World) -> Iterator[str]:
+    by_group: Counter[int] = Counter()
+    first: dict[int, int] = {}
+    for replicas in step_alignment.wrappers(world):
+        size = len(replicas.ranks)
+        if first.setdefault(size, replicas.ranks[0].rank) == replicas.ranks[0].rank:
+            by_group[size] += len(replicas.wrapped[0].parameters.names)
+    for size, parameters in by_group.items():
+        yield f"DDP over {count(size, 'rank')}, {count(parameters, 'parameter')}"
+
+
+def described(rank: Rank) -> list[ev.Parameter]:
+    """The parameters of a rank's optimizers, as they were described last."""
+    last = {one.optimizer: one for one in rank.of(ev.Optimizer)}
+    return [parameter for one in last.values() for parameter in one.parameters]
+
+
+def _on_meshes(world: World) -> Iterator[str]:
+    """What DTensors say, mesh by mesh; of stages that differ, those of the first rank of each."""
+    for rank in world:
+        meshes = {one.mesh: one for one in rank.of(ev.Mesh)}
+        how = " and ".join(dict.fromkeys(_KINDS[one.how] for one in rank.of(ev.Parallelised) if one.stage is None))
+        layouts = Counter(
+            (one.layout.mesh, one.layout.placements)
+            for one in described(rank)
+            if one.layout is not None and one.layout.ground == "DTensor"
+        )
+        for number in dict.fromkeys(mesh for mesh, _ in layouts):
+            mesh = meshes.get(number if number is not None else -1)
+            if mesh is None or rank.rank != mesh.ranks[0]:
+                continue
+            parts = [
+                f"{count(times, 'parameter')} {_placed(mesh, placements)}"
+                for (its, placements), times in sorted(layouts.items(), key=lambda one: -one[1])
+                if its == number
+            ]
+            yield f"{how or 'DTensors'} over {_mesh(mesh)}: {', '.join(parts)}"
+
+
+def _mesh(mesh: ev.Mesh) -> str:
+    if len(mesh.shape) == 1:
+        return f"{count(mesh.shape[0], 'rank')}" + (f" ({mesh.names[0]})" if mesh.names else "")
+    dims = [f"{_dim(mesh, place)} {size}" for place, size in enumerate(mesh.shape)]
+    return f"{count(len(mesh.ranks), 'rank')} ({' x '.join(dims)})"
+
+
+def _dim(mesh: ev.Mesh, place: int) -> str:
+    return mesh.names[place] if place < len(mesh.names) else f"dimension {place}"
+
+
+def _placed(mesh: ev.Mesh, placements: tuple[str, ...]) -> str:
+    by_way: dict[str, list[str]] = {}
+    for place, one in enumerate(placements):
+        way = {"R": "replicated", "S": "sharded", "P": "a partial sum"}.get(
+            one[:1], "placed in a way that is not known"
+        )
+        by_way.setdefault(way, []).append(_dim(mesh, place))
+    if len(placements) == 1 or len(by_way) == 1:
+        return next(iter(by_way), "")
+    return " and ".join(f"{way} along {' and '.join(dims)}" for way, dims in by_way.items())
+
+
+def _flat(world: World) -> Iterator[str]:
+    for rank in world:
+        flat = sum(one.layout is not None and one.layout.ground == "FSDP" for one in described(rank))
+        if flat:
+            yield f"FSDP, {count(flat, 'parameter')} in flat parameters"
+            return
+
+
+def _by_hand(world: World) -> Iterator[str]:
+    for optimizer in step_alignment.optimizers(world):
+        by_hand = grounds(world, optimizer).by_hand
+        if by_hand:
+            yield (
+                f"gradients of {count(len(by_hand), 'parameter')} reduced by the program itself over "
+                f"{count(len(optimizer.ranks), 'rank')}"
+            )
+        moved = [p for p in grounds(world, optimizer).moved if optimizer.described[0].parameters[p].wrapper is None]
+        if moved:
+            yield (
+                f"{count(len(moved), 'parameter')} averaged by the program itself between steps, over "
+                f"{count(len(optimizer.ranks), 'rank')}"
+            )
+
+
+def _stages(world: World) -> Iterator[str]:
+    stages = {one.stages for rank in world for one in rank.of(ev.Parallelised) if one.stages is not None}
+    for number in sorted(stages):
+        yield f"a pipeline of {count(number, 'stage')}"
+
+
+# --- what of it is not checked
+
+
+def _left_out(world: World) -> Iterator[str]:
+    for rank in world:
+        every = described(rank)
+        flat = sum(one.layout is not None and one.layout.ground == "FSDP" for one in every)
+        beside = [one for one in every if one.layout is not None and one.layout.ground == "beside"]
+        ignored = [one for one in every if one.layout is not None and one.layout.ground == "ignored"]
+        alone = [one for one in every if one.layout is not None and one.layout.ground == "DTensor"]
+        single = sum(len(one.layout.holders) == 1 for one in alone if one.layout is not None)
+        if not (flat or beside or ignored or single):
+            continue
+        if flat:
+            yield "Parts of flat parameters were not compared: each rank has its own."
+        if single:
+            yield f"{count(single, 'parameter')} that one rank alone holds the shards of {_were(single)} not compared."
+        if beside:
+            number = len(beside)
+            yield (
+                f"{count(number, 'plain parameter')} beside sharded ones {_were(number)} not compared: nobody says "
+                "whether they are copies."
+            )
+        if ignored:
+            told = f"{count(len(ignored), 'parameter')} that a wrapper was told to ignore"
+            yield f"{told} {_were(len(ignored))} left alone."
+        return
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def compares_nothing(world: World) -> bool:
+    """Whether ranks train, and nothing of what they hold was understood."""
+    trains = any(rank.of(ev.Step) for rank in world)
+    return trains and world.world_size > 1 and not understood(world)

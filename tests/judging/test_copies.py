@@ -1,0 +1,181 @@
+"""Who is compared with whom: the holders of the same elements, and nobody else."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import pytest
+
+from ddpcheck.checks.gradient_sync import run as gradient_sync
+from ddpcheck.checks.initial_broadcast import run as initial_broadcast
+from ddpcheck.checks.optimizer_sync import run as optimizer_sync
+from ddpcheck.checks.parameter_sync import run as parameter_sync
+from ddpcheck.judging import parallelism_seen
+from ddpcheck.judging.copies import copies
+from ddpcheck.verdict.judges import judge_world
+from tests.judging.sharded_models import held, layout, mesh, model, optimizer, stepped
+from tests.judging.written import world
+
+HSDP = (2, 2)
+"""Two replicas of two shards: ranks 0 and 2 hold the same."""
+
+
+def hsdp(gradients=("a", "b", "a", "b"), parameters=("a", "b", "a", "b"), values=None, placements=("R", "S0"), **more):
+    """A step of a model of one parameter on each rank of a mesh."""
+    return world(
+        *[
+            [
+                mesh(HSDP, ("replicate", "shard")),
+                optimizer(5, {"weight": layout(rank, HSDP, placements)}, [(values or parameters)[rank]]),
+                stepped(7, 0, [gradients[rank]], [parameters[rank]], **more),
+            ]
+            for rank in range(4)
+        ]
+    )
+
+
+def test_holders_are_compared_and_nobody_else():
+    """Two pairs of ranks, each with the parameter that both hold."""
+    found = copies(hsdp())
+    assert [[rank.rank for rank in one.optimizer.ranks] for one in found if one.along] == [[0, 2], [1, 3]]
+    assert {one.along for one in found if one.along} == {"along replicate"}
+    assert [one.parameters for one in found if one.along] == [[0], [0]]
+
+
+@pytest.mark.parametrize("judge", [gradient_sync.judge, parameter_sync.judge, initial_broadcast.judge])
+def test_shards_may_differ(judge):
+    """What ranks of one replica hold is other parts."""
+    judged = judge(hsdp())
+    assert judged.findings == ()
+    assert judged.checked == 2
+
+
+def test_replicas_of_a_shard_must_agree_on_gradients():
+    """The finding names the dimension, and the ranks alone that differ from their own holders."""
+    (found,) = gradient_sync.judge(hsdp(gradients=("a", "b", "a", "c"))).findings
+    assert found.ranks == (3,)
+    assert "the ranks that hold copies (along replicate)" in found.expected
+    assert found.where is not None
+    assert found.where.line == 7
+
+
+def test_replicas_of_a_shard_must_agree_on_parameters():
+    """After each step."""
+    (found,) = parameter_sync.judge(hsdp(parameters=("a", "b", "c", "b"), values="abab")).findings
+    assert (found.ranks, found.subject) == ((2,), "weight")
+
+
+def test_replicas_of_a_shard_must_begin_alike():
+    """What differs from the start is said so, by the check of the start."""
+    (found,) = initial_broadcast.judge(hsdp(values=("a", "b", "c", "b"))).findings
+    assert found.ranks == (2,)
+    assert "along replicate" in found.message
+
+
+def test_replicas_of_a_shard_must_step_alike():
+    """Rates, as under a wrapper."""
+    judged = optimizer_sync.judge(hsdp())
+    assert judged.checked == 2
+    assert judged.findings == ()
+    apart = world(
+        *[
+            [
+                mesh(HSDP),
+                optimizer(5, {"weight": layout(rank, HSDP, ("R", "S0"))}),
+                stepped(7, 0, ["a"], rates=[0.1 if rank < 2 else 0.2]),
+            ]
+            for rank in range(4)
+        ]
+    )
+    assert {one.subject for one in optimizer_sync.judge(apart).findings} == {"the SGD's learning rate"}
+
+
+def test_a_parameter_is_known_by_its_name_wherever_the_optimizer_has_it():
+    """Ranks may have further parameters, such as experts of their own."""
+    ranks = []
+    for rank in range(2):
+        shared = {"norm": layout(rank, (2,), ("R",))}
+        own = {f"expert{rank}": None} if rank else {}
+        names = {**own, **shared}
+        ranks.append([mesh((2,)), optimizer(5, names), stepped(7, 0, ["x"] * len(own) + ["g"])])
+    (found,) = [one for one in copies(world(*ranks)) if one.along]
+    assert [one.name for one in found.optimizer.described[0].parameters] == ["norm"]
+    assert gradient_sync.judge(world(*ranks)).findings == ()
+
+
+def test_placements_that_are_not_known_are_no_ground():
+    """Nobody is compared, and the paragraph says how they are placed."""
+    strange = world(
+        *[
+            [
+                mesh((2,), ("dp",)),
+                optimizer(5, {"w": layout(rank, (2,), ("?",))}),
+                stepped(7, 0, ["ab"[rank]]),
+            ]
+            for rank in range(2)
+        ]
+    )
+    assert gradient_sync.judge(strange).findings == ()
+    assert "in a way that is not known" in parallelism_seen.paragraph(strange)
+
+
+def test_the_paragraph_counts_by_placement():
+    """A mesh by its names, and how many parameters lie how."""
+    told = parallelism_seen.paragraph(hsdp())
+    assert "DTensors over 4 ranks (replicate 2 x shard 2): 1 parameter" in told
+    assert "replicated along replicate and sharded along shard" in told
+    assert "None of: DDP, FSDP2, tensor parallelism, pipeline." in told
+
+
+def test_a_run_of_which_nothing_is_understood_says_so():
+    """Plain parameters that nobody reduces."""
+    plain = world(*[[optimizer(5, {"w": None}), stepped(7, 0, ["g"])] for _ in range(2)])
+    assert parallelism_seen.understood(plain) == ()
+    assert parallelism_seen.paragraph(plain).startswith("nothing: no parameter")
+    assert parallelism_seen.compares_nothing(plain)
+
+
+# --- large meshes
+
+CUBE = (4, 4, 4)
+
+
+def cube(parameters, steps):
+    """A world of 64 ranks, whose parameters lie in turn in three ways."""
+    ways = [("S0", "S0", "R"), ("R", "S0", "S1"), ("R", "R", "S0")]
+    ranks = []
+    for rank in range(64):
+        layouts = {f"layer{n}": layout(rank, CUBE, ways[n % 3]) for n in range(parameters)}
+        value = [f"{n % 3}{'.'.join(map(str, layouts[f'layer{n}'].holders))}"[:8] for n in range(parameters)]
+        ranks.append(
+            [
+                mesh(CUBE, ("pp", "dp", "tp")),
+                model(4, *[held(name, value[n], layouts[name]) for n, name in enumerate(layouts)]),
+                optimizer(5, layouts, value),
+                *[stepped(7, number, value) for number in range(steps)],
+            ]
+        )
+    return world(*ranks)
+
+
+def test_64_ranks_are_judged_in_seconds():
+    """A mesh of 4 x 4 x 4, 300 parameters, 50 steps that were looked at; nobody is accused."""
+    large = cube(300, 50)
+    began = time.process_time()
+    found = judge_world(large)
+    assert time.process_time() - began < 10
+    assert [f.message for one in found.values() for f in one.findings if f.severity == "error"] == []
+    assert found["parameter-sync"].checked == 50 * len([one for one in copies(large) if one.along])
+
+
+def test_memory_grows_with_records_and_not_with_pairs():
+    """Twice the steps take about twice the memory."""
+    peaks = []
+    for steps in (10, 20):
+        large = cube(30, steps)
+        tracemalloc.start()
+        judge_world(large)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 3 * peaks[0] < 3 << 27
