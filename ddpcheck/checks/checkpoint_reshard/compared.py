@@ -7,8 +7,9 @@ from typing import Literal
 
 from ddpcheck.judging.saved_state import Piece, dtype_of, shape_of, whole
 
-Answer = Literal["equal", "order", "part", "values", ""]
-"""The same; the same elements in another order; one rank's part for the whole; other values; not to be said."""
+Answer = Literal["equal", "order", "part", "values", "name", ""]
+"""The same; the same elements in another order; one rank's part for the whole; other values; another name's; not to be
+said."""
 
 
 def compared(saved: Sequence[Piece], held: Sequence[Piece]) -> Answer:

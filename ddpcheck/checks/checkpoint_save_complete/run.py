@@ -21,7 +21,7 @@ def judge(world: World) -> Judged:
         checked += looked
         findings += found
         sharded = _by_name(group)
-        checked += len(sharded)
+        checked += len(sharded) or any(map(_is_whole, group))
         if sharded and str(group[0].where) not in seen and _all_went_on(world, group):
             lost = dict(_lost(world, sharded))
             if lost:
@@ -50,6 +50,12 @@ def _by_name(group: list[State]) -> dict[str, list[Piece]]:
             if piece.sharded and piece.box is not None:
                 found.setdefault(piece.entry.name, []).append(piece)
     return found
+
+
+def _is_whole(state: State) -> bool:
+    """Whether it has parameters of a wrapped module, of which every rank has all there is."""
+    wrapped = bool(state.rank.of(ev.Wrapped))
+    return wrapped and any(one.entry.role == "parameter" and one.entry.layout is None for one in state.pieces)
 
 
 def _lost(world: World, sharded: dict[str, list[Piece]]) -> Iterator[tuple[str, tuple[int, int]]]:
