@@ -133,6 +133,7 @@ def _on(home: str, names: str, **more: Any) -> list[Seam]:
 
 _C10D = "torch.distributed.distributed_c10d"
 _DATALOADER = "torch.utils.data.dataloader"
+_DCP = "torch.distributed.checkpoint"
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _FETCH = "torch.utils.data._utils.fetch"
 _FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel"
@@ -249,6 +250,11 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         + _at("threading.Thread", "join") + _at("threading.Event", "wait") + _at("queue.Queue", "join get")
         + _at("concurrent.futures.Future", "result exception") + _at("concurrent.futures._base", "wait")
         + _at("threading", "_active")),
+    "saved state": ("which state is saved, and whether it stays as it is until it is written",
+        _at(f"{_DCP}.state_dict_saver", "_save_state_dict async_save _stateful_to_state_dict", later=True)),
+    "loaded state": ("which state a load leaves", _at(f"{_DCP}.state_dict_loader", "_load_state_dict", later=True)),
+    "asked state": ("which optimizers make a step to have a state", _at(f"{_DCP}.state_dict", "_init_optim_state",
+        later=True)),
     # processes
     "what is left": ("what is left when a script is over", _at("threading.Thread", "start")
         + _at("threading", "_register_atexit") + _at("multiprocessing.process", "_children") + _at(_PROCESS, "start")

@@ -15,6 +15,7 @@ from ddpcheck.evidence.loss_weights import *
 from ddpcheck.evidence.optimizers import *
 from ddpcheck.evidence.processes import *
 from ddpcheck.evidence.record import *
+from ddpcheck.evidence.saved_state import *
 from ddpcheck.evidence.spans import *
 from ddpcheck.evidence.windows import *
 from ddpcheck.evidence.wrappers import *

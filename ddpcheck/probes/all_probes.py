@@ -50,6 +50,9 @@ PROBES = (
     "data.dataloaders",
     "randomness.random_draws",
     "files.file_operations",
+    "checkpoints.saves",
+    "checkpoints.loads",
+    "checkpoints.asked",
 )
 """The modules of which each puts its own probes in place."""
 

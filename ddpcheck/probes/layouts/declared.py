@@ -25,6 +25,8 @@ class _Placed(NamedTuple):
 
     placements: tuple[str, ...]
     holders: tuple[int, ...]
+    offsets: dict[tuple[int, ...], tuple[int, ...] | None]
+    """By the shape of the whole."""
 
 
 class _Mesh:
@@ -82,16 +84,19 @@ def _of_dtensor(writer: recorder.Recorder, tensor: Any, whole: bool) -> Layout:
     placed = known.placed.get(placements)
     if placed is None:
         words = tuple(_word(one) for one in placements)
-        placed = known.placed[placements] = _Placed(words, _holders(mesh, words))
+        placed = known.placed[placements] = _Placed(words, _holders(mesh, words), {})
     local = readable_memory.part(tensor)
+    shape = tuple(tensor.shape)
+    if whole and shape not in placed.offsets:
+        placed.offsets[shape] = _offset(tensor, mesh, placements)
     return Layout(
         ground="DTensor",
-        shape=tuple(tensor.shape),
+        shape=shape,
         mesh=known.number,
         placements=placed.placements,
         holders=placed.holders,
         local=tuple(local.shape) if local is not None else (),
-        offset=_offset(tensor, mesh, placements) if whole else None,
+        offset=placed.offsets[shape] if whole else None,
     )
 
 

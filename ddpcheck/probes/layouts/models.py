@@ -35,6 +35,8 @@ class Place(NamedTuple):
 
 _roots: dict[int, weakref.ref[Any]] = {}
 """By their numbers, the modules that were outermost in a forward with gradients."""
+_sharded: list[weakref.ref[Any]] = []
+"""Modules that were sharded or wrapped: models, and parts of them, also before they are called."""
 _met: set[int] = set()
 _writer: recorder.Recorder | None = None
 """Whose file they are described in."""
@@ -54,6 +56,12 @@ def met(writer: recorder.Recorder, module: Any, site: int, wrapper: int | None =
     _roots[number] = weakref.ref(module)
     with recorder.silence():
         _describe(writer, number, module, site, wrapper)
+
+
+def parallelised(module: Any) -> None:
+    """A module is about to be sharded or wrapped."""
+    if isinstance(module, torch.nn.Module) and len(_sharded) < MOST_MODELS:
+        _sharded.append(weakref.ref(module, _sharded.remove))
 
 
 def ignore(parameters: Any) -> None:
@@ -105,6 +113,25 @@ def parameters() -> Iterator[torch.Tensor]:
     """Those that the models have now."""
     for _, module in _alive():
         yield from module.parameters()
+
+
+def tensors(writer: recorder.Recorder, most: int) -> Iterator[tuple[str, torch.Tensor, Layout | None, bool]]:
+    """What the models hold, also those that were only sharded: path, tensor, how it lies, and if it is a buffer."""
+    _begin_for(writer)
+    roots = [module for _, module in _alive()]
+    met: set[int] = set()
+    # What is sharded last is what holds the rest, most likely.
+    for module in [*roots, *(one for ref in reversed(_sharded) if (one := ref()) is not None)]:
+        parameters = dict(module.named_parameters())
+        named = {**parameters, **dict(module.named_buffers())}
+        if len(met) + len(named) > most:
+            return
+        if named and all(id(tensor) in met for tensor in named.values()):
+            continue
+        met.update(map(id, named.values()))
+        layouts = _layouts(writer, module, named, whole=True)
+        for name, tensor in named.items():
+            yield own_name(name), tensor, layouts.get(name), name not in parameters
 
 
 def _alive() -> Iterator[tuple[int, Any]]:

@@ -53,6 +53,7 @@ def _write(how: Any, module: Any, site: int, **more: Any) -> None:
     Built.count += 1
     writer = recorder.current()
     if writer is not None:
+        models.parallelised(module)
         kind = type(module).__name__
         writer.write(Parallelised(**writer.next(), how=how, site=site, model=kind, **more))
 

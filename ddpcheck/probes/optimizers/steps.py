@@ -110,6 +110,16 @@ _made = 0
 _steps = 0
 
 
+def optimizers() -> list[Any]:
+    """All that there are now."""
+    return list(_watched)
+
+
+def watched(optimizer: Any) -> Watched | None:
+    """What is known of an optimizer."""
+    return _watched.get(optimizer)
+
+
 _step: CodeType | None = None
 """The function of torch's that stands around every step, and calls the hooks."""
 _HOOKED = 2
