@@ -1,4 +1,4 @@
-"""What each element of the loss counts, weighed while its gradient passes: only in runs that asked for it."""
+"""What each element of the loss counts, weighed while its gradient passes: at some steps, or at every one."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from ddpcheck.probes.recording.patching import around, shielded
 
 MOST_BACKWARDS = 64
 """Backwards of one step that are kept."""
-EVERY = 8
-"""Of the steps after the first few dozen, the ones that are weighed."""
-FIRST = 64
+FIRST = 8
+"""Steps that are weighed in every run; after these, those whose number is a power of two."""
+CHEAP = {"cpu": 1 << 22, "cuda": 1 << 28}
+"""Elements of a gradient that is looked at in every run, by where it is: fewer than what made it has gone through."""
 
 ALIKE = 0.01
 """By how much of itself the weight of elements may vary within one backward, as rounding in 16 bits makes it."""
@@ -42,7 +43,6 @@ class _Window:
     """The backwards since the last step of any optimizer."""
 
     def __init__(self) -> None:
-        self.on = False
         self.number = 0
         self.inside = False
         self.backwards: list[_Backward] = []
@@ -52,7 +52,7 @@ class _Window:
 
     @property
     def due(self) -> bool:
-        return self.on and (self.number < FIRST or self.number % EVERY == 0)
+        return self.number < FIRST or not self.number & (self.number - 1) or _is_asked_for()
 
     def begin(self) -> None:
         self.backwards, self.why = [], ""
@@ -100,9 +100,13 @@ _window = _Window()
 
 
 def watch() -> None:
-    """Weigh every backward from now on, if that was asked for."""
-    if os.environ.get(ORACLE):
-        _window.on = around(torch.autograd, "backward", _around_backward)
+    """Weigh backwards from now on."""
+    around(torch.autograd, "backward", _around_backward)
+
+
+def _is_asked_for() -> bool:
+    """Whether every step is to be weighed."""
+    return bool(os.environ.get(ORACLE))
 
 
 def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -187,6 +191,8 @@ def _weight(part: Found, gradients_in: Any, gradients_out: Any) -> torch.Tensor:
     if part.by in ("NllLoss", "NllLoss2D"):
         if type(onward) is not torch.Tensor:
             raise NotFollowed("the gradient of the loss is no plain tensor")
+        if onward.numel() > CHEAP[onward.device.type] and not _is_asked_for():
+            raise NotFollowed(f"the loss has more than {CHEAP[onward.device.type]:,} elements: --oracle weighs it")
         # For each target the one entry that is not zero, which has the sign of the loss's factor turned.
         each = torch.maximum(onward.amax(1).abs(), onward.amin(1).abs()) if onward.dim() > 1 else onward.abs().amax()
         return _spread(each)
@@ -231,8 +237,6 @@ def zeroed() -> None:
 def stepped(writer: recorder.Recorder, optimizer: int, number: int) -> None:
     """An optimizer has made a step."""
     window = _window
-    if not window.on:
-        return
     if window.backwards and window.due and number % writer.stride(StepWeights) == 0:
         record = partial(StepWeights, **writer.next(), optimizer=optimizer, number=number, why=window.why or _why())
         read = [{place: Fetched(value) for place, value in one.read.items()} for one in window.backwards]

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from ddpcheck.evidence import StepWeights
+from ddpcheck.evidence import ORACLE, StepWeights
 from ddpcheck.probes.ddp import loss_weights
 from ddpcheck.probes.devices.device_numbers import Fetched
 from ddpcheck.probes.processes import later_records
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.skipif(
 def weigh(monkeypatch):
     """Have backwards weighed, and steps told of: a function that makes a step and gives its record."""
     window = loss_weights._Window()
-    window.on = True
     monkeypatch.setattr(loss_weights, "_window", window)
     monkeypatch.setattr(torch.autograd, "backward", loss_weights._around_backward(torch.autograd.backward))
     writer = recorder.InMemory()
@@ -211,14 +210,17 @@ def test_too_many_backwards(weigh):
     assert "more than 64 backwards" in weigh().why
 
 
-def test_steps_are_sampled(weigh):
-    """Every one at first, and then every eighth: the same ones on all ranks."""
+@pytest.mark.parametrize("asked", [False, True])
+def test_steps_are_sampled(weigh, monkeypatch, asked):
+    """Every one at first, and then ever fewer, the same ones on all ranks; all of them where that is asked for."""
+    if asked:
+        monkeypatch.setenv(ORACLE, "1")
     o = LOGITS.clone().requires_grad_()
     numbers = []
     for _ in range(100):
         o.sum().backward()
         numbers.append(weigh().number)
-    assert sorted(set(numbers)) == [*range(64), 64, 72, 80, 88, 96]
+    assert sorted(set(numbers)) == ([*range(100)] if asked else [*range(9), 16, 32, 64])
 
 
 def test_a_copy_that_is_on_its_way(weigh, monkeypatch):
@@ -270,6 +272,17 @@ def test_one_number_for_all_elements_is_not_copied_for_each():
     assert loss_weights._spread(rows).tolist() == [1 << 24, 0.5, 0.5]
     with pytest.raises(loss_weights.NotFollowed, match="elements"):
         loss_weights._spread(torch.empty(loss_weights.LARGEST + 1, dtype=torch.bool))
+
+
+def test_a_loss_that_takes_long_to_look_at(weigh, monkeypatch):
+    """It is left to who asks for it."""
+    monkeypatch.setitem(loss_weights.CHEAP, "cpu", 10)
+    o = LOGITS.clone().requires_grad_()
+    F.cross_entropy(o, TARGET).backward()
+    assert "--oracle weighs it" in weigh().backwards[0].why
+    monkeypatch.setenv(ORACLE, "1")
+    F.cross_entropy(o, TARGET).backward()
+    assert not weigh().backwards[0].why
 
 
 def test_gradients_that_are_thrown_away_by_hand(weigh, monkeypatch):

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.gradient_oracle import world_factor
-from ddpcheck.checks.gradient_oracle.world_factor import Text
+from ddpcheck.checks.token_weight import world_factor
+from ddpcheck.checks.token_weight.world_factor import Text
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count
 

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.gradient_oracle.sample_weights import Batch, Fault, Part, fault_of, finding
-from ddpcheck.checks.gradient_oracle.world_factor import Text
+from ddpcheck.checks.token_weight.sample_weights import Batch, Fault, Part, fault_of, finding
+from ddpcheck.checks.token_weight.world_factor import Text
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.replicated_parameters import grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
-
-NOT_ASKED = "--oracle weighs how much each sample counts in an update; ddpcheck.check_trainer compares whole updates"
 
 WEIGHTED = "the weights of elements differ, and not as their numbers do: the program gives some losses another weight"
 NOTHING_COUNTS = "in a part of the loss there was no rank, or one alone, whose elements count"
@@ -33,8 +31,6 @@ class _Met(NamedTuple):
 
 def judge(world: World) -> Judged:
     """Compare the weights of all ranks and micro-batches, step by step."""
-    if not any(rank.process.began is not None and rank.process.began.oracle for rank in world):
-        return Judged(checked=0, skipped_because=NOT_ASKED)
     checked = 0
     whys: Counter[str] = Counter()
     met: dict[tuple[int, Line, int, str], _Met] = {}
