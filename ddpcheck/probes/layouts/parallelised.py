@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch.distributed as dist
 
 from ddpcheck.evidence import Parallelised
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
-from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts import averaged, models
 from ddpcheck.probes.layouts.cut_from import Cutting
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.after_import import after_import
@@ -29,6 +30,8 @@ _wrapping = 0
 def watch() -> None:
     """See what is sharded or wrapped from now on."""
     after_import(FSDP2, lambda: _watch(FSDP2, "fully_shard", _around_fully_shard))
+    for name in ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor"):
+        after_import(FSDP2, partial(_watch_factor, name))
     after_import(TENSOR, lambda: _watch(TENSOR, "parallelize_module", _around_parallelize))
     after_import(FSDP1, lambda: _watch_class(FSDP1, "FullyShardedDataParallel", _around_fsdp))
     after_import(PIPELINE, lambda: _watch_class(PIPELINE, "_PipelineStageBase", _around_stage))
@@ -60,12 +63,30 @@ def _around_fully_shard(original: Any) -> Any:
         models.ignore(ignored)
         kind = module[0] if isinstance(module, (list, tuple)) and module else module
         _write("fully_shard", kind, user_lines.here(), ignored=len(ignored))
-        cutting = Cutting(module, _ranks(given.get("mesh")))
+        ranks = _ranks(given.get("mesh"))
+        cutting = Cutting(module, ranks)
         result = original(*args, **kwargs)
         cutting.is_over()
+        averaged.note(module, () if "dp_mesh_dims" in kwargs else ranks)
         return result
 
     return fully_shard
+
+
+def _watch_factor(name: str) -> None:
+    kind = getattr(sys.modules.get(FSDP2), "FSDPModule", None)
+    if kind is not None and name in vars(kind):
+        around(kind, name, _around_factor)
+
+
+def _around_factor(original: Any) -> Any:
+    def set_factor(self: Any, factor: float, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, factor, *args, **kwargs)
+        if recorder.current() is not None:
+            averaged.set_divisor(self, float(factor))
+        return result
+
+    return set_factor
 
 
 def _ranks(mesh: Any, group: Any = None) -> tuple[int, ...]:
@@ -95,8 +116,8 @@ def _around_fsdp(original: Any) -> Any:
     def __init__(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         global _wrapping
         cutting = None
+        given = Arguments(known, (self, module, *args), kwargs)
         if recorder.current() is not None:
-            given = Arguments(known, (self, module, *args), kwargs)
             ignored = [p for one in given.get("ignored_modules") or () for p in one.parameters()]
             ignored += [p for p in given.get("ignored_states") or () if isinstance(p, torch.Tensor)]
             models.ignore(ignored)
@@ -110,6 +131,9 @@ def _around_fsdp(original: Any) -> Any:
             _wrapping -= 1
         if cutting is not None:
             cutting.is_over_in_one()
+        if recorder.current() is not None and not _wrapping:
+            ranks = _ranks(given.get("device_mesh"), given.get("process_group"))
+            averaged.note(self, ranks)
 
     return __init__
 

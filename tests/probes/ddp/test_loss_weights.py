@@ -323,3 +323,41 @@ def test_outputs_that_ddp_passes_on(weigh):
     assert other is not None
     (found,) = loss_weights.loss_terms.found_in([loss * 2])
     assert (found.by, found.kind) == ("NllLoss", "mean")
+
+
+def test_a_stage_goes_on_with_gradients_that_it_was_sent(weigh):
+    """What it gives to backward() is no loss, whatever shape the gradient of a loss has."""
+    o = LOGITS.clone().requires_grad_()
+    made = o * 2
+    torch.autograd.backward([made], grad_tensors=[torch.ones_like(made)])
+    F.mse_loss(o, REAL).backward(torch.tensor(0.5))
+    first, second = weigh().backwards
+    assert (first.continued, first.terms, first.value) == (True, [], None)
+    assert not second.continued
+    assert second.terms[0].weight == pytest.approx(0.5 / 18)
+
+
+def test_the_value_of_a_loss(weigh):
+    """Ranks that share a batch have the same."""
+    o = LOGITS.clone().requires_grad_()
+    loss = F.mse_loss(o, REAL)
+    loss.backward()
+    assert weigh().backwards[0].value == pytest.approx(float(loss.detach()))
+
+
+def test_windows_are_those_that_a_backward_has_begun(weigh):
+    """A second optimizer's step on the same gradients begins none."""
+    o = LOGITS.clone().requires_grad_()
+    windows = []
+    for _ in range(3):
+        F.mse_loss(o, REAL).backward()
+        windows.append(weigh().window)
+        loss_weights.stepped(recorder.current(), 1, 0)
+    assert windows == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("mask", "scaled"), [(MASK, False), (MASK * 3, True)])
+def test_a_mask_is_no_scale(weigh, mask, scaled):
+    o = LOGITS.clone().requires_grad_()
+    (F.mse_loss(o, REAL, reduction="none").sum(1) * mask).sum().backward()
+    assert weigh().backwards[0].terms[0].scaled == scaled
