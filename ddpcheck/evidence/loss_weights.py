@@ -25,6 +25,8 @@ class Term(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """``mean`` or ``sum`` of a criterion of torch; ``elements`` where the program makes one number of them itself."""
     factors: str = ""
     """The operations by which the whole part was scaled, as ``*`` and ``/``."""
+    scales: list[float] = msgspec.field(default_factory=list)
+    """What each of them multiplies by, without its sign, where the loss has several parts."""
     scaled: bool = False
     """Elements were multiplied by something before: whether that was a part of the scale cannot be told."""
 

@@ -135,7 +135,7 @@ def _is_of_all(known: Sequence[Loss]) -> bool:
 
 def _finding(world: World, over: tuple[int, ...], off: _Off, size: int) -> Finding:
     times = f"{size} times" if off.values[0] > 1 else f"1/{size} of"
-    name = _called(world, size, over)
+    name = called(world, size, over)
     undone = (
         "the loss is multiplied by it, and gradients are not divided by it"
         if off.values[0] > 1
@@ -167,7 +167,7 @@ def _without_repetition(found: list[Finding]) -> list[Finding]:
     return list(first.values())
 
 
-def _called(world: World, size: int, over: tuple[int, ...]) -> str:
+def called(world: World, size: int, over: tuple[int, ...]) -> str:
     """Whose size this is: a dimension of a mesh or a group, rather one that gradients are not averaged over."""
     names = []
     rank = next(one for one in world if one.rank in over)
@@ -211,7 +211,7 @@ def unequal(world: World) -> list[Finding]:
         if known is None or len(each) < 2:
             continue
         weight = math.fsum(loss.total for loss in known)
-        usual = max(each, key=lambda one: (_is_near(one.factor * weight, 1), len(one.over)))
+        usual = max(each, key=lambda one: (is_near(one.factor * weight, 1), len(one.over)))
         for one in each:
             size = whole(one.factor / usual.factor)
             joined = one.model == usual.model or one.optimizer == usual.optimizer
@@ -234,7 +234,7 @@ class _Unequal(NamedTuple):
     size: int
 
 
-def _is_near(value: float, wanted: float) -> bool:
+def is_near(value: float, wanted: float) -> bool:
     return abs(value - wanted) <= NEAR * wanted
 
 
@@ -254,10 +254,10 @@ def _of_parameter(world: World, off: _Unequal) -> Finding:
         found=f"{times} that: gradients of {one.path} are added up over {len(one.over)} ranks and multiplied by "
         f"{_fraction(one.factor)}, those of {usual.path} over {len(usual.over)} and multiplied by "
         f"{_fraction(usual.factor)}, while the tokens of {total} ranks reach either",
-        cause=f"{size} is {_called(world, size, one.over)}: gradients are divided by the ranks that hold a copy, and "
+        cause=f"{size} is {called(world, size, one.over)}: gradients are divided by the ranks that hold a copy, and "
         "not by those whose tokens they come from"
         if heavier
-        else f"{size} is {_called(world, size, one.over)}: gradients are divided by it once too often",
+        else f"{size} is {called(world, size, one.over)}: gradients are divided by it once too often",
         advice=f"Divide the gradients of {one.path} by the ranks whose losses its tokens are in, whichever hold a copy "
         "(under FSDP2 by set_gradient_divide_factor); or accept it, where the loss or a hook divides for it.",
         where=one.rank.where(kind.site) if kind is not None else None,
@@ -278,7 +278,7 @@ def undivided(world: World) -> list[Finding]:
     for rank in world:
         stages = any(one.stage is not None for one in rank.of(ev.Parallelised))
         its = [of_rank[rank.rank] for of_rank in losses(world).values() if rank.rank in of_rank]
-        sums = [one for one in its if one.kind == "sum" and _is_near(one.weight, 1)]
+        sums = [one for one in its if one.kind == "sum" and is_near(one.weight, 1)]
         if not stages or len(sums) < 2 or len(sums) < len(its) or len({one.elements for one in sums}) < 2:
             continue
         other = next(one.elements for one in sums if one.elements != sums[0].elements)

@@ -74,10 +74,17 @@ class _Backward:
         self.value: torch.Tensor | None = None
         self.parts: list[Found] = []
         """Without their nodes, once the backward is over: these would hold the graph."""
+        self.factors: list[str] = []
+        """Part by part, the operations that have scaled it, and their places among all that have scaled some part."""
+        self.scales: list[list[int]] = []
+        self.ratios: dict[int, torch.Tensor] = {}
+        """By place: what the operation multiplies by."""
         self.read: dict[int, torch.Tensor] = {}
         """By the place of a part: the elements that count, and the least and the greatest gradient of one."""
 
-    def said(self, read: dict[int, list[float] | None], value: float | None = None) -> Weighed:
+    def said(
+        self, read: dict[int, list[float] | None], value: float | None, ratios: dict[int, float | None]
+    ) -> Weighed:
         """For the record, with what was read of each part."""
         if self.continued:
             return Weighed(site=self.site, continued=True)
@@ -97,7 +104,8 @@ class _Backward:
                     elements=int(elements),
                     weight=(least + most) / 2 if elements else 0.0,
                     kind=part.kind,
-                    factors=part.factors,
+                    factors=self.factors[place],
+                    scales=_known([ratios.get(one) for one in self.scales[place]]),
                     # A mask leaves what it lets through as it is.
                     scaled=part.scaled and not (before and math.isclose(before[0], most, rel_tol=1e-6)),
                 )
@@ -133,7 +141,7 @@ def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
             for handle in handles:
                 handle.remove()
             if one is not None:
-                one.parts = [part._replace(node=None) for part in one.parts]
+                one.parts = [part._replace(node=None, chain=()) for part in one.parts]
         with recorder.silence():
             gradient_sums.after_backward(writer, _window.count)
         return result
@@ -191,7 +199,31 @@ def _has_gradients() -> bool:
 
 def _listen(one: _Backward) -> list[Any]:
     """Have the gradients read as they pass; what is to be removed afterwards."""
-    return [part.node.register_hook(_reader(one, place, part)) for place, part in enumerate(one.parts)]
+    one.factors = [part.factors for part in one.parts]
+    places = {node: place for place, node in enumerate(dict.fromkeys(n for part in one.parts for n in part.chain))}
+    one.scales = [[places[node] for node in part.chain] for part in one.parts]
+    handles = [part.node.register_hook(_reader(one, place, part)) for place, part in enumerate(one.parts)]
+    # What one part alone is scaled by has no other part to be compared with.
+    among = places.items() if len(one.parts) > 1 else ()
+    return handles + [node.register_hook(_scale_reader(one, place)) for node, place in among]
+
+
+def _scale_reader(one: _Backward, place: int) -> Callable[..., None]:
+
+    def read(gradients_in: Any, gradients_out: Any) -> None:
+        onward = next((g for g in gradients_in if g is not None), None)
+        incoming = next((g for g in gradients_out if g is not None), None)
+        if type(onward) is torch.Tensor and type(incoming) is torch.Tensor and onward.numel() == incoming.numel() == 1:
+            with recorder.silence(), torch.no_grad():
+                one.ratios[place] = (onward.double().reshape(()) / incoming.double().reshape(())).abs()
+
+    return shielded(read)
+
+
+def _known(ratios: list[float | None]) -> list[float]:
+    """None of them where one is not known."""
+    known = [one for one in ratios if one is not None and math.isfinite(one)]
+    return known if len(known) == len(ratios) else []
 
 
 def _reader(one: _Backward, place: int, part: Found) -> Callable[..., None]:
@@ -274,7 +306,8 @@ def stepped(writer: recorder.Recorder, optimizer: int, number: int) -> None:
         record = partial(StepWeights, **writer.next(), optimizer=optimizer, number=number, why=why, window=window.count)
         read = [{place: Fetched(value) for place, value in one.read.items()} for one in window.backwards]
         values = [Fetched(one.value) if one.value is not None else None for one in window.backwards]
-        filled = [Derived(one.said, *each) for one, *each in zip(window.backwards, read, values, strict=True)]
+        ratios = [{place: Fetched(ratio) for place, ratio in one.ratios.items()} for one in window.backwards]
+        filled = [Derived(one.said, *each) for one, *each in zip(window.backwards, read, values, ratios, strict=True)]
         later_records.write(writer, record, backwards=filled)
     window.begin()
     window.number += 1

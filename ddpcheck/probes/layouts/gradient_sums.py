@@ -57,6 +57,8 @@ _factors: dict[torch.device, torch.Tensor] = {}
 
 def after_backward(writer: recorder.Recorder, window: int) -> None:
     """A backward() has ended: what it has left counts, if no other one comes before the step."""
+    if window % writer.stride(GradientSums):
+        return
     _pick(writer)
     _looks.window = window
     _looks.left = [_sums_of(one.parameter()) for one in _looks.picked]
@@ -64,7 +66,7 @@ def after_backward(writer: recorder.Recorder, window: int) -> None:
 
 def at_step(writer: recorder.Recorder, window: int, optimizer: int, parameters: Sequence[torch.Tensor]) -> None:
     """A step begins on these gradients."""
-    if _looks.writer is not writer or _looks.window != window:
+    if _looks.writer is not writer or _looks.window != window or window % writer.stride(GradientSums):
         return
     if _looks.left is not None:
         _write(writer, window, None, _looks.picked, _looks.left)

@@ -361,3 +361,14 @@ def test_a_mask_is_no_scale(weigh, mask, scaled):
     o = LOGITS.clone().requires_grad_()
     (F.mse_loss(o, REAL, reduction="none").sum(1) * mask).sum().backward()
     assert weigh().backwards[0].terms[0].scaled == scaled
+
+
+def test_what_scales_each_part(weigh):
+    """In the order from the loss's end; of a loss of one part, nothing."""
+    o = LOGITS.clone().requires_grad_()
+    (3 * (F.mse_loss(o, REAL) / 4 + 0.5 * F.l1_loss(o, REAL))).backward()
+    F.mse_loss(o, REAL).mul(2).backward()
+    both, one = weigh().backwards
+    assert [term.scales for term in both.terms] == [pytest.approx([3, 1 / 4]), pytest.approx([3, 0.5])]
+    assert [term.factors for term in both.terms] == ["*/", "**"]
+    assert [term.scales for term in one.terms] == [[]]
