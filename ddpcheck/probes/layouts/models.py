@@ -101,6 +101,11 @@ def places(writer: recorder.Recorder) -> dict[int, Place]:
     return found
 
 
+def number() -> int:
+    """The models that were met."""
+    return len(_met)
+
+
 def trainable(known: dict[int, Place]) -> Iterator[tuple[Place, torch.Tensor]]:
     """The parameters of all models that gradients are computed for."""
     for _, module in _alive():

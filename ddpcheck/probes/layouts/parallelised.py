@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ import torch.distributed as dist
 
 from ddpcheck.evidence import Parallelised
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
-from ddpcheck.probes.layouts import fsdp_groups, models
+from ddpcheck.probes.layouts import averaged, fsdp_groups, models
 from ddpcheck.probes.layouts.cut_from import Cutting
 from ddpcheck.probes.layouts.unwritten import Kept
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
@@ -36,6 +37,8 @@ class Built:
 def watch() -> None:
     """See what is sharded or wrapped from now on."""
     after_import(FSDP2, lambda: _watch(FSDP2, "fully_shard", _around_fully_shard))
+    for name in ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor"):
+        after_import(FSDP2, partial(_watch_factor, name))
     after_import(TENSOR, lambda: _watch(TENSOR, "parallelize_module", _around_parallelize))
     after_import(FSDP1, lambda: _watch_class(FSDP1, "FullyShardedDataParallel", _around_fsdp))
     after_import(PIPELINE, lambda: _watch_class(PIPELINE, "_PipelineStageBase", _around_stage))
@@ -74,9 +77,26 @@ def _around_fully_shard(original: Any) -> Any:
         result = original(*args, **kwargs)
         cutting.is_over()
         kept.is_over()
+        averaged.note(module, () if "dp_mesh_dims" in kwargs else ranks)
         return result
 
     return fully_shard
+
+
+def _watch_factor(name: str) -> None:
+    kind = getattr(sys.modules.get(FSDP2), "FSDPModule", None)
+    if kind is not None and name in vars(kind):
+        around(kind, name, _around_factor)
+
+
+def _around_factor(original: Any) -> Any:
+    def set_factor(self: Any, factor: float, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, factor, *args, **kwargs)
+        if recorder.current() is not None:
+            averaged.set_divisor(self, float(factor))
+        return result
+
+    return set_factor
 
 
 def _ranks(mesh: Any, group: Any = None) -> tuple[int, ...]:
@@ -106,9 +126,9 @@ def _around_fsdp(original: Any) -> Any:
 
     def __init__(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         global _wrapping
-        given = cutting = None
+        cutting = None
+        given = Arguments(known, (self, module, *args), kwargs)
         if recorder.current() is not None:
-            given = Arguments(known, (self, module, *args), kwargs)
             ignored = [p for one in given.get("ignored_modules") or () for p in one.parameters()]
             ignored += [p for p in given.get("ignored_states") or () if isinstance(p, torch.Tensor)]
             models.ignore(ignored)
@@ -123,8 +143,10 @@ def _around_fsdp(original: Any) -> Any:
             _wrapping -= 1
         if cutting is not None:
             cutting.is_over_in_one()
-        if given is not None:
+        if recorder.current() is not None:
             fsdp_groups.note(self, given)
+            if not _wrapping:
+                averaged.note(self, _ranks(given.get("device_mesh"), given.get("process_group")))
 
     return __init__
 

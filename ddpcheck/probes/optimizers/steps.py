@@ -244,6 +244,8 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
         with recorder.silence():
             but = it.unseen | declared.with_pending_sums(parameters, it.parts)
             gradients = fast_digests.queued([p.grad for p in parameters], None if whole else it.steps, but)
+    with recorder.silence():
+        loss_weights.entered(writer, it.number, parameters)
     it.spent = _spend(it, parameters, bool(gradients))
     it.window.entered(parameters)
     if not closure:

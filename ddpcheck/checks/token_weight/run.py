@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.gradient_oracle.sample_weights import Batch, Fault, Part, fault_of, finding
-from ddpcheck.checks.gradient_oracle.world_factor import Text
+from ddpcheck.checks.token_weight import brought_together, missing_factor, whole_weight
+from ddpcheck.checks.token_weight.sample_weights import Batch, Fault, Part, fault_of, finding
+from ddpcheck.checks.token_weight.world_factor import Text
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.replicated_parameters import grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
-
-NOT_ASKED = "--oracle weighs how much each sample counts in an update; ddpcheck.check_trainer compares whole updates"
 
 WEIGHTED = "the weights of elements differ, and not as their numbers do: the program gives some losses another weight"
 NOTHING_COUNTS = "in a part of the loss there was no rank, or one alone, whose elements count"
@@ -29,24 +28,24 @@ class _Met(NamedTuple):
     numbers: list[int]
     part: Part
     fault: Fault
+    unlike: bool
+    """Another part of the loss is divided by the elements of all ranks."""
 
 
 def judge(world: World) -> Judged:
     """Compare the weights of all ranks and micro-batches, step by step."""
-    if not any(rank.process.began is not None and rank.process.began.oracle for rank in world):
-        return Judged(checked=0, skipped_because=NOT_ASKED)
     checked = 0
     whys: Counter[str] = Counter()
     met: dict[tuple[int, Line, int, str], _Met] = {}
     optimizers = step_alignment.optimizers(world)
     grounded = [one for one in optimizers if grounds(world, one).gradients]
-    for one in grounded:
-        averaged = not grounds(world, one).exchanged and all(p.reduced for p in one.described[0].parameters)
-        for number, weights in _steps(one):
-            parts, why = _parts(one, number, weights, averaged)
+    for one in [*(_Group.of_optimizer(world, each) for each in grounded), *_others(world, grounded)]:
+        for number, weights in one.weights:
+            parts, why = _parts(one, number, weights)
             if why:
                 whys[why] += 1
             faults = [fault_of(part) for part in parts]
+            unlike = _is_of_all_ranks(parts, faults)
             # Held is a step of which all was compared.
             if not all(part.compared for part in parts):
                 whys[NOTHING_COUNTS] += 1
@@ -57,34 +56,75 @@ def judge(world: World) -> Judged:
                     whys[WEIGHTED] += 1
                 elif fault is not None:
                     key = (one.number, part.line, part.place, str(fault.kind))
-                    met.setdefault(key, _Met([], part, fault)).numbers.append(number)
-    findings = tuple(finding(one.part, one.fault, one.numbers) for one in met.values())
-    if not grounded:
-        return Judged(checked=0, skipped_because=why_none(world, optimizers))
-    return Judged(checked=checked, findings=findings, skipped_because=(whys.most_common(1) or [(UNWEIGHED, 0)])[0][0])
+                    met.setdefault(key, _Met([], part, fault, unlike)).numbers.append(number)
+    findings = [finding(one.part, one.fault, one.numbers, one.unlike) for one in met.values()]
+    compared = [*whole_weight.scaled(world), *whole_weight.unequal(world), *whole_weight.undivided(world)]
+    compared += missing_factor.judge(world)
+    if not checked and not findings and not compared and not grounded:
+        reason = why_none(world, optimizers)
+        return Judged(checked=0, skipped_because=(whys.most_common(1) or [(reason, 0)])[0][0])
+    reason = (whys.most_common(1) or [(UNWEIGHED, 0)])[0][0]
+    return Judged(checked=max(checked, len(compared)), findings=(*findings, *compared), skipped_because=reason)
 
 
-def _steps(optimizer: Aligned) -> Iterator[tuple[int, list[ev.StepWeights]]]:
-    """The steps that were weighed on every rank, by their number."""
-    each = []
-    for rank, described in zip(optimizer.ranks, optimizer.described, strict=True):
-        each.append({w.number: w for w in rank.of(ev.StepWeights) if w.optimizer == described.optimizer})
-    for number in sorted(set(each[0]).intersection(*each[1:])):
-        yield number, [one[number] for one in each]
+class _Group(NamedTuple):
+    """Ranks that bring their gradients together, and the steps that were weighed on all of them."""
+
+    ranks: list[Rank]
+    number: int
+    weights: list[tuple[int, list[ev.StepWeights]]]
+    optimizer: Aligned | None
+    """The one that they step alike, where they are replicas."""
+    averaged: bool
+    """DDP alone brings the gradients together."""
+
+    @classmethod
+    def of_optimizer(cls, world: World, one: Aligned) -> _Group:
+        """The ranks of one optimizer that is the same on all of them."""
+        averaged = not grounds(world, one).exchanged and all(p.reduced for p in one.described[0].parameters)
+        each = []
+        for rank, described in zip(one.ranks, one.described, strict=True):
+            each.append({w.number: w for w in rank.of(ev.StepWeights) if w.optimizer == described.optimizer})
+        numbers = sorted(set(each[0]).intersection(*each[1:]))
+        return cls(one.ranks, one.number, [(n, [its[n] for its in each]) for n in numbers], one, averaged)
 
 
-def _parts(
-    optimizer: Aligned, number: int, weights: Sequence[ev.StepWeights], averaged: bool
-) -> tuple[list[Part], str]:
+def _others(world: World, grounded: Sequence[Aligned]) -> Iterator[_Group]:
+    """Ranks that hold parts, window by window: those of them that compute a loss."""
+    known = [{rank.rank for rank in one.ranks} for one in grounded]
+    for numbers in brought_together.together(world):
+        if any(set(numbers) <= one for one in known):
+            continue
+        with_loss = whole_weight.have_losses(world)
+        ranks = [rank for rank in world if rank.rank in numbers and rank.rank in with_loss]
+        each = [{w.window: w for w in rank.of(ev.StepWeights)} for rank in ranks]
+        if len(each) > 1:
+            windows = sorted(set(each[0]).intersection(*each[1:]))
+            weights = [(each[0][w].number, [its[w] for its in each]) for w in windows]
+            yield _Group(ranks, -1, weights, None, averaged=False)
+
+
+def _is_of_all_ranks(parts: Sequence[Part], faults: Sequence[Fault | None]) -> bool:
+    """Whether the program itself divides some loss by the elements of all ranks, which have unequally many."""
+    return any(
+        fault is None
+        and part.compared
+        and part.counted[0].term.kind != "mean"
+        and len({one.term.elements for one in part.counted}) > 1
+        for part, fault in zip(parts, faults, strict=True)
+    )
+
+
+def _parts(group: _Group, number: int, weights: Sequence[ev.StepWeights]) -> tuple[list[Part], str]:
     """The parts of a step's loss, each with what it was on every rank; and why others are not compared."""
     why = next((one.why for one in weights if one.why), "")
     if why:
         return [], why
-    by_line = [_by_line(rank, one) for rank, one in zip(optimizer.ranks, weights, strict=True)]
+    by_line = [_by_line(rank, one) for rank, one in zip(group.ranks, weights, strict=True)]
     if len({frozenset(lines) for lines in by_line}) > 1:
         return [], "the ranks have called backward() at different lines"
     parts = []
-    steps = _recorded(optimizer, number)
+    steps = _recorded(group.optimizer, number) if group.optimizer is not None else []
     for line in by_line[0]:
         backwards = [lines[line] for lines in by_line]
         each = [one for its in backwards for one in its]
@@ -98,7 +138,7 @@ def _parts(
         for place in range(len(each[0].terms)):
             batches = [
                 Batch(rank.rank, micro, one.terms[place])
-                for rank, its in zip(optimizer.ranks, backwards, strict=True)
+                for rank, its in zip(group.ranks, backwards, strict=True)
                 for micro, one in enumerate(its)
             ]
             parts.append(
@@ -107,14 +147,14 @@ def _parts(
                     place=place,
                     alone=len(each[0].terms) == 1,
                     batches=tuple(batches),
-                    world_size=len(optimizer.ranks),
+                    world_size=len(group.ranks),
                     forwards=_forwards(steps),
-                    averaged=averaged,
+                    averaged=group.averaged,
                     accumulates=_accumulates(steps, backwards),
                     alone_in_step=bool(steps) and not any(step.collectives for step in steps),
                     unchanged=_unchanged(steps),
-                    where=optimizer.ranks[0].where(backwards[0][0].site),
-                    source=_functions(optimizer.ranks[0], backwards[0][0].site),
+                    where=group.ranks[0].where(backwards[0][0].site),
+                    source=_functions(group.ranks[0], backwards[0][0].site),
                 )
             )
     return parts, why
@@ -123,6 +163,8 @@ def _parts(
 def _by_line(rank: Rank, weights: ev.StepWeights) -> dict[Line, list[ev.Weighed]]:
     found: dict[Line, list[ev.Weighed]] = defaultdict(list)
     for one in weights.backwards:
+        if one.continued:
+            continue
         place = rank.where(one.site)
         found[(place.file, place.line) if place is not None else ("", 0)].append(one)
     return found

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.gradient_oracle import world_factor
-from ddpcheck.checks.gradient_oracle.world_factor import Text
+from ddpcheck.checks.token_weight import world_factor
+from ddpcheck.checks.token_weight.world_factor import Text
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count
 
@@ -90,7 +90,7 @@ def fault_of(part: Part) -> Fault | None:
         return None
     heavy, light = max(counted, key=_weight), min(counted, key=_weight)
     if _weight(heavy) > (1 + TOLERANCE) * _weight(light):
-        if not _are_means(counted):
+        if not _are_means(counted) and not _are_shared_means(counted):
             return Fault(None, heavy, light)
         apart = len({one.rank for one in counted}) > 1 and any(
             _differ([one for one in counted if one.micro == micro]) for micro in {one.micro for one in counted}
@@ -110,6 +110,13 @@ def _are_means(counted: Sequence[Batch]) -> bool:
         return False
     ranks = [math.fsum(one.total for one in its) for its in by_rank]
     return max(ranks) <= (1 + TOLERANCE) * min(ranks)
+
+
+def _are_shared_means(counted: Sequence[Batch]) -> bool:
+    """Whether each micro-batch counts as much as any other, its elements being spread over ranks with one weight."""
+    micros = [[one for one in counted if one.micro == micro] for micro in {one.micro for one in counted}]
+    totals = [math.fsum(one.total for one in its) for its in micros]
+    return max(totals) <= (1 + TOLERANCE) * min(totals) and not any(_differ(its) for its in micros)
 
 
 def _scale(part: Part, counted: Sequence[Batch]) -> Kind | None:
@@ -134,14 +141,23 @@ def _scale(part: Part, counted: Sequence[Batch]) -> Kind | None:
     return None
 
 
-def finding(part: Part, fault: Fault, numbers: Sequence[int]) -> Finding:
-    """A fault as it was at the first of these steps."""
+def finding(part: Part, fault: Fault, numbers: Sequence[int], unlike: bool = False) -> Finding:
+    """A fault as it was at the first of these steps; ``unlike``: another part of the loss is weighed as it should be.
+
+    A mean over each rank's own elements may be meant. A program that divides one
+    loss by those of all ranks means to do so, and has not done it for the other.
+    """
     assert fault.kind is not None
     expected, found, cause, advice = _TEXTS[fault.kind](part, fault)
+    unlike = unlike and fault.kind == "between ranks" and not part.alone and fault.heavy.term.kind != "mean"
+    if unlike:
+        expected += (
+            ", and as the elements of the other part of the loss do, which are divided by the number on all ranks"
+        )
     return Finding(
         ranks=tuple(sorted({one.rank for one in part.batches})),
         subject=f"the loss ({fault.heavy.term.by})",
-        severity="warning",
+        severity="error" if unlike else "warning",
         step=numbers[0],
         count=len(numbers),
         expected=expected,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.gradient_oracle.sample_weights import Batch, Part, fault_of, finding
-from ddpcheck.checks.gradient_oracle.world_factor import Text
+from ddpcheck.checks.token_weight.sample_weights import Batch, Part, fault_of, finding
+from ddpcheck.checks.token_weight.world_factor import Text
 from ddpcheck.vocabulary.model import CallSite
 
 WHERE = CallSite(file="train.py", line=41, function="main")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.checks.gradient_oracle.world_factor import Text, divisions, products
+from ddpcheck.checks.token_weight.world_factor import Text, divisions, products
 
 
 def divides(texts):
