@@ -34,7 +34,18 @@ def _groups(world: World) -> list[tuple[int, ...]]:
     """The ranks of every group that has collectives, the smallest first; what lies within another is its part."""
     names = {call.group for rank in world for call in rank.of(ev.Call) if not call.op.startswith("ddp-")}
     groups = {tuple(rank.rank for rank in step_alignment.members(world, name)) for name in names}
-    return sorted((group for group in groups if len(group) > 1), key=lambda group: (len(group), group))
+    apart = [group for group in groups if len(group) > 1 and not _are_stages(world, group)]
+    return sorted(apart, key=lambda group: (len(group), group))
+
+
+def _are_stages(world: World, group: tuple[int, ...]) -> bool:
+    """Whether ranks of a group send to each other: stages of a pipeline, whose norms are not the same ones."""
+    return any(
+        call.op in ev.PAIRWISE and call.peer in group
+        for rank in world
+        if rank.rank in group
+        for call in rank.of(ev.Call)
+    )
 
 
 def _of_group(group: tuple[int, ...], rank: Rank, parameter: ev.Parameter) -> tuple[int, ...]:

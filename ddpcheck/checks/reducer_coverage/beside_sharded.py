@@ -42,6 +42,10 @@ def _apart(world: World, optimizer: Aligned, looked: list[tuple[int, list[ev.Ste
     rank = optimizer.ranks[0]
     stepped = rank.where(looked[0][1][0].site)
     model = next((one for one in rank.of(ev.Model) if one.model == described[places[0]].model), None)
+    lines = [
+        rank.where(described[places[0]].site),
+        first_forwards.sharded_at(rank, model) if model is not None else None,
+    ]
     yield Finding(
         # What begins as copies of one model is one; otherwise each rank may be meant to own its part.
         severity="error" if equal and not ignored else "warning",
@@ -57,9 +61,7 @@ def _apart(world: World, optimizer: Aligned, looked: list[tuple[int, list[ev.Ste
         if ignored
         else "Add them to the model before it is sharded, or average their gradients over the ranks before each step; "
         "broadcast them once, too, where each rank has drawn its own.",
-        where=rank.where(described[places[0]].site)
-        or (first_forwards.sharded_at(rank, model) if model is not None else None)
-        or stepped,
+        where=stepped,
         links=(f"optimizer {optimizer.number}",),
-        proof=tuple((rank.rank, site) for site in [stepped] if site is not None),
+        proof=tuple((rank.rank, site) for site in lines if site is not None),
     )
