@@ -41,10 +41,18 @@ PROBES = (
     "layouts.unwritten",
     "layouts.parallelised",
     "optimizers.steps",
+    "optimizers.gradient_events",
+    "optimizers.gradient_norms",
+    "optimizers.loss_divisors",
+    "optimizers.fsdp_syncs",
+    "optimizers.windows",
     "ddp.module_calls",
     "data.dataloaders",
     "randomness.random_draws",
     "files.file_operations",
+    "checkpoints.saves",
+    "checkpoints.loads",
+    "checkpoints.asked",
 )
 """The modules of which each puts its own probes in place."""
 

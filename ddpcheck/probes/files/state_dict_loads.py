@@ -27,6 +27,9 @@ _own = threading.local()
 _NAMES = 2_000
 """The most names of missing keys that are told."""
 
+load_listeners: list[Callable[[str, Any, int, int], None]] = []
+"""Told when state was loaded: into a ``module``, ``optimizer`` …, into which, from which line, how many entries."""
+
 
 def watch() -> None:
     """Record every load_state_dict from now on."""
@@ -64,6 +67,9 @@ def _around(
             kind = type(self).__name__
             record = partial(StateLoaded, **writer.next(), owner=owner, kind=kind, site=site)
             later_records.write(writer, record, **described)
+            given = kwargs.get("state_dict", args[0] if args else ())
+            for told in load_listeners:
+                told(owner, self, site, len(given))
             return result
 
         return load_state_dict

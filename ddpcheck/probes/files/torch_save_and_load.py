@@ -23,6 +23,10 @@ _LOOKED_AT = 2_000
 opened: dict[str, bool] = {}
 """Paths that were opened to be written anew, and whether there was a file before: it is emptied by then."""
 
+Listener = Callable[[Any, str, int], "Callable[[], None] | None"]
+save_listeners: list[Listener] = []
+"""Asked with what is saved, the path and the line: what to do once that is written."""
+
 
 def watch() -> None:
     """Record every torch.save and every load from now on."""
@@ -60,11 +64,15 @@ def _around_save(how: str) -> Callable[[Any], Any]:
             begun, site = file_records.begin(writer), writer_threads.line()
             existed = opened.pop(path, None)
             existed = os.path.lexists(path) if existed is None else existed
+            saved = args[0] if args else kwargs.get("obj")
+            tasks = [task for listen in save_listeners if (task := listen(saved, path, site)) is not None]
             try:
                 with paths.Busy():
                     return original(*args, **kwargs)
             finally:
-                described = _described(args[0] if args else kwargs.get("obj"))
+                for task in tasks:
+                    task()
+                described = _described(saved)
                 ended = writer.next()["n"]
                 file_records.record(writer, "write", how, path, site, begun=begun, existed=existed, ended=ended,
                         identity=paths.identity(path), **described)  # fmt: skip

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from ddpcheck.evidence import Layout, Mesh
 from ddpcheck.probes.digests import readable_memory
+from ddpcheck.probes.layouts import fsdp_groups
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.missing_seams import attribute
 
@@ -24,6 +25,8 @@ class _Placed(NamedTuple):
 
     placements: tuple[str, ...]
     holders: tuple[int, ...]
+    offsets: dict[tuple[int, ...], tuple[int, ...] | None]
+    """By the shape of the whole."""
 
 
 class _Mesh:
@@ -81,16 +84,19 @@ def _of_dtensor(writer: recorder.Recorder, tensor: Any, whole: bool) -> Layout:
     placed = known.placed.get(placements)
     if placed is None:
         words = tuple(_word(one) for one in placements)
-        placed = known.placed[placements] = _Placed(words, _holders(mesh, words))
+        placed = known.placed[placements] = _Placed(words, _holders(mesh, words), {})
     local = readable_memory.part(tensor)
+    shape = tuple(tensor.shape)
+    if whole and shape not in placed.offsets:
+        placed.offsets[shape] = _offset(tensor, mesh, placements)
     return Layout(
         ground="DTensor",
-        shape=tuple(tensor.shape),
+        shape=shape,
         mesh=known.number,
         placements=placed.placements,
         holders=placed.holders,
         local=tuple(local.shape) if local is not None else (),
-        offset=_offset(tensor, mesh, placements) if whole else None,
+        offset=placed.offsets[shape] if whole else None,
     )
 
 
@@ -143,16 +149,14 @@ def _offset(tensor: Any, mesh: Any, placements: tuple[Any, ...]) -> tuple[int, .
 # --- FSDP1
 
 
-_flat: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDictionary()
-"""By the handle of a flat parameter: the ranks that hold the same shard."""
-
-
 def _of_fsdp(tensor: Any) -> Layout:
     """Of a flat parameter, or of a view of one: a part by its place in the flat one, which nobody names."""
+    dealt = fsdp_groups.of(tensor)
     return Layout(
         ground="FSDP",
         shape=tuple(tensor.shape),
-        placements=("F",),
+        placements=("F",) if dealt is None or dealt.among else ("R",),
         local=tuple(tensor.shape),
-        holders=(dist.get_rank(),),
+        holders=dealt.holders if dealt is not None else (dist.get_rank(),),
+        among=dealt.among if dealt is not None else (),
     )

@@ -11,8 +11,9 @@ import torch.distributed as dist
 
 from ddpcheck.evidence import Parallelised
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
-from ddpcheck.probes.layouts import averaged, models
+from ddpcheck.probes.layouts import averaged, fsdp_groups, models
 from ddpcheck.probes.layouts.cut_from import Cutting
+from ddpcheck.probes.layouts.unwritten import Kept
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.after_import import after_import
 from ddpcheck.probes.recording.patching import around
@@ -25,6 +26,12 @@ TENSOR = "torch.distributed.tensor.parallel.api"
 
 _wrapping = 0
 """Constructors of FSDP that are under way: one may wrap the parts of its module."""
+
+
+class Built:
+    """What was sharded, wrapped or made a stage so far."""
+
+    count = 0
 
 
 def watch() -> None:
@@ -46,8 +53,10 @@ def _watch_class(module: str, name: str, make: Any) -> None:
 
 
 def _write(how: Any, module: Any, site: int, **more: Any) -> None:
+    Built.count += 1
     writer = recorder.current()
     if writer is not None:
+        models.parallelised(module)
         kind = type(module).__name__
         writer.write(Parallelised(**writer.next(), how=how, site=site, model=kind, **more))
 
@@ -62,11 +71,12 @@ def _around_fully_shard(original: Any) -> Any:
         module, ignored = given.get("module"), given.get("ignored_params") or ()
         models.ignore(ignored)
         kind = module[0] if isinstance(module, (list, tuple)) and module else module
-        _write("fully_shard", kind, user_lines.here(), ignored=len(ignored))
         ranks = _ranks(given.get("mesh"))
-        cutting = Cutting(module, ranks)
+        _write("fully_shard", kind, user_lines.here(), ignored=len(ignored), ranks=ranks)
+        cutting, kept = Cutting(module, ranks), Kept(module)
         result = original(*args, **kwargs)
         cutting.is_over()
+        kept.is_over()
         averaged.note(module, () if "dp_mesh_dims" in kwargs else ranks)
         return result
 
@@ -104,7 +114,8 @@ def _around_parallelize(original: Any) -> Any:
 
     def parallelize_module(*args: Any, **kwargs: Any) -> Any:
         if recorder.current() is not None:
-            _write("parallelize_module", Arguments(known, args, kwargs).get("module"), user_lines.here())
+            given = Arguments(known, args, kwargs)
+            _write("parallelize_module", given.get("module"), user_lines.here(), ranks=_ranks(given.get("device_mesh")))
         return original(*args, **kwargs)
 
     return parallelize_module
@@ -121,9 +132,10 @@ def _around_fsdp(original: Any) -> Any:
             ignored = [p for one in given.get("ignored_modules") or () for p in one.parameters()]
             ignored += [p for p in given.get("ignored_states") or () if isinstance(p, torch.Tensor)]
             models.ignore(ignored)
-            _write("FullyShardedDataParallel", module, user_lines.here(), ignored=len(ignored))
+            ranks = _ranks(given.get("device_mesh"), given.get("process_group"))
+            _write("FullyShardedDataParallel", module, user_lines.here(), ignored=len(ignored), ranks=ranks)
             if not _wrapping and not given.get("sync_module_states"):
-                cutting = Cutting(module, _ranks(given.get("device_mesh"), given.get("process_group")))
+                cutting = Cutting(module, ranks)
         _wrapping += 1
         try:
             original(self, module, *args, **kwargs)
@@ -131,9 +143,10 @@ def _around_fsdp(original: Any) -> Any:
             _wrapping -= 1
         if cutting is not None:
             cutting.is_over_in_one()
-        if recorder.current() is not None and not _wrapping:
-            ranks = _ranks(given.get("device_mesh"), given.get("process_group"))
-            averaged.note(self, ranks)
+        if recorder.current() is not None:
+            fsdp_groups.note(self, given)
+            if not _wrapping:
+                averaged.note(self, _ranks(given.get("device_mesh"), given.get("process_group")))
 
     return __init__
 
@@ -146,7 +159,8 @@ def _around_stage(original: Any) -> Any:
             given = Arguments(known, args, kwargs)
             stage, stages = given.get("stage_index"), given.get("num_stages")
             try:
-                _write("PipelineStage", given.get("submodule"), user_lines.here(), stage=stage, stages=stages)
+                of = {"stage": stage, "stages": stages, "pipeline": _ranks(None, given.get("group"))}
+                _write("PipelineStage", given.get("submodule"), user_lines.here(), **of)
             except Exception as error:  # numbers that are none: torch will say so
                 signal_exceptions.let_through(error)
         original(*args, **kwargs)

@@ -1,0 +1,41 @@
+"""One name, as it was saved and as it is held after a load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from ddpcheck.judging.saved_state import Piece, dtype_of, shape_of, whole
+
+Answer = Literal["equal", "order", "part", "values", "name", ""]
+"""The same; the same elements in another order; one rank's part for the whole; other values; another name's; not to be
+said."""
+
+
+def compared(saved: Sequence[Piece], held: Sequence[Piece]) -> Answer:
+    """Compare all parts of a tensor with all parts of it, each as it is cut."""
+    if not saved or not held or len({dtype_of(one.entry.kind) for one in (*saved, *held)}) > 1:
+        return ""
+    first, second = saved[0], held[0]
+    if first.shape != second.shape:
+        parts = {shape_of(one.entry.kind) for one in saved if one.sharded}
+        return "part" if not second.sharded and shape_of(second.entry.kind) in parts else ""
+    before, after = whole(saved), whole(held)
+    if before is None or after is None:
+        return ""
+    if before == after:
+        return "equal"
+    return "order" if before.loose == after.loose else "values"
+
+
+def by_name(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
+    """The parts of all ranks, by the names of what they belong to."""
+    found: dict[str, list[Piece]] = {}
+    for one in pieces:
+        found.setdefault(one.entry.name, []).append(one)
+    return found
+
+
+def is_cut(pieces: Sequence[Piece]) -> bool:
+    """Whether somebody says that these are parts."""
+    return any(one.sharded for one in pieces)

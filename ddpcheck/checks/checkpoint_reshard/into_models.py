@@ -1,0 +1,121 @@
+"""State that was loaded into modules, beside what was saved of the files that it came from."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.checkpoint_reshard.compared import Answer, compared, is_cut
+from ddpcheck.judging.saved_state import Piece, State, same_turn, saved_at, sources
+from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing
+
+
+def judge(world: World) -> tuple[int, list[Finding]]:
+    """Compare what each module holds after a load with what was saved under these names."""
+    checked, findings = 0, []
+    for group in same_turn(world):
+        record = group[0].record
+        if not isinstance(record, ev.StateRead) or record.how != "module":
+            continue
+        given = _given(world, group)
+        wrong: dict[Answer, list[str]] = defaultdict(list)
+        pairs = list(_pairs(given, group))
+        for name, saved, held in pairs:
+            answer = compared(saved, held)
+            if answer == "values" and not is_cut(saved):
+                # Who loads from one file may have made other values of it; those of another name nobody has made.
+                answer = "name" if _of_another(held[0], name, pairs) else ""
+            checked += bool(answer)
+            if answer in ("order", "part", "values", "name"):
+                wrong[answer].append(name)
+        if len(set(wrong["name"])) < 2:  # one alone may be a constant, as another one is
+            wrong.pop("name")
+        findings += [_finding(given, group, answer, names) for answer, names in wrong.items()]
+    return checked, findings
+
+
+def _given(world: World, group: list[State]) -> list[State]:
+    """What was saved of the files that were loaded before: for each rank, its last save of one of them."""
+    found: dict[tuple[object, ...], State] = {}
+    for path, at in sources(world, group[0]).items():
+        for state in saved_at(world, path, at):
+            found[state.rank, state.record.path] = state
+    return list(found.values())
+
+
+def _pairs(given: list[State], group: list[State]) -> Iterator[tuple[str, list[Piece], list[Piece]]]:
+    """By the names of a module: the parts that were saved, and those that are held; of what is said to be cut."""
+    if len({state.rank for state in given}) < len(given):
+        return  # several saves of one rank: what was made of them is the program's own
+    first = {piece.entry.name for piece in group[0].pieces if piece.entry.role == "parameter"}
+    record = group[0].record
+    if not first or not isinstance(record, ev.StateRead) or record.given < len(first):
+        return
+    prefixes = {_prefix(state, first) for state in given} - {None}
+    if len(prefixes) != 1:
+        return
+    prefix = prefixes.pop()
+    saved: dict[str, list[Piece]] = defaultdict(list)
+    for state in given:
+        for piece in state.pieces:
+            saved[piece.entry.name].append(piece)
+    for name in sorted(first):
+        before = saved.get(f"{prefix}{name}", [])
+        held = [piece for state in group for piece in state.pieces if piece.entry.name == name]
+        if is_cut(held):
+            yield name, before, held
+        elif is_cut(before) or len(before) == 1:
+            for piece in held:
+                yield name, before, [piece]
+
+
+def _of_another(held: Piece, name: str, pairs: list[tuple[str, list[Piece], list[Piece]]]) -> bool:
+    """Whether it holds what was saved under another name."""
+    return any(
+        other != name and len(saved) == 1 and (saved[0].digest, saved[0].entry.kind) == (held.digest, held.entry.kind)
+        for other, saved, _ in pairs
+    )
+
+
+def _prefix(state: State, names: set[str]) -> str | None:
+    """What stands before a module's names in a state dict; None where there is nothing, or more than one."""
+    there = {piece.entry.name for piece in state.pieces}
+    one = min(names)
+    found = [name[: -len(one)] for name in there if name == one or name.endswith("." + one)]
+    fitting = [prefix for prefix in found if all(prefix + name in there for name in names)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _finding(given: list[State], group: list[State], answer: Answer, names: list[str]) -> Finding:
+    names = list(dict.fromkeys(names))
+    words = {
+        "order": "the same elements as were saved in another order",
+        "part": "one rank's part in the place of the whole",
+        "values": "other values than were saved",
+        "name": "what was saved under the name of another one",
+    }
+    where = given[0].where
+    return Finding(
+        severity="warning" if answer == "values" else "error",
+        ranks=tuple(sorted(state.rank.rank for state in group)),
+        subject=names[0],
+        expected="what is loaded to be, by name, what all ranks together have saved",
+        found=f"{words[answer]} in {count(len(names), 'parameter')}: {listing(names)}",
+        cause="the parts are put together in another order than they were cut in"
+        if answer == "order"
+        else "a part was taken for a copy of the whole"
+        if answer == "part"
+        else "the names of the state dict were changed, and two of them changed places"
+        if answer == "name"
+        else "",
+        advice="Load each tensor under the name that it was saved under."
+        if answer == "name"
+        else "Put parts together by their place in the whole (global shape and offset), in the order of the mesh's "
+        "dimensions; torch.distributed.checkpoint does so for DTensors.",
+        where=group[0].where,
+        proof=((given[0].rank.rank, where),) if where is not None else (),
+        links=("loaded state",),
+    )

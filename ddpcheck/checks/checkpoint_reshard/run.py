@@ -1,0 +1,25 @@
+"""Does what was saved come back, by name, however it is cut by then? Judge of checkpoint-reshard."""
+
+from __future__ import annotations
+
+from ddpcheck.checks.checkpoint_reshard import by_torch, into_models, into_optimizers, merged
+from ddpcheck.judging.saved_state import reads, saves
+from ddpcheck.judging.world import Judged, World
+
+_JUDGES = (by_torch.judge, into_models.judge, into_optimizers.judge, merged.judge)
+
+
+def judge(world: World) -> Judged:
+    """Compare what was given to be saved with what is held after a load, wherever the run shows both."""
+    checked, findings = 0, []
+    for one in _JUDGES:
+        looked, found = one(world)
+        checked += looked
+        findings += found
+    if checked:
+        because = ""
+    elif not saves(world) or not reads(world):
+        because = "nothing was saved and loaded in this run"
+    else:
+        because = "what was loaded was not saved in this run, or how its parts lie is not declared"
+    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)

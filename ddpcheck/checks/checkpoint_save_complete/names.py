@@ -1,0 +1,82 @@
+"""Names of one checkpoint under which ranks hold different values: all but one rank's are lost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.saved_state import Piece, State
+from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing
+
+WEIGHTS, STREAMS, BUFFERS, OTHERS = "weights", "streams", "buffers", "others"
+
+_WHAT = {
+    WEIGHTS: "what is trained",
+    STREAMS: "the states of random generators",
+    BUFFERS: "buffers",
+    OTHERS: "values",
+}
+_ADVICE = {
+    WEIGHTS: "Let a name mean the same on every rank: put the number of the stage, expert or part into it, or save "
+    "DTensors, which say which part of a tensor they are.",
+    STREAMS: "Save one state for each rank, under a name with its rank in it, and load it on that rank.",
+    BUFFERS: "Bring the ranks' buffers together before they are saved, or save them under a name for each rank.",
+    OTHERS: "Save one value for each rank, under a name with its rank in it, where each is needed.",
+}
+
+
+def judge(world: World, group: list[State]) -> tuple[int, list[Finding]]:
+    """Of the ranks of one checkpoint: torch writes a plain tensor of one name once, from one of them."""
+    record = group[0].record
+    if not isinstance(record, ev.StateSaved) or record.how == "torch.save" or len(group) < 2:
+        return 0, []
+    by_name: dict[str, list[Piece]] = defaultdict(list)
+    for state in group:
+        for piece in state.pieces:
+            by_name[piece.entry.name].append(piece)
+    looked = 0
+    differing: dict[str, list[list[Piece]]] = defaultdict(list)
+    for pieces in by_name.values():
+        plain = [one for one in pieces if one.entry.layout is None or one.entry.layout.ground != "DTensor"]
+        if len(plain) < 2 or any(one.sharded or not one.seen for one in plain):
+            continue
+        looked += 1
+        if len({(one.entry.kind, one.digest) for one in plain}) > 1:
+            differing[_what(plain)].append(plain)
+    wrapped = any(rank.of(ev.Wrapped) for rank in world)
+    return looked, [_finding(group, what, each) for what, each in differing.items() if what != BUFFERS or not wrapped]
+
+
+def _what(plain: list[Piece]) -> str:
+    roles = {one.entry.role for one in plain}
+    if roles & {"parameter", "moment"}:
+        return WEIGHTS
+    return STREAMS if "random" in roles else BUFFERS if "buffer" in roles else OTHERS
+
+
+def _finding(group: list[State], what: str, each: list[list[Piece]]) -> Finding:
+    first = each[0]
+    ranks = tuple(sorted({one.rank.rank for pieces in each for one in pieces}))
+    names = [pieces[0].entry.name for pieces in each]
+    other = next(
+        (one for one in first if (one.entry.kind, one.digest) != (first[0].entry.kind, first[0].digest)), first[0]
+    )
+    shapes = {one.entry.kind for one in first}
+    how = "other shapes" if len(shapes) > 1 else "other values"
+    return Finding(
+        severity="error" if what == WEIGHTS else "warning",
+        ranks=ranks,
+        subject=names[0],
+        expected="a name in a checkpoint to mean the same on all ranks that save it",
+        found=f"{_WHAT[what]} under {count(len(names), 'name')} for which rank {first[0].rank.rank} has {how} than "
+        f"rank {other.rank.rank} ({listing(names)}); a plain tensor or value of one name is written once, and what the "
+        "other ranks have is lost",
+        cause="parts of one model are named alike on all ranks, as stages are that count their layers from zero"
+        if what == WEIGHTS
+        else "",
+        advice=_ADVICE[what],
+        where=group[0].where,
+        links=("saved state", *(f"entry {name}" for name in names[:10])),
+    )

@@ -1,0 +1,105 @@
+"""Is every logical element saved, under a name that means the same on all ranks? Judge of checkpoint-save-complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.checkpoint_save_complete import moments, names
+from ddpcheck.judging.saved_state import Piece, State, covered, saves, together
+from ddpcheck.judging.world import Judged, World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
+
+
+def judge(world: World) -> Judged:
+    """Lay what all ranks have saved side by side: its names, and the parts of each tensor."""
+    checked, findings = 0, []
+    seen: set[str] = set()
+    for group in together(world):
+        looked, found = names.judge(world, group)
+        checked += looked
+        findings += found
+        sharded = _by_name(group)
+        checked += len(sharded) or any(map(_is_whole, group))
+        if sharded and str(group[0].where) not in seen and _all_went_on(world, group):
+            lost = dict(_lost(world, sharded))
+            if lost:
+                seen.add(str(group[0].where))
+                findings.append(_parts_lost(group, lost))
+    looked, found = moments.judge(world)
+    checked += looked
+    findings += found
+    because = "" if checked else _because(world)
+    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
+
+
+def _because(world: World) -> str:
+    if not saves(world):
+        return "no state dict was saved"
+    return (
+        "nothing that was saved is declared to be a part of anything, and nothing was saved by several ranks together"
+    )
+
+
+def _by_name(group: list[State]) -> dict[str, list[Piece]]:
+    """The parts of tensors, by name."""
+    found: dict[str, list[Piece]] = {}
+    for state in group:
+        for piece in state.pieces:
+            if piece.sharded and piece.box is not None:
+                found.setdefault(piece.entry.name, []).append(piece)
+    return found
+
+
+def _is_whole(state: State) -> bool:
+    """Whether it has parameters of a wrapped module, of which every rank has all there is."""
+    wrapped = bool(state.rank.of(ev.Wrapped))
+    return wrapped and any(one.entry.role == "parameter" and one.entry.layout is None for one in state.pieces)
+
+
+def _lost(world: World, sharded: dict[str, list[Piece]]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """What no rank has ever saved of these tensors: their names, with the elements that are there and those of all."""
+    ever: dict[str, list[Piece]] | None = None
+    for name, pieces in sharded.items():
+        there = covered(pieces)
+        if there is None or there[0] >= there[1]:
+            continue
+        if ever is None:
+            ever = _by_name(saves(world))
+        of_shape = [one for one in ever.get(name, ()) if one.shape == pieces[0].shape]
+        all_there = covered(of_shape)
+        if all_there is not None and all_there[0] < all_there[1]:
+            yield name, there
+
+
+def _all_went_on(world: World, group: list[State]) -> bool:
+    """Whether every rank has come past the save: none of them may still be about to write its part."""
+    at = max(state.record.at for state in group)
+    for rank in world:
+        last = rank.last(ev.Step)
+        if not (rank.gone or (last is not None and last.at > at)):
+            return False
+    return world.complete and not any(rank.of(ev.Raised) for rank in world)
+
+
+def _parts_lost(group: list[State], lost: dict[str, tuple[int, int]]) -> Finding:
+    first, record = group[0], group[0].record
+    assert isinstance(record, ev.StateSaved)
+    ranks = tuple(sorted({state.rank.rank for state in group}))
+    name, (there, whole) = next(iter(lost.items()))
+    more = (
+        f", and so it is with {count(len(lost) - 1, 'more name')}: {listing(list(lost)[1:])}" if len(lost) > 1 else ""
+    )
+    return Finding(
+        ranks=ranks,
+        subject=name,
+        expected="the parts that are saved of a tensor to make the whole",
+        found=f"{ranks_text(ranks)} saving {there} of the {whole} elements of {name}{more}; nobody saves the rest",
+        cause="each rank holds a part of it, and not all ranks that hold one save theirs",
+        advice="Save on all ranks with torch.distributed.checkpoint.save(); or gather the whole state on all ranks "
+        "first, as get_model_state_dict() does with StateDictOptions(full_state_dict=True), and let one of them save "
+        "it.",
+        where=first.where,
+        links=("saved state",),
+    )

@@ -1,0 +1,49 @@
+"""Steps that torch makes for the sake of a state dict: one that is not loaded over changes all later updates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import Finding
+
+_COUNT = "step"
+"""The moment that counts steps, in Adam and its like."""
+
+
+def judge(world: World) -> tuple[int, list[Finding]]:
+    """Whether what was asked for its state before it had any was trained with, without a load in between."""
+    checked = 0
+    groups: dict[str, list[tuple[Rank, ev.StateAsked, ev.Step]]] = defaultdict(list)
+    for rank in world:
+        for asked in rank.of(ev.StateAsked):
+            later = [one for one in rank.of(ev.Step) if one.n > asked.n and one.optimizer == asked.optimizer]
+            if not later:
+                continue
+            checked += 1
+            loaded = any(
+                one.owner == "optimizer" and asked.n < one.n < later[0].n and one.kind == asked.kind
+                for one in rank.of(ev.StateLoaded)
+            )
+            if not loaded and _COUNT in asked.changed:
+                groups[str(rank.where(asked.site))].append((rank, asked, later[0]))
+    return checked, [_finding(each) for each in groups.values()]
+
+
+def _finding(each: list[tuple[Rank, ev.StateAsked, ev.Step]]) -> Finding:
+    rank, asked, step = each[0]
+    stepped = rank.where(step.site)
+    return Finding(
+        ranks=tuple(sorted({one.rank for one, _, _ in each})),
+        subject=f"{asked.kind} {asked.optimizer}",
+        step=step.number,
+        expected="asking for a state to leave it as it was",
+        found=f"{asked.how or 'state_dict'}() making a step of the {asked.kind}, which had no state yet, to give it "
+        "one; the step stays counted, and with it every later update is another one",
+        advice="Ask for the optimizer's state after its first step; leave it out of a checkpoint that is saved before, "
+        "or build the optimizer anew.",
+        where=rank.where(asked.site),
+        links=(f"optimizer {asked.optimizer}",),
+        proof=((rank.rank, stepped),) if stepped is not None else (),
+    )

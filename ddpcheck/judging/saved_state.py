@@ -1,0 +1,235 @@
+"""State that was saved and loaded, entry by entry, and what the parts of all ranks make together."""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from math import prod
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.evidence.saved_state import PRINT
+from ddpcheck.judging.file_history import LOADS
+from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import CallSite
+
+_WHOLE = 1 << 64
+
+
+class Piece(NamedTuple):
+    """One entry of one rank's state."""
+
+    rank: Rank
+    entry: ev.Entry
+    digest: bytes
+    print: bytes
+
+    @property
+    def seen(self) -> bool:
+        return self.digest not in (b"", ev.UNSEEN)
+
+    @property
+    def sharded(self) -> bool:
+        return self.entry.layout is not None and self.entry.layout.sharded
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole tensor."""
+        if self.entry.layout is not None and self.sharded:
+            return self.entry.layout.shape
+        return shape_of(self.entry.kind)
+
+    @property
+    def box(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Where it lies in the whole, and its shape; None where nobody knows."""
+        layout = self.entry.layout
+        if layout is None or not layout.sharded:
+            shape = shape_of(self.entry.kind)
+            return (0,) * len(shape), shape
+        return (layout.offset, layout.local) if layout.offset is not None else None
+
+
+class State(NamedTuple):
+    """What one rank has given to be saved, or held after a load."""
+
+    rank: Rank
+    record: ev.StateSaved | ev.StateRead
+    form: ev.StateForm
+
+    @property
+    def pieces(self) -> list[Piece]:
+        width, found = ev.WIDTH, []
+        for p, entry in enumerate(self.form.entries):
+            digest = self.record.digests[p * width : (p + 1) * width]
+            found.append(Piece(self.rank, entry, digest, self.record.prints[p * PRINT : (p + 1) * PRINT]))
+        return found
+
+    @property
+    def where(self) -> CallSite | None:
+        return self.rank.where(self.record.site)
+
+
+class Sums(NamedTuple):
+    """What the parts of a tensor make together: by place and element, and by element alone."""
+
+    placed: int
+    loose: int
+
+
+def elements(shape: Iterable[int]) -> int:
+    """How many there are in a tensor of this shape."""
+    return prod(list(shape))
+
+
+def shape_of(kind: str) -> tuple[int, ...]:
+    """The shape in ``float32[3, 4]``."""
+    inside = kind.partition("[")[2].rstrip("]")
+    return tuple(int(one) for one in inside.split(",") if one.strip().isdigit())
+
+
+def dtype_of(kind: str) -> str:
+    """The dtype in ``float32[3, 4]``."""
+    return kind.partition("[")[0]
+
+
+@once_per_world
+def saves(world: World) -> list[State]:
+    """All that was given to be saved, in the order of time."""
+    return _states(world, ev.StateSaved)
+
+
+@once_per_world
+def reads(world: World) -> list[State]:
+    """All that was looked at after a load, in the order of time."""
+    return _states(world, ev.StateRead)
+
+
+def _states(world: World, kind: type[ev.StateSaved] | type[ev.StateRead]) -> list[State]:
+    found = []
+    for rank in world:
+        forms = {form.form: form for form in rank.of(ev.StateForm)}
+        found += [State(rank, one, forms[one.form]) for one in rank.of(kind) if one.form in forms]
+    return sorted(found, key=lambda state: state.record.at)
+
+
+@once_per_world
+def together(world: World) -> list[list[State]]:
+    """Saves that belong together: of one checkpoint of all its ranks, or of the ranks' own files from one line."""
+    groups: dict[tuple[object, ...], list[State]] = defaultdict(list)
+    turns: dict[tuple[Rank, str], int] = defaultdict(int)
+    for state in saves(world):
+        record = state.record
+        assert isinstance(record, ev.StateSaved)
+        if record.how == "torch.save":
+            groups["torch.save", str(state.where), record.number].append(state)
+        else:
+            turn = turns[state.rank, record.path]
+            turns[state.rank, record.path] += 1
+            groups[record.path, record.ranks, turn].append(state)
+    return list(groups.values())
+
+
+def whole(pieces: Iterable[Piece]) -> Sums | None:
+    """The sums over a whole tensor; None where not all of its elements were seen, or copies differ."""
+    boxes: dict[tuple[tuple[int, ...], tuple[int, ...]], bytes] = {}
+    shape: tuple[int, ...] | None = None
+    for piece in pieces:
+        box = piece.box
+        if box is None or not piece.seen or (not piece.print.strip(b"\0") and elements(box[1])):
+            return None
+        if shape not in (None, piece.shape) or boxes.setdefault(box, piece.print) != piece.print:
+            return None
+        shape = piece.shape
+    if shape is None or sum(elements(size) for _, size in boxes) != elements(shape):
+        return None
+    placed = loose = 0
+    for one in boxes.values():
+        each = struct.unpack("<qq", one)
+        placed, loose = placed + each[0], loose + each[1]
+    return Sums(placed % _WHOLE, loose % _WHOLE)
+
+
+def covered(pieces: Iterable[Piece]) -> tuple[int, int] | None:
+    """The elements of these parts, each counted once, and those of the whole tensor; None where nobody knows."""
+    boxes: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+    shape: tuple[int, ...] | None = None
+    for piece in pieces:
+        box = piece.box
+        if box is None or shape not in (None, piece.shape):
+            return None
+        boxes.add(box)
+        shape = piece.shape
+    return (sum(elements(size) for _, size in boxes), elements(shape)) if shape is not None else None
+
+
+# --- from which file
+
+
+def sources(world: World, read: State) -> dict[str, float]:
+    """The checkpoints that were loaded, by any rank, since this rank's last step: their paths, and when."""
+    record = read.record
+    assert isinstance(record, ev.StateRead)
+    if record.path:
+        return {record.path: record.at}
+    n = record.when or record.n
+    own = read.rank
+    before = [one for one in own.of(ev.Step) if one.n < n]
+    since = before[-1].at if before else 0.0
+    until = _time(own, n, record.at)
+    found = {}
+    for rank in world:
+        for file in rank.of(ev.File):
+            if file.op == "read" and file.how in LOADS and since <= file.at <= until:
+                found[file.path] = file.at
+    for other in reads(world):
+        if (
+            isinstance(other.record, ev.StateRead)
+            and other.record.how == "dcp.load"
+            and since <= other.record.at <= until
+        ):
+            found[other.record.path] = other.record.at
+    return found
+
+
+def _time(rank: Rank, n: int, at: float) -> float:
+    """When a record was made: of one without a time of its own, when the next one was."""
+    return min((one.at for one in rank.of(ev.StateLoaded) if one.n >= n), default=at) if n else at
+
+
+def saved_at(world: World, path: str, before: float) -> list[State]:
+    """The last saves to a path before a moment, one of each rank."""
+    last: dict[Rank, State] = {}
+    for state in saves(world):
+        if state.record.at < before and path in known_as(world, state.record.path, state.record.at, before):
+            last[state.rank] = state
+    return list(last.values())
+
+
+def known_as(world: World, path: str, since: float, until: float) -> set[str]:
+    """The names that a file or folder had: it may be renamed, or a folder that it is in."""
+    names = {path}
+    for at, old, new in _renames(world):
+        if since <= at <= until:
+            names |= {new + one[len(old) :] for one in list(names) if one == old or one.startswith(old + "/")}
+    return names
+
+
+@once_per_world
+def _renames(world: World) -> list[tuple[float, str, str]]:
+    return sorted((one.at, one.path, one.target) for rank in world for one in rank.of(ev.File) if one.op == "rename")
+
+
+def same_turn(world: World) -> Iterator[list[State]]:
+    """Loads that several ranks made of one thing: the same in the order of their kind on each."""
+    groups: dict[tuple[object, ...], list[State]] = defaultdict(list)
+    turns: dict[tuple[object, ...], int] = defaultdict(int)
+    for state in reads(world):
+        record = state.record
+        assert isinstance(record, ev.StateRead)
+        key = (record.how, record.kind, record.path)
+        turn = turns[state.rank, key]
+        turns[state.rank, key] += 1
+        groups[key, turn].append(state)
+    yield from groups.values()

@@ -1,0 +1,1 @@
+"""What a checkpoint is given, and what it gives back."""

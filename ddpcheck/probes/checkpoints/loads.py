@@ -1,0 +1,165 @@
+"""What is loaded: what modules, optimizers and state dicts hold when it is done."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch.optim import optimizer as home
+
+from ddpcheck.evidence import Entry, StateRead
+from ddpcheck.evidence.saved_state import Role
+from ddpcheck.probes.checkpoints import entries, saves
+from ddpcheck.probes.checkpoints.live import Training, moments
+from ddpcheck.probes.collectives.call_arguments import Arguments, places
+from ddpcheck.probes.files import state_dict_loads
+from ddpcheck.probes.layouts import declared
+from ddpcheck.probes.layouts.own_names import own_name
+from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording.after_import import after_import
+from ddpcheck.probes.recording.pace import is_due
+from ddpcheck.probes.recording.patching import around, shielded
+
+LOADER = "torch.distributed.checkpoint.state_dict_loader"
+
+How = Literal["dcp.load", "module", "optimizer"]
+
+
+class _Waiting(NamedTuple):
+    """An optimizer that state was loaded into: which parameters it has is known by name once the model is called."""
+
+    optimizer: weakref.ref[Any]
+    n: int
+    site: int
+    number: int
+
+
+_numbers: Counter[tuple[str, int]] = Counter()
+_waiting: list[_Waiting] = []
+
+
+def watch() -> None:
+    """Record what every load leaves, from now on."""
+    state_dict_loads.load_listeners.append(_into)
+    register = getattr(home, "register_optimizer_step_pre_hook", None)
+    if register is not None:
+        register(shielded(_before_step))
+    after_import(LOADER, _watch_loader)
+
+
+def _watch_loader() -> None:
+    around(sys.modules.get(LOADER), "_load_state_dict", _around_load)
+
+
+def _into(owner: str, one: Any, site: int, given: int) -> None:
+    """State was loaded into a module or an optimizer."""
+    writer = recorder.current()
+    if writer is None or owner not in ("module", "optimizer"):
+        return
+    number = _numbers[owner, site]
+    _numbers[owner, site] += 1
+    if not is_due(number):
+        return
+    if owner == "optimizer":
+        _waiting.append(_Waiting(weakref.ref(one), writer.next()["n"], site, number))
+    else:
+        with recorder.silence(), torch.no_grad():
+            looked = entries.look_at(writer, list(_of_module(writer, one)))
+        _write(writer, "module", type(one).__name__, "", site, number, looked, given)
+
+
+def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """The models have been called by now: say what was loaded into optimizers, before any of it is stepped."""
+    writer = recorder.current()
+    if writer is None or not _waiting:
+        return
+    waiting, _waiting[:] = list(_waiting), []
+    with recorder.silence(), torch.no_grad():
+        training = Training(writer)
+        for one in waiting:
+            loaded = one.optimizer()
+            if loaded is not None:
+                named = list(_of_optimizer(writer, loaded, training))
+                looked = entries.look_at(writer, named)
+                _write(writer, "optimizer", type(loaded).__name__, "", one.site, one.number, looked, when=one.n)
+
+
+def _around_load(original: Any) -> Any:
+    known = places(original)
+
+    def load(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        writer = recorder.current()
+        site = user_lines.here()
+        number = _numbers["dcp.load", site]
+        _numbers["dcp.load", site] += 1
+        if writer is None or not is_due(number):
+            return result
+        given = Arguments(known, args, kwargs)
+        path = saves.path_of(None, given.get("storage_reader"))
+        try:
+            with recorder.silence(), torch.no_grad():
+                looked = entries.look(writer, given.get("state_dict"))
+        except Exception as error:  # a class of the user's own
+            signal_exceptions.let_through(error)
+            return result
+        _write(writer, "dcp.load", "", path, site, number, looked)
+        return result
+
+    return load
+
+
+def _write(
+    writer: recorder.Recorder,
+    how: How,
+    kind: str,
+    path: str,
+    site: int,
+    number: int,
+    looked: entries.Looked,
+    given: int = 0,
+    when: int = 0,
+) -> None:
+    if looked.entries:
+        writer.write(
+            StateRead(
+                **writer.next(),
+                how=how,
+                kind=kind,
+                path=path,
+                site=site,
+                number=number,
+                form=looked.form,
+                digests=looked.digests,
+                prints=looked.prints,
+                given=given,
+                when=when,
+            )
+        )
+
+
+# --- what an owner holds, by name
+
+
+def _of_module(writer: recorder.Recorder, module: Any) -> Iterator[tuple[Entry, torch.Tensor]]:
+    parameters = dict(module.named_parameters())
+    named = {**parameters, **dict(module.named_buffers())}
+    for name, tensor in named.items():
+        path = own_name(name).removeprefix("module.")
+        role: Role = "parameter" if name in parameters else "buffer"
+        layout = declared.layout_of(writer, tensor, whole=True)
+        yield Entry(name=path, kind=entries.kind(tensor), role=role, of=path, live=True, layout=layout), tensor
+
+
+def _of_optimizer(
+    writer: recorder.Recorder, optimizer: Any, training: Training
+) -> Iterator[tuple[Entry, torch.Tensor]]:
+    for path, key, tensor, layout in moments(writer, optimizer, training.names):
+        if path:
+            name = f"{path} {key}"
+            shown = entries.kind(tensor)
+            yield Entry(name=name, kind=shown, role="moment", of=path, key=key, live=True, layout=layout), tensor
