@@ -78,7 +78,8 @@ def _all_went_on(world: World, group: list[State]) -> bool:
     at = max(state.record.at for state in group)
     for rank in world:
         last = rank.last(ev.Step)
-        if not (rank.gone or (last is not None and last.at > at)):
+        over = bool(rank.of(ev.Ended)) and rank.signal is None and not rank.exit_code
+        if not (over or (last is not None and last.at > at)):
             return False
     return world.complete and not any(rank.of(ev.Raised) for rank in world)
 

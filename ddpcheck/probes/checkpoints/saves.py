@@ -122,7 +122,7 @@ def _around_writing(original: Any) -> Any:
         state = given.get("state_dict")
         before = _pending.pop(path, None)
         if before is not None:
-            _staged(before, state)
+            before = _staged(before, state)
         else:
             before = _give("dcp.save", state, path, writer_threads.line(), _ranks(given))
         _own.inside = getattr(_own, "inside", 0) + 1
@@ -193,19 +193,23 @@ def _looked(writer: recorder.Recorder, state: Any, prints: bool = True) -> entri
         return None
 
 
-def _staged(given: Given, state: Any) -> None:
-    """Compare what is about to be written, a copy or the same tensors, with what was given."""
+def _staged(given: Given, state: Any) -> Given | None:
+    """Compare what is about to be written, a copy or the same tensors, with what was given; it is what counts now."""
     writer = recorder.always()
     looked = _looked(writer, state, prints=False) if writer is not None else None
     if writer is None or looked is None:
-        return
+        return None
     by_name = {one.name: place for place, one in enumerate(looked.entries)}
     changed = []
+    refs: list[Reference | None] = []
     for place, one in enumerate(given.looked.entries):
         other = by_name.get(one.name)
+        tensor = looked.tensors[other] if other is not None else None
         if other is not None and _differ(given.looked.digests, place, looked.digests, other):
             changed.append(place)
+        refs.append(reference(tensor) if tensor is not None else None)
     writer.write(StateWritten(**writer.next(), save=given.save, changed=changed, staged=True))
+    return given._replace(tensors=refs)
 
 
 def _written(given: Given) -> None:
