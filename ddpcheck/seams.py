@@ -136,6 +136,7 @@ _DATALOADER = "torch.utils.data.dataloader"
 _DCP = "torch.distributed.checkpoint"
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _FETCH = "torch.utils.data._utils.fetch"
+_FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel"
 _FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
 _JOIN = "torch.distributed.algorithms.join.Join"
@@ -185,17 +186,23 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "steps": ("what optimizers step on, and have stepped", _at("torch.optim.optimizer",
         "register_optimizer_step_pre_hook register_optimizer_step_post_hook")),
     "scalers": ("the scale of gradients", _at(_SCALER, "step") + _on(_SCALER, "_scale")),
+    "norms": ("what gradients are measured and clipped by", _at("torch.nn.utils.clip_grad", "clip_grad_norm_")
+        + _at("torch.nn.utils", "get_total_norm", since=(2, 6)) + _at(_SCALER, "unscale_")
+        + _at(_FSDP1, "clip_grad_norm_", later=True)),
+    "unreduced backwards": ("in which backwards FSDP is not to reduce", _at(f"{_FSDP2}.FSDPModule",
+        "set_requires_gradient_sync", later=True) + _at(_FSDP1, "no_sync", later=True)),
     "schedulers": ("how often schedulers are stepped", _at(_SCHEDULER, "step")
         + _on(_SCHEDULER, "optimizer last_epoch")),
     # parts of tensors
-    "parts": ("which part of a tensor a rank holds", _on(f"{_TENSOR}.DTensor", "_local_tensor", later=True)
+    "parts": ("which part of a tensor a rank holds", _at(f"{_TENSOR}.DTensor", "_local_tensor", optional=True)
         + _at(f"{_TENSOR}._utils", "compute_local_shape_and_global_offset", optional=True)),
     "sharding": ("what is sharded, and what is left alone", _at(_FSDP2, "fully_shard", later=True)
+        + _at(f"{_FSDP2}.FSDPModule", "set_gradient_divide_factor", later=True, optional=True)
+        + _at(f"{_FSDP2}.FSDPModule", "set_reduce_scatter_divide_factor", later=True, optional=True)
         + _at(f"{_TENSOR}.parallel.api", "parallelize_module", later=True)
-        + _at("torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel", "__init__", later=True)
+        + _at(_FSDP1, "__init__", later=True)
         + _at("torch.distributed.pipelining.stage._PipelineStageBase", "__init__", later=True)),
-    "unwritten memory": ("which memory modules are given unwritten", _at(_MODULE, "to_empty")
-        + _on("torch.Tensor", "_version", optional=True)),
+    "unwritten memory": ("which memory modules are given unwritten", _at(_MODULE, "to_empty")),
     # groups, and where ranks meet
     "ranks": ("which processes are ranks of one group", _at(_C10D, "init_process_group _get_default_store")),
     "groups": ("which groups there are", _at(_C10D, "new_group _get_default_group GroupMember")),

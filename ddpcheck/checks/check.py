@@ -28,7 +28,5 @@ class Check(NamedTuple):
     """It is about how a program ends: every program shows it, and one that was interrupted does not."""
     stops: bool = False
     """A finding of it says why a program came to a stop: it is reported whichever checks were chosen."""
-    option: str = ""
-    """The option of ``ddpcheck run`` that asks for it, where not every run is judged."""
     told_at_end: bool = False
     """What follows may explain a finding of it otherwise: none is told while the program runs."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ddpcheck.evidence.data import *
 from ddpcheck.evidence.files import *
 from ddpcheck.evidence.framing import *
+from ddpcheck.evidence.gradient_norms import *
 from ddpcheck.evidence.groups import *
 from ddpcheck.evidence.layouts import *
 from ddpcheck.evidence.loss_weights import *
@@ -16,4 +17,5 @@ from ddpcheck.evidence.processes import *
 from ddpcheck.evidence.record import *
 from ddpcheck.evidence.saved_state import *
 from ddpcheck.evidence.spans import *
+from ddpcheck.evidence.windows import *
 from ddpcheck.evidence.wrappers import *

@@ -31,6 +31,8 @@ class Layout(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The shape of the part."""
     offset: tuple[int, ...] | None = None
     """Where the part begins in the whole; None where that was not asked for, or cannot be said."""
+    among: tuple[int, ...] = ()
+    """The ranks that FSDP has dealt it out to; empty where each of them has all of it."""
 
     @property
     def sharded(self) -> bool:
@@ -105,9 +107,11 @@ class Parallelised(Record, frozen=True, kw_only=True):
     site: int
     model: str
     """The class of the module."""
-    group: str = ""
-    """The ranks over which gradients are reduced, as a group's name; empty where there is no such."""
+    ranks: tuple[int, ...] = ()
+    """Those among which the module is sharded or copied, as far as is known."""
     ignored: int = 0
     """Parameters that it was told to leave alone."""
     stage: int | None = None
     stages: int | None = None
+    pipeline: tuple[int, ...] = ()
+    """The ranks of the pipeline that the stage belongs to."""

@@ -1,4 +1,4 @@
-"""What the elements of a loss count in an optimizer's step: written where a run was asked to weigh them."""
+"""What the elements of a loss count in an optimizer's step, and what became of gradients between backward and step."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ class Term(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """``mean`` or ``sum`` of a criterion of torch; ``elements`` where the program makes one number of them itself."""
     factors: str = ""
     """The operations by which the whole part was scaled, as ``*`` and ``/``."""
+    scales: list[float] = msgspec.field(default_factory=list)
+    """What each of them multiplies by, without its sign, where the loss has several parts."""
     scaled: bool = False
     """Elements were multiplied by something before: whether that was a part of the scale cannot be told."""
 
@@ -38,6 +40,10 @@ class Weighed(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """Why there are none, as a clause."""
     fresh: bool = False
     """A loader had handed out a batch since the backward() before."""
+    continued: bool = False
+    """It was given gradients that another rank, or another backward(), has computed: there is no loss here."""
+    value: float | None = None
+    """Of the loss, as far as it is one number: ranks that share a batch have the same."""
 
 
 class StepWeights(Record, frozen=True, kw_only=True):
@@ -52,3 +58,32 @@ class StepWeights(Record, frozen=True, kw_only=True):
     backwards: list[Weighed]
     why: str = ""
     """Why they do not tell what the step was made of, as a clause."""
+    window: int = 0
+    """The windows of this process, counted: the same on ranks that do the same."""
+
+
+class Sums(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """A few numbers that are linear in a gradient: they scale and add up as it does."""
+
+    model: int
+    path: str
+    """The parameter's name in the model."""
+    kind: str
+    numbers: list[float] | None
+    """None where there is no gradient, or it has not arrived."""
+    over: list[int] = msgspec.field(default_factory=list)
+    """The ranks over which a wrapper is declared to reduce it."""
+    divisor: float = 0.0
+    """By which the wrapper is declared to divide their sum."""
+
+
+class GradientSums(Record, frozen=True, kw_only=True):
+    """Gradients as a window's last backward() has left them, or as a step was made on them."""
+
+    share: ClassVar[float] = 0.05
+    passing: ClassVar[bool] = True
+
+    window: int
+    optimizer: int | None
+    """None where backward() has left them."""
+    each: list[Sums]

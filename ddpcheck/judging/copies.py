@@ -8,6 +8,7 @@ with nobody else: values never tell a replica from a shard.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
@@ -57,26 +58,58 @@ def copies(world: World) -> list[Copies]:
 
 def _declared(world: World) -> list[Copies]:
     """What DTensors are copies of on several ranks, holders by holders."""
-    by_holders: dict[tuple[tuple[int, ...], int], dict[int, list[tuple[Built, list[int]]]]]
-    by_holders = defaultdict(lambda: defaultdict(list))
+    found = aligned(world, _holders)
+    every = [list(range(len(one.described[0].parameters))) for one in found]
+    return [
+        Copies(one, places, places, _along(one.ranks[0], one.described[0]))
+        for one, places in zip(found, every, strict=True)
+    ]
+
+
+@once_per_world
+def beside(world: World) -> list[Aligned]:
+    """The plain parameters of models that are otherwise sharded, for the ranks of the mesh of the others.
+
+    Whether these are copies nobody says.
+    """
+    return aligned(world, _ranks_of_the_others)
+
+
+def _holders(_: Rank, parameter: ev.Parameter) -> tuple[int, ...]:
+    layout = parameter.layout
+    return layout.holders if layout is not None and layout.ground == "DTensor" else ()
+
+
+def _ranks_of_the_others(rank: Rank, parameter: ev.Parameter) -> tuple[int, ...]:
+    layout = parameter.layout
+    if layout is None or layout.ground not in ("beside", "ignored") or parameter.wrapper is not None:
+        return ()
+    if layout.mesh is None:
+        return next((one.ranks for one in reversed(rank.of(ev.Parallelised)) if one.ranks), ())
+    return next((tuple(sorted(one.ranks)) for one in rank.of(ev.Mesh) if one.mesh == layout.mesh), ())
+
+
+def aligned(world: World, whose: Callable[[Rank, ev.Parameter], tuple[int, ...]]) -> list[Aligned]:
+    """The parameters that belong to several ranks each, as optimizers of those alone."""
+    by_ranks: dict[tuple[tuple[int, ...], int], dict[int, list[tuple[Built, list[int]]]]]
+    by_ranks = defaultdict(lambda: defaultdict(list))
     for rank in world:
         for phases in step_alignment.lasting(rank):
             for turn, phase in enumerate(phases):
                 places = defaultdict(list)
                 for place, parameter in enumerate(phase[0].parameters):
-                    layout = parameter.layout
-                    if layout is not None and layout.ground == "DTensor" and len(layout.holders) > 1:
-                        places[layout.holders].append(place)
-                for holders, its in places.items():
-                    by_holders[holders, turn][rank.rank].append((Built(rank, [phase]), its))
-    found: list[Copies] = []
-    for (holders, _), by_rank in sorted(by_holders.items()):
-        if all(number in by_rank for number in holders):
-            found += _of(world, [by_rank[number] for number in holders])
+                    places[whose(rank, parameter)].append(place)
+                for ranks, its in places.items():
+                    if len(ranks) > 1:
+                        by_ranks[ranks, turn][rank.rank].append((Built(rank, [phase]), its))
+    found: list[Aligned] = []
+    for (ranks, _), by_rank in sorted(by_ranks.items()):
+        if all(number in by_rank for number in ranks):
+            found += _of([by_rank[number] for number in ranks])
     return found
 
 
-def _of(world: World, each: list[list[tuple[Built, list[int]]]]) -> list[Copies]:
+def _of(each: list[list[tuple[Built, list[int]]]]) -> list[Aligned]:
     """The optimizers of these ranks, as far as they have the same parameters, as one each."""
     found = []
     for same in zip(*each, strict=False):
@@ -85,16 +118,16 @@ def _of(world: World, each: list[list[tuple[Built, list[int]]]]) -> list[Copies]
         if not common:
             continue
         described, steps = [], []
+        orders: list[list[int] | None] = []
         for (built, _), places in zip(same, keys, strict=True):
             wanted = [places[key] for key in common]
             one, its = optimizer_pairing.reordered(built.first, built.phases[0][1], wanted)
             described.append(one)
             steps.append(its)
+            orders.append(wanted)
         ranks: list[Rank] = [built.rank for built, _ in same]
         first = all(one.number == 0 for one in described)
-        aligned = Aligned(described[0].optimizer, ranks, described, steps, first, [None] * len(ranks))
-        every = list(range(len(common)))
-        found.append(Copies(aligned, every, every, _along(world, ranks[0], described[0])))
+        found.append(Aligned(described[0].optimizer, ranks, described, steps, first, orders))
     return found
 
 
@@ -104,13 +137,14 @@ def _keys(built: Built, places: list[int]) -> dict[Key, int]:
     found: dict[Key, int] = {}
     for place in places:
         parameter = built.first.parameters[place]
-        assert parameter.layout is not None
-        found[met[parameter.name], parameter.name, parameter.layout.shape, parameter.layout.placements] = place
-        met[parameter.name] += 1
+        name, layout = parameter.path or parameter.name, parameter.layout
+        shape, placements = (layout.shape, layout.placements) if layout is not None else ((), ())
+        found[met[name], f"{name} {parameter.kind}", shape, placements] = place
+        met[name] += 1
     return found
 
 
-def _along(world: World, rank: Rank, described: ev.Optimizer) -> str:
+def _along(rank: Rank, described: ev.Optimizer) -> str:
     """The names of the dimensions along which these parameters are copies, with the number of their ranks."""
     layout = described.parameters[0].layout
     assert layout is not None

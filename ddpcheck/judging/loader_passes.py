@@ -202,9 +202,13 @@ def _trained(passes: Sequence[Pass]) -> bool:
     return any(one.backwards for one in passes) or (not known and any(one.begun.grad for one in passes))
 
 
+AVERAGING = ("fully_shard", "FullyShardedDataParallel")
+"""What averages gradients over the ranks among which it shards a module, and so wants other data on each."""
+
+
 @once_per_world
 def data_groups(world: World) -> tuple[list[list[int]], bool]:
-    """The ranks that train one replica each, group by group, and whether a DDP wrapper says so.
+    """The ranks that train one replica each, group by group, and whether a wrapper, or what shards a model, says so.
 
     Ranks outside of a wrapper's group hold another part of one model, and may have to get the same data.
     """
@@ -213,6 +217,10 @@ def data_groups(world: World) -> tuple[list[list[int]], bool]:
     for rank in world:
         for wrapped in rank.of(ev.Wrapped):
             groups.add(tuple(rank.rank for rank in members(world, wrapped.group)))
+    declared = [one for rank in world for one in rank.of(ev.Parallelised) if one.stage is None]
+    groups |= {one.ranks for one in declared if one.how in AVERAGING and set(one.ranks) <= set(everyone)}
+    if not groups and declared:
+        return [], True  # one copy of the model lies on all of its ranks, which get the same data
     largest: list[list[int]] = []
     for group in sorted(groups, key=len, reverse=True):
         if len(group) > 1 and not any(set(group) & set(one) for one in largest):

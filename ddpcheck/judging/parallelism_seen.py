@@ -122,18 +122,24 @@ def _flat(world: World) -> Iterator[str]:
 
 def _by_hand(world: World) -> Iterator[str]:
     for optimizer in step_alignment.optimizers(world):
-        by_hand = grounds(world, optimizer).by_hand
-        if by_hand:
-            yield (
-                f"gradients of {count(len(by_hand), 'parameter')} reduced by the program itself over "
-                f"{count(len(optimizer.ranks), 'rank')}"
-            )
-        moved = [p for p in grounds(world, optimizer).moved if optimizer.described[0].parameters[p].wrapper is None]
+        ground = grounds(world, optimizer)
+        over = f"over {count(len(optimizer.ranks), 'rank')}"
+        bare = [
+            p for p in range(len(optimizer.described[0].parameters)) if _is_bare(optimizer.described[0].parameters[p])
+        ]
+        reduced, moved = (set(places).intersection(bare) for places in (ground.by_hand, ground.moved))
+        others = set(ground.exchanged).intersection(bare) - reduced - moved
+        if reduced:
+            yield f"gradients of {count(len(reduced), 'parameter')} reduced by the program itself {over}"
         if moved:
-            yield (
-                f"{count(len(moved), 'parameter')} averaged by the program itself between steps, over "
-                f"{count(len(optimizer.ranks), 'rank')}"
-            )
+            yield f"{count(len(moved), 'parameter')} averaged by the program itself between steps, {over}"
+        if others:
+            yield f"{count(len(others), 'parameter')} exchanged by the program itself in some steps, {over}"
+
+
+def _is_bare(parameter: ev.Parameter) -> bool:
+    """Whether no wrapper has it, and no placement is declared."""
+    return parameter.wrapper is None and (parameter.layout is None or parameter.layout.ground == "beside")
 
 
 def _stages(world: World) -> Iterator[str]:
@@ -166,7 +172,7 @@ def _left_out(world: World) -> Iterator[str]:
                 "whether they are copies."
             )
         if ignored:
-            told = f"{count(len(ignored), 'parameter')} that a wrapper was told to ignore"
+            told = f"{count(len(ignored), 'parameter')} that were given to a wrapper to ignore"
             yield f"{told} {_were(len(ignored))} left alone."
         return
 

@@ -105,7 +105,7 @@ def _exchanged(rank: Rank, described: ev.Optimizer, order: list[int] | None) -> 
     )
     for one in rank.of(ev.Exchanged):
         if one.optimizer == described.optimizer and described.n < one.n < until:
-            carried = [msgspec.structs.replace(c, place=places.get(c.place, c.place)) for c in one.carried]
+            carried = [msgspec.structs.replace(c, place=places[c.place]) for c in one.carried if c.place in places]
             yield msgspec.structs.replace(one, carried=carried) if places else one
 
 

@@ -119,8 +119,7 @@ def options_of(line: command_line.CommandLine) -> Options:
         task=given.task,
         **report,
         fail_fast=given.fail_fast,
-        oracle=given.oracle
-        or (named and any(every_check()[one].option == "--oracle" for one in report["chosen"] or ())),
+        oracle=given.oracle or (named and "token-weight" in (report["chosen"] or ())),
         status=given.status,
         stall_timeout=_first(given.stall_timeout, settings.stall_timeout, STALL_TIMEOUT),
         evidence=given.evidence,

@@ -60,8 +60,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     running.add_argument(
         "--oracle",
         action="store_true",
-        help="weigh what each sample counts in the update of sampled steps: gradient-oracle, which one run cannot show "
-        "otherwise",
+        help="weigh what each sample counts at every step (token-weight), and not at the first and ever fewer alone",
     )
     running.add_argument(
         "--status",

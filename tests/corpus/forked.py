@@ -31,7 +31,6 @@ from ddpcheck.judging.evidence_folder import Folder  # noqa: E402
 from ddpcheck.judging.membership import worlds  # noqa: E402
 from ddpcheck.judging.world import Judged, Moment, Process, World  # noqa: E402
 from ddpcheck.probes import all_probes  # noqa: E402
-from ddpcheck.probes.ddp import loss_weights  # noqa: E402
 from ddpcheck.verdict.judges import judge_world  # noqa: E402
 from ddpcheck.verdict.verdict import RankResult, Verdict, conclude  # noqa: E402
 from tests.forking import run_and_leave, write_to  # noqa: E402
@@ -193,7 +192,6 @@ def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port
         }
         os.environ.update({name: str(value) for name, value in {**given, **env}.items()})
         all_probes.start(base / "evidence", limit)
-        loss_weights.watch()  # what is patched was patched before anybody asked for this
         run_and_leave(str(script), args)
     finally:
         getattr(os._exit, "__wrapped__", os._exit)(1)

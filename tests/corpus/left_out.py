@@ -30,8 +30,8 @@ _HARNESS = "a fault of a test harness, not of a training script"
 
 LEFT_OUT: dict[str, str] = {
     "B15": "not reproducible: with non-reentrant checkpointing the gradients agree on torch 2.13",
-    "C8": "the loss is no mean of elements, whose weights --oracle could compare",
-    "C10": "a factor in the backward of a gather: --oracle follows the loss as far as its elements",
+    "C8": "the loss is no mean of elements, whose weights token-weight could compare",
+    "C10": "a factor in the backward of a gather: token-weight follows the loss as far as its elements",
     "C11": "disputed: what C1 does, and meant so",
     "C12": "the loss is another one, and not its weights: only a second run on the same data shows it",
     **dict.fromkeys(("C13", "C14"), _ORACLE),

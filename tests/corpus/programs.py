@@ -24,8 +24,6 @@ class Program:
     launch: str = "torchrun"
     """``spawn`` where it starts its ranks itself; ``interpreters`` where ranks must not be forks of one process."""
     severity: str = "error"
-    oracle: bool = False
-    """It takes ``--oracle`` to show it."""
     env: dict[str, str] = field(default_factory=dict)
     lines: dict[int, str] = field(default_factory=dict)
     """The lines that are marked as the fault, or as what proves it."""

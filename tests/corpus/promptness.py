@@ -50,7 +50,6 @@ def seconds(program: Program, forks) -> tuple[float, bool] | None:
         errors.touch()
         arguments = ["run", "--standalone", "--nproc-per-node", str(program.nproc), "--evidence", str(folder / "kept")]
         environment = {**os.environ, **program.env, "OMP_NUM_THREADS": "1"}
-        arguments += ["--oracle"] if program.oracle else []
         process = forks.start([*arguments, str(program.path), "--fault"], folder, environment, errors)
         printed: list[tuple[float, bool]] = []
 

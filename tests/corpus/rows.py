@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 from programs import Program, read
 
-from ddpcheck.evidence import ORACLE
 from ddpcheck.vocabulary.model import CallSite, Finding
 from tests.report.schema_validation import validate
 
@@ -56,15 +55,14 @@ def by_forks(program: Program) -> Row:
     from ddpcheck.verdict.grouping import grouped
 
     row = Row(name=program.name)
-    env = {**program.env, **({ORACLE: "1"} if program.oracle else {})}
-    correct = forked.run(program.path, ranks=program.nproc, env=env)
+    correct = forked.run(program.path, ranks=program.nproc, env=program.env)
     row.alarms = list(grouped(correct.findings))
     row.notes = [f"a defect: {text}" for text in correct.defects]
     if any(correct.exits.values()) or correct.hung:
         row.notes.append(f"the twin ended with {correct.exits}: {correct.output.strip()[-300:]}")
     row.seconds = correct.seconds
     if program.faulty:
-        ran = forked.run(program.path, "--fault", ranks=program.nproc, env=env)
+        ran = forked.run(program.path, "--fault", ranks=program.nproc, env=program.env)
         row.found = list(grouped(ran.findings))
         row.seconds += ran.seconds
         row.notes += [f"a defect: {text}" for text in ran.defects]
@@ -101,7 +99,6 @@ def _command(program: Program, *arguments: str) -> tuple[str, list[Finding], int
                 [
                     *COMMAND,
                     *options,
-                    *(["--oracle"] if program.oracle else []),
                     "--json",
                     base / name,
                     program.path,

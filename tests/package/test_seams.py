@@ -129,6 +129,7 @@ OTHERS = {
     "_TorchDispatchModeKey",
     "_functorch",
     "_get_dispatch_mode",
+    "_version",
 }
 """Private names that nothing is judged by, or that are reported as Python's own; and our own on objects of others."""
 

@@ -38,9 +38,7 @@ def page() -> str:
 
 def _shown(check: str) -> str:
     """Whether ``ddpcheck run`` shows it."""
-    if not has_part(check, "run"):
-        return "no"
-    return f"with `{checks()[check].option}`" if checks()[check].option else "yes"
+    return "yes" if has_part(check, "run") else "no"
 
 
 def _deeper(text: str) -> str:

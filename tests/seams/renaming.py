@@ -100,7 +100,9 @@ def _to_a_base(seam: Seam, home: type) -> None:
         finally:
             inside.remove(id(self))
 
-    base = type("Moved", home.__bases__, {seam.last: method})
+    # An object has room for attributes from one of its classes: from the same one as before.
+    roomless = home.__bases__ != (object,) and not any(one.__dictoffset__ for one in home.__bases__)
+    base = type(home)("Moved", home.__bases__, {seam.last: method} | ({"__slots__": ()} if roomless else {}))
     delattr(home, seam.last)
     home.__bases__ = (base,)
 

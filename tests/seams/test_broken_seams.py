@@ -101,7 +101,7 @@ def test_nothing_that_rests_on_it_is_held(ask, known, name):
     assert found["defects"] == []
     lost = resting_on(BY_NAME[name].sight) if BY_NAME[name].is_needed else ()
     expected = {c: "not-checked" if c in lost else status for c, status in known["status"].items()}
-    assert found["status"] == expected
+    assert found["status"] == expected, found["because"]
     because = tuple(f" has no {one}, on which this check rests" for one in _with_enclosed(name))
     assert all((found["because"][check] or "").endswith(because) for check in lost)
     assert bool(lost) == any(f"has no {name}" in note for note in found["notes"])

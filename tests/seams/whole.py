@@ -21,7 +21,10 @@ def main() -> None:
     sampler: DistributedSampler[int] = DistributedSampler(dataset)
     loader = DataLoader(dataset, batch_size=4, sampler=sampler)
     torch.random.manual_seed(3 + rank)
-    net = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(), nn.Linear(16, 8))
+    net = nn.Sequential(
+        nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(), nn.Linear(16, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+    )
+    net[5].weight = net[4].weight
     model = DistributedDataParallel(net)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
@@ -32,6 +35,8 @@ def main() -> None:
         for number, (batch, target) in enumerate(loader):
             if number % 2:
                 scaler.scale(nn.functional.mse_loss(model(batch), target)).backward()
+                scaler.unscale_(optimizer)
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 scaler.step(optimizer)
                 scaler.update()
                 optimizer.zero_grad()

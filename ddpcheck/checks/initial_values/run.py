@@ -146,8 +146,17 @@ def _is_drawn_shard(one: ev.Held) -> bool:
 
 
 def _hold_other_parts(ranks: Sequence[Rank], held: dict[Rank, ev.Held]) -> bool:
-    """Whether some of these ranks hold other elements than others, as is declared."""
-    return len({layout.holders for rank in ranks if (layout := held[rank].layout) is not None}) > 1
+    """Whether some of these ranks hold other elements than others of one mesh, as is declared.
+
+    Of what lies on another mesh nobody says whether it is a copy.
+    """
+    by_mesh: dict[tuple[int, ...], set[tuple[int, ...]]] = defaultdict(set)
+    for rank in ranks:
+        layout = held[rank].layout
+        mesh = next((one for one in rank.of(ev.Mesh) if layout is not None and one.mesh == layout.mesh), None)
+        if mesh is not None and layout is not None:
+            by_mesh[mesh.ranks].add(layout.holders)
+    return any(len(holders) > 1 for holders in by_mesh.values())
 
 
 # --- stages

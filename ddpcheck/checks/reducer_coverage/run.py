@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.reducer_coverage import crossed_reductions, reused_or_dropped_gradients, round_the_wrapper
+from ddpcheck.checks.reducer_coverage import (
+    beside_sharded,
+    crossed_reductions,
+    reused_or_dropped_gradients,
+    round_the_wrapper,
+)
 from ddpcheck.checks.reducer_coverage.separate_models import Steps, alone, outside, separate, with_gradient
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.differing_steps import wrapper_links
@@ -45,6 +50,9 @@ def judge(world: World) -> Judged:
                 findings += found
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
+    times, found = beside_sharded.judge(world)
+    checked += times
+    findings += found
     if not wrapped and not findings:
         findings += separate(world)
     because = why_none(world, optimizers) if wrapped else "no module was wrapped in DistributedDataParallel"

@@ -75,8 +75,12 @@ def _across_ranks(world: World) -> Iterator[tuple[ev.Tie, Side, Side]]:
 def _compare(tie: ev.Tie, first: Side, second: Side) -> tuple[int, Finding | None]:
     """How often two copies were compared, and the first time that they were not equal."""
     one, other = first.at_first, second.at_first
-    if one is None or other is None or not _are_comparable(one, other):
+    if one is None or other is None:
         return 0, None
+    if not _are_comparable(one, other):
+        flat = all(held.layout is not None and held.layout.ground == "FSDP" for held in (one, other))
+        # Parts of flat parameters cannot be compared; that there are two is seen.
+        return 0, _finding(tie, first, second, None, first.rank.where(first.model.site)) if flat else None
     mine, theirs = first.digests(), second.digests()
     common = sorted(mine.keys() & theirs.keys())
     for times, number in enumerate(common):
@@ -92,18 +96,22 @@ def _are_comparable(one: ev.Held, other: ev.Held) -> bool:
         return False
     if one.layout is None or other.layout is None:
         return one.layout is other.layout
+    if "FSDP" in (one.layout.ground, other.layout.ground):
+        return False
     return (one.layout.placements, one.layout.local) == (other.layout.placements, other.layout.local)
 
 
-def _finding(tie: ev.Tie, first: Side, second: Side, step: int, where: CallSite | None) -> Finding:
+def _finding(tie: ev.Tie, first: Side, second: Side, step: int | None, where: CallSite | None) -> Finding:
     apart = first.rank is not second.rank
     on = f" (rank {first.rank.rank}) and {second.name} (rank {second.rank.rank})" if apart else f" and {second.name}"
+    differ = f"that differ after step {step}" if step is not None else "in flat parameters, where they are not compared"
     return Finding(
+        severity="error" if step is not None else "warning",
         ranks=tuple(sorted({first.rank.rank, second.rank.rank})),
         subject=second.name,
         step=step,
         expected=f"{tie.words}, which were one parameter when the model was built, to be equal after every step",
-        found=f"{first.name}{on} to be two tensors that differ after step {step}",
+        found=f"{first.name}{on} to be two tensors {differ}",
         cause="each of them gets the gradient of its own use alone"
         if apart
         else "the tie was lost when the model was materialised, moved or sharded, and each has its own gradient now",

@@ -17,7 +17,8 @@ from ddpcheck.probes.checkpoints import entries, saves
 from ddpcheck.probes.checkpoints.live import Training, moments
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.files import state_dict_loads
-from ddpcheck.probes.layouts import declared, models
+from ddpcheck.probes.layouts import declared
+from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.after_import import after_import
 from ddpcheck.probes.recording.pace import is_due
@@ -149,7 +150,7 @@ def _of_module(writer: recorder.Recorder, module: Any) -> Iterator[tuple[Entry, 
     parameters = dict(module.named_parameters())
     named = {**parameters, **dict(module.named_buffers())}
     for name, tensor in named.items():
-        path = models.own_name(name).removeprefix("module.")
+        path = own_name(name).removeprefix("module.")
         role: Role = "parameter" if name in parameters else "buffer"
         layout = declared.layout_of(writer, tensor, whole=True)
         yield Entry(name=path, kind=entries.kind(tensor), role=role, of=path, live=True, layout=layout), tensor

@@ -19,7 +19,7 @@ from ddpcheck.probes.collectives.process_groups import group_key
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.files import small_files
-from ddpcheck.probes.optimizers import program_reductions
+from ddpcheck.probes.optimizers import gradient_events, program_reductions
 from ddpcheck.probes.processes import endings, main_thread
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.patching import around
@@ -72,12 +72,16 @@ def _around(
             detail, peer = "", None
         device = queued_calls.device_of(op, group, given)
         with call(op, group, detail, peer, waits, device=device) as this:
+            ends = []
             if this.made is not None:
                 program_reductions.note(op, given, this.made)
+                ends = gradient_events.COLLECTIVE.tell(op, given, this.made)
                 small_files.look()
             result = original(*args, **kwargs)
             if not waits and this.made is not None:
                 remember(result, this.made, this.mark)
+            for is_over in ends:
+                is_over()
             return result
 
     return collective

@@ -46,16 +46,23 @@ class Found(NamedTuple):
     by: str
     kind: Literal["mean", "sum", "elements"]
     scaled: bool
-    factors: str = ""
+    chain: tuple[Any, ...] = ()
+    """The operations that have scaled the whole part, from the loss's end on."""
+
+    @property
+    def factors(self) -> str:
+        """The same as signs."""
+        return "".join(_sign(node.name()) for node in self.chain)
 
 
 def found_in(losses: Iterable[Any]) -> list[Found]:
     """The parts of a loss, in an order that depends on the program alone; raises NotFollowed."""
-    waiting = [(loss.grad_fn, loss.output_nr, "") for loss in losses if loss.grad_fn is not None]
+    none: tuple[Any, ...] = ()
+    waiting = [(loss.grad_fn, loss.output_nr, none) for loss in losses if loss.grad_fn is not None]
     seen: set[tuple[Any, int]] = set()
     found: dict[Any, Found] = {}
     while waiting:
-        node, output, factors = waiting.pop(0)
+        node, output, chain = waiting.pop(0)
         if (node, output) in seen:
             continue
         seen.add((node, output))
@@ -63,12 +70,12 @@ def found_in(losses: Iterable[Any]) -> list[Found]:
             raise NotFollowed("the loss is made of too many operations")
         further = _further(node, output)
         if further is not None:
-            factors += _sign(node.name())
-            waiting += [(*one, factors) for one in further]
+            chain = (*chain, node) if _sign(node.name()) else chain
+            waiting += [(*one, chain) for one in further]
             continue
         if node.name().endswith("AccumulateGrad"):
             continue  # a parameter itself, as in `0 * p.sum()`: no sample has a part in it
-        found[node] = _part(node, output)._replace(factors=factors)
+        found[node] = _part(node, output)._replace(chain=chain)
         if len(found) > MOST_TERMS:
             raise NotFollowed(f"the loss has more than {MOST_TERMS} terms")
     if not found:

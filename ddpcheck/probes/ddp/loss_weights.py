@@ -1,10 +1,10 @@
-"""What each element of the loss counts, weighed while its gradient passes: only in runs that asked for it."""
+"""What each element of the loss counts, weighed while its gradient passes: at some steps, or at every one."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,15 +17,17 @@ from ddpcheck.probes.ddp.loss_terms import Found, NotFollowed
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.devices.device_numbers import Fetched
+from ddpcheck.probes.layouts import gradient_sums
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.patching import around, shielded
 
 MOST_BACKWARDS = 64
 """Backwards of one step that are kept."""
-EVERY = 8
-"""Of the steps after the first few dozen, the ones that are weighed."""
-FIRST = 64
+FIRST = 8
+"""Steps that are weighed in every run; after these, those whose number is a power of two."""
+CHEAP = {"cpu": 1 << 22, "cuda": 1 << 28}
+"""Elements of a gradient that is looked at in every run, by where it is: fewer than what made it has gone through."""
 
 ALIKE = 0.01
 """By how much of itself the weight of elements may vary within one backward, as rounding in 16 bits makes it."""
@@ -42,8 +44,9 @@ class _Window:
     """The backwards since the last step of any optimizer."""
 
     def __init__(self) -> None:
-        self.on = False
         self.number = 0
+        self.count = 0
+        """Windows so far: a step that no backward() has come before begins none."""
         self.inside = False
         self.backwards: list[_Backward] = []
         self.why = ""
@@ -52,9 +55,10 @@ class _Window:
 
     @property
     def due(self) -> bool:
-        return self.on and (self.number < FIRST or self.number % EVERY == 0)
+        return self.number < FIRST or not self.number & (self.number - 1) or _is_asked_for()
 
     def begin(self) -> None:
+        self.count += bool(self.backwards)
         self.backwards, self.why = [], ""
 
 
@@ -66,19 +70,30 @@ class _Backward:
         self.why = ""
         self.fresh = False
         """A loader has handed out a batch since the one before."""
+        self.continued = False
+        self.value: torch.Tensor | None = None
         self.parts: list[Found] = []
         """Without their nodes, once the backward is over: these would hold the graph."""
+        self.factors: list[str] = []
+        """Part by part, the operations that have scaled it, and their places among all that have scaled some part."""
+        self.scales: list[list[int]] = []
+        self.ratios: dict[int, torch.Tensor] = {}
+        """By place: what the operation multiplies by."""
         self.read: dict[int, torch.Tensor] = {}
         """By the place of a part: the elements that count, and the least and the greatest gradient of one."""
 
-    def said(self, read: dict[int, list[float] | None]) -> Weighed:
+    def said(
+        self, read: dict[int, list[float] | None], value: float | None, ratios: dict[int, float | None]
+    ) -> Weighed:
         """For the record, with what was read of each part."""
+        if self.continued:
+            return Weighed(site=self.site, continued=True)
         terms = []
         for place, part in enumerate(self.parts):
             known = read.get(place)
             if known is None:
                 return Weighed(site=self.site, why=self.why or "not every part of the loss was given a gradient")
-            elements, least, most = known
+            elements, least, most, *before = known
             if not math.isfinite(most):
                 return Weighed(site=self.site, why="its gradients are not finite")
             if elements and most - least > ALIKE * most:
@@ -89,37 +104,47 @@ class _Backward:
                     elements=int(elements),
                     weight=(least + most) / 2 if elements else 0.0,
                     kind=part.kind,
-                    factors=part.factors,
-                    scaled=part.scaled,
+                    factors=self.factors[place],
+                    scales=_known([ratios.get(one) for one in self.scales[place]]),
+                    # A mask leaves what it lets through as it is.
+                    scaled=part.scaled and not (before and math.isclose(before[0], most, rel_tol=1e-6)),
                 )
             )
-        return Weighed(site=self.site, terms=terms, why=self.why, fresh=self.fresh)
+        return Weighed(site=self.site, terms=terms, why=self.why, fresh=self.fresh, value=value)
 
 
 _window = _Window()
 
 
 def watch() -> None:
-    """Weigh every backward from now on, if that was asked for."""
-    if os.environ.get(ORACLE):
-        _window.on = around(torch.autograd, "backward", _around_backward)
+    """Weigh backwards from now on."""
+    around(torch.autograd, "backward", _around_backward)
+
+
+def _is_asked_for() -> bool:
+    """Whether every step is to be weighed."""
+    return bool(os.environ.get(ORACLE))
 
 
 def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if recorder.current() is None or _window.inside or not _window.due:  # one within one is a part of it
+        writer = recorder.current()
+        if writer is None or _window.inside or not _window.due:  # one within one is a part of it
             return original(*args, **kwargs)
         one = _prepare(args, kwargs)
         handles = _listen(one) if one is not None else []
         _window.inside = True
         try:
-            return original(*args, **kwargs)
+            result = original(*args, **kwargs)
         finally:
             _window.inside = False
             for handle in handles:
                 handle.remove()
             if one is not None:
-                one.parts = [part._replace(node=None) for part in one.parts]
+                one.parts = [part._replace(node=None, chain=()) for part in one.parts]
+        with recorder.silence():
+            gradient_sums.after_backward(writer, _window.count)
+        return result
 
     return backward
 
@@ -139,11 +164,23 @@ def _prepare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Backward | None:
         return one
     if len(_window.backwards) > 1 and not _has_gradients():
         _window.why = GONE
+    if _is_continued(losses, kwargs.get("grad_tensors", args[1] if len(args) > 1 else None)):
+        one.continued = True
+        return one
+    if len(losses) == 1 and losses[0].numel() == 1 and type(losses[0]) is torch.Tensor and not losses[0].is_meta:
+        one.value = losses[0].detach().double().reshape(())
     try:
         one.parts = loss_terms.found_in(losses)
     except NotFollowed as error:
         one.why = str(error)
     return one
+
+
+def _is_continued(losses: Sequence[torch.Tensor], gradients: Any) -> bool:
+    """Whether backward() goes on with gradients of what is no loss, as a stage of a pipeline does."""
+    given = gradients if isinstance(gradients, (list, tuple)) else [gradients] * len(losses)
+    pairs = list(zip(losses, given, strict=False))
+    return bool(pairs) and all(isinstance(g, torch.Tensor) and loss.numel() > 1 for loss, g in pairs)
 
 
 def _look_at_batch(one: _Backward) -> None:
@@ -162,7 +199,31 @@ def _has_gradients() -> bool:
 
 def _listen(one: _Backward) -> list[Any]:
     """Have the gradients read as they pass; what is to be removed afterwards."""
-    return [part.node.register_hook(_reader(one, place, part)) for place, part in enumerate(one.parts)]
+    one.factors = [part.factors for part in one.parts]
+    places = {node: place for place, node in enumerate(dict.fromkeys(n for part in one.parts for n in part.chain))}
+    one.scales = [[places[node] for node in part.chain] for part in one.parts]
+    handles = [part.node.register_hook(_reader(one, place, part)) for place, part in enumerate(one.parts)]
+    # What one part alone is scaled by has no other part to be compared with.
+    among = places.items() if len(one.parts) > 1 else ()
+    return handles + [node.register_hook(_scale_reader(one, place)) for node, place in among]
+
+
+def _scale_reader(one: _Backward, place: int) -> Callable[..., None]:
+
+    def read(gradients_in: Any, gradients_out: Any) -> None:
+        onward = next((g for g in gradients_in if g is not None), None)
+        incoming = next((g for g in gradients_out if g is not None), None)
+        if type(onward) is torch.Tensor and type(incoming) is torch.Tensor and onward.numel() == incoming.numel() == 1:
+            with recorder.silence(), torch.no_grad():
+                one.ratios[place] = (onward.double().reshape(()) / incoming.double().reshape(())).abs()
+
+    return shielded(read)
+
+
+def _known(ratios: list[float | None]) -> list[float]:
+    """None of them where one is not known."""
+    known = [one for one in ratios if one is not None and math.isfinite(one)]
+    return known if len(known) == len(ratios) else []
 
 
 def _reader(one: _Backward, place: int, part: Found) -> Callable[..., None]:
@@ -187,11 +248,14 @@ def _weight(part: Found, gradients_in: Any, gradients_out: Any) -> torch.Tensor:
     if part.by in ("NllLoss", "NllLoss2D"):
         if type(onward) is not torch.Tensor:
             raise NotFollowed("the gradient of the loss is no plain tensor")
+        if onward.numel() > CHEAP[onward.device.type] and not _is_asked_for():
+            raise NotFollowed(f"the loss has more than {CHEAP[onward.device.type]:,} elements: --oracle weighs it")
         # For each target the one entry that is not zero, which has the sign of the loss's factor turned.
         each = torch.maximum(onward.amax(1).abs(), onward.amin(1).abs()) if onward.dim() > 1 else onward.abs().amax()
         return _spread(each)
     if part.scaled and type(onward) is torch.Tensor and onward.shape == gradient.shape:
-        return _spread(onward.detach())  # after the factors: what a mask has taken out counts nothing
+        # After the factors: what a mask has taken out counts nothing.
+        return torch.cat([_spread(onward.detach()), _spread(gradient.detach())[2:]])
     if part.kind == "elements" or gradient.dim():
         return _spread(gradient.detach())
     each = gradient.detach().double().abs()
@@ -228,15 +292,22 @@ def zeroed() -> None:
         _window.why = GONE
 
 
+def entered(writer: recorder.Recorder, optimizer: int, parameters: Sequence[torch.Tensor]) -> None:
+    """An optimizer begins a step, on these gradients."""
+    if _window.due:
+        gradient_sums.at_step(writer, _window.count - (not _window.backwards), optimizer, parameters)
+
+
 def stepped(writer: recorder.Recorder, optimizer: int, number: int) -> None:
     """An optimizer has made a step."""
     window = _window
-    if not window.on:
-        return
     if window.backwards and window.due and number % writer.stride(StepWeights) == 0:
-        record = partial(StepWeights, **writer.next(), optimizer=optimizer, number=number, why=window.why or _why())
+        why = window.why or _why()
+        record = partial(StepWeights, **writer.next(), optimizer=optimizer, number=number, why=why, window=window.count)
         read = [{place: Fetched(value) for place, value in one.read.items()} for one in window.backwards]
-        filled = [Derived(one.said, each) for one, each in zip(window.backwards, read, strict=True)]
+        values = [Fetched(one.value) if one.value is not None else None for one in window.backwards]
+        ratios = [{place: Fetched(ratio) for place, ratio in one.ratios.items()} for one in window.backwards]
+        filled = [Derived(one.said, *each) for one, *each in zip(window.backwards, read, values, ratios, strict=True)]
         later_records.write(writer, record, backwards=filled)
     window.begin()
     window.number += 1

@@ -17,6 +17,7 @@ from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import owners_of_buffers, tensors, wrapper_of
 from ddpcheck.probes.layouts import models
+from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
@@ -146,6 +147,7 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     try:
         if torch.is_grad_enabled():
             wrapper = wrapper_of(module)
+            gradient_events.MODULE_CALLED.tell(module, number_of(module))
             if isinstance(module, DistributedDataParallel):
                 models.met(writer, module.module, user_lines.here(), wrapper.number if wrapper is not None else None)
                 return

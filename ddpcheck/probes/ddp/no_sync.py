@@ -14,6 +14,7 @@ from ddpcheck.probes.collectives import every_call
 from ddpcheck.probes.data import dataloaders
 from ddpcheck.probes.ddp import loss_weights
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
+from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.patching import around, shielded
 
@@ -56,6 +57,7 @@ def _around_zero_grad(original: Any) -> Any:
         for wrapper in list(WRAPPERS.all.values()):
             wrapper.lines.clear()  # what follows is no accumulation of what was before
         loss_weights.zeroed()
+        gradient_events.ZEROED.tell()
         return original(self, *args, **kwargs)
 
     return zero_grad

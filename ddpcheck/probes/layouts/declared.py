@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from ddpcheck.evidence import Layout, Mesh
 from ddpcheck.probes.digests import readable_memory
+from ddpcheck.probes.layouts import fsdp_groups
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.missing_seams import attribute
 
@@ -153,16 +154,14 @@ def _offset(tensor: Any, mesh: Any, placements: tuple[Any, ...]) -> tuple[int, .
 # --- FSDP1
 
 
-_flat: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDictionary()
-"""By the handle of a flat parameter: the ranks that hold the same shard."""
-
-
 def _of_fsdp(tensor: Any) -> Layout:
     """Of a flat parameter, or of a view of one: a part by its place in the flat one, which nobody names."""
+    dealt = fsdp_groups.of(tensor)
     return Layout(
         ground="FSDP",
         shape=tuple(tensor.shape),
-        placements=("F",),
+        placements=("F",) if dealt is None or dealt.among else ("R",),
         local=tuple(tensor.shape),
-        holders=(dist.get_rank(),),
+        holders=dealt.holders if dealt is not None else (dist.get_rank(),),
+        among=dealt.among if dealt is not None else (),
     )

@@ -15,12 +15,11 @@ from ddpcheck.probes.ddp import parameter_names
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.layouts import cut_from, declared, ties, unwritten
+from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.tensor_references import Reference, reference
-
-_WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
 
 MOST_MODELS = 64
 """Models of a process that are described: a program may make one for every batch."""
@@ -102,12 +101,23 @@ def places(writer: recorder.Recorder) -> dict[int, Place]:
     return found
 
 
+def number() -> int:
+    """The models that were met."""
+    return len(_met)
+
+
 def trainable(known: dict[int, Place]) -> Iterator[tuple[Place, torch.Tensor]]:
     """The parameters of all models that gradients are computed for."""
     for _, module in _alive():
         for parameter in module.parameters():
             if parameter.requires_grad and id(parameter) in known:
                 yield known[id(parameter)], parameter
+
+
+def parameters() -> Iterator[torch.Tensor]:
+    """Those that the models have now."""
+    for _, module in _alive():
+        yield from module.parameters()
 
 
 def tensors(writer: recorder.Recorder, most: int) -> Iterator[tuple[str, torch.Tensor, Layout | None, bool]]:
@@ -165,7 +175,8 @@ def _describe(writer: recorder.Recorder, number: int, module: Any, site: int, wr
     parameters = dict(module.named_parameters(remove_duplicate=False))
     buffers = dict(module.named_buffers(remove_duplicate=False))
     layouts = _layouts(writer, module, {**parameters, **buffers}, whole=True)
-    local = _local_buffers(module)
+    parts = dict(module.named_modules())
+    local = _local_buffers(parts)
     first: dict[int, str] = {}
     held, looked = [], []
     for name, tensor in [*parameters.items(), *buffers.items()]:
@@ -187,7 +198,7 @@ def _describe(writer: recorder.Recorder, number: int, module: Any, site: int, wr
                 persistent=name not in local,
                 cut_from=cut.whole if cut is not None else b"",
                 cut_by=cut.ranks if cut is not None else (),
-                site=parameter_names.line_of(tensor, _at(module, owner), last) if name in parameters else 0,
+                site=parameter_names.line_of(tensor, parts.get(owner), last) if name in parameters else 0,
             )
         )
         looked.append(tensor if is_seen and same == name else None)
@@ -209,24 +220,10 @@ def _with(held: list[Held], digests: bytes) -> list[Held]:
     return [msgspec.structs.replace(one, digest=digests[p * width : (p + 1) * width]) for p, one in enumerate(held)]
 
 
-def _local_buffers(module: Any) -> set[str]:
+def _local_buffers(parts: dict[str, Any]) -> set[str]:
     """The names of buffers that are no part of the state."""
     return {
         f"{prefix}.{name}" if prefix else name
-        for prefix, part in module.named_modules()
+        for prefix, part in parts.items()
         for name in attribute(part, "_non_persistent_buffers_set", ())
     }
-
-
-def _at(module: Any, path: str) -> Any:
-    try:
-        return module.get_submodule(path)
-    except AttributeError:
-        return None
-
-
-def own_name(name: str) -> str:
-    """The name that a tensor has in the program's own module, whatever has been wrapped around parts of it."""
-    for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name

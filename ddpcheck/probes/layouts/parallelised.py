@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,8 +11,9 @@ import torch.distributed as dist
 
 from ddpcheck.evidence import Parallelised
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
-from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts import averaged, fsdp_groups, models
 from ddpcheck.probes.layouts.cut_from import Cutting
+from ddpcheck.probes.layouts.unwritten import Kept
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.after_import import after_import
 from ddpcheck.probes.recording.patching import around
@@ -26,9 +28,17 @@ _wrapping = 0
 """Constructors of FSDP that are under way: one may wrap the parts of its module."""
 
 
+class Built:
+    """What was sharded, wrapped or made a stage so far."""
+
+    count = 0
+
+
 def watch() -> None:
     """See what is sharded or wrapped from now on."""
     after_import(FSDP2, lambda: _watch(FSDP2, "fully_shard", _around_fully_shard))
+    for name in ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor"):
+        after_import(FSDP2, partial(_watch_factor, name))
     after_import(TENSOR, lambda: _watch(TENSOR, "parallelize_module", _around_parallelize))
     after_import(FSDP1, lambda: _watch_class(FSDP1, "FullyShardedDataParallel", _around_fsdp))
     after_import(PIPELINE, lambda: _watch_class(PIPELINE, "_PipelineStageBase", _around_stage))
@@ -43,6 +53,7 @@ def _watch_class(module: str, name: str, make: Any) -> None:
 
 
 def _write(how: Any, module: Any, site: int, **more: Any) -> None:
+    Built.count += 1
     writer = recorder.current()
     if writer is not None:
         models.parallelised(module)
@@ -60,13 +71,32 @@ def _around_fully_shard(original: Any) -> Any:
         module, ignored = given.get("module"), given.get("ignored_params") or ()
         models.ignore(ignored)
         kind = module[0] if isinstance(module, (list, tuple)) and module else module
-        _write("fully_shard", kind, user_lines.here(), ignored=len(ignored))
-        cutting = Cutting(module, _ranks(given.get("mesh")))
+        ranks = _ranks(given.get("mesh"))
+        _write("fully_shard", kind, user_lines.here(), ignored=len(ignored), ranks=ranks)
+        cutting, kept = Cutting(module, ranks), Kept(module)
         result = original(*args, **kwargs)
         cutting.is_over()
+        kept.is_over()
+        averaged.note(module, () if "dp_mesh_dims" in kwargs else ranks)
         return result
 
     return fully_shard
+
+
+def _watch_factor(name: str) -> None:
+    kind = getattr(sys.modules.get(FSDP2), "FSDPModule", None)
+    if kind is not None and name in vars(kind):
+        around(kind, name, _around_factor)
+
+
+def _around_factor(original: Any) -> Any:
+    def set_factor(self: Any, factor: float, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, factor, *args, **kwargs)
+        if recorder.current() is not None:
+            averaged.set_divisor(self, float(factor))
+        return result
+
+    return set_factor
 
 
 def _ranks(mesh: Any, group: Any = None) -> tuple[int, ...]:
@@ -84,7 +114,8 @@ def _around_parallelize(original: Any) -> Any:
 
     def parallelize_module(*args: Any, **kwargs: Any) -> Any:
         if recorder.current() is not None:
-            _write("parallelize_module", Arguments(known, args, kwargs).get("module"), user_lines.here())
+            given = Arguments(known, args, kwargs)
+            _write("parallelize_module", given.get("module"), user_lines.here(), ranks=_ranks(given.get("device_mesh")))
         return original(*args, **kwargs)
 
     return parallelize_module
@@ -96,14 +127,15 @@ def _around_fsdp(original: Any) -> Any:
     def __init__(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         global _wrapping
         cutting = None
+        given = Arguments(known, (self, module, *args), kwargs)
         if recorder.current() is not None:
-            given = Arguments(known, (self, module, *args), kwargs)
             ignored = [p for one in given.get("ignored_modules") or () for p in one.parameters()]
             ignored += [p for p in given.get("ignored_states") or () if isinstance(p, torch.Tensor)]
             models.ignore(ignored)
-            _write("FullyShardedDataParallel", module, user_lines.here(), ignored=len(ignored))
+            ranks = _ranks(given.get("device_mesh"), given.get("process_group"))
+            _write("FullyShardedDataParallel", module, user_lines.here(), ignored=len(ignored), ranks=ranks)
             if not _wrapping and not given.get("sync_module_states"):
-                cutting = Cutting(module, _ranks(given.get("device_mesh"), given.get("process_group")))
+                cutting = Cutting(module, ranks)
         _wrapping += 1
         try:
             original(self, module, *args, **kwargs)
@@ -111,6 +143,10 @@ def _around_fsdp(original: Any) -> Any:
             _wrapping -= 1
         if cutting is not None:
             cutting.is_over_in_one()
+        if recorder.current() is not None:
+            fsdp_groups.note(self, given)
+            if not _wrapping:
+                averaged.note(self, _ranks(given.get("device_mesh"), given.get("process_group")))
 
     return __init__
 
@@ -123,7 +159,8 @@ def _around_stage(original: Any) -> Any:
             given = Arguments(known, args, kwargs)
             stage, stages = given.get("stage_index"), given.get("num_stages")
             try:
-                _write("PipelineStage", given.get("submodule"), user_lines.here(), stage=stage, stages=stages)
+                of = {"stage": stage, "stages": stages, "pipeline": _ranks(None, given.get("group"))}
+                _write("PipelineStage", given.get("submodule"), user_lines.here(), **of)
             except Exception as error:  # numbers that are none: torch will say so
                 signal_exceptions.let_through(error)
         original(*args, **kwargs)

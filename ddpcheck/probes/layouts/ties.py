@@ -11,6 +11,7 @@ import torch
 
 from ddpcheck.evidence import Tie
 from ddpcheck.probes.ddp import parameter_names
+from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.recording.missing_seams import attribute
 
 _WAYS = ("ddpcheck.", "torch.nn.modules.module", "torch.nn.parameter")
@@ -87,4 +88,4 @@ def _path(paths: dict[int, str], slot: _Slot) -> str:
     if module is None or id(module) not in paths or slot.holds() is None:
         return ""
     path = paths[id(module)]
-    return f"{path}.{slot.name}" if path else slot.name
+    return own_name(f"{path}.{slot.name}" if path else slot.name)

@@ -6,10 +6,12 @@ or a collective, changes the elements; so both are asked.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.recording import recorder
@@ -32,6 +34,26 @@ _empty: dict[int, _Empty] = {}
 def watch() -> None:
     """See which memory modules are given unwritten, from now on."""
     around(torch.nn.Module, "to_empty", _around_to_empty)
+    around(DistributedDataParallel, "__init__", _around_wrap)
+
+
+class Kept:
+    """The tensors of a module that nobody has written to, while a wrapper is put around it.
+
+    A wrapper sends rank 0's memory to all ranks, or gives a shard its part of it: it is as it was.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._names = [name for name, one in _tensors(module) if not is_written(one)] if _empty else []
+
+    def is_over(self) -> None:
+        """The wrapper is there."""
+        if self._names:
+            after = dict(_tensors(self._module))
+            for name in self._names:
+                if name in after:
+                    _note(after[name])
 
 
 def is_written(tensor: torch.Tensor) -> bool:
@@ -42,6 +64,22 @@ def is_written(tensor: torch.Tensor) -> bool:
     if _version(tensor) != known.version:
         return True
     return not readable_memory.is_on_cpu(tensor) or fast_digests.digests([tensor]) != known.digest
+
+
+def _tensors(module: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    for number, one in enumerate(module if isinstance(module, (list, tuple)) else [module]):
+        for named in (one.named_parameters(), one.named_buffers()):
+            yield from ((f"{number}.{name}", tensor) for name, tensor in named)
+
+
+def _around_wrap(original: Any) -> Any:
+    def __init__(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        kept = Kept(module) if recorder.current() is not None else None
+        original(self, module, *args, **kwargs)
+        if kept is not None:
+            kept.is_over()
+
+    return __init__
 
 
 def _around_to_empty(original: Any) -> Any:

@@ -22,7 +22,7 @@ from ddpcheck.probes.ddp.wrappers import BACKWARDS, note_attributes, note_buffer
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import small_files
 from ddpcheck.probes.layouts import declared
-from ddpcheck.probes.optimizers import description, program_reductions, schedulers
+from ddpcheck.probes.optimizers import description, gradient_events, program_reductions, schedulers
 from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
 from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of, state_of
 from ddpcheck.probes.processes import later_records, span_log
@@ -166,6 +166,7 @@ def _take_up(optimizer: Any, site: int) -> Watched:
     known = _watched.get(optimizer)
     if known is None:
         known = _watched[optimizer] = Watched(_made, site)
+        gradient_events.follow(optimizer, _made)
         _made += 1
     return known
 
@@ -243,8 +244,12 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
         with recorder.silence():
             but = it.unseen | declared.with_pending_sums(parameters, it.parts)
             gradients = fast_digests.queued([p.grad for p in parameters], None if whole else it.steps, but)
+    with recorder.silence():
+        loss_weights.entered(writer, it.number, parameters)
     it.spent = _spend(it, parameters, bool(gradients))
     it.window.entered(parameters)
+    if not closure:
+        gradient_events.STEP.tell(writer, it.number, it.steps, parameters, site)
     small_files.look()
     it.entry = _Entry(gradients, whole, usage, after, clock.fine() - began, site)
     it.began = clock.now()

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from ddpcheck.evidence import StepWeights
+from ddpcheck.evidence import ORACLE, StepWeights
 from ddpcheck.probes.ddp import loss_weights
 from ddpcheck.probes.devices.device_numbers import Fetched
 from ddpcheck.probes.processes import later_records
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.skipif(
 def weigh(monkeypatch):
     """Have backwards weighed, and steps told of: a function that makes a step and gives its record."""
     window = loss_weights._Window()
-    window.on = True
     monkeypatch.setattr(loss_weights, "_window", window)
     monkeypatch.setattr(torch.autograd, "backward", loss_weights._around_backward(torch.autograd.backward))
     writer = recorder.InMemory()
@@ -211,14 +210,17 @@ def test_too_many_backwards(weigh):
     assert "more than 64 backwards" in weigh().why
 
 
-def test_steps_are_sampled(weigh):
-    """Every one at first, and then every eighth: the same ones on all ranks."""
+@pytest.mark.parametrize("asked", [False, True])
+def test_steps_are_sampled(weigh, monkeypatch, asked):
+    """Every one at first, and then ever fewer, the same ones on all ranks; all of them where that is asked for."""
+    if asked:
+        monkeypatch.setenv(ORACLE, "1")
     o = LOGITS.clone().requires_grad_()
     numbers = []
     for _ in range(100):
         o.sum().backward()
         numbers.append(weigh().number)
-    assert sorted(set(numbers)) == [*range(64), 64, 72, 80, 88, 96]
+    assert sorted(set(numbers)) == ([*range(100)] if asked else [*range(9), 16, 32, 64])
 
 
 def test_a_copy_that_is_on_its_way(weigh, monkeypatch):
@@ -272,6 +274,17 @@ def test_one_number_for_all_elements_is_not_copied_for_each():
         loss_weights._spread(torch.empty(loss_weights.LARGEST + 1, dtype=torch.bool))
 
 
+def test_a_loss_that_takes_long_to_look_at(weigh, monkeypatch):
+    """It is left to who asks for it."""
+    monkeypatch.setitem(loss_weights.CHEAP, "cpu", 10)
+    o = LOGITS.clone().requires_grad_()
+    F.cross_entropy(o, TARGET).backward()
+    assert "--oracle weighs it" in weigh().backwards[0].why
+    monkeypatch.setenv(ORACLE, "1")
+    F.cross_entropy(o, TARGET).backward()
+    assert not weigh().backwards[0].why
+
+
 def test_gradients_that_are_thrown_away_by_hand(weigh, monkeypatch):
     """As by zero_grad(): what was added up before is in no step."""
     o = LOGITS.clone().requires_grad_()
@@ -310,3 +323,52 @@ def test_outputs_that_ddp_passes_on(weigh):
     assert other is not None
     (found,) = loss_weights.loss_terms.found_in([loss * 2])
     assert (found.by, found.kind) == ("NllLoss", "mean")
+
+
+def test_a_stage_goes_on_with_gradients_that_it_was_sent(weigh):
+    """What it gives to backward() is no loss, whatever shape the gradient of a loss has."""
+    o = LOGITS.clone().requires_grad_()
+    made = o * 2
+    torch.autograd.backward([made], grad_tensors=[torch.ones_like(made)])
+    F.mse_loss(o, REAL).backward(torch.tensor(0.5))
+    first, second = weigh().backwards
+    assert (first.continued, first.terms, first.value) == (True, [], None)
+    assert not second.continued
+    assert second.terms[0].weight == pytest.approx(0.5 / 18)
+
+
+def test_the_value_of_a_loss(weigh):
+    """Ranks that share a batch have the same."""
+    o = LOGITS.clone().requires_grad_()
+    loss = F.mse_loss(o, REAL)
+    loss.backward()
+    assert weigh().backwards[0].value == pytest.approx(float(loss.detach()))
+
+
+def test_windows_are_those_that_a_backward_has_begun(weigh):
+    """A second optimizer's step on the same gradients begins none."""
+    o = LOGITS.clone().requires_grad_()
+    windows = []
+    for _ in range(3):
+        F.mse_loss(o, REAL).backward()
+        windows.append(weigh().window)
+        loss_weights.stepped(recorder.current(), 1, 0)
+    assert windows == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("mask", "scaled"), [(MASK, False), (MASK * 3, True)])
+def test_a_mask_is_no_scale(weigh, mask, scaled):
+    o = LOGITS.clone().requires_grad_()
+    (F.mse_loss(o, REAL, reduction="none").sum(1) * mask).sum().backward()
+    assert weigh().backwards[0].terms[0].scaled == scaled
+
+
+def test_what_scales_each_part(weigh):
+    """In the order from the loss's end; of a loss of one part, nothing."""
+    o = LOGITS.clone().requires_grad_()
+    (3 * (F.mse_loss(o, REAL) / 4 + 0.5 * F.l1_loss(o, REAL))).backward()
+    F.mse_loss(o, REAL).mul(2).backward()
+    both, one = weigh().backwards
+    assert [term.scales for term in both.terms] == [pytest.approx([3, 1 / 4]), pytest.approx([3, 0.5])]
+    assert [term.factors for term in both.terms] == ["*/", "**"]
+    assert [term.scales for term in one.terms] == [[]]

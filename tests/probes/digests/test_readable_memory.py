@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 
 from ddpcheck.checkpoint_trials import unloaded_state
-from ddpcheck.evidence import ABSENT, UNSEEN, Looking, Optimizer, Parameter, Site, Step
+from ddpcheck.evidence import ABSENT, UNSEEN, Looking, Mesh, Optimizer, Parameter, Site, Step
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.ddp import model_state
 from ddpcheck.probes.digests import batch_fingerprints, fast_digests, readable_memory
@@ -285,7 +285,7 @@ def stepped(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         folder = Folder(tmp_path)
         folder.read()
         found = [record for process in folder.processes.values() for record in process.records]
-        assert {type(one) for one in found} - {Site, Looking} == {Optimizer, Step}  # and no defect
+        assert {type(one) for one in found} - {Site, Looking, Mesh} == {Optimizer, Step}  # and no defect
         (described,) = (one for one in found if isinstance(one, Optimizer))
         return described.parameters, [one for one in found if isinstance(one, Step)]
 

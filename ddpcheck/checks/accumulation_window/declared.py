@@ -1,0 +1,42 @@
+"""Does the program say that a step takes several micro-batches? By what it divides the loss by, and its name."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.control_flow import tree_of
+from ddpcheck.judging.world import Rank
+
+_NAMES = re.compile(r"(?i)accum|grad_acc|micro_?batch|micro_?steps|num_micro|n_micro")
+
+
+def micro_batches(rank: Rank, window: ev.Window) -> int:
+    """How many micro-batches a step is to be made of; 0 where the program does not say so."""
+    divisor = round(window.divisor) if window.divisor is not None else 0
+    if divisor < 2 or window.divisor is None or abs(window.divisor - divisor) > 1e-3 * divisor:
+        return 0
+    return divisor if _divides_by_name(rank, window.backward_site) else 0
+
+
+def _divides_by_name(rank: Rank, site: int) -> bool:
+    """Whether a function that has led to a backward() divides by something that is called so."""
+    for called in rank.process.calls_to(site):
+        tree = tree_of(rank.process.body(called), called.first, called.function)
+        for node in ast.walk(tree) if tree is not None else ():
+            if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Div):
+                divisor = node.right if isinstance(node, ast.BinOp) else node.value
+                if any(_NAMES.search(name) for name in _names(divisor)):
+                    return True
+    return False
+
+
+def _names(expression: ast.expr) -> list[str]:
+    found = []
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Name):
+            found.append(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.append(node.attr)
+    return found

@@ -1,0 +1,141 @@
+"""What each rank measured its gradients by before one step, side by side; and which ranks hold parts of one model."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging import happens_before
+from ddpcheck.judging.world import Rank, World
+
+CLIPS = ("clip_grad_norm_", "FSDP.clip_grad_norm_")
+"""The functions that clip, of those that measure."""
+
+ALIKE = 1e-3
+"""By how much of itself a number may differ from what it should be: gradients may have been rounded."""
+
+
+class Measured(NamedTuple):
+    """What one rank measured before a step."""
+
+    rank: Rank
+    optimizer: ev.Optimizer
+    """As it was then."""
+    norm: ev.Norm
+
+    @property
+    def squares(self) -> tuple[float, ...]:
+        """For each parameter; NOTHING among them."""
+        return ev.unpacked(self.norm.squares)
+
+    @property
+    def total(self) -> float:
+        """The square of the norm of all that the rank has."""
+        return math.fsum(one for one in self.squares if one != ev.NOTHING)
+
+    @property
+    def parameters(self) -> list[ev.Parameter]:
+        return self.optimizer.parameters
+
+    @property
+    def sharded_by(self) -> str:
+        """Who has dealt out its parameters to several ranks: FSDP, DTensors, or nobody."""
+        for one in self.parameters:
+            if one.layout is not None and _others(self.rank, one.layout):
+                return one.layout.ground
+        return ""
+
+
+Step = dict[int, list[Measured]]
+"""By rank, what was measured before one step of one optimizer, in its order."""
+
+
+def steps(world: World) -> Iterator[tuple[int, int, Step]]:
+    """All steps before which something was measured: the optimizer, the number, and each rank's."""
+    found: dict[tuple[int, int], Step] = defaultdict(lambda: defaultdict(list))
+    for rank in world:
+        described: dict[int, ev.Optimizer] = {}
+        records: list[ev.Optimizer | ev.Norm] = [*rank.of(ev.Optimizer), *rank.of(ev.Norm)]
+        for record in sorted(records, key=lambda one: one.n):
+            if isinstance(record, ev.Optimizer):
+                described[record.optimizer] = record
+                continue
+            last = described.get(record.optimizer)
+            if last is not None and len(last.parameters) * 8 == len(record.squares):
+                found[record.optimizer, record.number][rank.rank].append(Measured(rank, last, record))
+    for (optimizer, number), each in sorted(found.items()):
+        yield optimizer, number, each
+
+
+def scaled(measured: list[Measured]) -> Measured | None:
+    """The measurement since which all gradients were multiplied by one number, if by any."""
+    known = [one for one in measured if one.norm.factor is not None]
+    changed = [one for one in known if differ(_factor(one), 1.0)]
+    # A clip by torch's function says more than a number that is summed up on the way to it, or for a log.
+    changed.sort(key=lambda one: one.norm.how not in CLIPS)
+    return next(iter([*changed, *known]), None)
+
+
+def _factor(measured: Measured) -> float:
+    assert measured.norm.factor is not None
+    return measured.norm.factor
+
+
+def differ(one: float, other: float, by: float = ALIKE) -> bool:
+    """Whether two numbers are not the same, but for rounding."""
+    return abs(one - other) > by * max(abs(one), abs(other))
+
+
+# --- which ranks have parts of one model
+
+
+def declared(rank: Rank, optimizer: ev.Optimizer) -> frozenset[int]:
+    """The ranks that hold other parts of the model whose parameters these are, as is declared, and this one."""
+    found = {rank.rank}
+    for one in optimizer.parameters:
+        if one.layout is not None:
+            found.update(_others(rank, one.layout))
+    for stage in rank.of(ev.Parallelised):
+        if stage.how == "PipelineStage":
+            found.update(stage.pipeline)
+    return frozenset(found)
+
+
+def _others(rank: Rank, layout: ev.Layout) -> tuple[int, ...]:
+    """The ranks that have other parts of one tensor: along the dimensions of its mesh in which it is cut."""
+    if layout.ground == "FSDP":
+        return layout.among if len(layout.among) > 1 else ()
+    if layout.ground != "DTensor":
+        return ()
+    mesh = next((one for one in rank.of(ev.Mesh) if one.mesh == layout.mesh), None)
+    if mesh is None or rank.rank not in mesh.ranks or len(mesh.shape) != len(layout.placements):
+        return ()
+    mine = _coordinates(mesh.ranks.index(rank.rank), mesh.shape)
+    return tuple(
+        other
+        for place, other in enumerate(mesh.ranks)
+        if other != rank.rank
+        and all(
+            a == b or way.startswith("S")
+            for a, b, way in zip(mine, _coordinates(place, mesh.shape), layout.placements, strict=True)
+        )
+    )
+
+
+def _coordinates(place: int, shape: Iterable[int]) -> tuple[int, ...]:
+    found = []
+    for size in reversed(tuple(shape)):
+        place, own = divmod(place, size)
+        found.append(own)
+    return tuple(reversed(found))
+
+
+def joint(world: World, norm: ev.Norm) -> frozenset[int]:
+    """The ranks with which this one has exchanged something within its backward()."""
+    found: set[int] = set()
+    for group in norm.joint:
+        found.update(happens_before.members(group, world.world_size))
+    return frozenset(found)

@@ -1,0 +1,21 @@
+"""Is the norm that clips gradients that of the whole, reduced, unscaled gradient? Judge of clip-norm."""
+
+from __future__ import annotations
+
+from ddpcheck.checks.clip_norm import counted, factors, moments, unscaled
+from ddpcheck.judging.world import Judged, World
+
+
+def judge(world: World) -> Judged:
+    """Compare what the ranks measured before their steps, and what they multiplied their gradients by."""
+    steps = list(moments.steps(world))
+    checked, findings = 0, []
+    for part in (factors, counted, unscaled):
+        times, its = part.judge(world, steps)
+        checked += times
+        findings += its
+    return Judged(
+        checked=checked,
+        findings=tuple(findings),
+        skipped_because="" if checked else "no gradients were seen to be clipped by a norm that could be looked at",
+    )

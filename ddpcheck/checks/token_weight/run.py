@@ -1,0 +1,206 @@
+"""Does every sample count the same in an update, as in one process? Judged where backward() was weighed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.token_weight import brought_together, missing_factor, whole_weight
+from ddpcheck.checks.token_weight.sample_weights import Batch, Fault, Part, fault_of, finding
+from ddpcheck.checks.token_weight.world_factor import Text
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.replicated_parameters import grounds, why_none
+from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.world import Judged, Rank, World
+
+WEIGHTED = "the weights of elements differ, and not as their numbers do: the program gives some losses another weight"
+NOTHING_COUNTS = "in a part of the loss there was no rank, or one alone, whose elements count"
+UNWEIGHED = "no step that all ranks made came from a backward() of theirs"
+
+Line = tuple[str, int]
+
+
+class _Met(NamedTuple):
+    """The steps at which one fault was found in one part of the loss."""
+
+    numbers: list[int]
+    part: Part
+    fault: Fault
+    unlike: bool
+    """Another part of the loss is divided by the elements of all ranks."""
+
+
+def judge(world: World) -> Judged:
+    """Compare the weights of all ranks and micro-batches, step by step."""
+    checked = 0
+    whys: Counter[str] = Counter()
+    met: dict[tuple[int, Line, int, str], _Met] = {}
+    optimizers = step_alignment.optimizers(world)
+    grounded = [one for one in optimizers if grounds(world, one).gradients]
+    for one in [*(_Group.of_optimizer(world, each) for each in grounded), *_others(world, grounded)]:
+        for number, weights in one.weights:
+            parts, why = _parts(one, number, weights)
+            if why:
+                whys[why] += 1
+            faults = [fault_of(part) for part in parts]
+            unlike = _is_of_all_ranks(parts, faults)
+            # Held is a step of which all was compared.
+            if not all(part.compared for part in parts):
+                whys[NOTHING_COUNTS] += 1
+            elif parts and not why and not any(fault is not None and fault.kind is None for fault in faults):
+                checked += 1
+            for part, fault in zip(parts, faults, strict=True):
+                if fault is not None and fault.kind is None:
+                    whys[WEIGHTED] += 1
+                elif fault is not None:
+                    key = (one.number, part.line, part.place, str(fault.kind))
+                    met.setdefault(key, _Met([], part, fault, unlike)).numbers.append(number)
+    findings = [finding(one.part, one.fault, one.numbers, one.unlike) for one in met.values()]
+    compared = [*whole_weight.scaled(world), *whole_weight.unequal(world), *whole_weight.undivided(world)]
+    compared += missing_factor.judge(world)
+    if not checked and not findings and not compared and not grounded:
+        reason = why_none(world, optimizers)
+        return Judged(checked=0, skipped_because=(whys.most_common(1) or [(reason, 0)])[0][0])
+    reason = (whys.most_common(1) or [(UNWEIGHED, 0)])[0][0]
+    return Judged(checked=max(checked, len(compared)), findings=(*findings, *compared), skipped_because=reason)
+
+
+class _Group(NamedTuple):
+    """Ranks that bring their gradients together, and the steps that were weighed on all of them."""
+
+    ranks: list[Rank]
+    number: int
+    weights: list[tuple[int, list[ev.StepWeights]]]
+    optimizer: Aligned | None
+    """The one that they step alike, where they are replicas."""
+    averaged: bool
+    """DDP alone brings the gradients together."""
+
+    @classmethod
+    def of_optimizer(cls, world: World, one: Aligned) -> _Group:
+        """The ranks of one optimizer that is the same on all of them."""
+        averaged = not grounds(world, one).exchanged and all(p.reduced for p in one.described[0].parameters)
+        each = []
+        for rank, described in zip(one.ranks, one.described, strict=True):
+            each.append({w.number: w for w in rank.of(ev.StepWeights) if w.optimizer == described.optimizer})
+        numbers = sorted(set(each[0]).intersection(*each[1:]))
+        return cls(one.ranks, one.number, [(n, [its[n] for its in each]) for n in numbers], one, averaged)
+
+
+def _others(world: World, grounded: Sequence[Aligned]) -> Iterator[_Group]:
+    """Ranks that hold parts, window by window: those of them that compute a loss."""
+    known = [{rank.rank for rank in one.ranks} for one in grounded]
+    for numbers in brought_together.together(world):
+        if any(set(numbers) <= one for one in known):
+            continue
+        with_loss = whole_weight.have_losses(world)
+        ranks = [rank for rank in world if rank.rank in numbers and rank.rank in with_loss]
+        each = [{w.window: w for w in rank.of(ev.StepWeights)} for rank in ranks]
+        if len(each) > 1:
+            windows = sorted(set(each[0]).intersection(*each[1:]))
+            weights = [(each[0][w].number, [its[w] for its in each]) for w in windows]
+            yield _Group(ranks, -1, weights, None, averaged=False)
+
+
+def _is_of_all_ranks(parts: Sequence[Part], faults: Sequence[Fault | None]) -> bool:
+    """Whether the program itself divides some loss by the elements of all ranks, which have unequally many."""
+    return any(
+        fault is None
+        and part.compared
+        and part.counted[0].term.kind != "mean"
+        and len({one.term.elements for one in part.counted}) > 1
+        for part, fault in zip(parts, faults, strict=True)
+    )
+
+
+def _parts(group: _Group, number: int, weights: Sequence[ev.StepWeights]) -> tuple[list[Part], str]:
+    """The parts of a step's loss, each with what it was on every rank; and why others are not compared."""
+    why = next((one.why for one in weights if one.why), "")
+    if why:
+        return [], why
+    by_line = [_by_line(rank, one) for rank, one in zip(group.ranks, weights, strict=True)]
+    if len({frozenset(lines) for lines in by_line}) > 1:
+        return [], "the ranks have called backward() at different lines"
+    parts = []
+    steps = _recorded(group.optimizer, number) if group.optimizer is not None else []
+    for line in by_line[0]:
+        backwards = [lines[line] for lines in by_line]
+        each = [one for its in backwards for one in its]
+        why = next((one.why for one in each if one.why), why)
+        shapes = {tuple((term.by, term.kind) for term in one.terms) for one in each}
+        if any(one.why for one in each):
+            continue
+        if len(shapes) > 1:
+            why = "the loss is not made of the same parts on all ranks and in all micro-batches"
+            continue
+        for place in range(len(each[0].terms)):
+            batches = [
+                Batch(rank.rank, micro, one.terms[place])
+                for rank, its in zip(group.ranks, backwards, strict=True)
+                for micro, one in enumerate(its)
+            ]
+            parts.append(
+                Part(
+                    line=line,
+                    place=place,
+                    alone=len(each[0].terms) == 1,
+                    batches=tuple(batches),
+                    world_size=len(group.ranks),
+                    forwards=_forwards(steps),
+                    averaged=group.averaged,
+                    accumulates=_accumulates(steps, backwards),
+                    alone_in_step=bool(steps) and not any(step.collectives for step in steps),
+                    unchanged=_unchanged(steps),
+                    where=group.ranks[0].where(backwards[0][0].site),
+                    source=_functions(group.ranks[0], backwards[0][0].site),
+                )
+            )
+    return parts, why
+
+
+def _by_line(rank: Rank, weights: ev.StepWeights) -> dict[Line, list[ev.Weighed]]:
+    found: dict[Line, list[ev.Weighed]] = defaultdict(list)
+    for one in weights.backwards:
+        if one.continued:
+            continue
+        place = rank.where(one.site)
+        found[(place.file, place.line) if place is not None else ("", 0)].append(one)
+    return found
+
+
+def _functions(rank: Rank, site: int) -> tuple[Text, ...]:
+    """The text of the functions that have led to a line."""
+    return tuple(Text(one.file, one.first, one.function, rank.process.body(one)) for one in rank.process.calls_to(site))
+
+
+def _recorded(optimizer: Aligned, number: int) -> list[ev.Step]:
+    """The step itself, rank by rank; none where some rank has it not on record."""
+    return next((steps for its, steps in optimizer.common() if its == number), [])
+
+
+def _forwards(steps: Sequence[ev.Step]) -> set[int]:
+    """How often wrappers were called for it, rank by rank."""
+    return {sum(usage.forwards for usage in step.usage) for step in steps}
+
+
+def _accumulates(steps: Sequence[ev.Step], backwards: Sequence[Sequence[ev.Weighed]]) -> bool:
+    """Whether several backwards are those of micro-batches, and not of several losses of one batch."""
+    held_back = bool(steps) and all(any(usage.no_sync for usage in step.usage) for step in steps)
+    return held_back or all(one.fresh for its in backwards for one in its[1:])
+
+
+def _unchanged(steps: Sequence[ev.Step]) -> bool:
+    """Whether the optimizer was seen to step on what the last backward() has left, on every rank."""
+    return bool(steps) and all(_same(step) for step in steps)
+
+
+def _same(step: ev.Step) -> bool:
+    left = {one for usage in step.usage for one in _digests(usage.after)}
+    met = set(_digests(step.gradients)) - {ev.ABSENT}
+    return step.whole and bool(met) and ev.UNSEEN not in met and met <= left
+
+
+def _digests(data: bytes) -> list[bytes]:
+    return [data[start : start + ev.WIDTH] for start in range(0, len(data), ev.WIDTH)]

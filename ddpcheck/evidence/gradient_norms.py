@@ -1,0 +1,58 @@
+"""What a program measures its gradients by between a backward() and a step, and by how much it scales them."""
+
+from __future__ import annotations
+
+import struct
+from typing import ClassVar, Literal
+
+import msgspec
+
+from ddpcheck.evidence.record import NO_SITE, Record
+
+How = Literal["clip_grad_norm_", "get_total_norm", "FSDP.clip_grad_norm_", "all_reduce", "backward"]
+"""torch's functions; FSDP's own; the program's own sum of one number over ranks; or nothing but the end of the last
+backward()."""
+
+NOTHING = -1.0
+"""In the place of a square: there is no gradient, or none that can be read without waiting."""
+
+
+class Norm(Record, frozen=True, kw_only=True):
+    """What an optimizer's gradients were at a moment between backward() and step(), and what they were at the step."""
+
+    share: ClassVar[float] = 0.05
+    passing: ClassVar[bool] = True
+
+    optimizer: int
+    number: int
+    """The step."""
+    how: How
+    site: int
+    """The line at which it was measured; that of the backward() where nothing else was seen."""
+    squares: bytes
+    """For each parameter a double: the sum of the squares of what this rank has of its gradient; or NOTHING."""
+    factor: float | None
+    """What all of them were multiplied by until the step; None where it was not one number for all."""
+    given: float | None = None
+    """What the rank has put into its sum over ranks."""
+    came: float | None = None
+    """What came out of that, or of torch's function."""
+    group: str = ""
+    """The ranks of that sum."""
+    largest: float | None = None
+    """The norm up to which gradients are left alone, as torch's function was told."""
+    scale: float | None = None
+    """What the gradients were divided by after this, when a scaler undid its factor; None where none did so."""
+    joint: list[str] = msgspec.field(default_factory=list)
+    """The groups over which the program's own collectives went within the backward()."""
+    step_site: int = NO_SITE
+
+
+def packed(squares: list[float]) -> bytes:
+    """How squares stand in a record."""
+    return struct.pack(f"<{len(squares)}d", *squares)
+
+
+def unpacked(squares: bytes) -> tuple[float, ...]:
+    """The same as numbers."""
+    return struct.unpack(f"<{len(squares) // 8}d", squares)

@@ -1,0 +1,120 @@
+"""What happens around gradients, for all probes that follow them: backwards, steps, collectives, zero_grad(), clips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording.patching import around, defect
+
+MOST = 64
+"""Optimizers whose gradients are looked at between steps: a program may have one for each parameter."""
+
+
+class Event:
+    """Something that happens again and again, and who wants to know of it; none of them keeps the others from it."""
+
+    def __init__(self) -> None:
+        self._hooks: list[Callable[..., Any]] = []
+
+    def also(self, hook: Callable[..., Any]) -> None:
+        """Have this called, too."""
+        self._hooks.append(hook)
+
+    def tell(self, *args: Any) -> list[Any]:
+        """It happens; what those who were told of it have answered, but for None."""
+        answers = []
+        for hook in self._hooks:
+            try:
+                answer = hook(*args)
+            except Exception as error:
+                defect(error)
+                continue
+            if answer is not None:
+                answers.append(answer)
+        return answers
+
+
+BACKWARD_BEGINS = Event()
+"""An outermost backward(), with what it was given."""
+BACKWARD_ENDS = Event()
+COLLECTIVE = Event()
+"""One of the program's own begins: its name, arguments and record. An answer is called when it is over."""
+CLIPPED = Event()
+"""torch's own function begins to clip gradients, at this line."""
+MODULE_CALLED = Event()
+"""A module was called with gradients, by no other one: the module, and its number."""
+STEP = Event()
+"""An optimizer's step begins: the recorder, its number, the step's, its parameters, the line."""
+ZEROED = Event()
+"""zero_grad() was called."""
+
+_optimizers: MutableMapping[Any, int] = WeakIdKeyDictionary()
+"""By identity, their numbers."""
+
+
+class Running:
+    """The outermost backward() of this process that is under way, in whichever thread its hooks are called."""
+
+    depth = 0
+    site = 0
+    """Its line; that of the last one, where none is under way."""
+
+
+def watch() -> None:
+    """See every backward from now on."""
+    around(torch.autograd, "backward", _around_backward)
+
+
+def follow(optimizer: Any, number: int) -> None:
+    """An optimizer was built, or was seen to step for the first time."""
+    _optimizers[optimizer] = number
+
+
+def number_of(optimizer: Any) -> int:
+    """The number of an optimizer; -1 for one that was never met."""
+    return _optimizers.get(optimizer, -1)
+
+
+def optimizers(wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[torch.Tensor]]]:
+    """Of the optimizers that there are those whose number is wanted, each with its parameters."""
+    for optimizer, number in list(_optimizers.items())[:MOST]:
+        if wanted(number):
+            groups = getattr(optimizer, "param_groups", ())  # none while its constructor is at work
+            yield number, [p for group in groups for p in group["params"]]
+
+
+def forget_gone(known: dict[int, Any]) -> None:
+    """Drop what is known of optimizers that are gone, by their numbers, where it has become much."""
+    if len(known) > 4 * MOST:
+        there = set(_optimizers.values())
+        for number in [number for number in known if number not in there]:
+            del known[number]
+
+
+def is_within_backward() -> bool:
+    """Whether a backward() is under way."""
+    return Running.depth > 0
+
+
+def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if recorder.current() is None:
+            return original(*args, **kwargs)
+        if not Running.depth:
+            Running.site = user_lines.here()
+            BACKWARD_BEGINS.tell(args[0] if args else kwargs.get("tensors"))
+        Running.depth += 1
+        try:
+            result = original(*args, **kwargs)
+        finally:
+            Running.depth -= 1
+        if not Running.depth:
+            BACKWARD_ENDS.tell()
+        return result
+
+    return backward

@@ -1,0 +1,287 @@
+"""What becomes of gradients between the backward() calls that go into one step: they are to be added to, and no more.
+
+A few elements of each gradient are read when a backward() ends, and when the
+next one begins. That takes a microsecond or two for each, and is done at the
+first steps of an optimizer, and now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ddpcheck.evidence import NO_SITE, Became, Between, Window
+from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.digests import readable_memory
+from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts.parallelised import Built
+from ddpcheck.probes.optimizers import fsdp_syncs, gradient_events, gradient_reuse, loss_divisors
+from ddpcheck.probes.optimizers.gradient_reuse import Sample
+from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording.pace import is_due
+
+MOST = 16
+"""What became of gradients, that is written down of one window."""
+MOST_RESULTS = 64
+MOST_BACKWARDS = 256
+"""Those after which a window is followed no further: an optimizer may make no step at all."""
+
+SCATTERS = {"reduce_scatter": "output", "reduce_scatter_tensor": "output", "_reduce_scatter_base": "output"}
+"""Reductions that give a rank its part, by the argument that it is written to."""
+
+ALIKE = 1e-3
+FINITE = 1e300
+
+
+class _Open:
+    """The window of an optimizer that has not come to its step."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.backwards = 0
+        self.left: list[Sample | None] = []
+        """Of each gradient, as the last backward() has left it."""
+        self.before: list[Sample | None] = []
+        """The same when that one began."""
+        self.parameters: Sample | None = None
+        """A few elements of these, when the last backward() had ended."""
+        self.built = 0
+        self.site = NO_SITE
+        self.between: list[Between] = []
+        self.zeroed = False
+        self.synced = False
+        self.told_not_to = False
+        self.overwritten = False
+
+
+_open: dict[int, _Open] = {}
+_forwards: dict[int, dict[int, int]] = {}
+"""By optimizer and module, calls with gradients since the step before."""
+_reduced: dict[int, Sample] = {}
+"""By their sizes, what reductions have given last."""
+
+
+class Clipped:
+    """The last clip by torch's own function since a backward() has ended."""
+
+    site = NO_SITE
+
+
+def watch() -> None:
+    """Follow gradients from backward to backward from now on."""
+    gradient_events.BACKWARD_BEGINS.also(_begins)
+    gradient_events.BACKWARD_ENDS.also(_ends)
+    gradient_events.CLIPPED.also(_clipped)
+    gradient_events.COLLECTIVE.also(_reduces)
+    gradient_events.MODULE_CALLED.also(_called)
+    gradient_events.STEP.also(_entered)
+    gradient_events.ZEROED.also(_zeroed)
+
+
+def _called(module: Any, number: int) -> None:
+    """A loss of no parameters is no forward of a model's."""
+    if next(module.parameters(), None) is not None:
+        for calls in _forwards.values():
+            if number in calls or len(calls) < MOST:
+                calls[number] = calls.get(number, 0) + 1
+
+
+def _clipped(site: int) -> None:
+    Clipped.site = site
+
+
+def _zeroed() -> None:
+    for window in _open.values():
+        window.zeroed = True
+
+
+def _reduces(op: str, given: Arguments, _: Any) -> Callable[[], None] | None:
+    """A reduction of the program's own begins; what to do when it is over."""
+    output = given.get(SCATTERS[op]) if op in SCATTERS else None
+    if not isinstance(output, torch.Tensor) or given.get("async_op") or not _open:
+        return None
+
+    def is_over() -> None:
+        read = _read(output)
+        if read is not None and (len(_reduced) < MOST_RESULTS or output.numel() in _reduced):
+            _reduced[output.numel()] = read
+
+    return is_over
+
+
+# --- backward
+
+
+def _due() -> list[tuple[int, _Open, list[torch.Tensor]]]:
+    """The optimizers at whose next steps there will be a look."""
+    return [(number, _open[number], parameters) for number, parameters in gradient_events.optimizers(_is_wanted)]
+
+
+def _is_wanted(optimizer: int) -> bool:
+    window = _open.get(optimizer)
+    if window is None:
+        gradient_events.forget_gone(_open)
+        gradient_events.forget_gone(_forwards)
+        window = _open[optimizer] = _Open(0)
+        _forwards.setdefault(optimizer, {})
+    return is_due(window.steps) and window.backwards < MOST_BACKWARDS
+
+
+def _begins(_: Any) -> None:
+    site = gradient_events.Running.site
+    for _, window, parameters in _due():
+        window.backwards += 1
+        now = [_read(p.grad) for p in parameters]
+        if window.left and len(window.left) == len(now):
+            _compare(window, parameters, now, site)
+        window.before, window.site, window.zeroed = now, site, False
+        window.left = []
+    Clipped.site = NO_SITE
+
+
+def _ends() -> None:
+    Clipped.site = NO_SITE
+    for _, window, parameters in _due():
+        window.left = [_read(p.grad) for p in parameters]
+        window.parameters, window.built = _sample(parameters), Built.count
+        unsynced = fsdp_syncs.is_off_for(parameters)
+        window.told_not_to |= unsynced
+        window.synced |= not unsynced
+
+
+def _compare(window: _Open, parameters: Sequence[torch.Tensor], now: list[Sample | None], site: int) -> None:
+    """Say what became of the gradients that the last backward() has left."""
+    seen = [place for place, left in enumerate(window.left) if _tells(left)]
+    if not seen or len(window.between) >= MOST:
+        return
+    became: dict[Became, int] = {}
+    factors = []
+    for place in seen:
+        left, it = window.left[place], now[place]
+        assert left is not None
+        word, factor = _became(left, it, parameters[place], window.zeroed)
+        became.setdefault(word, place)
+        if word == "rescaled":
+            factors.append(factor)
+    gone = became.get("lost", became.get("zeroed"))
+    if gone is not None and len(became) > 1:  # some are there: as the others of a window that is not over
+        word, place = "other", gone
+    else:
+        order: tuple[Became, ...] = ("overwritten", "rescaled", "lost", "zeroed", "other", "kept")
+        word = next(one for one in order if one in became)
+        place = became[word]
+    if word == "rescaled" and max(factors) > min(factors) * (1 + ALIKE):
+        word = "other"
+    if word != "kept" and _sample(parameters) != window.parameters:
+        word = "other"  # gradients have served a purpose: somebody has moved the parameters by them
+    window.overwritten |= word == "overwritten"
+    window.between.append(
+        Between(
+            became=word,
+            after=window.site,
+            before=site,
+            factor=factors[0] if word == "rescaled" else 1.0,
+            place=place,
+            clip=Clipped.site,
+            prepared=Built.count > window.built,
+        )
+    )
+
+
+def _became(left: Sample, now: Sample | None, parameter: torch.Tensor, zeroed: bool) -> tuple[Became, float]:
+    if now is None:
+        gradient = parameter.grad
+        return (("zeroed" if zeroed else "lost") if gradient is None else "other"), 1.0
+    if now == left:
+        return "kept", 1.0
+    if not any(now):
+        return ("zeroed" if zeroed else "lost"), 1.0
+    if gradient_reuse.is_multiple(now, left):
+        largest = max(range(len(left)), key=lambda place: abs(left[place]))
+        factor = now[largest] / left[largest]
+        return ("rescaled", factor) if abs(factor - 1) > ALIKE else ("kept", 1.0)
+    given = _reduced.get(parameter.numel())
+    if given is not None and gradient_reuse.is_multiple(now, given) and not _models_have_gradients():
+        return "overwritten", 1.0
+    return "other", 1.0
+
+
+def _models_have_gradients() -> bool:
+    """Whether what is reduced may hold all that came before: models keep their gradients from backward to backward."""
+    return any(p.grad is not None and any(_read(p.grad) or (1.0,)) for p in models.parameters())
+
+
+def _tells(sample: Sample | None) -> bool:
+    """Whether a gradient can be told from another one by it."""
+    return (
+        sample is not None and sum(map(bool, sample)) >= gradient_reuse.ENOUGH and all(abs(v) < FINITE for v in sample)
+    )
+
+
+def _read(tensor: torch.Tensor | None) -> Sample | None:
+    """A few elements in the middle; None where there is none, or none that can be read."""
+    own = readable_memory.own_part(tensor) if tensor is not None else None
+    return gradient_reuse.sample([own]) if own is not None and own.dtype.is_floating_point else None
+
+
+# --- the step
+
+
+def _entered(
+    writer: recorder.Recorder, optimizer: int, number: int, parameters: Sequence[torch.Tensor], site: int
+) -> None:
+    """A step begins: the window before it is over."""
+    window = _open.get(optimizer)
+    _open[optimizer] = _Open(number + 1)
+    calls = _forwards.get(optimizer, {})
+    _forwards[optimizer] = {}
+    within = gradient_events.is_within_backward()
+    if (
+        window is None
+        or window.backwards >= MOST_BACKWARDS
+        or not is_due(number)
+        or number % writer.stride(Window)
+        or not window.backwards
+    ):
+        return
+    writer.write(
+        Window(
+            **writer.next(),
+            optimizer=optimizer,
+            number=number,
+            site=site,
+            backwards=window.backwards,
+            forwards=max(calls.values(), default=0),
+            backward_site=window.site,
+            between=window.between,
+            alone=_is_alone(window, parameters, within),
+            as_left=not within and _are_multiples(parameters, window.left),
+            divisor=loss_divisors.last(),
+            within=within,
+            unreduced=window.told_not_to and not window.synced and not within,
+        )
+    )
+
+
+def _is_alone(window: _Open, parameters: Sequence[torch.Tensor], within: bool) -> bool:
+    """Whether the gradients are those of the last backward() alone."""
+    if window.overwritten:
+        return _are_multiples(parameters, [_reduced.get(p.numel()) for p in parameters])
+    if within or any(one is not None and any(one) for one in window.before):
+        return False
+    return _are_multiples(parameters, window.left)
+
+
+def _are_multiples(parameters: Sequence[torch.Tensor], others: Sequence[Sample | None]) -> bool:
+    """Whether each gradient is one of these, but for a factor, as far as they can be told apart."""
+    if len(others) != len(parameters):
+        return False
+    pairs = [(_read(p.grad), other) for p, other in zip(parameters, others, strict=True)]
+    told = [(one, other) for one, other in pairs if one is not None and other is not None and _tells(other)]
+    return bool(told) and all(gradient_reuse.is_multiple(one, other) for one, other in told)
+
+
+def _sample(parameters: Sequence[torch.Tensor]) -> Sample | None:
+    return gradient_reuse.sample([readable_memory.own_part(p) for p in parameters])

@@ -1,0 +1,249 @@
+"""The judge of clip-norm, without processes: factors, sums of squares, and scalers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.clip_norm.run import judge
+from tests.judging.sharded_models import layout, mesh, optimizer, stepped
+from tests.judging.written import Made, exchanged, world
+
+SHARD = ev.Layout(ground="FSDP", placements=("F",), among=(0, 1), holders=(0,))
+WHOLE = ev.Layout(ground="FSDP", placements=("R",), holders=(0, 1))
+
+
+def norm(number: int, squares: list[float], factor: float | None, how: str = "clip_grad_norm_", **more: Any) -> Made:
+    """A measurement at line 7, before the step of line 9."""
+    given = {"optimizer": 0, "site": 7, "squares": ev.packed(squares), "step_site": 9, **more}
+    return ev.Norm, {"number": number, "how": how, "factor": factor, **given}
+
+
+def of_fsdp(factors: list[float], squares: list[float], number: int = 0, **more: Any) -> Any:
+    """Two ranks with a shard each."""
+    return world(
+        *(
+            [optimizer(3, {"flat": SHARD}), norm(number, [square], factor, **more), stepped(9, 0, ["g"])]
+            for factor, square in zip(factors, squares, strict=True)
+        )
+    )
+
+
+# --- factors
+
+
+def test_each_rank_by_its_own_shard():
+    """The ordinary function over FSDP's shards."""
+    judged = judge(of_fsdp([0.5, 0.25], [4.0, 16.0]))
+    (finding,) = judged.findings
+    assert (finding.severity, finding.ranks, finding.where.line, judged.checked) == ("error", (0, 1), 7, 1)
+    assert "0.5 on rank 0, 0.25 on rank 1" in finding.found
+    assert f"that of the whole {math.sqrt(20):.4g}" in finding.found
+    assert "outermost FSDP module" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("factors", "more"),
+    [
+        ([0.5, 0.5], {}),
+        ([0.5, 0.501], {}),
+        ([1.0, 1.0], {"how": "backward"}),
+        ([1.5, 2.0], {"how": "backward"}),
+        ([None, 0.25], {}),
+    ],
+)
+def test_no_other_factor(factors, more):
+    """The same, but for rounding; or made larger, as by a division by a count; or not by one number."""
+    assert judge(of_fsdp(factors, [4.0, 16.0], **more)).findings == ()
+
+
+def test_nothing_clipped_is_not_checked():
+    """A measurement of ours alone says nothing."""
+    judged = judge(of_fsdp([1.0, 1.0], [4.0, 16.0], how="backward"))
+    assert judged.checked == 0
+    assert judged.skipped_because
+
+
+def test_once_in_a_while_is_no_fault():
+    """A rank that has once treated its gradients otherwise may have had a reason."""
+    each = [
+        [optimizer(3, {"flat": SHARD})]
+        + [norm(n, [4.0], 0.5 if rank == 0 or n != 2 else 0.1) for n in range(4)]
+        + [stepped(9, 0, ["g"])]
+        for rank in range(2)
+    ]
+    assert judge(world(*each)).findings == ()
+
+
+def sharded_by_hand(factors: list[float]) -> Any:
+    """Shards of DTensors, of which the end of the backward alone was seen."""
+    return world(
+        *(
+            [
+                mesh([2], ["shard"]),
+                optimizer(3, {"weight": layout(rank, [2], ["S0"])}),
+                norm(0, [4.0], factor, "backward"),
+                stepped(9, 0, ["g"]),
+            ]
+            for rank, factor in enumerate(factors)
+        )
+    )
+
+
+def test_shards_clipped_by_hand():
+    """The line is that of the step: no other one was seen."""
+    (finding,) = judge(sharded_by_hand([0.5, 0.25])).findings
+    assert finding.where.line == 9
+    assert "DTensor parameters themselves" in finding.advice
+    assert judge(sharded_by_hand([0.5, 0.5])).findings == ()
+
+
+def test_replicas_along_a_mesh_are_not_compared_here():
+    """That copies differ is found by gradient-sync; workers of a mesh may be models of their own for a while."""
+    each = [
+        [
+            mesh([2], ["replicate"]),
+            optimizer(3, {"weight": layout(rank, [2], ["R"])}),
+            norm(0, [4.0], factor),
+            stepped(9, 0, ["g"]),
+        ]
+        for rank, factor in enumerate([0.5, 0.25])
+    ]
+    assert judge(world(*each)).findings == ()
+
+
+def test_stages_of_a_pipeline():
+    """Each by the norm of its own layers."""
+
+    def stages(factors: list[float]) -> Any:
+        stage = {"how": "PipelineStage", "site": 2, "model": "Stage", "stages": 2, "pipeline": (0, 1)}
+        return world(
+            *(
+                [
+                    (ev.Parallelised, {**stage, "stage": rank}),
+                    optimizer(3, {f"layer{rank}": None}),
+                    norm(0, [4.0], factor),
+                    stepped(9, 0, ["g"]),
+                ]
+                for rank, factor in enumerate(factors)
+            )
+        )
+
+    (finding,) = judge(stages([0.5, 0.25])).findings
+    assert "stage of the pipeline" in finding.cause
+    assert judge(stages([0.5, 0.5])).findings == ()
+
+
+@pytest.mark.parametrize(("equal", "joint", "found"), [(True, True, 1), (False, True, 0), (True, False, 0)])
+def test_what_ranks_compute_together(equal, joint, found):
+    """Without a declaration: an exchange within the backward, and a gradient that is the same on all of them."""
+    each = [
+        [
+            optimizer(3, {"trunk": None, "expert": None}),
+            norm(0, [2.0 if equal else 2.0 + rank, 3.0 + rank], factor, "all_reduce", joint=["world"] if joint else []),
+            stepped(9, 0, ["g", "h"]),
+        ]
+        for rank, factor in enumerate([0.5, 0.25])
+    ]
+    assert len(judge(world(*each)).findings) == found
+
+
+# --- sums of squares
+
+
+def summed(squares: list[list[list[float]]], factors: list[float], where: list[ev.Layout | None], **more: Any) -> Any:
+    """Two ranks that sum up all their squares before each step; ``squares``: step by step and rank by rank."""
+    names = [f"w{place}" for place in range(len(where))]
+    each: list[list[Made]] = []
+    for rank in range(2):
+        records = [optimizer(3, dict(zip(names, where, strict=True)))]
+        for number, (of_ranks, factor) in enumerate(zip(squares, factors, strict=True)):
+            given, came = sum(of_ranks[rank]), sum(map(sum, of_ranks))
+            sums = {"given": given, "came": came, "group": "world", **more}
+            records += [norm(number, of_ranks[rank], factor, "all_reduce", **sums), stepped(9, number, names)]
+        each.append(records)
+    return world(*each)
+
+
+STEPS = [[[4.0, 1.0], [4.0, 9.0]], [[9.0, 1.0], [9.0, 2.0]], [[1.0, 5.0], [1.0, 7.0]]]
+"""The first parameter has the same gradient on both ranks."""
+TWICE = [0.3 / math.sqrt(sum(map(sum, step))) for step in STEPS]
+"""Factors by a norm that counts all that both ranks have."""
+ONCE = [0.3 / math.sqrt(sum(map(sum, step)) - step[0][0]) for step in STEPS]
+"""Those by a norm that counts the first parameter once."""
+
+
+def test_copies_counted_twice():
+    """That the sum is what clips shows in the bound, which is the same at every step."""
+    (finding,) = judge(summed(STEPS, TWICE, [WHOLE, SHARD])).findings
+    assert (finding.severity, finding.subject, finding.count) == ("error", "w0", 3)
+    assert f"a norm of {math.sqrt(18):.4g}" in finding.found
+    assert f"counted once, it is {math.sqrt(14):.4g}" in finding.found
+
+
+@pytest.mark.parametrize("factors", [ONCE, [1.0, 1.0, 1.0], [0.1, 0.2, 0.3]])
+def test_the_sum_is_not_what_clips(factors):
+    """The program takes off what it has counted too often, or does not clip, or by something else."""
+    assert judge(summed(STEPS, factors, [WHOLE, SHARD])).findings == ()
+
+
+def test_everything_counted_twice():
+    """Then both bounds are the same at every step; a round one is what the program was given."""
+    steps = [[[4.0], [4.0]], [[9.0], [9.0]]]
+    wrong = [0.5 / math.sqrt(8), 0.5 / math.sqrt(18)]
+    (finding,) = judge(summed(steps, wrong, [WHOLE])).findings
+    assert "no sum over ranks is needed" in finding.advice
+    right = [0.5 / math.sqrt(4), 0.5 / math.sqrt(9)]
+    assert judge(summed(steps, right, [WHOLE])).findings == ()
+
+
+def test_shards_are_summed_up():
+    """Nothing is counted twice: it is checked, and held."""
+    judged = judge(summed(STEPS, TWICE, [SHARD, SHARD]))
+    assert judged.findings == ()
+    assert judged.checked >= 3
+
+
+def test_what_the_program_itself_reduces_is_a_copy():
+    """As a table of the first and the last stage is."""
+    carried = ev.Carried(place=0, of="gradient", inside=False, group="world", number=-1, offset=0, alike=True)
+    tied = summed(STEPS, TWICE, [None, None])
+    each = [
+        [optimizer(3, {"w0": None, "w1": None}), exchanged(0, carried)]
+        + [
+            norm(n, step[rank], f, "all_reduce", given=sum(step[rank]), came=sum(map(sum, step)), group="world")
+            for n, (step, f) in enumerate(zip(STEPS, TWICE, strict=True))
+        ]
+        + [stepped(9, 0, ["g", "h"])]
+        for rank in range(2)
+    ]
+    assert judge(tied).findings == ()
+    (finding,) = judge(world(*each)).findings
+    assert (finding.severity, finding.subject) == ("error", "w0")
+
+
+@pytest.mark.parametrize(("joint", "found"), [(["world"], ["warning"]), ([], [])])
+def test_equal_gradients_of_ranks_that_compute_together(joint, found):
+    """No ground for an error: that values are equal is none."""
+    judged = judge(summed(STEPS, TWICE, [None, None], joint=joint))
+    assert [finding.severity for finding in judged.findings] == found
+
+
+# --- scalers
+
+
+@pytest.mark.parametrize(
+    ("scale", "largest", "found"), [(65536.0, 1.0, 1), (None, 1.0, 0), (65536.0, 65536.0, 0), (1.0, 0.001, 0)]
+)
+def test_clipped_before_the_scale_was_undone(scale, largest, found):
+    """A bound that is multiplied by the scale is right, too."""
+    each = [
+        [optimizer(3, {"w": None}), norm(0, [4.0], 1e-6, scale=scale, largest=largest), stepped(9, 0, ["g"])]
+        for _ in range(2)
+    ]
+    judged = judge(world(*each))
+    assert len(judged.findings) == found
+    assert judged.checked

@@ -1,0 +1,159 @@
+"""What is measured before a step, and the one number that gradients were multiplied by since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import Folder
+from ddpcheck.probes import all_probes
+from ddpcheck.probes.optimizers.gradient_norms import _Measured
+from ddpcheck.probes.recording import recorder
+
+GRADIENTS = [torch.randn(5, 4, generator=torch.Generator().manual_seed(n)) for n in range(4)]
+
+
+def parameters(gradients: list[torch.Tensor | None]) -> list[torch.Tensor]:
+    found = []
+    for gradient in gradients:
+        kind = torch.float32 if gradient is None else gradient.dtype
+        device = "cpu" if gradient is None else gradient.device
+        found.append(torch.nn.Parameter(torch.zeros(5, 4, dtype=kind, device=device)))
+        found[-1].grad = gradient
+    return found
+
+
+def measured(gradients: list[torch.Tensor | None]) -> _Measured:
+    return _Measured(parameters(gradients))
+
+
+@pytest.mark.parametrize(
+    ("now", "factor"),
+    [
+        (GRADIENTS, 1.0),
+        ([g * 0.25 for g in GRADIENTS], 0.25),
+        ([g / 3 for g in GRADIENTS], 1 / 3),
+        ([GRADIENTS[0] * 0.5, *GRADIENTS[1:]], None),
+        ([g.clamp(-0.5, 0.5) for g in GRADIENTS], None),
+        ([g + 1 for g in GRADIENTS], None),
+        ([None, *GRADIENTS[1:]], None),
+        ([g * 0 for g in GRADIENTS], None),
+        ([g * float("nan") for g in GRADIENTS], None),
+        ([-g for g in GRADIENTS], None),
+    ],
+)
+def test_one_number_for_all(now, factor):
+    """A clip by a norm, or a division; and nothing else."""
+    found = measured(GRADIENTS).factor_until(measured(now))
+    assert found == (pytest.approx(factor) if factor else None)
+
+
+def test_an_average_is_no_factor():
+    """A lone tensor always has some ratio of norms: its elements are asked, too."""
+    assert measured(GRADIENTS[:1]).factor_until(measured([GRADIENTS[0] + GRADIENTS[1]])) is None
+    assert measured(GRADIENTS[:1]).factor_until(measured([GRADIENTS[0] * 0.5])) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_precisions(kind):
+    """Rounding is no difference."""
+    before = [g.to(kind) for g in GRADIENTS]
+    found = measured(before).factor_until(measured([g * 0.3 for g in before]))
+    assert found == pytest.approx(0.3, rel=5e-3)
+
+
+def test_nothing_to_measure():
+    """No gradients, or none that are in the CPU's memory."""
+    assert not measured([None, None]).is_seen
+    assert not measured([torch.zeros(5, 4)]).is_seen
+    assert not measured([torch.zeros(5, 4, device="meta")]).is_seen
+    assert not measured([torch.eye(5)[:, :4].to_sparse()]).is_seen
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Iterator[Any]:
+    """What is recorded from now on, of one kind."""
+    all_probes.patch()
+    recorder.begin(tmp_path, 1 << 22)
+
+    def records(kind: Any) -> list[Any]:
+        folder = Folder(tmp_path)
+        folder.read()
+        return [record for process in folder.processes.values() for record in process.of(kind)]
+
+    yield records
+    recorder.stop()
+
+
+def train(steps: int, before_step: Any) -> None:
+    net = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (net(torch.randn(4, 6)) * 30).square().mean().backward()
+        before_step(net, optimizer)
+        optimizer.step()
+
+
+def test_a_clip_is_recorded(recorded):
+    """Its line, its bound, the norm that came out, and the factor."""
+    train(2, lambda net, _: torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5))
+    first, second = recorded(ev.Norm)
+    assert (first.how, first.largest, first.number, second.number) == ("clip_grad_norm_", 0.5, 0, 1)
+    assert sum(ev.unpacked(first.squares)) == pytest.approx(first.came**2)
+    assert first.factor == pytest.approx(0.5 / first.came, rel=1e-4)
+    assert first.site != second.step_site
+
+
+def test_other_norms_are_left_alone(recorded):
+    """Only squares are compared."""
+    train(2, lambda net, _: torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5, norm_type=float("inf")))
+    assert recorded(ev.Norm) == []
+
+
+def test_no_measurement_no_record(recorded):
+    """Most programs neither clip nor have shards."""
+    train(3, lambda *_: None)
+    assert len(recorded(ev.Step)) == 3
+    assert recorded(ev.Norm) == []
+
+
+def test_evidence_of_long_runs_is_small(recorded):
+    """The first steps are written down, and from there ever fewer."""
+    train(600, lambda net, _: torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5))
+    assert len(recorded(ev.Norm)) < 20
+
+
+def test_a_clip_before_unscaling(recorded):
+    """What the scaler divides by is noted of what came before it, and not of what comes after."""
+    net = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for early in (True, False):
+        optimizer.zero_grad()
+        scaler.scale(net(torch.randn(4, 6)).square().mean()).backward()
+        if not early:
+            scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
+        scaler.step(optimizer)
+        scaler.update()
+    first, second = recorded(ev.Norm)
+    assert (first.scale, second.scale) == (1024.0, None)
+
+
+def test_programs_get_what_torch_gives(recorded):
+    """The same result, and torch's own errors."""
+    net = torch.nn.Linear(6, 3)
+    net(torch.ones(1, 6)).sum().backward()
+    wanted = torch.stack([p.grad.norm() for p in net.parameters()]).norm()
+    torch.testing.assert_close(torch.nn.utils.clip_grad_norm_(iter(list(net.parameters())), 100.0), wanted)
+    with pytest.raises(TypeError):
+        torch.nn.utils.clip_grad_norm_()
+    net.weight.grad.fill_(float("nan"))
+    with pytest.raises(RuntimeError, match="non-finite"):
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0, error_if_nonfinite=True)

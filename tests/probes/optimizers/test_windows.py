@@ -1,0 +1,167 @@
+"""What becomes of gradients between the backward() calls of one step, and what a loss was divided by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import Folder
+from ddpcheck.probes import all_probes
+from ddpcheck.probes.recording import recorder
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Iterator[Callable[[], list[ev.Window]]]:
+    """The windows that are recorded from now on."""
+    all_probes.patch()
+    recorder.begin(tmp_path, 1 << 22)
+
+    def records() -> list[ev.Window]:
+        folder = Folder(tmp_path)
+        folder.read()
+        return [record for process in folder.processes.values() for record in process.of(ev.Window)]
+
+    yield records
+    recorder.stop()
+
+
+def nothing(net: Any, micro: int) -> None:
+    """What a right program does between."""
+
+
+def train(between: Callable[[Any, int], None], micro: int = 3, steps: int = 2, divide: Any = lambda loss: loss) -> None:
+    """Accumulate over micro-batches; ``between`` is called after each backward()."""
+    torch.manual_seed(0)
+    net = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(steps):
+        for number in range(micro):
+            divide(net(torch.randn(4, 6)).square().mean()).backward()
+            between(net, number)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def became(windows: list[ev.Window]) -> list[list[str]]:
+    return [[one.became for one in window.between] for window in windows]
+
+
+def test_gradients_that_are_added_to(recorded):
+    """Nothing happens between, and the calls are counted."""
+    train(nothing)
+    first, second = recorded()
+    assert became([first, second]) == [["kept", "kept"]] * 2
+    assert (second.backwards, second.forwards, second.within, second.as_left) == (3, 3, False, True)
+
+
+def scaled(net: Any, micro: int) -> None:
+    for p in net.parameters():
+        p.grad *= 0.5
+
+
+def gone(net: Any, micro: int) -> None:
+    for p in net.parameters():
+        p.grad = None
+
+
+def moved(net: Any, micro: int) -> None:
+    with torch.no_grad():
+        for p in net.parameters():
+            p -= 0.1 * p.grad
+    net.zero_grad()
+
+
+def averaged(net: Any, micro: int) -> None:
+    for p in net.parameters():
+        p.grad += torch.randn_like(p)
+
+
+def one_of_two(net: Any, micro: int) -> None:
+    net.bias.grad = None
+
+
+@pytest.mark.parametrize(
+    ("between", "expected"),
+    [
+        (scaled, "rescaled"),
+        (gone, "lost"),
+        (lambda net, _: net.zero_grad(), "zeroed"),
+        (lambda net, _: net.zero_grad(set_to_none=False), "zeroed"),
+        (moved, "other"),
+        (averaged, "other"),
+        (one_of_two, "other"),
+    ],
+)
+def test_what_became_of_gradients(recorded, between, expected):
+    """In the middle of a window; a program that moves its parameters has stepped."""
+    train(lambda net, micro: between(net, micro) if micro < 2 else None)
+    assert became(recorded()) == [[expected, expected]] * 2
+
+
+def test_the_factor_and_the_line_of_a_clip(recorded):
+    """By torch's function."""
+    train(lambda net, _: torch.nn.utils.clip_grad_norm_(net.parameters(), 1e-3))
+    one = recorded()[0].between[0]
+    assert one.became == "rescaled"
+    assert 0 < one.factor < 1
+    assert one.clip != ev.NO_SITE
+
+
+@pytest.mark.parametrize(
+    ("divide", "expected"),
+    [
+        (lambda loss: loss, None),
+        (lambda loss: loss / 4, 4.0),
+        (lambda loss: loss * 0.25, 4.0),
+        (lambda loss: loss / 4 * 65536.0, 4.0),
+        (lambda loss: loss / 1, 1.0),
+        (lambda loss: loss / 2 / 4, None),
+        (lambda loss: loss / 2 / 1, None),
+        (lambda loss: loss + loss / 4, None),
+    ],
+)
+def test_what_a_loss_is_divided_by(recorded, divide, expected):
+    """By one number; which one of several would be the number of micro-batches cannot be told."""
+    train(nothing, divide=divide)
+    found = recorded()[0].divisor
+    assert found == (pytest.approx(expected, rel=1e-5) if expected else None)
+
+
+def test_a_retained_graph_keeps_no_hook(recorded):
+    """The hooks of one backward() are gone with it."""
+    net = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    loss = net(torch.randn(4, 6)).square().mean() / 4
+    for _ in range(3):
+        loss.backward(retain_graph=True)
+    optimizer.step()
+    assert recorded()[0].divisor == pytest.approx(4.0)
+
+
+def test_steps_within_a_backward(recorded):
+    """An optimizer that steps as soon as a gradient is there."""
+    net = torch.nn.Linear(6, 3)
+    optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in net.parameters()}
+
+    def accumulated(p: Any) -> None:
+        optimizers[p].step()
+        optimizers[p].zero_grad()
+
+    for p in optimizers:
+        p.register_post_accumulate_grad_hook(accumulated)
+    for _ in range(3):
+        net(torch.randn(4, 6)).square().mean().backward()
+    windows = recorded()
+    assert len(windows) == 6
+    assert {(one.backwards, one.within) for one in windows} == {(1, True)}
+
+
+def test_evidence_of_long_runs_is_small(recorded):
+    """Windows are written down ever fewer times."""
+    train(nothing, micro=2, steps=600)
+    assert len(recorded()) < 20
