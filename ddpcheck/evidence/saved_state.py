@@ -99,6 +99,13 @@ class StateRead(Record, frozen=True, kw_only=True):
     """The ``n`` of the moment when it was loaded, where it was looked at later."""
 
 
+class LoadBegan(Record, frozen=True, kw_only=True):
+    """torch.distributed.checkpoint begins to load."""
+
+    path: str
+    site: int
+
+
 class StateAsked(Record, frozen=True, kw_only=True):
     """An optimizer's state dict was asked for, and it had to make a step to have any."""
 

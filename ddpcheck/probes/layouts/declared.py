@@ -57,6 +57,11 @@ def layout_of(writer: recorder.Recorder, tensor: torch.Tensor, whole: bool = Fal
         return None
 
 
+def is_any_known() -> bool:
+    """Whether some tensor was seen to lie on a mesh."""
+    return bool(_meshes)
+
+
 def with_pending_sums(parameters: Sequence[Any], places: Iterable[int]) -> set[int]:
     """The places of those whose gradients lie otherwise than they do: a partial sum is no other rank's equal."""
     found = set()

@@ -44,7 +44,10 @@ SHARDED = """
     get_state_dict(model, adam)
     step()
     dcp.save(state(), checkpoint_id=f"{here}/now")
-    dcp.async_save(state(), checkpoint_id=f"{here}/later").result()
+    for_saves = dist.new_group()
+    later = dcp.async_save(state(), checkpoint_id=f"{here}/later", process_group=for_saves)
+    step()
+    later.result()
     mine = {name: p.detach().to_local() for name, p in model.named_parameters()}
     torch.save({"mine": mine, "adam": adam.state_dict()}, f"{here}/{dist.get_rank()}.pt")
     step()
@@ -131,6 +134,15 @@ def test_each_save_once(sharded):
             (mine[1].save, [], False),
             (mine[2].save, [], False),
         ]
+
+
+def test_when_a_load_begins(sharded):
+    """The save to that place is over."""
+    for rank in sharded:
+        (began,) = rank.of(ev.LoadBegan)
+        (read,) = (one.record for one in reads(sharded) if one.rank is rank and one.record.how == "dcp.load")
+        assert began.path == read.path
+        assert max(one.n for one in rank.of(ev.StateWritten)) < began.n < read.n
 
 
 def test_what_the_entries_are(sharded):
