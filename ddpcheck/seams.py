@@ -197,6 +197,7 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "parts": ("which part of a tensor a rank holds", _at(f"{_TENSOR}.DTensor", "_local_tensor", optional=True)
         + _at(f"{_TENSOR}._utils", "compute_local_shape_and_global_offset", optional=True)),
     "sharding": ("what is sharded, and what is left alone", _at(_FSDP2, "fully_shard", later=True)
+        + _at("torch.distributed.device_mesh", "init_device_mesh")
         + _at(f"{_FSDP2}.FSDPModule", "set_gradient_divide_factor", later=True, optional=True)
         + _at(f"{_FSDP2}.FSDPModule", "set_reduce_scatter_divide_factor", later=True, optional=True)
         + _at(f"{_TENSOR}.parallel.api", "parallelize_module", later=True)

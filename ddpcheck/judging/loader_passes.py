@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import itertools
 import math
 from bisect import bisect_right
 from collections import defaultdict
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import ABSENT, WIDTH
+from ddpcheck.judging import mesh_names
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.step_alignment import members
 from ddpcheck.judging.world import Rank, World
@@ -219,6 +221,11 @@ def data_groups(world: World) -> tuple[list[list[int]], bool]:
             groups.add(tuple(rank.rank for rank in members(world, wrapped.group)))
     declared = [one for rank in world for one in rank.of(ev.Parallelised) if one.stage is None]
     groups |= {one.ranks for one in declared if one.how in AVERAGING and set(one.ranks) <= set(everyone)}
+    if any(set(one) & set(other) for one, other in itertools.combinations(groups, 2)) and not _is_wrapped(world):
+        return [], True  # models on several meshes: which of them a loop trains, nobody says
+    named = [] if _is_wrapped(world) else mesh_names.readers(world)
+    if named and all(any(set(group) <= set(one) for one in named) for group in groups):
+        return named, True
     if not groups and declared:
         return [], True  # one copy of the model lies on all of its ranks, which get the same data
     largest: list[list[int]] = []
@@ -226,6 +233,10 @@ def data_groups(world: World) -> tuple[list[list[int]], bool]:
         if len(group) > 1 and not any(set(group) & set(one) for one in largest):
             largest.append(list(group))
     return (largest, True) if groups else ([list(everyone)], False)
+
+
+def _is_wrapped(world: World) -> bool:
+    return any(rank.of(ev.Wrapped) for rank in world)
 
 
 def no_loader(world: World) -> str:

@@ -149,19 +149,14 @@ def _not_compared(world: World) -> Iterator[str]:
     """The parameters that optimizers step and nobody compares, by what they are."""
     kinds = max((_unseen(rank) for rank in world), key=Counter.total, default=Counter[str]())
     if kinds:
-        what = " and ".join(
-            f"{count(number, 'parameter')} of {_EXPLAINED.get(kind, kind)}" for kind, number in kinds.items()
-        )
+        what = " and ".join(f"{count(number, 'parameter')} of {kind}" for kind, number in kinds.items())
         verb = "was" if kinds.total() == 1 else "were"
-        yield f"{what} {verb} not compared: ddpcheck does not look into sharded tensors, or ones without plain memory."
-
-
-_EXPLAINED = {"DTensor": "DTensor (FSDP2, tensor parallelism)", "FullyShardedDataParallel": "FSDP"}
+        yield f"{what} {verb} not compared: ddpcheck does not look into tensors without plain memory."
 
 
 def _unseen(rank: Rank) -> Counter[str]:
     optimizers = {one.optimizer: one for one in rank.of(ev.Optimizer)}
-    return Counter(p.unseen for one in optimizers.values() for p in one.parameters if p.unseen)
+    return Counter(p.unseen for one in optimizers.values() for p in one.parameters if p.unseen and p.layout is None)
 
 
 def _overlooked(world: World) -> Iterator[str]:

@@ -75,12 +75,23 @@ def with_pending_sums(parameters: Sequence[Any], places: Iterable[int]) -> set[i
 # --- DTensor
 
 
-def _of_dtensor(writer: recorder.Recorder, tensor: Any, whole: bool) -> Layout:
+def note(writer: recorder.Recorder, mesh: Any) -> None:
+    """Put down a mesh whose dimensions have names: these say what is done along them."""
+    _begin_for(writer)
+    _number(writer, mesh)
+
+
+def _begin_for(writer: recorder.Recorder) -> None:
+    """Another file of evidence knows none of the meshes."""
     global _writer
-    if _writer is not writer:  # another file of evidence knows none of the meshes
+    if _writer is not writer:
         _writer = writer
         _meshes.clear()
         _made.clear()
+
+
+def _of_dtensor(writer: recorder.Recorder, tensor: Any, whole: bool) -> Layout:
+    _begin_for(writer)
     mesh = tensor.device_mesh
     known = _meshes.get(mesh)
     if known is None:

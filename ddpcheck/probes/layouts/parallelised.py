@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import device_mesh
 
 from ddpcheck.evidence import Parallelised
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
-from ddpcheck.probes.layouts import averaged, fsdp_groups, models
+from ddpcheck.probes.layouts import averaged, declared, fsdp_groups, models
 from ddpcheck.probes.layouts.cut_from import Cutting
 from ddpcheck.probes.layouts.unwritten import Kept
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
@@ -36,12 +37,24 @@ class Built:
 
 def watch() -> None:
     """See what is sharded or wrapped from now on."""
+    around(device_mesh, "init_device_mesh", _around_mesh)
     after_import(FSDP2, lambda: _watch(FSDP2, "fully_shard", _around_fully_shard))
     for name in ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor"):
         after_import(FSDP2, partial(_watch_factor, name))
     after_import(TENSOR, lambda: _watch(TENSOR, "parallelize_module", _around_parallelize))
     after_import(FSDP1, lambda: _watch_class(FSDP1, "FullyShardedDataParallel", _around_fsdp))
     after_import(PIPELINE, lambda: _watch_class(PIPELINE, "_PipelineStageBase", _around_stage))
+
+
+def _around_mesh(original: Any) -> Any:
+    def init_device_mesh(*args: Any, **kwargs: Any) -> Any:
+        mesh = original(*args, **kwargs)
+        writer = recorder.current()
+        if writer is not None and getattr(mesh, "mesh_dim_names", None):
+            declared.note(writer, mesh)
+        return mesh
+
+    return init_device_mesh
 
 
 def _watch(module: str, name: str, make: Any) -> None:

@@ -1,0 +1,54 @@
+"""What the names of a mesh's dimensions say: along which of them ranks read other data, and along which the same."""
+
+from __future__ import annotations
+
+import itertools
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.world import World
+
+_OTHER_DATA = frozenset(
+    {"dp", "ddp", "data", "data_parallel", "fsdp", "hsdp", "replicate", "replica", "replicas", "shard", "dp_replicate",
+     "dp_shard", "worker", "workers", "dp_mod_ep"}
+)  # fmt: skip
+_SAME_DATA = frozenset(
+    {"tp", "sp", "cp", "pp", "tensor", "sequence", "context", "pipeline", "model", "stage", "tensor_parallel",
+     "sequence_parallel", "context_parallel", "pipeline_parallel", "ulysses", "ring"}
+)  # fmt: skip
+
+
+def _mesh(world: World) -> ev.Mesh | None:
+    """The mesh over all ranks whose dimensions all have names that say so."""
+    for rank in world:
+        for mesh in rank.of(ev.Mesh):
+            known = all(name.lower() in _OTHER_DATA | _SAME_DATA for name in mesh.names)
+            if mesh.names and known and len(mesh.ranks) == world.world_size == len(world):
+                return mesh
+    return None
+
+
+def readers(world: World) -> list[list[int]]:
+    """The ranks that read different data, group by group; none where no mesh says so."""
+    return _groups(world, _OTHER_DATA)
+
+
+def peers(world: World) -> list[list[int]]:
+    """The ranks that hold one copy of the model among them, and read the same data."""
+    return _groups(world, _SAME_DATA)
+
+
+def _groups(world: World, names: frozenset[str]) -> list[list[int]]:
+    mesh = _mesh(world)
+    if mesh is None or all(name.lower() in _OTHER_DATA for name in mesh.names):
+        return []
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, place in zip(mesh.ranks, itertools.product(*map(range, mesh.shape)), strict=True):
+        fixed = tuple(at for at, name in zip(place, mesh.names, strict=True) if name.lower() not in names)
+        groups.setdefault(fixed, []).append(number)
+    return [sorted(group) for group in groups.values() if len(group) > 1]
+
+
+def along(world: World) -> str:
+    """The dimensions along which ranks read the same data."""
+    mesh = _mesh(world)
+    return " and ".join(name for name in mesh.names if name.lower() in _SAME_DATA) if mesh is not None else ""
