@@ -31,6 +31,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     live: bool = False
     """It lies in the memory of what is being trained: nothing was copied."""
     layout: Layout | None = None
+    whole: bool = False
+    """It is a copy with the shape that is declared of the whole, where the training has parts."""
 
 
 class StateForm(Record, frozen=True, kw_only=True):

@@ -171,6 +171,7 @@ def _entry(writer: recorder.Recorder, training: Training, leaf: _Leaf) -> tuple[
         key=known.key if known is not None else "",
         live=live is not None,
         layout=layout,
+        whole=known is not None and known.whole and layout is None,
     ), value
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.saved_state import reads, saves, whole
-from tests.corpus.forked import run
 
 SHARDED = """
     import os
@@ -99,22 +103,37 @@ THREADS = """
 """
 
 
-def ran(script, tmp_path, ranks):
-    path = tmp_path / "train.py"
-    path.write_text(textwrap.dedent(script))
-    found = run(path, ranks=ranks)
-    assert (set(found.exits.values()), found.defects) == ({0}, []), found.output
-    return found.worlds[0]
+DRIVER = """
+import pickle, sys
+from pathlib import Path
+from ddpcheck.probes import all_probes
+from tests.corpus.forked import run
+all_probes.patch()
+ran = run(Path(sys.argv[1]))
+assert (set(ran.exits.values()), ran.defects) == ({0}, []), (ran.output, ran.defects)
+Path(sys.argv[2]).write_bytes(pickle.dumps(ran.worlds[0]))
+"""
+
+
+def ran(script, tmp_path):
+    """The world of two ranks of a script, in a process of their own: what is patched stays patched."""
+    program, result = tmp_path / "train.py", tmp_path / "world"
+    program.write_text(textwrap.dedent(script))
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-c", DRIVER, str(program), str(result)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return pickle.loads(result.read_bytes())
 
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory):
-    return ran(SHARDED, tmp_path_factory.mktemp("sharded"), 2)
+    return ran(SHARDED, tmp_path_factory.mktemp("sharded"))
 
 
 @pytest.fixture(scope="module")
 def threads(tmp_path_factory):
-    return ran(THREADS, tmp_path_factory.mktemp("threads"), 2)
+    return ran(THREADS, tmp_path_factory.mktemp("threads"))
 
 
 def entries(state):
