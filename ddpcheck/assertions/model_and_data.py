@@ -19,21 +19,25 @@ if TYPE_CHECKING:
 
 
 def assert_replicas_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> None:
-    """Fail unless all ranks hold the same model.
+    """Fail unless all ranks hold the same model, or of one on a mesh, what they are declared to hold alike.
 
     Until an optimizer of this test has stepped the model, its parameters and
     buffers are compared with rank 0's (`initial-broadcast`); afterwards its
     parameters with each other (`parameter-sync`).
 
-    ``module`` is a module, in DistributedDataParallel or not. Elements may
-    differ by ``atol + rtol * |reference|``; by default not by a bit. Raises an
+    ``module`` is a module, in DistributedDataParallel or not. Where it has
+    DTensors (FSDP2, HSDP, tensor parallel, several of these), or DDP goes over
+    one dimension of a mesh, those ranks are compared that hold the same
+    elements by placements or wrapper; plain tensors beside DTensors are left
+    out, and a model of which nothing is compared fails. Elements may differ
+    by ``atol + rtol * |reference|``; by default not by a bit. Raises an
     AssertionError that names the parameter, the ranks, and the worst element.
     """
     __tracebackhide__ = True
     from ddpcheck.probes.ddp import model_state
     from ddpcheck.probes.optimizers import steps
 
-    if steps.have_been_stepped(module.parameters()):
+    if steps.have_been_stepped(parameter for _, parameter in model_state.named_parameters(module)):
         _assert_state("parameter-sync", "assert_replicas_identical", module, model_state.parameters(module), rtol, atol)
     else:
         tensors = model_state.parameters(module) + model_state.buffers(module)
@@ -43,7 +47,8 @@ def assert_replicas_identical(module: torch.nn.Module, *, rtol: float = 0.0, ato
 def assert_initial_broadcast(module: torch.nn.Module) -> None:
     """Fail unless all ranks hold rank 0's parameters and buffers, to the bit (`initial-broadcast`).
 
-    For the time between DDP's constructor and the first optimizer step.
+    Of a model on a mesh, as `assert_replicas_identical`. For the
+    time between DDP's constructor and the first optimizer step.
     """
     __tracebackhide__ = True
     from ddpcheck.probes.ddp import model_state
@@ -55,7 +60,8 @@ def assert_initial_broadcast(module: torch.nn.Module) -> None:
 def assert_parameters_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> None:
     """Fail unless all ranks hold the same parameters (`parameter-sync`).
 
-    Elements may differ by ``atol + rtol * |reference|``; by default not by a bit.
+    Of a model on a mesh, as `assert_replicas_identical`. Elements may
+    differ by ``atol + rtol * |reference|``; by default not by a bit.
     """
     __tracebackhide__ = True
     from ddpcheck.probes.ddp import model_state
@@ -68,7 +74,8 @@ def assert_gradients_identical(module: torch.nn.Module, *, rtol: float = 0.0, at
 
     To be called after ``backward()`` and before ``optimizer.step()``. A
     parameter that has a gradient on some ranks only is a violation; a model
-    without any gradient on any rank is one too, since nothing was checked.
+    without any gradient on any rank is one too, since nothing was checked. Of
+    a model on a mesh, as `assert_replicas_identical`.
     """
     __tracebackhide__ = True
     from ddpcheck.probes.ddp import model_state

@@ -15,6 +15,11 @@ class TensorFacts(Struct, frozen=True, kw_only=True):
     """False for a parameter without a gradient."""
     shared: bool = False
     """It lies in memory that other processes may write to."""
+    holders: tuple[int, ...] | None = None
+    """The ranks that hold the same elements, as is declared; None of a plain model, whose tensors all ranks hold, and
+    empty where nobody says."""
+    placements: tuple[str, ...] = ()
+    """Of a DTensor, as in a Layout."""
 
 
 class ModelFacts(Struct, frozen=True, kw_only=True):

@@ -1,10 +1,14 @@
-"""Do all ranks hold the same state? Judges of initial-broadcast, gradient-sync and parameter-sync."""
+"""Do all ranks hold the same state? Judges of initial-broadcast, gradient-sync and parameter-sync.
+
+Of a plain model all ranks hold all; of one whose tensors are declared to lie on a mesh, those that hold the same
+elements are compared with each other, and with nobody else.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +26,18 @@ EXPECTED = {
     "gradient-sync": "all ranks to hold the same gradients",
     "parameter-sync": "all ranks to hold the same parameters",
 }
+EXPECTED_OF_COPIES = {
+    "initial-broadcast": "the ranks that hold copies to hold the same parameters and buffers",
+    "gradient-sync": "the ranks that hold copies to hold the same gradients",
+    "parameter-sync": "the ranks that hold copies to hold the same parameters",
+}
+
+
+class Copy(NamedTuple):
+    """A tensor, or a part of one, that several ranks hold."""
+
+    name: str
+    holders: tuple[int, ...]
 
 
 def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
@@ -31,13 +47,14 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     answers to the questions so far: the reference is written, then compared.
     """
     facts = [msgspec.convert(one, ModelFacts) for one in said]
-    finding = _nothing(check, facts) or _unlike(check, facts)
+    copies = _copies(facts)
+    finding = _nothing(check, facts, copies) or _unlike(check, facts, copies)
     if finding is not None:
         return (finding,)
-    differing = _differing(facts)
+    differing = _differing(facts, copies)
     if not differing:
         return _held_by_sharing(check, facts)
-    reference = 0 if check == "initial-broadcast" else _majority(facts, differing)
+    references = _references(check, facts, differing)
     tolerant = facts[0].atol > 0 or facts[0].rtol > 0
     portion = len(differing) if tolerant else EXAMINED
     examined = (len(rounds) // 2) * portion  # each portion takes two rounds: written, then compared
@@ -47,48 +64,77 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
         beyond = {rank: {n: d for n, d in found.items() if d.elements} for rank, found in enumerate(compared)}
         beyond = {rank: found for rank, found in beyond.items() if found}
         if beyond:
-            return (_difference(check, facts, reference, beyond, max(0, len(differing) - examined)),)
+            return (_difference(check, facts, copies, references, beyond, differing[examined:]),)
         if examined >= len(differing):
             return ()
-    names = list(differing)[examined : examined + portion]
-    about = {"names": names, "reference": reference, "atol": facts[0].atol, "rtol": facts[0].rtol}
+    asked = [[one.name, references[one.holders], list(one.holders)] for one in differing[examined:][:portion]]
+    about = {"copies": asked, "atol": facts[0].atol, "rtol": facts[0].rtol}
     return Question(ask="compare" if len(rounds) % 2 else "write", about=about)
 
 
-def _nothing(check: str, facts: Sequence[ModelFacts]) -> Finding | None:
+def _copies(facts: Sequence[ModelFacts]) -> list[Copy]:
+    """What several ranks hold, by name; in a world of one rank, all."""
+    every = tuple(range(len(facts)))
+    found: dict[Copy, None] = {}
+    for name in dict.fromkeys(name for f in facts for name in f.tensors):
+        for tensor in (f.tensors[name] for f in facts if name in f.tensors):
+            holders = every if tensor.holders is None else tensor.holders
+            if len(holders) > 1 or holders == every:
+                found[Copy(name, holders)] = None
+    return list(found)
+
+
+def _nothing(check: str, facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> Finding | None:
     """A check that saw nothing must not pass."""
-    if any(t.present for f in facts for t in f.tensors.values()):
+    if any(facts[rank].tensors[one.name].present for one in copies for rank in one.holders if _has(facts[rank], one)):
         return None
     gradients = check == "gradient-sync"
+    if any(t.present for f in facts for t in f.tensors.values()):
+        found = f"no {NOUNS[check]} that is declared to be the same on two ranks or more: nothing was checked"
+        advice = (
+            "The model is sharded over all ranks, with nothing that they hold alike, as with fully_shard over a mesh "
+            "of one dimension: there is nothing for this assertion to compare."
+        )
+    else:
+        found = f"no {NOUNS[check]} on any rank: nothing was checked"
+        advice = (
+            "Call it after backward() and before zero_grad()." if gradients else "Pass a model that has parameters."
+        )
     return Finding(
         check=check,
         ranks=tuple(range(len(facts))),
         subject="the model",
-        expected=EXPECTED[check],
-        found=f"no {NOUNS[check]} on any rank: nothing was checked",
-        advice=(
-            "Call it after backward() and before zero_grad()." if gradients else "Pass a model that has parameters."
-        ),
+        expected=EXPECTED[check] if not copies and not _is_declared(facts) else EXPECTED_OF_COPIES[check],
+        found=found,
+        advice=advice,
     )
 
 
-def _unlike(check: str, facts: Sequence[ModelFacts]) -> Finding | None:
+def _has(facts: ModelFacts, copy: Copy) -> bool:
+    return copy.name in facts.tensors
+
+
+def _is_declared(facts: Sequence[ModelFacts]) -> bool:
+    """Whether it is said of this model's tensors who holds what."""
+    return any(t.holders is not None for f in facts for t in f.tensors.values())
+
+
+def _unlike(check: str, facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> Finding | None:
     """Tensors that cannot be compared: absent on some ranks, or of another type or shape."""
-    names = dict.fromkeys(name for f in facts for name in f.tensors)
-    for name in names:
+    for one in copies:
         kinds: dict[str, list[int]] = {}
-        for rank, f in enumerate(facts):
-            kinds.setdefault(_kind(f.tensors.get(name)), []).append(rank)
+        for rank in one.holders:
+            kinds.setdefault(_kind(facts[rank].tensors.get(one.name)), []).append(rank)
         if len(kinds) > 1:
             shown = "; ".join(f"{ranks_text(ranks)}: {kind}" for kind, ranks in kinds.items())
             usual = max(kinds.values(), key=len)
-            odd = tuple(r for r in range(len(facts)) if r not in usual)
+            odd = tuple(r for r in one.holders if r not in usual)
             return Finding(
                 check=check,
                 ranks=odd,
-                subject=name,
-                expected=EXPECTED[check],
-                found=f"{name} to be of different kinds: {shown}",
+                subject=one.name,
+                expected=_expected(check, [one], facts),
+                found=f"{one.name} to be of different kinds: {shown}",
                 advice=(
                     "Let every rank build the same model, and use the same parameters in every forward: a branch that "
                     "depends on the rank or its data leaves parameters without a gradient."
@@ -97,31 +143,42 @@ def _unlike(check: str, facts: Sequence[ModelFacts]) -> Finding | None:
     return None
 
 
+def _expected(check: str, copies: Sequence[Copy], facts: Sequence[ModelFacts]) -> str:
+    everywhere = all(len(one.holders) == len(facts) for one in copies)
+    return (EXPECTED if everywhere else EXPECTED_OF_COPIES)[check]
+
+
 def _kind(tensor: TensorFacts | None) -> str:
     if tensor is None:
         return "no such tensor"
     if not tensor.present:
         return "no gradient (None)"
-    return f"{tensor.dtype}{list(tensor.shape)}"
+    placed = f" ({', '.join(tensor.placements)})" if tensor.placements else ""
+    return f"{tensor.dtype}{list(tensor.shape)}{placed}"
 
 
-def _differing(facts: Sequence[ModelFacts]) -> dict[str, None]:
-    return {
-        name: None
-        for name, tensor in facts[0].tensors.items()
-        if any(f.tensors[name].digest != tensor.digest for f in facts[1:])
-    }
+def _differing(facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> list[Copy]:
+    return [one for one in copies if len({facts[rank].tensors[one.name].digest for rank in one.holders}) > 1]
 
 
-def _majority(facts: Sequence[ModelFacts], names: Mapping[str, None]) -> int:
-    """The lowest rank of those whose state is the most common."""
-    states = [tuple(f.tensors[name].digest for name in names) for f in facts]
-    (most, _), *_ = Counter(states).most_common(1)
-    return states.index(most)
+def _references(check: str, facts: Sequence[ModelFacts], differing: Sequence[Copy]) -> dict[tuple[int, ...], int]:
+    """With which of its holders a copy is compared: the lowest rank of those whose state is the most common.
+
+    What DDP broadcasts is that of the first.
+    """
+    names: dict[tuple[int, ...], list[str]] = {}
+    for one in differing:
+        names.setdefault(one.holders, []).append(one.name)
+    found = {}
+    for holders, its in names.items():
+        states = [tuple(facts[rank].tensors[name].digest for name in its) for rank in holders]
+        (most, _), *_ = Counter(states).most_common(1)
+        found[holders] = holders[0 if check == "initial-broadcast" else states.index(most)]
+    return found
 
 
 def _held_by_sharing(check: str, facts: Sequence[ModelFacts]) -> tuple[Finding, ...]:
-    shared = [name for name in facts[0].tensors if all(f.tensors[name].shared for f in facts)]
+    shared = [n for n in facts[0].tensors if all(n in f.tensors and f.tensors[n].shared for f in facts)]
     if not shared or len(facts) == 1:
         return ()
     return (
@@ -143,37 +200,47 @@ def _held_by_sharing(check: str, facts: Sequence[ModelFacts]) -> tuple[Finding, 
 def _difference(
     check: str,
     facts: Sequence[ModelFacts],
-    reference: int,
+    copies: Sequence[Copy],
+    references: Mapping[tuple[int, ...], int],
     beyond: Mapping[int, Mapping[str, WorstDifference]],
-    unexamined: int,
+    unexamined: Sequence[Copy],
 ) -> Finding:
     rank, name, worst = max(
         ((r, n, d) for r, found in beyond.items() for n, d in found.items()), key=lambda entry: entry[2].size
     )
     names = list(dict.fromkeys(n for found in beyond.values() for n in found))
-    total = len(facts[0].tensors)
-    differ = len(names) + unexamined
+    broken = [one for one in copies if any(r in one.holders and one.name in found for r, found in beyond.items())]
+    compared_with = [references[one.holders] for one in broken]
+    reference = next(references[one.holders] for one in broken if one.name == name and rank in one.holders)
+    differ = len(names) + len({one.name for one in unexamined} - {*names})
     place = f" at {list(worst.place)}" if worst.place else ""
     allowed = ""
     if facts[0].atol or facts[0].rtol:
         allowed = f" (allowed: atol {facts[0].atol:g}, rtol {facts[0].rtol:g})"
     others = [n for n in names if n != name]
     also = f"; also {listing(others, 4)}" if others else ""
+    declared = _is_declared(facts)
     return Finding(
         check=check,
         ranks=tuple(beyond),
         subject=name,
-        expected=EXPECTED[check] + allowed,
+        expected=_expected(check, broken, facts) + allowed,
         found=(
-            f"{differ} of {count(total, NOUNS[check])} to differ from rank "
-            f"{reference}'s on {ranks_text(beyond)}; most of all {name} on rank {rank}: "
+            f"{differ} of {count(len({one.name for one in copies}), NOUNS[check])}"
+            f"{' that several ranks hold' if declared else ''} to differ from {_whose(compared_with)} on "
+            f"{ranks_text(beyond)}; most of all {name} on rank {rank}: "
             f"{worst.elements:,} of {count(worst.of, 'element')}, by up to {worst.size:.3g}{place} "
             f"(rank {rank} has {worst.mine}, rank {reference} has {worst.reference}){_factor(check, worst)}{also}"
         ),
-        cause=_cause(facts),
-        advice=ADVICE[check],
+        cause="" if declared else _cause(facts),
+        advice=(ADVICE_OF_COPIES if declared and not any(f.wrapped for f in facts) else ADVICE)[check],
         count=differ,
     )
+
+
+def _whose(references: Sequence[int]) -> str:
+    """``rank 0's``, or ``those of ranks 0 and 1``, where groups of ranks hold each their part."""
+    return f"rank {references[0]}'s" if len(set(references)) == 1 else f"those of {ranks_text(references)}"
 
 
 def _factor(check: str, worst: WorstDifference) -> str:
@@ -197,4 +264,11 @@ ADVICE = {
     "gradient-sync": "Compute the loss from the output of the wrapper itself, leave no_sync() before the last forward "
     "of a step, and treat gradients alike on every rank between backward() and step().",
     "parameter-sync": "Find what changes parameters on one rank alone: to reduce gradients never repairs parameters.",
+}
+ADVICE_OF_COPIES = {
+    "initial-broadcast": "Give all ranks the same weights before they are sharded: by the same seed, the same file, or "
+    "a broadcast. distribute_tensor sends those of one rank; fully_shard and DTensor.from_local take each rank's own.",
+    "gradient-sync": "Let gradients be reduced along the copies' dimension of the mesh in the last backward of a step, "
+    "and treat them alike on every rank between backward() and step().",
+    "parameter-sync": ADVICE["parameter-sync"],
 }

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddpcheck.checks.missing_seams import unjudgeable
-from ddpcheck.ranks import messages
+from ddpcheck.ranks import meshes, messages
 from ddpcheck.ranks.channel import Channel
 from ddpcheck.vocabulary.model import CallSite, Finding, Plan
 from ddpcheck.vocabulary.own_code import PACKAGE
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.nn.parallel import DistributedDataParallel
 
 
@@ -74,6 +75,19 @@ class CurrentRank:
         if self._plan.device == "cuda":
             ddp_kwargs.setdefault("device_ids", [self.device.index])
         return DistributedDataParallel(module.to(self.device), **ddp_kwargs)
+
+    def mesh(self, *shape: int, names: Sequence[str] = ()) -> DeviceMesh:
+        """A DeviceMesh over all ranks of the test, in their order: ``ddp.mesh(2, -1, names=("replicate", "shard"))``.
+
+        One dimension may be -1, for as many ranks as are left; without a shape
+        it is one dimension of all. Every rank has to call it, as it makes
+        groups. Raises a ValueError, the same on every rank, where the shape
+        does not fit the world size.
+        """
+        fitting = meshes.shape_of(shape, names, self.world_size)
+        from torch.distributed.device_mesh import init_device_mesh
+
+        return init_device_mesh(self.device.type, fitting, mesh_dim_names=tuple(names) or None)
 
     # --- for ddpcheck's own assertions
 

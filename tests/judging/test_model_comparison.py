@@ -38,6 +38,11 @@ def ask(check, models, *rounds):
     return asserted(check, plain, [[msgspec.to_builtins(answer) for answer in answers] for answers in rounds])
 
 
+def asked_for(question):
+    """The names of the tensors that a question is about."""
+    return [name for name, _, _ in question.about["copies"]]
+
+
 def differ(check, models, *compared):
     """The one finding, where the ranks' answers to the comparison are ``compared``."""
     (finding,) = ask(check, models, [None] * len(models), compared)
@@ -89,7 +94,7 @@ def test_a_difference_within_the_tolerance_holds():
 def test_elements_are_asked_for_only_where_digests_differ(check):
     """First the reference writes the differing tensors down, then the others compare theirs with it."""
     models = [model(w=tensor("a"), same=tensor()), model(w=tensor("b"), same=tensor())]
-    about = {"names": ["w"], "reference": 0, "atol": 0.0, "rtol": 0.0}
+    about = {"copies": [["w", 0, [0, 1]]], "atol": 0.0, "rtol": 0.0}
     assert ask(check, models) == Question(ask="write", about=about)
     assert ask(check, models, [None, None]) == Question(ask="compare", about=about)
 
@@ -108,19 +113,19 @@ def test_the_tolerance_goes_with_the_question():
 @pytest.mark.parametrize("check", ["gradient-sync", "parameter-sync"])
 def test_the_reference_is_the_majority(check, digests, reference):
     """The ranks are compared with the most common state, held by the lowest rank that has it."""
-    assert ask(check, [model(w=tensor(d)) for d in digests]).about["reference"] == reference
+    assert ask(check, [model(w=tensor(d)) for d in digests]).about["copies"][0][1] == reference
 
 
 def test_the_majority_is_one_of_whole_states():
     """What is most common is judged by all differing tensors together."""
     states = [("x", "1"), ("x", "2"), ("y", "2"), ("y", "2")]
     models = [model(a=tensor(a), b=tensor(b)) for a, b in states]
-    assert ask("parameter-sync", models).about["reference"] == 2
+    assert ask("parameter-sync", models).about["copies"][0][1] == 2
 
 
 def test_the_reference_of_a_broadcast_is_rank_zero():
     """DDP broadcasts rank 0's state, so that is what all should hold, even against a majority."""
-    assert ask("initial-broadcast", [model(w=tensor(d)) for d in "abb"]).about["reference"] == 0
+    assert ask("initial-broadcast", [model(w=tensor(d)) for d in "abb"]).about["copies"][0][1] == 0
 
 
 def many(digest, count=EXAMINED + 8, **more):
@@ -129,14 +134,14 @@ def many(digest, count=EXAMINED + 8, **more):
 
 def test_only_so_many_tensors_are_examined():
     """Of a model that differs everywhere, the first tensors are compared element by element."""
-    names = ask("parameter-sync", [many("a"), many("b")]).about["names"]
+    names = asked_for(ask("parameter-sync", [many("a"), many("b")]))
     assert names == [f"w{n}" for n in range(EXAMINED)]
 
 
 def test_all_tensors_are_examined_where_a_tolerance_decides():
     """With a tolerance, a digest says nothing: every differing tensor is compared."""
     models = [many("a", atol=1.0), many("b", atol=1.0)]
-    assert len(ask("parameter-sync", models).about["names"]) == EXAMINED + 8
+    assert len(asked_for(ask("parameter-sync", models))) == EXAMINED + 8
 
 
 def test_tensors_beyond_the_examined_are_counted():
@@ -161,12 +166,12 @@ def test_the_next_tensors_are_asked_for_where_the_first_are_equal():
     second = [f"w{n}" for n in range(EXAMINED, 2 * EXAMINED)]
     for answers, verb in ((first, "write"), ([*first, [None, None]], "compare")):
         question = ask("parameter-sync", models, *answers)
-        assert (question.ask, question.about["names"]) == (verb, second)
+        assert (question.ask, asked_for(question)) == (verb, second)
     (finding,) = ask("parameter-sync", models, *first, [None, None], [{}, {second[0]: other, second[1]: equal}])
     assert (finding.subject, finding.count) == (second[0], 1 + 3)
     last = [f"w{n}" for n in range(2 * EXAMINED, 2 * EXAMINED + 3)]
     rounds = [*first, [None, None], [{}, dict.fromkeys(second, equal)]]
-    assert ask("parameter-sync", models, *rounds).about["names"] == last
+    assert asked_for(ask("parameter-sync", models, *rounds)) == last
     assert ask("parameter-sync", models, *rounds, [None, None], [{}, dict.fromkeys(last, equal)]) == ()
 
 
@@ -394,3 +399,88 @@ def test_shared_memory_that_differs_is_a_violation():
     """A difference is reported as a difference, not as a risk."""
     models = [model(w=tensor(d, shared=True)) for d in "ab"]
     assert isinstance(ask("parameter-sync", models), Question)
+
+
+# --- what is declared to lie on a mesh
+
+
+def part(digest="same", holders=(), placements=("R", "S0"), **more):
+    return tensor(digest, holders=tuple(holders), placements=placements, **more)
+
+
+ALONG = ((0, 2), (1, 3))
+"""The ranks of a mesh of two by two that hold copies along its first dimension."""
+
+
+def hybrid(digests, **more):
+    """Four ranks of a mesh, with a parameter each that is sharded along the second dimension."""
+    return [model(w=part(digest, ALONG[rank % 2]), wrapped=False, **more) for rank, digest in enumerate(digests)]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_holders_are_compared_with_each_other(check):
+    """Ranks that hold other elements differ by right."""
+    assert ask(check, hybrid("abab")) == ()
+    question = ask(check, hybrid("abac"))
+    assert question.about["copies"] == [["w", 1, [1, 3]]]
+    assert ask(check, hybrid("abba")).about["copies"] == [["w", 0, [0, 2]], ["w", 1, [1, 3]]]
+
+
+def test_a_difference_between_holders():
+    """It is said from whom it differs, and what is to be done about copies."""
+    models = hybrid("abcd")
+    compared = ({}, {}, {"w": worst(size=0.5)}, {"w": worst(size=0.25)})
+    (finding,) = ask("initial-broadcast", models, [None] * 4, compared)
+    assert finding.ranks == (2, 3)
+    assert finding.expected == "the ranks that hold copies to hold the same parameters and buffers"
+    assert finding.found.startswith(
+        "1 of 1 tensor that several ranks hold to differ from those of ranks 0 and 1 on ranks 2 and 3; "
+        "most of all w on rank 2: 3 of 6 elements, by up to 0.5 at [1, 2] (rank 2 has 1.5, rank 0 has 1)"
+    )
+    assert finding.cause == ""
+    assert "before they are sharded" in finding.advice
+    (one,) = ask("gradient-sync", hybrid("abac"), [None] * 4, [{}, {}, {}, {"w": worst()}])
+    assert "to differ from rank 1's on rank 3; most of all w on rank 3" in one.found
+
+
+def test_the_majority_of_holders():
+    """Among three holders the one that differs from both others is named."""
+    models = [model(w=part(d, (0, 1, 2), ("R",))) for d in "abb"]
+    assert ask("parameter-sync", models).about["copies"] == [["w", 1, [0, 1, 2]]]
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_nothing_that_ranks_hold_alike_is_not_held(check):
+    """Where every rank has a part of its own, nothing was checked, and it says so."""
+    (finding,) = ask(check, [model(w=part(d, (rank,), ("S0",))) for rank, d in enumerate("ab")])
+    assert finding.severity == "error"
+    assert "that is declared to be the same on two ranks or more: nothing was checked" in finding.found
+    assert ask(check, [model(w=part("a", (0,), ("S0",)))]) == ()
+
+
+def test_tensors_of_which_nobody_says_who_holds_them_are_left_out():
+    """Beside copies, a plain tensor is no copy because it is there."""
+    models = [model(w=part("same", (0, 1), ("R",)), norm=tensor(d, holders=())) for d in "ab"]
+    assert ask("parameter-sync", models) == ()
+
+
+def test_a_gradient_that_some_holders_lack():
+    """A parameter that has a gradient on some of its holders only is named, with the ranks among them."""
+    models = hybrid("abab")
+    models[2] = model(w=TensorFacts(present=False, holders=(0, 2), placements=("R", "S0")))
+    (finding,) = ask("gradient-sync", models)
+    assert finding.found == "w to be of different kinds: rank 0: float32[2, 3] (R, S0); rank 2: no gradient (None)"
+
+
+def test_other_placements_are_other_kinds():
+    """What one rank has as a copy, and another one as a shard, is not compared, but told."""
+    models = [model(w=part("a", (0, 1), ("R",))), model(w=part("a", (1,), ("S0",)))]
+    (finding,) = ask("parameter-sync", models)
+    assert "rank 0: float32[2, 3] (R); rank 1: float32[2, 3] (S0)" in finding.found
+
+
+def test_parts_of_a_model_on_some_ranks_alone():
+    """A stage's tensors are on its own ranks; the others lack nothing."""
+    first = [model(a=part("1", (0, 1), ("R",)))] * 2
+    second = [model(b=part("2", (2, 3), ("R",)))] * 2
+    assert ask("parameter-sync", [*first, *second]) == ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence.model_state import ModelFacts, TensorFacts, WorstDifference
+from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, reduced_by
 from ddpcheck.probes.digests import readable_memory, sparse_tensors
 from ddpcheck.probes.digests.exact_digests import Unreadable, digest_each, digest_of_parts, tensor_bytes
+from ddpcheck.probes.layouts import held_alike
+from ddpcheck.probes.layouts.held_alike import HeldAlike
 from ddpcheck.vocabulary.wording import listing
 
 Named = Iterable[tuple[str, "torch.Tensor | None"]]
@@ -31,11 +34,25 @@ def bare(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def gradients(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:
-    return [(name, p.grad) for name, p in bare(module).named_parameters() if p.requires_grad]
+    return [(name, p.grad) for name, p in named_parameters(module) if p.requires_grad]
 
 
 def parameters(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:
-    return list(bare(module).named_parameters())
+    return [*named_parameters(module)]
+
+
+def named_parameters(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """The parameters of the module itself, with those that torch takes from it and leaves to its wrapper.
+
+    DDP over a dimension of a mesh does so with DTensors: from the first forward on, the module has others in their
+    place, over the same memory, which are no parameters.
+    """
+    found: dict[str, torch.Tensor] = dict(bare(module).named_parameters())
+    wrapper = held_alike.wrapper_of(module)
+    if wrapper is not None and held_alike.is_on_mesh(wrapper):
+        known = [(WRAPPERS.owner(parameter), parameter) for parameter in reduced_by(wrapper)]
+        found |= {owner[0]: parameter for owner, parameter in known if owner is not None}
+    return list(found.items())
 
 
 def buffers(module: torch.nn.Module) -> list[tuple[str, torch.Tensor | None]]:
@@ -47,34 +64,57 @@ def facts(module: torch.nn.Module, tensors: Named, rtol: float = 0.0, atol: floa
     of_shards = [
         f"{name} ({kind})"
         for name, p in bare(module).named_parameters()
-        if (kind := readable_memory.unseen(p)) and not p.is_meta
+        if (kind := readable_memory.unseen(p)) not in ("", readable_memory.DTENSOR) and not p.is_meta
     ]
     if of_shards:
-        raise ValueError(f"{listing(of_shards)}: ddpcheck does not compare shards, or tensors without plain memory")
+        raise ValueError(f"{listing(of_shards)}: ddpcheck does not compare FSDP1's shards, or tensors without memory")
+    named = list(tensors)
+    alike = held_alike.of_model(module, dict(named_parameters(module)), named)
     return ModelFacts(
-        tensors=_described(list(tensors)), wrapped=isinstance(module, DistributedDataParallel), rtol=rtol, atol=atol
+        tensors=_described(named, alike),
+        wrapped=isinstance(module, DistributedDataParallel),
+        rtol=rtol,
+        atol=atol,
     )
 
 
-def _described(tensors: Sequence[tuple[str, torch.Tensor | None]]) -> dict[str, TensorFacts]:
+def _described(
+    tensors: Sequence[tuple[str, torch.Tensor | None]], alike: Mapping[str, HeldAlike]
+) -> dict[str, TensorFacts]:
     """Each tensor by its name; what is on a GPU is digested there, all of it before anybody waits for a result."""
     present = [tensor for _, tensor in tensors if tensor is not None]
     if any(tensor.is_meta for tensor in present):
         raise ValueError("a tensor on the meta device has no elements to compare; materialise the model first")
     if any(tensor.is_nested for tensor in present):
         raise Unreadable("a nested tensor has rows of its own on each rank: ddpcheck does not compare it")
-    digests = iter(_digests(present))
-    return {
-        name: TensorFacts(
-            digest=next(digests),
-            dtype=_kind(tensor),
-            shape=tuple(tensor.shape),
-            shared=readable_memory.is_shared(tensor),
+    own = {name: _own_part(tensor) for name, tensor in tensors if tensor is not None}
+    digests = iter(_digests(list(own.values())))
+    found = {}
+    for name, _ in tensors:
+        part, (placements, holders) = own.get(name), alike[name]
+        found[name] = (
+            TensorFacts(
+                digest=next(digests),
+                dtype=_kind(part),
+                shape=tuple(part.shape),
+                shared=readable_memory.is_shared(part),
+                placements=placements,
+                holders=holders,
+            )
+            if part is not None
+            else TensorFacts(present=False, placements=placements, holders=holders)
         )
-        if tensor is not None
-        else TensorFacts(present=False)
-        for name, tensor in tensors
-    }
+    return found
+
+
+def _own_part(tensor: torch.Tensor) -> torch.Tensor:
+    """The part of a DTensor that this rank has; any other tensor as it is."""
+    if not readable_memory.is_dtensor(tensor):
+        return tensor
+    part = readable_memory.strided(tensor)
+    if part is None:
+        raise Unreadable("the part of a DTensor that this rank has cannot be looked at: it may still be on its way")
+    return part
 
 
 def _kind(tensor: torch.Tensor) -> str:
@@ -98,18 +138,17 @@ def answers(tensors: Named, folder: Path, rank: int) -> dict[str, Callable[[Any]
     by_name = dict(tensors)
 
     def write(about: dict[str, Any]) -> None:
-        if about["reference"] == rank:
-            for number, name in enumerate(about["names"]):
-                tensor = by_name[name]
-                if tensor is not None:
-                    parts = sparse_tensors.packed(tensor) or (tensor,)
-                    (folder / f"reference{number}").write_bytes(b"".join(tensor_bytes(part) for part in parts))
+        for number, (name, reference, _) in enumerate(about["copies"]):
+            tensor = by_name.get(name)
+            if tensor is not None and reference == rank:
+                parts = sparse_tensors.packed(tensor) or (tensor,)
+                (folder / f"reference{number}").write_bytes(b"".join(tensor_bytes(part) for part in parts))
 
     def compare(about: dict[str, Any]) -> dict[str, WorstDifference]:
         found = {}
-        for number, name in enumerate(about["names"]):
-            tensor = by_name[name]
-            if tensor is not None and about["reference"] != rank:
+        for number, (name, reference, holders) in enumerate(about["copies"]):
+            tensor = by_name.get(name)
+            if tensor is not None and reference != rank and rank in holders:
                 found[name] = worst_difference(tensor, (folder / f"reference{number}").read_bytes(), about)
         return found
 

@@ -62,6 +62,12 @@ def is_any_known() -> bool:
     return bool(_meshes)
 
 
+def holders_of(tensor: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The placements of a DTensor, and the ranks that hold the same part of it; none where that is not known."""
+    words = tuple(_word(one) for one in tensor.placements)
+    return words, _holders(tensor.device_mesh, words)
+
+
 def with_pending_sums(parameters: Sequence[Any], places: Iterable[int]) -> set[int]:
     """The places of those whose gradients lie otherwise than they do: a partial sum is no other rank's equal."""
     found = set()

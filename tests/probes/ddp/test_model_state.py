@@ -9,6 +9,7 @@ import torch
 
 from ddpcheck.probes.ddp import model_state
 from ddpcheck.probes.digests.exact_digests import digest, tensor_bytes
+from ddpcheck.probes.layouts.held_alike import HeldAlike
 
 nan, inf = math.nan, math.inf
 
@@ -214,7 +215,7 @@ def test_ranks_compare_with_what_the_reference_wrote(tmp_path):
         [("w", torch.tensor([1.0, 4.0])), ("skipped", torch.zeros(1)), ("b", torch.tensor(3))],
     ]
     ranks = [model_state.answers(own, tmp_path, rank) for rank, own in enumerate(tensors)]
-    about = {"names": ["w", "b"], "reference": 1, "atol": 0.0, "rtol": 0.0}
+    about = {"copies": [["w", 1, [0, 1]], ["b", 1, [0, 1]]], "atol": 0.0, "rtol": 0.0}
     for rank in (ranks[1], ranks[0]):
         assert rank["write"](about) is None
     found = ranks[0]["compare"](about)
@@ -228,13 +229,13 @@ def test_ranks_compare_with_what_the_reference_wrote(tmp_path):
 
 
 def described(tensor):
-    (fact,) = model_state._described([("w", tensor)]).values()
+    (fact,) = model_state._described([("w", tensor)], {"w": HeldAlike()}).values()
     return fact
 
 
 def compared(mine, reference, tmp_path):
     """What a rank says of its tensor beside rank 0's."""
-    about = {"names": ["w"], "reference": 0, "atol": 0.0, "rtol": 0.0}
+    about = {"copies": [["w", 0, [0, 1]]], "atol": 0.0, "rtol": 0.0}
     model_state.answers([("w", reference)], tmp_path, 0)["write"](about)
     return model_state.answers([("w", mine)], tmp_path, 1)["compare"](about)["w"]
 

@@ -226,15 +226,18 @@ def test_nothing_waits_for_a_dtensor_that_is_under_way(mesh: Any) -> None:
         tensor_bytes(tensor)
 
 
-def test_models_of_shards_are_not_compared(mesh: Any) -> None:
-    """An assertion that cannot compare says so; it accuses nobody."""
+def test_models_of_shards_say_who_holds_them(mesh: Any) -> None:
+    """A plain tensor beside them is nobody's copy; an assertion that cannot look says so."""
     model = torch.nn.Linear(3, 4)
-    assert model_state.facts(model, model_state.parameters(model)).tensors
+    assert {one.holders for one in model_state.facts(model, model_state.parameters(model)).tensors.values()} == {None}
     model.weight = torch.nn.Parameter(sharded(mesh))
-    with pytest.raises(ValueError, match=r"weight \(DTensor\): ddpcheck does not compare shards"):
+    for named in (model_state.parameters(model), model_state.gradients(model)):
+        found = model_state.facts(model, named).tensors
+        assert (found["weight"].placements, found["weight"].holders) == (("S0",), (0,))
+        assert found["bias"].holders == ()
+    model.weight._local_tensor = Foreign(ONES)
+    with pytest.raises(Unreadable, match="still be on its way"):
         model_state.facts(model, model_state.parameters(model))
-    with pytest.raises(ValueError, match="does not compare shards"):
-        model_state.facts(model, model_state.gradients(model))
 
 
 def test_what_fsdp_leaves_is_a_shard() -> None:
