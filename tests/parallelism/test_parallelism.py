@@ -1,0 +1,43 @@
+"""One training in ten ways: nothing is said of it, and docs/parallelism.md has what is checked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ddpcheck.checks.registry import checks
+from tests.parallelism.table import NOT_OF_A_RUN, ROOT, WAYS, written
+
+ONE = """
+import json, sys
+from tests.parallelism.table import all_probes, looked
+all_probes.patch()
+print(json.dumps(looked(sys.argv[1])))
+"""
+
+
+def column(way):
+    """What the page says of one way, by check."""
+    rows = [line.split("|")[1:-1] for line in written().splitlines()[2:]]
+    place = 1 + list(WAYS).index(way)
+    return {row[0].strip(" `"): row[place].strip() == "yes" for row in rows}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.few(2)
+def test_a_way(way):
+    """A right training: no finding, and each check has looked where the page says so."""
+    command = [sys.executable, "-c", ONE, way]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    found, said = json.loads(ran.stdout.splitlines()[-1])
+    assert said == []
+    assert {check: looked for check, looked in found.items() if check not in NOT_OF_A_RUN} == column(way)
+
+
+def test_the_page_has_every_check():
+    """What is new has a row."""
+    assert set(column("ddp")) == set(checks()) - set(NOT_OF_A_RUN)
