@@ -31,6 +31,8 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     live: bool = False
     """It lies in the memory of what is being trained: nothing was copied."""
     layout: Layout | None = None
+    whole: bool = False
+    """It is a copy with the shape that is declared of the whole, where the training has parts."""
 
 
 class StateForm(Record, frozen=True, kw_only=True):
@@ -97,6 +99,13 @@ class StateRead(Record, frozen=True, kw_only=True):
     """Entries of what was given, where that is known."""
     when: int = 0
     """The ``n`` of the moment when it was loaded, where it was looked at later."""
+
+
+class LoadBegan(Record, frozen=True, kw_only=True):
+    """torch.distributed.checkpoint begins to load."""
+
+    path: str
+    site: int
 
 
 class StateAsked(Record, frozen=True, kw_only=True):

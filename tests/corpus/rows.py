@@ -36,8 +36,9 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 def fitting(program: Program, row: Row) -> Finding | None:
-    """The finding under a fitting check id."""
-    return next((f for f in row.found if f.check in program.checks), None)
+    """The finding under a fitting check id; what is said of the correct twin as well is none."""
+    said = {(alarm.check, alarm.severity) for alarm in row.alarms}
+    return next((f for f in row.found if f.check in program.checks and (f.check, f.severity) not in said), None)
 
 
 def site(program: Program, row: Row) -> str:

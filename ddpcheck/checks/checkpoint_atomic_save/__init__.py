@@ -10,6 +10,7 @@ CHECK = Check(
     severity="warning",
     rests_on=(
         "saves",
+        "saved state",
         "files that torch.save opens",
     ),
     asserted_on=("files that torch.save opens",),

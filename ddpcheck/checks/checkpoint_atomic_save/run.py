@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from ddpcheck.checks.checkpoint_atomic_save import folders
 from ddpcheck.judging.file_history import (
     CLAIMS,
     LOADS,
@@ -34,9 +35,12 @@ def judge(world: World) -> Judged:
             for t in kept[1:] if path in several else kept:
                 if t.record.op == "write" and t.record.existed and not _is_spare(files, path, writes, t):
                     over[t.number, t.where].append(t)
-    findings = tuple(_in_place(touches) for touches in over.values())
+    findings = [_in_place(touches) for touches in over.values()]
+    looked, found = folders.over_another(world, files)
+    checked += looked
+    findings += [*found, *folders.under_old_marks(files)]
     because = "" if checked else "no checkpoint was saved"
-    return Judged(checked=checked, findings=findings, skipped_because=because)
+    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
 
 
 def _checkpoints(files: Files, path: str, writes: list[Touch]) -> list[Touch]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.checkpoint_read_after_write import asynchronous
 from ddpcheck.judging.file_history import LOADS, NEVER, Touch, done, shown, stopped_by
 from ddpcheck.judging.file_races import Race, Races, races_of
 from ddpcheck.judging.world import Judged, World
@@ -20,7 +21,10 @@ TOLD = 100
 
 def judge(world: World) -> Judged:
     """Report the races between the ranks' reads and writes."""
-    return judge_races(races_of(world))
+    races, early = judge_races(races_of(world)), asynchronous.judge(world)
+    checked = races.checked + early.checked
+    because = "" if checked else races.skipped_because
+    return Judged(checked=checked, findings=(*races.findings, *early.findings), skipped_because=because)
 
 
 def judge_races(found: Races) -> Judged:

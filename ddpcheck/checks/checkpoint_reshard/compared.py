@@ -20,6 +20,8 @@ def compared(saved: Sequence[Piece], held: Sequence[Piece]) -> Answer:
     if first.shape != second.shape:
         parts = {shape_of(one.entry.kind) for one in saved if one.sharded}
         return "part" if not second.sharded and shape_of(second.entry.kind) in parts else ""
+    if len(saved) == len(held) == 1 and not first.sharded and not second.sharded:
+        return "" if not (first.seen and second.seen) else "equal" if first.digest == second.digest else "values"
     before, after = whole(saved), whole(held)
     if before is None or after is None:
         return ""

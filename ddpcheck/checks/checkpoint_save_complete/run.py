@@ -53,9 +53,9 @@ def _by_name(group: list[State]) -> dict[str, list[Piece]]:
 
 
 def _is_whole(state: State) -> bool:
-    """Whether it has parameters of a wrapped module, of which every rank has all there is."""
+    """Whether it has parameters of which there is all: of a wrapped module, or gathered from all ranks."""
     wrapped = bool(state.rank.of(ev.Wrapped))
-    return wrapped and any(one.entry.role == "parameter" and one.entry.layout is None for one in state.pieces)
+    return any(one.whole or (wrapped and one.role == "parameter" and one.layout is None) for one in state.form.entries)
 
 
 def _lost(world: World, sharded: dict[str, list[Piece]]) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -55,9 +55,9 @@ def _of_group(group: tuple[int, ...], rank: Rank, parameter: ev.Parameter) -> tu
 
 
 def _exchanged(world: World, optimizer: Aligned) -> set[int]:
-    """The places over which collectives went that reach all of these ranks."""
+    """The places over which collectives went that reach all of these ranks; a size alone says nothing."""
     mine = {rank.rank for rank in optimizer.ranks}
-    every = [c for records in histories(optimizer) for record in records for c in record.carried]
+    every = [c for records in histories(optimizer) for record in records for c in record.carried if not c.flat]
     reach = {name: {rank.rank for rank in step_alignment.members(world, name)} for name in {c.group for c in every}}
     return {c.place for c in every if mine <= reach[c.group]}
 

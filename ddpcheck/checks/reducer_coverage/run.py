@@ -10,6 +10,7 @@ from ddpcheck.checks.reducer_coverage import (
     crossed_reductions,
     reused_or_dropped_gradients,
     round_the_wrapper,
+    separate_groups,
 )
 from ddpcheck.checks.reducer_coverage.separate_models import Steps, alone, outside, separate, with_gradient
 from ddpcheck.judging import step_alignment
@@ -54,7 +55,7 @@ def judge(world: World) -> Judged:
     checked += times
     findings += found
     if not wrapped and not findings:
-        findings += separate(world)
+        findings += [*separate(world), *separate_groups.judge(world)]
     because = why_none(world, optimizers) if wrapped else "no module was wrapped in DistributedDataParallel"
     return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
 

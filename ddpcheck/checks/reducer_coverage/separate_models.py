@@ -43,9 +43,9 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
     ]
     if not places or not nothing_else(world) or not _alike(optimizer, places):
         return None
-    shards = _shards(world) is not None
+    dealt = shards(world) is not None
     reduced = [p for p, one in enumerate(described) if one.wrapper is not None or p in ground.by_hand]
-    if not reduced and shards and by_files(world):
+    if not reduced and dealt and by_files(world):
         return None
     by_hand = bool(ground.by_hand) and all(described[p].wrapper is None for p in reduced)
     forgotten = _begun_equal(optimizer, places)
@@ -71,7 +71,7 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
         advice = f"If all ranks are to hold the same: {advice[0].lower()}{advice[1:]}"
     return Finding(
         # One optimizer for both, or shards of one dataset: that is one model. Otherwise it may be each rank's own.
-        severity="error" if forgotten and (reduced or shards) else "warning",
+        severity="error" if forgotten and (reduced or dealt) else "warning",
         ranks=tuple(r.rank for r in optimizer.ranks),
         subject=names[0],
         expected=expected,
@@ -140,7 +140,7 @@ def alone(world: World, optimizer: Aligned) -> Iterator[Finding]:
 
 def separate(world: World) -> Iterator[Finding]:
     """Ranks that train on shards of one dataset, with nothing that makes one model of theirs."""
-    line = _shards(world)
+    line = shards(world)
     if line is None or not world.complete or not nothing_else(world) or by_files(world):
         return
     optimizers = [one for one in step_alignment.optimizers(world) if len(one.ranks) == world.world_size]
@@ -178,7 +178,7 @@ def _alike(optimizer: Aligned, places: Sequence[int]) -> bool:
     )
 
 
-def _shards(world: World) -> Line | None:
+def shards(world: World) -> Line | None:
     """A training loop in which every rank goes through its shard of one dataset."""
     for line in loops(world):
         loaders = [ones[0].loader for ones in line.passes.values()]

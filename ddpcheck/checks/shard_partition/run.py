@@ -115,7 +115,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         overlap = _overlap(number, shared, identity)
         if overlap is not None:
             overlaps.append(overlap)
-        elif world.complete and len(shared) + len(apart) == len(ranks):
+        elif world.complete and len(shared) + len(apart) == len(ranks) and not _dealt_beyond(world, there, ranks):
             gap = gap or left_out(line, shared, identity)
             epoch = own_epoch(shared)
             epochs += [epoch] if epoch is not None else []
@@ -130,6 +130,14 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         return checked, [_nothing_in_common(line, tuple(there))], because
     # That no two ranks had the same samples is not all that there is to hold.
     return checked - len(partly), [], because or (IN_PART if partly else "")
+
+
+def _dealt_beyond(world: World, there: Mapping[int, Sequence[Pass]], ranks: Sequence[int]) -> bool:
+    """Whether samplers deal out to more ranks than a mesh joins: that the model is not joined is another check's."""
+    if any(rank.of(ev.Wrapped) for rank in world):
+        return False
+    loaders = [passes[0].loader for passes in there.values()]
+    return all(one is not None and one.distributed and (one.replicas or 0) > len(ranks) for one in loaders)
 
 
 # --- overlap

@@ -19,6 +19,7 @@ CHECK = Check(
         "loss terms",
         "optimizers",
         "communication hooks",
+        "reduced parameters",
         "no_sync",
         "parameter names",
     ),

@@ -171,6 +171,7 @@ def _entry(writer: recorder.Recorder, training: Training, leaf: _Leaf) -> tuple[
         key=known.key if known is not None else "",
         live=live is not None,
         layout=layout,
+        whole=known is not None and known.whole and layout is None,
     ), value
 
 
@@ -198,6 +199,9 @@ def _print(entry: Entry, tensor: torch.Tensor) -> bytes:
         return whole_prints.NONE
     layout = entry.layout
     if layout is None or not layout.sharded:
+        # The whole is compared with parts, where there are any; else its digest says as much.
+        if not declared.is_any_known() or entry.role == "moment":
+            return whole_prints.NONE
         return whole_prints.of_part(part, tuple(part.shape), (0,) * part.dim())
     if layout.offset is None or "P" in layout.placements:
         return whole_prints.NONE

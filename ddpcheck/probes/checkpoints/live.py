@@ -28,6 +28,8 @@ class Live(NamedTuple):
     of: str
     key: str
     layout: Layout | None
+    whole: bool = False
+    """What a copy has all of: the training itself has parts."""
 
 
 class Training:
@@ -65,9 +67,9 @@ class Training:
         parts = name.split(".")
         for begin in range(len(parts)):
             path = ".".join(parts[begin:])
-            for role, shape, _ in self.paths.get(path, ()):
+            for role, shape, one in self.paths.get(path, ()):
                 if shape == tuple(tensor.shape):
-                    return Live(role, path, "", None)
+                    return Live(role, path, "", None, readable_memory.is_dtensor(one))
         return None
 
     def holds(self, path: str, copy: torch.Tensor) -> bool:

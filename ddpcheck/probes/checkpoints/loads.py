@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch.optim import optimizer as home
 
-from ddpcheck.evidence import Entry, StateRead
+from ddpcheck.evidence import Entry, LoadBegan, StateRead
 from ddpcheck.evidence.saved_state import Role
 from ddpcheck.probes.checkpoints import entries, saves
 from ddpcheck.probes.checkpoints.live import Training, moments
@@ -92,15 +92,16 @@ def _around_load(original: Any) -> Any:
     known = places(original)
 
     def load(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
         writer = recorder.current()
         site = user_lines.here()
         number = _numbers["dcp.load", site]
         _numbers["dcp.load", site] += 1
         if writer is None or not is_due(number):
-            return result
+            return original(*args, **kwargs)
         given = Arguments(known, args, kwargs)
         path = saves.path_of(None, given.get("storage_reader"))
+        writer.write(LoadBegan(**writer.next(), path=path, site=site))
+        result = original(*args, **kwargs)
         try:
             with recorder.silence(), torch.no_grad():
                 looked = entries.look(writer, given.get("state_dict"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 import torch
@@ -17,7 +18,7 @@ import torch
 from ddpcheck.evidence.saved_state import PRINT
 from ddpcheck.probes.digests import readable_memory
 
-FEW = 1 << 15
+FEW = 1 << 12
 """Elements of a whole tensor that are looked at, in full rows: the first ones, wherever they are."""
 MOST = 1 << 20
 """Elements of one row up to which it is looked at."""
@@ -44,14 +45,22 @@ def of_part(part: torch.Tensor, shape: Sequence[int], offset: Sequence[int]) -> 
         if rows <= 0 or not plain.numel():
             return _packed(0, 0)
         plain = plain[:rows]
-        values = _mixed(plain.view(word).to(torch.int64))
-        places = torch.zeros((), dtype=torch.int64)
-        for dim, size in enumerate(plain.shape):
-            step = prod(shape[dim + 1 :])
-            along = (torch.arange(size, dtype=torch.int64, device="cpu") + offset[dim]) * step
-            places = places + along.reshape([-1 if d == dim else 1 for d in range(plain.dim())])
-        weights = _mixed(places) | 1
-        return _packed(int((values * weights).sum()), int(values.sum()))
+        values = _mixed(plain.view(word).to(torch.int64, copy=True))
+        weights = _weights(tuple(plain.shape), tuple(shape), tuple(offset))
+        loose = int(values.sum())
+        return _packed(int(values.mul_(weights).sum()), loose)
+
+
+@lru_cache(maxsize=128)
+def _weights(size: tuple[int, ...], shape: tuple[int, ...], offset: tuple[int, ...]) -> torch.Tensor:
+    """Of each element of a part, by its place in the whole: odd numbers, so that none makes elements alike."""
+    places = torch.zeros((), dtype=torch.int64, device="cpu")
+    for dim, length in enumerate(size):
+        along = torch.arange(offset[dim], offset[dim] + length, dtype=torch.int64, device="cpu") * prod(
+            shape[dim + 1 :]
+        )
+        places = places + along.reshape([-1 if d == dim else 1 for d in range(len(size))])
+    return _mixed(places).bitwise_or_(1)
 
 
 def _fits(part: torch.Tensor, shape: Sequence[int], offset: Sequence[int]) -> bool:
@@ -59,11 +68,10 @@ def _fits(part: torch.Tensor, shape: Sequence[int], offset: Sequence[int]) -> bo
 
 
 def _mixed(words: torch.Tensor) -> torch.Tensor:
-    """Whole numbers, scattered over 64 bits: a small difference makes a large one."""
-    words = (words + 0x51_7C_C1_B7) * -0x61C8864680B583EB
-    words = words ^ (words >> 29)
-    words = words * -0x40A7B892E31B1A47
-    return words ^ (words >> 32)
+    """The same numbers, scattered over 64 bits in their place: a small difference makes a large one."""
+    words.add_(0x51_7C_C1_B7).mul_(-0x61C8864680B583EB)
+    words.bitwise_xor_(words >> 29).mul_(-0x40A7B892E31B1A47)
+    return words.bitwise_xor_(words >> 32)
 
 
 def _packed(placed: int, loose: int) -> bytes:

@@ -57,6 +57,11 @@ def layout_of(writer: recorder.Recorder, tensor: torch.Tensor, whole: bool = Fal
         return None
 
 
+def is_any_known() -> bool:
+    """Whether some tensor was seen to lie on a mesh."""
+    return bool(_meshes)
+
+
 def holders_of(tensor: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The placements of a DTensor, and the ranks that hold the same part of it; none where that is not known."""
     words = tuple(_word(one) for one in tensor.placements)

@@ -54,8 +54,15 @@ def _note(module: Any, name: str, parameter: Any) -> None:
     if _by_torch(sys._getframe(1)):
         return
     for tie in [tie for tie in _ties if tie[0].is_of(module, name) or tie[1].is_of(module, name)]:
+        other = tie[1] if tie[0].is_of(module, name) else tie[0]
+        if parameter is not None and other.holds() is parameter:
+            return  # tied once more
         _ties.remove(tie)
-    if not isinstance(parameter, torch.Tensor) or len(_ties) >= MOST:
+    if not isinstance(parameter, torch.Tensor):
+        return
+    if len(_ties) >= MOST:
+        _ties[:] = [tie for tie in _ties if tie[0].module() is not None and tie[1].module() is not None]
+    if len(_ties) >= MOST:
         return
     before = parameter_names.place_before(parameter, module, name)
     if before is not None:

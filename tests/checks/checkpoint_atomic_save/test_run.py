@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.judging.judged_files import ask, at, saved
-from tests.judging.written import (
-    file,
-    rename,
-    save,
-)
+from tests.judging.written import file, remove, rename, save, step
+from tests.judging.written_state import Forms, plain
 
 SINGLE, ATOMIC, READ = "checkpoint-single-writer", "checkpoint-atomic-save", "checkpoint-read-after-write"
 
@@ -61,3 +58,57 @@ def test_what_another_rank_has_written_is_no_checkpoint_of_ones_own():
     first = [save("/job/last.pt", 10, existed=True)]
     assert ask(ATOMIC, first, first).findings == ()
     assert [f.ranks for f in ask(ATOMIC, first * 2, first).findings] == [(0,)]
+
+
+# --- folders of many files
+
+
+def folders(*paths, between=()):
+    """Saves of two ranks by torch.distributed.checkpoint, one after the other."""
+    ranks = []
+    for number in (0, 1):
+        forms, records = Forms(), []
+        for place, path in enumerate(paths):
+            records += forms.saved(10, path, plain("w", place), how="dcp.save", ranks=(0, 1), number=place)
+            records += list(between) if number == 0 else [step(20)] * len(between)
+        ranks.append(records)
+    return ask(ATOMIC, *ranks)
+
+
+def test_a_folder_that_is_saved_over():
+    """Its metadata are the old ones until the end."""
+    judged = folders(*["/job/last"] * 3)
+    (finding,) = judged.findings
+    assert (finding.severity, finding.ranks, finding.where, finding.count) == ("warning", (0, 1), at(10), 2)
+    assert judged.checked == 3
+
+
+@pytest.mark.parametrize(
+    ("paths", "between"),
+    [
+        (["/job/0", "/job/1", "/job/2"], []),
+        (["/job/0", "/job/1", "/job/0"], []),  # the other one is whole
+        (["/job/last"] * 2, [remove("/job/last", 11)]),
+        (["/job/new"] * 2, [rename("/job/new", "/job/last", 11)]),
+    ],
+)
+def test_folders_that_leave_one_whole(paths, between):
+    assert folders(*paths, between=between).findings == ()
+
+
+def marked(unmark, name="complete"):
+    """Two ranks put their files into one folder, twice; rank 0 says when all are there."""
+    mark = f"/job/slot/{name}"
+    first = [step(9), *saved("/job/slot/0.pt"), step(12), file("write", "open", mark, 13, existed=True)]
+    second = [*saved("/job/slot/1.pt"), step(12), step(12), step(13)]
+    return ask(ATOMIC, [*first[1:], *([remove(mark, 8)] if unmark else [step(8)]), *first[1:]], [*second, *second])
+
+
+def test_an_old_mark_beside_new_files():
+    (finding,) = marked(unmark=False).findings
+    assert (finding.severity, finding.subject) == ("warning", "file slot/complete")
+
+
+@pytest.mark.parametrize(("unmark", "name"), [(True, "complete"), (False, "scores.txt")])
+def test_marks_that_say_nothing_wrong(unmark, name):
+    assert marked(unmark, name).findings == ()

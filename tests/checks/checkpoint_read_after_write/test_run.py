@@ -24,6 +24,7 @@ from tests.judging.written import (
     world,
     wrapped,
 )
+from tests.judging.written_state import Forms, plain
 
 READ = "checkpoint-read-after-write"
 
@@ -324,3 +325,37 @@ def test_a_second_save_that_only_a_queued_call_keeps_apart():
     theirs = [*BARRIER, call(2, 12, "all_reduce", queued=True), load("/job/a.pt", 15), _ahead(3)]
     (finding,) = ask(READ, ours, theirs).findings
     assert "only queued" in finding.cause
+
+
+# --- what torch.distributed.checkpoint saves in the background
+
+
+def in_background(*, over, path="/job/c", staged=False, fails=False):
+    """A rank that loads what it saves asynchronously."""
+    saves = Forms().saved(10, "/job/c", plain("w", 1), how="dcp.async_save", ranks=(0, 1))
+    written = ev.StateWritten, {"save": 0, "changed": [], "staged": staged}
+    loads = ev.LoadBegan, {"path": path, "site": 11}
+    end = [raised("metadata is None", 11)] if fails else []
+    return ask(READ, *[[*saves, written, loads, *end] if over else [*saves, loads, written, *end]] * 2)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_load_while_it_is_saved(fails):
+    """Its metadata come last, so that there are none yet, or old ones."""
+    (finding,) = in_background(over=False, fails=fails).findings
+    assert (finding.severity, finding.ranks, finding.where) == ("error", (0, 1), at(11))
+    assert ("stop" in finding.links) == fails
+
+
+def test_a_load_when_it_is_staged_alone():
+    """A copy was made, which says nothing of files."""
+    assert len(in_background(over=True, staged=True).findings) == 1
+
+
+def test_a_load_after_it_was_saved():
+    judged = in_background(over=True)
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+def test_a_load_from_elsewhere():
+    assert in_background(over=False, path="/job/before").findings == ()

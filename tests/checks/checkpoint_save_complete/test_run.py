@@ -100,6 +100,12 @@ def test_the_whole_of_a_wrapped_model():
     assert (judged.checked, judged.findings) == (1, ())
 
 
+def test_what_was_gathered():
+    """Copies of what the training has in parts."""
+    judged = of(saved(plain("0.weight", 1, 2, role="parameter", of="0.weight", whole=True)), [step(20), ended()])
+    assert (judged.checked, judged.findings) == (1, ())
+
+
 @pytest.mark.parametrize("more", [{}, {"how": "dcp.save", "ranks": ()}])
 def test_names_in_files_of_their_own(more):
     """Each rank's own file may name things as it likes."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.saved_state import reads, saves, whole
-from tests.corpus.forked import run
 
 SHARDED = """
     import os
@@ -44,7 +48,10 @@ SHARDED = """
     get_state_dict(model, adam)
     step()
     dcp.save(state(), checkpoint_id=f"{here}/now")
-    dcp.async_save(state(), checkpoint_id=f"{here}/later").result()
+    for_saves = dist.new_group()
+    later = dcp.async_save(state(), checkpoint_id=f"{here}/later", process_group=for_saves)
+    step()
+    later.result()
     mine = {name: p.detach().to_local() for name, p in model.named_parameters()}
     torch.save({"mine": mine, "adam": adam.state_dict()}, f"{here}/{dist.get_rank()}.pt")
     step()
@@ -96,22 +103,37 @@ THREADS = """
 """
 
 
-def ran(script, tmp_path, ranks):
-    path = tmp_path / "train.py"
-    path.write_text(textwrap.dedent(script))
-    found = run(path, ranks=ranks)
-    assert (set(found.exits.values()), found.defects) == ({0}, []), found.output
-    return found.worlds[0]
+DRIVER = """
+import pickle, sys
+from pathlib import Path
+from ddpcheck.probes import all_probes
+from tests.corpus.forked import run
+all_probes.patch()
+ran = run(Path(sys.argv[1]))
+assert (set(ran.exits.values()), ran.defects) == ({0}, []), (ran.output, ran.defects)
+Path(sys.argv[2]).write_bytes(pickle.dumps(ran.worlds[0]))
+"""
+
+
+def ran(script, tmp_path):
+    """The world of two ranks of a script, in a process of their own: what is patched stays patched."""
+    program, result = tmp_path / "train.py", tmp_path / "world"
+    program.write_text(textwrap.dedent(script))
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    command = [sys.executable, "-c", DRIVER, str(program), str(result)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return pickle.loads(result.read_bytes())
 
 
 @pytest.fixture(scope="module")
 def sharded(tmp_path_factory):
-    return ran(SHARDED, tmp_path_factory.mktemp("sharded"), 2)
+    return ran(SHARDED, tmp_path_factory.mktemp("sharded"))
 
 
 @pytest.fixture(scope="module")
 def threads(tmp_path_factory):
-    return ran(THREADS, tmp_path_factory.mktemp("threads"), 2)
+    return ran(THREADS, tmp_path_factory.mktemp("threads"))
 
 
 def entries(state):
@@ -131,6 +153,15 @@ def test_each_save_once(sharded):
             (mine[1].save, [], False),
             (mine[2].save, [], False),
         ]
+
+
+def test_when_a_load_begins(sharded):
+    """The save to that place is over."""
+    for rank in sharded:
+        (began,) = rank.of(ev.LoadBegan)
+        (read,) = (one.record for one in reads(sharded) if one.rank is rank and one.record.how == "dcp.load")
+        assert began.path == read.path
+        assert max(one.n for one in rank.of(ev.StateWritten)) < began.n < read.n
 
 
 def test_what_the_entries_are(sharded):

@@ -1,0 +1,31 @@
+"""The files of tests that put all probes in place, each in an interpreter of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent / "alone"
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in HERE.glob("*.py") if path.stem != "__init__"))
+def test_a_file_by_itself(name):
+    """All of its tests pass."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        str(HERE / f"{name}.py"),
+    ]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert ran.returncode == 0, ran.stdout[-4000:]
+    assert " passed" in ran.stdout
