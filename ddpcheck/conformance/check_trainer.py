@@ -42,6 +42,7 @@ def check_trainer(
     world_sizes: Sequence[int] = WORLD_SIZES,
     checks: Collection[str] | None = None,
     losses: Collection[str] = ("samples",),
+    parallelism: Collection[str] = (),
     expected_failures: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT,
     on_failure: Literal["raise", "return"] = "raise",
@@ -55,7 +56,9 @@ def check_trainer(
     ``gradient-oracle*``. ``losses``
     are the kinds of loss that the library promises: ``samples`` (a mean over
     samples), ``tokens`` (a mean over tokens, however many each rank has) and
-    ``pairs`` (a loss over the whole global batch). ``expected_failures`` maps
+    ``pairs`` (a loss over the whole global batch). ``parallelism`` are those
+    by which the library can shard a model, beside plain data parallelism:
+    ``fsdp2``, and ``hsdp`` in four ranks. ``expected_failures`` maps
     names to reasons, and is strict: one that holds, or a name that is none,
     is a failure. ``timeout`` is in seconds, for one training. ``progress``
     shows a line of what is being trained; by default on a terminal.
@@ -65,7 +68,7 @@ def check_trainer(
     ``return``; and a ValueError or TypeError, with a sentence, for arguments
     that cannot be.
     """
-    suite = Suite(world_sizes, checks, losses, expected_failures)
+    suite = Suite(world_sizes, checks, losses, expected_failures, parallelism)
     if on_failure not in ("raise", "return"):
         raise ValueError(f"on_failure is {on_failure!r}: expected 'raise' or 'return'")
     begun = clock.now()
@@ -236,6 +239,7 @@ def parametrize_with_checks(
     world_sizes: Sequence[int] = WORLD_SIZES,
     checks: Collection[str] | None = None,
     losses: Collection[str] = ("samples",),
+    parallelism: Collection[str] = (),
     expected_failures: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT,
 ) -> Callable[[Any], Any]:
@@ -256,7 +260,7 @@ def parametrize_with_checks(
     from ddpcheck.conformance.adapter_lookup import attach
 
     _callable_with_a_job(fit)
-    suite = Suite(world_sizes, checks, losses, expected_failures)
+    suite = Suite(world_sizes, checks, losses, expected_failures, parallelism)
     marked = MarkedTrainer(fit, _checked_timeout(timeout))
     parameters = [pytest.param(TrainerCheck(suite, name, size, marked), id=item_id(name, size)) for name, size in suite]
 

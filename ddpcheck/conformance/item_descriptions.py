@@ -22,6 +22,11 @@ _NETS = {
     "pairs": "a model of two views",
 }
 
+_PARALLELISM = {
+    "fsdp2": "sharded over all ranks",
+    "hsdp": "sharded over two ranks, in two copies",
+}
+
 _OPTIMIZERS = {"sgd": "SGD", "momentum": "SGD with momentum", "adamw": "AdamW"}
 _RATES = {"steps": " and another rate at every step", "plateau": " and ReduceLROnPlateau"}
 
@@ -71,6 +76,7 @@ def settings(situation: Situation) -> str:
     samples = [f"{size.each} samples for each rank"] if size.each else []
     samples += [f"{count(size.more, 'sample')} {'more' if size.each else 'in all'}"] if size.more else []
     said = [
+        _PARALLELISM.get(situation.parallelism, ""),
         _NETS.get(situation.net, ""),
         " and ".join(samples) + f" in batches of {situation.batch_size}",
         f"{count(situation.epochs, 'epoch')} {'shuffled' if situation.shuffle else 'in order'}",

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, ReduceLROnPlateau
 
 from ddpcheck.conformance.losses import METRICS, Loss
-from ddpcheck.trainings.situations import START, LossKind, Precision, Situation, decay
+from ddpcheck.trainings.situations import START, LossKind, Parallelism, Precision, Situation, decay
 
 if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
     from torch.optim import Optimizer
     from torch.utils.data import Dataset, Sampler
 
@@ -70,6 +71,10 @@ class Job:
         self.backend: str = rank.backend
         self.loss_kind: LossKind = situation.loss
         """``samples``, ``tokens`` or ``pairs``: what the loss of the global batch is a mean over."""
+        self.parallelism: Parallelism = situation.parallelism
+        """``ddp``; or ``fsdp2`` or ``hsdp``, where the model is to be sharded over ``mesh`` before it is trained."""
+        self.mesh: DeviceMesh | None = _mesh(situation, rank)
+        """For ``fsdp2`` a mesh of one dimension, ``shard``; for ``hsdp`` one of ``replicate`` and ``shard``."""
         self.batch_size: int = situation.batch_size
         """Samples in a micro-batch of one rank."""
         self.epochs: int = situation.epochs
@@ -135,6 +140,16 @@ class Job:
             if name not in self.metrics:
                 raise ValueError(f"job.report has no metric {name!r}: {', '.join(self.metrics)} are judged.")
             self._report(name, float(value))
+
+
+def _mesh(situation: Situation, rank: CurrentRank) -> DeviceMesh | None:
+    match situation.parallelism:
+        case "fsdp2":
+            return rank.mesh(names=("shard",))
+        case "hsdp":
+            return rank.mesh(2, -1, names=("replicate", "shard"))
+        case _:
+            return None
 
 
 def optimizer_of(situation: Situation, parameters: Iterable[Any]) -> Optimizer:

@@ -21,10 +21,9 @@ from ddpcheck.conformance.datasets import CARRIED, Samples, batch_of
 from ddpcheck.conformance.job import optimizer_of
 from ddpcheck.conformance.losses import Loss
 from ddpcheck.conformance.rank_instructions import RESULT, Request
-from ddpcheck.evidence import training_record
 from ddpcheck.evidence.oracle_comparison import OTHER_DTYPE, ComparedStep, Comparison, Gap, Likeness
 from ddpcheck.trainings.situations import Situation
-from ddpcheck.trainings.steps_with_micro_batches import Micro, Trace, Window
+from ddpcheck.trainings.steps_with_micro_batches import Micro, Trace, Window, traces_of
 
 ROUNDINGS = 4
 """How often a step is taken again, rounded otherwise."""
@@ -40,8 +39,7 @@ def replay(_subject: Any, given: Any) -> None:
     """Replay what the ranks have recorded in a folder, and leave the comparison there."""
     request = msgspec.convert(given, Request)
     folder = Path(request.folder)
-    traces = [Trace(training_record.read(training_record.file_of(folder, rank))) for rank in range(request.world_size)]
-    comparison = Oracle(request.situation, request.world_size).compare(traces)
+    comparison = Oracle(request.situation, request.world_size).compare(traces_of(folder, request.world_size))
     (folder / RESULT).write_bytes(msgspec.msgpack.encode(comparison))
 
 
@@ -210,6 +208,10 @@ class Oracle:
             found["own"] = self._mean(parts[0])
             if len(parts[0]) > 1:
                 found["last"] = self._mean([of_rank[-1] for of_rank in parts if of_rank])
+        if self._situation.parallelism == "hsdp" and (
+            copy := [part for of_rank in parts[: len(parts) // 2] for part in of_rank]
+        ):
+            found["copy"] = self._gradient([copy], windows)
         if self._situation.clip_norm is not None:
             found["unclipped"] = self._gradient(parts, windows)
         return found

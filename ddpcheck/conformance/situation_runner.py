@@ -13,14 +13,13 @@ import pytest
 
 from ddpcheck.conformance.rank_instructions import RESULT, Order, Request
 from ddpcheck.conformance.results import item_id
-from ddpcheck.evidence import training_record
 from ddpcheck.evidence.oracle_comparison import Comparison
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import worlds
 from ddpcheck.judging.world import Judged
 from ddpcheck.outcomes.test_outcome import Outcome, decide
 from ddpcheck.trainings.situations import BY_NAME, Situation
-from ddpcheck.trainings.steps_with_micro_batches import Trace
+from ddpcheck.trainings.steps_with_micro_batches import traces_of
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.verdict.judges import judge_world
 from ddpcheck.vocabulary.model import Gpu, Plan, RunRecord, Task
@@ -115,7 +114,7 @@ class Runner:
         patience = min(self._timeout, FAILURE_PATIENCE) if situation.at == "raise" else self._timeout
         record = self._run(task, world_size, folder, patience, situation.devices)
         outcome = decide(record)
-        traces = [Trace(training_record.read(training_record.file_of(folder, rank))) for rank in range(world_size)]
+        traces = traces_of(folder, world_size)
         return Trained(
             situation,
             world_size,

@@ -15,7 +15,7 @@ from ddpcheck.conformance.results import Result, Status
 from ddpcheck.conformance.situation_runner import Runner, TooManyHangs
 from ddpcheck.conformance.suite_checks import BY_CHECK, CHECKLIST
 from ddpcheck.judging.world import Judged
-from ddpcheck.trainings.situations import BY_NAME, LOSS_KINDS
+from ddpcheck.trainings.situations import BY_NAME, LOSS_KINDS, SHARDED
 from ddpcheck.trainings.suite_row import ANY, ORDINARY, Row
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.verdict.grouping import grouped
@@ -35,17 +35,23 @@ class Suite:
         checks: Collection[str] | None = None,
         losses: Collection[str] = ("samples",),
         expected_failures: Mapping[str, str] | None = None,
+        parallelism: Collection[str] = (),
     ) -> None:
         """Raises ValueError with a sentence for what cannot be."""
         self.losses = _checked_losses(losses)
+        sharded = _checked_parallelism(parallelism)
         sizes = _checked_sizes(world_sizes)
         wanted = _chosen(checks)
         self.all = [
             (check.name, size)
             for check in CHECKLIST
             for size in sizes
-            if check.name in wanted and check.fits(size, self.losses)
+            if check.name in wanted and check.fits(size, self.losses, sharded)
         ]
+        for one in sharded:
+            if checks is None and all(BY_CHECK[name].parallelism != one for name, _ in self.all):
+                least = " or ".join(str(n) for n in BY_NAME[one].world_sizes or ("two", "more"))
+                raise ValueError(f"parallelism names {one!r}, which is trained in {least} ranks: world_sizes={sizes}")
         if not self.all:
             raise ValueError(
                 f"no check is left of {listing(wanted)} for world_sizes={list(sizes)} and losses={list(self.losses)}: "
@@ -166,6 +172,15 @@ def _checked_losses(losses: Collection[str]) -> tuple[str, ...]:
         if loss not in LOSS_KINDS:
             raise ValueError(f"losses names {loss!r}: there are {', '.join(LOSS_KINDS)}")
     return tuple(losses)
+
+
+def _checked_parallelism(parallelism: Collection[str]) -> tuple[str, ...]:
+    known = ("ddp", *SHARDED)
+    listed = [parallelism] if isinstance(parallelism, str) else _iterated("parallelism", parallelism, "names")
+    for one in listed:
+        if one not in known:
+            raise ValueError(f"parallelism names {one!r}: there are {', '.join(known)}")
+    return tuple(one for one in dict.fromkeys(listed) if one in SHARDED)
 
 
 def _checked_sizes(world_sizes: Sequence[int]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import resource
 import signal
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from ddpcheck.conformance.models import Net
 from ddpcheck.evidence import training_record
+from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.digests.exact_digests import digest_of_parts, tensor_bytes
+from ddpcheck.probes.layouts import declared
 from ddpcheck.trainings.situations import Situation
 
 
@@ -126,7 +128,7 @@ class Recording:
     # --- the optimizer
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> Any:
-        if not self._is_ours(optimizer):
+        if not self._is_ours(optimizer) or _only_makes_state():
             return None
         if self._stepping not in (None, optimizer) and _is_in_step(self._stepping):
             return None
@@ -154,7 +156,7 @@ class Recording:
         )
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if self._stepping not in (None, optimizer):
+        if self._stepping not in (None, optimizer) or _only_makes_state():
             return
         self._stepping = None
         if not self._is_ours(optimizer):
@@ -175,6 +177,8 @@ class Recording:
                 after=[_bytes(parameter) for _, parameter in _trained(self.net)],
                 frozen=[_bytes(parameter) for parameter in self.net.parameters() if not parameter.requires_grad],
                 moments=_moments(optimizer),
+                parts=_parts(parameter for _, parameter in _trained(self.net)),
+                frozen_parts=_parts(parameter for parameter in self.net.parameters() if not parameter.requires_grad),
             )
         )
         self._steps += 1
@@ -204,7 +208,8 @@ class Recording:
         """The trainer has returned."""
         assert self.net is not None
         trained = [parameter for _, parameter in _trained(self.net)]
-        self.write(training_record.Returned(parameters=[_bytes(parameter) for parameter in trained]))
+        held = [_bytes(parameter) for parameter in trained]
+        self.write(training_record.Returned(parameters=held, parts=_parts(trained)))
 
 
 def _is_in_step(optimizer: torch.optim.Optimizer | None) -> bool:
@@ -212,6 +217,16 @@ def _is_in_step(optimizer: torch.optim.Optimizer | None) -> bool:
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_name in ("step", "wrapper") and frame.f_locals.get("self") is optimizer:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _only_makes_state() -> bool:
+    """Whether this is the step, with gradients of zero, by which torch's checkpoints have an optimizer make state."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_init_optim_state" and frame.f_globals.get("__name__", "").startswith("torch."):
             return True
         frame = frame.f_back
     return False
@@ -229,6 +244,21 @@ def _trained(net: Net) -> list[tuple[str, torch.nn.Parameter]]:
 
 def _bytes(tensor: Tensor) -> bytes:
     return bytes(tensor_bytes(tensor))
+
+
+def _parts(parameters: Iterable[Tensor]) -> list[training_record.Part | None]:
+    """What the bytes of these are of; empty where all of them are whole."""
+    found = [_part(parameter) for parameter in parameters]
+    return found if any(found) else []
+
+
+def _part(parameter: Any) -> training_record.Part | None:
+    place = declared.place_of(parameter) if readable_memory.is_dtensor(parameter) else None
+    local = readable_memory.part(parameter) if place is not None else None
+    if place is None or local is None:
+        return None
+    shape = tuple(parameter.shape)
+    return training_record.Part(shape=shape, offset=place[0], local=tuple(local.shape), copy=place[1])
 
 
 def _digest(tensors: Any) -> str:

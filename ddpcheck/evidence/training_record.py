@@ -13,6 +13,17 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base of all records; the class name is the tag."""
 
 
+class Part(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """Which part of a parameter a rank holds."""
+
+    shape: tuple[int, ...]
+    """Of the whole."""
+    offset: tuple[int, ...]
+    local: tuple[int, ...]
+    copy: tuple[int, ...] = ()
+    """The ranks that have the whole among them, once."""
+
+
 class Began(Fact, frozen=True, kw_only=True):
     """The trainer was called."""
 
@@ -68,6 +79,9 @@ class Step(Fact, frozen=True, kw_only=True):
     """The parameters that require no gradient."""
     moments: str
     """A digest of the optimizer's state, after the step."""
+    parts: list[Part | None] = []
+    """Where the model is sharded: of each parameter that is trained what the bytes here are of; None for the whole."""
+    frozen_parts: list[Part | None] = []
 
 
 class ForeignStep(Fact, frozen=True, kw_only=True):
@@ -109,6 +123,7 @@ class Returned(Fact, frozen=True, kw_only=True):
     """The trainer has returned; the model as it is now."""
 
     parameters: list[bytes]
+    parts: list[Part | None] = []
 
 
 AnyFact = (

@@ -12,8 +12,10 @@ LossKind = Literal["samples", "tokens", "pairs"]
 Net = Literal["integers", "small", "dropout", "batchnorm", "branches", "tied", "tokens", "pairs"]
 Precision = Literal["float64", "float32", "bfloat16"]
 Rates = Literal["constant", "steps", "plateau"]
+Parallelism = Literal["ddp", "fsdp2", "hsdp"]
 Act = Literal["train", "kill", "kill-in-save", "raise"]
 
+SHARDED: tuple[Parallelism, ...] = ("fsdp2", "hsdp")
 LOSS_KINDS: tuple[LossKind, ...] = ("samples", "tokens", "pairs")
 
 
@@ -35,6 +37,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     """What is particular of it, as a noun phrase."""
     net: Net = "small"
     loss: LossKind = "samples"
+    parallelism: Parallelism = "ddp"
     size: Size = Size(each=18)
     batch_size: int = 6
     epochs: int = 2
@@ -108,6 +111,29 @@ def _interrupted(whole: Situation, killed: int, in_save: int | None = None) -> l
         resumed = f"{whole.about} that goes on after a kill" + (" in its save" if act == "kill-in-save" else "")
         found += [one, replace(whole, name=f"resumed{name}", about=resumed, resumed_from=one.name)]
     return found
+
+
+def _sharded(parallelism: Parallelism, about: str, world_sizes: tuple[int, ...]) -> list[Situation]:
+    """What is trained of a model that the trainer is to shard."""
+    plain = Situation(name=parallelism, about=about, parallelism=parallelism, size=UNEVEN, world_sizes=world_sizes)
+    together = replace(
+        plain,
+        name=f"{parallelism}-accumulation-clipping",
+        about=f"{about}, with gradients that are accumulated and then clipped",
+        size=TWO_WINDOWS,
+        accumulation=WINDOW,
+        clip_norm=0.05,
+    )
+    long = replace(
+        plain,
+        name=f"long-{parallelism}",
+        about=about,
+        optimizer="adamw",
+        rates="steps",
+        size=Size(each=30),
+        save_every=2,
+    )
+    return [plain, together, *_interrupted(long, killed=5)]
 
 
 SITUATIONS: tuple[Situation, ...] = (
@@ -270,6 +296,8 @@ SITUATIONS: tuple[Situation, ...] = (
         ),
         killed=2,
     )[1:],
+    *_sharded("fsdp2", "a training of a model that FSDP2 shards", ()),
+    *_sharded("hsdp", "a training of a model that FSDP2 shards over two ranks, in two copies", (4,)),
 )
 
 BY_NAME: dict[str, Situation] = {situation.name: situation for situation in SITUATIONS}

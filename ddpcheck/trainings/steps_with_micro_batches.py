@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ddpcheck.evidence import training_record
+from ddpcheck.trainings.whole_tensors import with_whole_tensors
 
 
 class Micro(NamedTuple):
@@ -100,6 +102,12 @@ class Trace:
     @property
     def steps(self) -> list[training_record.Step]:
         return [window.step for window in self.windows]
+
+
+def traces_of(folder: Path, world_size: int) -> list[Trace]:
+    """What the ranks of a training have recorded in a folder, with the whole of what each had a part of."""
+    recorded = [[*training_record.read(training_record.file_of(folder, rank))] for rank in range(world_size)]
+    return [Trace(facts) for facts in with_whole_tensors(recorded)]
 
 
 def _micros(

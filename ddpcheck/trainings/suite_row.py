@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ddpcheck.judging.world import Judged
-from ddpcheck.trainings.situations import BY_NAME, SITUATIONS, LossKind
+from ddpcheck.trainings.situations import BY_NAME, SITUATIONS, LossKind, Parallelism
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
@@ -16,7 +16,7 @@ from ddpcheck.vocabulary.wording import count
 ANY = "*"
 """All trainings that end of themselves."""
 
-ORDINARY = tuple(s.name for s in SITUATIONS if s.at == "train" and not s.resumed_from)
+ORDINARY = tuple(s.name for s in SITUATIONS if s.at == "train" and not s.resumed_from and s.parallelism == "ddp")
 
 
 class Row(NamedTuple):
@@ -46,10 +46,16 @@ class Row(NamedTuple):
         """The kind of loss that its trainings have."""
         return BY_NAME[self.situations[0]].loss if self.situations[0] != ANY else "samples"
 
-    def fits(self, world_size: int, losses: Sequence[str]) -> bool:
-        """Whether there is something to judge in so many ranks, for a trainer of such losses."""
+    @property
+    def parallelism(self) -> Parallelism:
+        """How its trainings are to be parallelised."""
+        return BY_NAME[self.situations[0]].parallelism if self.situations[0] != ANY else "ddp"
+
+    def fits(self, world_size: int, losses: Sequence[str], sharded: Sequence[str] = ()) -> bool:
+        """Whether there is something to judge in so many ranks, for a trainer of such losses that shards so."""
         sizes = self.world_sizes
-        return world_size >= self.least and (not sizes or world_size in sizes) and self.loss in losses
+        asked = self.loss in losses and (self.parallelism == "ddp" or self.parallelism in sharded)
+        return asked and world_size >= self.least and (not sizes or world_size in sizes)
 
 
 def one(judge: Callable[[Trained], Judged]) -> Callable[[Sequence[Trained]], Judged]:

@@ -55,11 +55,13 @@ def test_a_hybrid_training_holds(ddp):
 @pytest.mark.ddp(world_size=4)
 def test_a_seed_of_each_copys_own(ddp):
     """fully_shard takes each rank's own weights: seeds that differ along the copies make two models."""
-    found = violation(assert_replicas_identical, hybrid(ddp, seed=ddp.rank // 2))
+    model = hybrid(ddp, seed=ddp.rank // 2)
+    found = violation(assert_replicas_identical, model)
     assert (found.check, found.ranks, found.count) == ("initial-broadcast", (2, 3), 4)
     assert found.expected == "the ranks that hold copies to hold the same parameters and buffers"
     assert "4 of 4 tensors that several ranks hold to differ from those of ranks 0 and 1" in found.found
     assert "along replicate" in found.advice
+    assert "along replicate" in violation(assert_initial_broadcast, model).advice
 
 
 @pytest.mark.ddp(world_size=4)

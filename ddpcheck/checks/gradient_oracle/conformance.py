@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ddpcheck.checks.gradient_oracle.micro_batches_per_step import changed_between, left_over, miscounted
 from ddpcheck.evidence.oracle_comparison import OTHER_DTYPE, ComparedStep, Likeness
 from ddpcheck.judging.world import Judged
-from ddpcheck.trainings.situations import Precision
+from ddpcheck.trainings.situations import SHARDED, SITUATIONS, Precision
 from ddpcheck.trainings.suite_row import Row, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
@@ -223,6 +223,11 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
             "Compute the loss from the output of the DistributedDataParallel wrapper, and leave no_sync() before the "
             "last forward of a step.",
         )
+    if _equal(others.get("copy")):
+        return (
+            "the gradient is that of the samples of one copy's ranks: it was not reduced along replicate",
+            "Shard over the whole of job.mesh: over its dimension shard alone, nobody reduces what the copies have.",
+        )
     if _equal(others.get("last")):
         return (
             "the gradient is that of the last micro-batch alone",
@@ -334,5 +339,10 @@ ROWS = (
             "tokens-accumulation",
             "pairs",
         )
+    ),
+    *(
+        Row(f"gradient-oracle:{situation.name}", (situation.name,), one(judge), 2, situation.world_sizes, oracle=True)
+        for situation in SITUATIONS
+        if situation.name.removesuffix("-accumulation-clipping") in SHARDED
     ),
 )

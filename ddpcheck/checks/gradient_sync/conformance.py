@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ddpcheck.judging.world import Judged
 from ddpcheck.trainings.steps_of_ranks import judge_steps
-from ddpcheck.trainings.suite_row import ANY, Row, each
+from ddpcheck.trainings.suite_row import ANY, Row, each, one
 from ddpcheck.trainings.trained_situation import Trained
 
 
@@ -15,9 +15,19 @@ def judge(trained: Trained) -> Judged:
         "gradient-sync",
         lambda step: step.gradients,
         "all ranks to hold the same gradients on entry to every step",
-        "Compute the loss from the output of the DistributedDataParallel wrapper, leave no_sync() before the last "
-        "forward of a step, and treat gradients alike on every rank.",
+        ADVICE[trained.situation.parallelism == "hsdp"],
     )
 
 
-ROWS = (Row("gradient-sync", (ANY,), each(judge), least=2),)
+ADVICE = (
+    "Compute the loss from the output of the DistributedDataParallel wrapper, leave no_sync() before the last forward "
+    "of a step, and treat gradients alike on every rank.",
+    "Shard over the whole of job.mesh, let the last backward of a step reduce (set_requires_gradient_sync, "
+    "set_requires_all_reduce), and treat gradients alike on every rank.",
+)
+
+
+ROWS = (
+    Row("gradient-sync", (ANY,), each(judge), least=2),
+    Row("gradient-sync:hsdp", ("hsdp",), one(judge), world_sizes=(4,)),
+)

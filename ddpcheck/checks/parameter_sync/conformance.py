@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpcheck.evidence import training_record
 from ddpcheck.judging.world import Judged
 from ddpcheck.trainings.steps_of_ranks import differing, judge_steps, others
-from ddpcheck.trainings.suite_row import ANY, Row, each
+from ddpcheck.trainings.suite_row import ANY, Row, each, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.wording import ranks_text
 
@@ -38,4 +38,7 @@ def judge(trained: Trained) -> Judged:
     return Judged(checked=judged.checked, findings=(finding,))
 
 
-ROWS = (Row("parameter-sync", (ANY,), each(judge), least=2),)
+ROWS = (
+    Row("parameter-sync", (ANY,), each(judge), least=2),
+    Row("parameter-sync:hsdp", ("hsdp",), one(judge), world_sizes=(4,)),
+)

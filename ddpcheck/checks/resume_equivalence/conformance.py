@@ -311,14 +311,16 @@ def _shown(batches: Sequence[list[int]]) -> str:
     return listing([str(n) for batch in batches for n in batch], 8)
 
 
-def _row(kind: str = "") -> Row:
+def _row(kind: str = "", least: int = 1, world_sizes: tuple[int, ...] = ()) -> Row:
     return Row(
         RESUME + (kind and f":{kind}"),
         tuple(name + (kind and f"-{kind}") for name in ("long", "killed", "resumed")),
         lambda trained: judge_resume(*trained),
+        least,
+        world_sizes,
         oracle=True,
         also_failed=True,
     )
 
 
-ROWS = (_row(), _row("accumulation"), _row("epoch-end"), _row("random"))
+ROWS = (_row(), _row("accumulation"), _row("epoch-end"), _row("random"), _row("fsdp2", 2), _row("hsdp", 4, (4,)))

@@ -68,6 +68,19 @@ def holders_of(tensor: Any) -> tuple[tuple[str, ...], tuple[int, ...]]:
     return words, _holders(tensor.device_mesh, words)
 
 
+def place_of(tensor: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Where the part of a DTensor begins, and the ranks that have the whole among them, this one included.
+
+    None where its placements name no one part.
+    """
+    mesh, placements = tensor.device_mesh, tuple(tensor.placements)
+    offset, coordinate = _offset(tensor, mesh, placements), mesh.get_coordinate()
+    if offset is None or coordinate is None:
+        return None
+    index = tuple(at if _word(one) == "R" else slice(None) for one, at in zip(placements, coordinate, strict=True))
+    return offset, tuple(sorted(mesh.mesh[index].flatten().tolist()))
+
+
 def with_pending_sums(parameters: Sequence[Any], places: Iterable[int]) -> set[int]:
     """The places of those whose gradients lie otherwise than they do: a partial sum is no other rank's equal."""
     found = set()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ddpcheck.evidence import NOBODYS, AtLine, Optimizer, Record, Step, Transfers, frame
+from ddpcheck.evidence import NOBODYS, AtLine, Mesh, Optimizer, Record, Step, Transfers, frame
 from ddpcheck.probes.ddp.after_backward import with_gradients
 from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
 from ddpcheck.probes.ddp.wrappers import BACKWARDS
@@ -45,7 +45,8 @@ def evidence(module: torch.nn.Module, gradients: bool) -> bytes:
     except Exception as error:  # the finding is right without its cause, and says so
         defect(error)
     frames = b"".join(frame(record) for record in writer.kept if _bears_on(record, wrappers))
-    del writer.kept[before:]
+    # A mesh is written down once, and what is asked at a later line lies on it, too.
+    writer.kept[before:] = [record for record in writer.kept[before:] if isinstance(record, Mesh)]
     return frames
 
 
