@@ -54,8 +54,8 @@ def _note(module: Any, name: str, parameter: Any) -> None:
     if _by_torch(sys._getframe(1)):
         return
     for tie in [tie for tie in _ties if tie[0].is_of(module, name) or tie[1].is_of(module, name)]:
-        other = tie[1] if tie[0].is_of(module, name) else tie[0]
-        if parameter is not None and other.holds() is parameter:
+        partner = tie[1] if tie[0].is_of(module, name) else tie[0]
+        if parameter is not None and partner.holds() is parameter:
             return  # tied once more
         _ties.remove(tie)
     if not isinstance(parameter, torch.Tensor):
