@@ -49,6 +49,8 @@ class Mesh(Record, frozen=True, kw_only=True):
     shape: tuple[int, ...]
     ranks: tuple[int, ...]
     """In the order of its elements, the last dimension fastest."""
+    device: str = ""
+    """The kind of devices that it is of: ``cpu``, ``cuda``."""
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

@@ -81,11 +81,10 @@ def _on_meshes(world: World) -> Iterator[str]:
             mesh = meshes.get(number if number is not None else -1)
             if mesh is None or rank.rank != mesh.ranks[0]:
                 continue
-            parts = [
-                f"{count(times, 'parameter')} {_placed(mesh, placements)}"
-                for (its, placements), times in sorted(layouts.items(), key=lambda one: -one[1])
-                if its == number
-            ]
+            ways: Counter[str] = Counter()
+            for (its, placements), times in layouts.items():
+                ways[_placed(mesh, placements)] += times if its == number else 0
+            parts = [f"{count(times, 'parameter')} {way}" for way, times in ways.most_common() if times]
             yield f"{how or 'DTensors'} over {_mesh(mesh)}: {', '.join(parts)}"
 
 
@@ -114,9 +113,12 @@ def _placed(mesh: ev.Mesh, placements: tuple[str, ...]) -> str:
 
 def _flat(world: World) -> Iterator[str]:
     for rank in world:
-        flat = sum(one.layout is not None and one.layout.ground == "FSDP" for one in described(rank))
-        if flat:
-            yield f"FSDP, {count(flat, 'parameter')} in flat parameters"
+        every = [one for one in described(rank) if one.layout is not None and one.layout.ground == "FSDP"]
+        ranks = next((one.ranks for one in rank.of(ev.Parallelised) if one.how == "FullyShardedDataParallel"), ())
+        if every:
+            flat = sum(one.path.endswith("_flat_param") for one in every)
+            what = count(flat, "flat parameter") if flat else f"{count(len(every), 'parameter')} in flat parameters"
+            yield f"FSDP over {count(len(ranks), 'rank')}, {what}" if ranks else f"FSDP, {what}"
             return
 
 
@@ -134,7 +136,7 @@ def _by_hand(world: World) -> Iterator[str]:
         if moved:
             yield f"{count(len(moved), 'parameter')} averaged by the program itself between steps, {over}"
         if others:
-            yield f"{count(len(others), 'parameter')} exchanged by the program itself in some steps, {over}"
+            yield f"{count(len(others), 'parameter')} exchanged by the program itself {over}"
 
 
 def _is_bare(parameter: ev.Parameter) -> bool:
@@ -154,13 +156,21 @@ def _stages(world: World) -> Iterator[str]:
 def _left_out(world: World) -> Iterator[str]:
     for rank in world:
         every = described(rank)
-        flat = sum(one.layout is not None and one.layout.ground == "FSDP" for one in every)
+        flat = sum(
+            one.layout is not None and one.layout.ground == "FSDP" and len(one.layout.holders) < 2 for one in every
+        )
         beside = [one for one in every if one.layout is not None and one.layout.ground == "beside"]
         ignored = [one for one in every if one.layout is not None and one.layout.ground == "ignored"]
         alone = [one for one in every if one.layout is not None and one.layout.ground == "DTensor"]
         single = sum(len(one.layout.holders) == 1 for one in alone if one.layout is not None)
-        if not (flat or beside or ignored or single):
+        plain = len([one for one in every if one.wrapper is None and one.layout is None]) - _exchanged(world, rank)
+        if not (flat or beside or ignored or single or plain > 0):
             continue
+        if plain > 0 and understood(world):
+            yield (
+                f"{count(plain, 'parameter')} in no wrapper {_were(plain)} not compared: nothing was seen to make "
+                f"{'it a copy' if plain == 1 else 'them copies'}."
+            )
         if flat:
             yield "Parts of flat parameters were not compared: each rank has its own."
         if single:
@@ -175,6 +185,17 @@ def _left_out(world: World) -> Iterator[str]:
             told = f"{count(len(ignored), 'parameter')} that were given to a wrapper to ignore"
             yield f"{told} {_were(len(ignored))} left alone."
         return
+
+
+def _exchanged(world: World, rank: Rank) -> int:
+    """Plain parameters of a rank that the program itself exchanges."""
+    found = 0
+    for optimizer in step_alignment.optimizers(world):
+        if rank in optimizer.ranks:
+            parameters = optimizer.described[0].parameters
+            ground = grounds(world, optimizer)
+            found += sum(_is_bare(parameters[place]) for place in {*ground.exchanged, *ground.by_hand, *ground.moved})
+    return found
 
 
 def _were(number: int) -> str:

@@ -136,6 +136,20 @@ def test_a_run_of_which_nothing_is_understood_says_so():
     assert parallelism_seen.compares_nothing(plain)
 
 
+def test_parameters_of_which_nobody_says_anything_are_counted():
+    """Beside those that are understood: they were not compared."""
+    ranks = [
+        [
+            mesh((2,), ("tp",)),
+            optimizer(5, {"norm": layout(rank, (2,), ("R",)), "expert": None}),
+            stepped(7, 0, ["n", "e"]),
+        ]
+        for rank in range(2)
+    ]
+    told = parallelism_seen.paragraph(world(*ranks))
+    assert "1 parameter in no wrapper was not compared: nothing was seen to make it a copy." in told
+
+
 # --- large meshes
 
 CUBE = (4, 4, 4)

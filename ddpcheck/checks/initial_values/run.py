@@ -119,16 +119,19 @@ def _equal_shards(everywhere: Everywhere) -> Iterator[Finding]:
         return
     rank, model = everywhere.first
     all_of_them = len(equal) == compared > 1
+    on_cpu = any(mesh.device == "cpu" for mesh in rank.of(ev.Mesh))
     yield Finding(
-        severity="error" if all_of_them else "warning",
+        # On the CPU torch itself draws every shard alike, which it does not do on GPUs: the program may be right there.
+        severity="error" if all_of_them and not on_cpu else "warning",
         ranks=tuple(sorted(where)),
         subject=equal[0],
         expected="the shards of a parameter that is filled at random to be different numbers",
         found=f"{len(equal)} of {count(compared, 'sharded parameter')} to be the same numbers in the shards of "
         f"{ranks_text(sorted(where))}: {listing(equal)}",
-        cause="each rank has drawn its own shard from a generator in the same state",
-        advice="Draw the whole parameter from one seed and shard it then, or initialise DTensors by torch's own "
-        "functions, whose generator knows the shards; ranks that draw local shards need seeds of their own.",
+        cause="each rank has drawn its own shard from a generator in the same state"
+        + (", as torch does itself for DTensors on a CPU mesh" if on_cpu else ""),
+        advice="Draw the whole parameter from one seed and shard it then; ranks that draw local shards need seeds of "
+        "their own. On GPUs torch's own functions, called with DTensors, draw other numbers for each shard.",
         where=rank.where(first_forwards.held(model)[equal[0]].site) or rank.where(model.site),
         links=(f"model {model.model}",),
     )
@@ -142,7 +145,13 @@ def _is_drawn_shard(one: ev.Held) -> bool:
     elements = 1
     for size in layout.local:
         elements *= size
-    return not one.filled and not one.buffer and elements >= SMALL and one.digest not in (b"", ev.ABSENT, ev.UNSEEN)
+    return (
+        one.written
+        and not one.filled
+        and not one.buffer
+        and elements >= SMALL
+        and one.digest not in (b"", ev.ABSENT, ev.UNSEEN)
+    )
 
 
 def _hold_other_parts(ranks: Sequence[Rank], held: dict[Rank, ev.Held]) -> bool:

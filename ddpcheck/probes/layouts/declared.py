@@ -142,7 +142,8 @@ def _number(writer: recorder.Recorder, mesh: Any) -> int:
     key = (names, shape, ranks)
     if key not in _made:
         _made[key] = len(_made)
-        writer.write(Mesh(**writer.next(), mesh=_made[key], names=names, shape=shape, ranks=ranks))
+        device = str(getattr(mesh, "device_type", ""))
+        writer.write(Mesh(**writer.next(), mesh=_made[key], names=names, shape=shape, ranks=ranks, device=device))
     return _made[key]
 
 

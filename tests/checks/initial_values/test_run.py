@@ -98,6 +98,16 @@ def test_shards_that_are_one_block_repeated():
     assert "2 of 2 sharded parameters" in found.found
 
 
+def test_on_the_cpu_torch_draws_all_shards_alike():
+    """What its random functions do there for DTensors is no mistake of the program's."""
+    drawn = (held("up", "u", sharded(r)) for r in range(2)), (held("down", "d", sharded(r)) for r in range(2))
+    kind, fields = mesh(TWO, ("dp",))
+    ranks = [[(kind, {**fields, "device": "cpu"}), model(9, *tensors)] for tensors in zip(*drawn, strict=True)]
+    (found,) = judge(world(*ranks)).findings
+    assert found.severity == "warning"
+    assert "on a CPU mesh" in found.cause
+
+
 def test_some_equal_shards_may_be_copies_on_purpose():
     """Experts begin as copies of one layer, say: a warning."""
     judged = judge(of(lambda r: held("experts", "e", sharded(r)), lambda r: held("w", f"w{r}", sharded(r))))
