@@ -143,6 +143,7 @@ def test_the_report_says_what_was_not_compared() -> None:
     assert reader_notes.gaps([world(rank, [*rank, short])]) == (
         "2 parameters of DTensor and 1 parameter of FullyShardedDataParallel were not compared: ddpcheck does not look "
         "into tensors without plain memory.",
+        "A CUDA graph was captured on ranks 0 and 1: what its replays do, steps among it, is not seen.",
         "Memory did not suffice for every look at the tensors of rank 1: those are not compared.",
     )
     assert reader_notes.gaps([world([optimizer("a")], [optimizer("a")])]) == ()
