@@ -9,8 +9,6 @@ import re
 import sys
 from pathlib import Path
 
-from tests.corpus.forked import all_probes, run
-
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "parallelism.md"
 TRAINING = ROOT / "fixtures" / "parallelism" / "train.py"
@@ -25,6 +23,8 @@ NOT_OF_A_RUN = ("gradient-oracle", "resume-equivalence", "metric-oracle", "devic
 
 def looked(way: str) -> tuple[dict[str, bool], list[str]]:
     """By check: whether it looked at something; and what was found, of which there should be nothing."""
+    from tests.corpus.forked import run  # which puts probes in place, for good
+
     ran = run(TRAINING, way, ranks=4)
     assert set(ran.exits.values()) == {0}, ran.output
     assert ran.defects == []
@@ -52,6 +52,8 @@ def written() -> str:
 
 
 def main() -> None:
+    from ddpcheck.probes import all_probes
+
     all_probes.patch()
     found = {}
     for way in WAYS:

@@ -13,7 +13,8 @@ from tests.parallelism.table import NOT_OF_A_RUN, ROOT, WAYS, written
 
 ONE = """
 import json, sys
-from tests.parallelism.table import all_probes, looked
+from ddpcheck.probes import all_probes
+from tests.parallelism.table import looked
 all_probes.patch()
 print(json.dumps(looked(sys.argv[1])))
 """
