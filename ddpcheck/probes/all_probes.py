@@ -43,7 +43,6 @@ PROBES = (
     "optimizers.steps",
     "optimizers.gradient_events",
     "optimizers.gradient_norms",
-    "optimizers.loss_divisors",
     "optimizers.fsdp_syncs",
     "optimizers.windows",
     "ddp.module_calls",

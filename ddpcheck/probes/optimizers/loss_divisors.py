@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ddpcheck.probes.digests import readable_memory
-from ddpcheck.probes.optimizers import gradient_events, gradient_reuse
+from ddpcheck.probes.optimizers import gradient_reuse
 from ddpcheck.probes.recording.patching import shielded
 
 DEEPEST = 8
@@ -22,19 +22,14 @@ class _Last:
     divisors: list[float] = []  # noqa: RUF012
 
 
-def watch() -> None:
-    """Look at the loss of every backward from now on."""
-    gradient_events.BACKWARD_BEGINS.also(_begins)
-    gradient_events.BACKWARD_ENDS.also(_ended)
-
-
 def last() -> float | None:
     """What the last loss was divided by; None where that was nothing, or several numbers one after the other."""
     return _Last.divisors[0] if len(_Last.divisors) == 1 else None
 
 
-def _begins(given: Any) -> None:
-    _ended()
+def follow(given: Any) -> None:
+    """Look at the loss of a backward() that begins, with what it was given; until :func:`leave`."""
+    leave()
     _Last.divisors.clear()
     loss = given[0] if isinstance(given, (list, tuple)) and len(given) == 1 else given
     if type(loss) is not torch.Tensor or loss.numel() != 1 or not readable_memory.is_on_cpu(loss):
@@ -61,7 +56,8 @@ def _passed(gradients_in: Any, gradients_out: Any) -> None:
             _Last.divisors.append(divisor)
 
 
-def _ended() -> None:
+def leave() -> None:
+    """The backward() is over."""
     for handle in _Last.handles:
         handle.remove()
     _Last.handles.clear()

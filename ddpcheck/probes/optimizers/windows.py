@@ -129,9 +129,11 @@ def _is_wanted(optimizer: int) -> bool:
     return is_due(window.steps) and window.backwards < MOST_BACKWARDS
 
 
-def _begins(_: Any) -> None:
-    site = gradient_events.Running.site
-    for _, window, parameters in _due():
+def _begins(given: Any) -> None:
+    site, due = gradient_events.Running.site, _due()
+    if due:
+        loss_divisors.follow(given)
+    for _, window, parameters in due:
         window.backwards += 1
         now = [_read(p.grad) for p in parameters]
         if window.left and len(window.left) == len(now):
@@ -143,6 +145,7 @@ def _begins(_: Any) -> None:
 
 def _ends() -> None:
     Clipped.site = NO_SITE
+    loss_divisors.leave()
     for _, window, parameters in _due():
         window.left = [_read(p.grad) for p in parameters]
         window.parameters, window.built = _sample(parameters), Built.count
