@@ -8,15 +8,14 @@ from typing import Any
 from ddpcheck.evidence import StateAsked
 from ddpcheck.probes.optimizers import steps
 from ddpcheck.probes.recording import recorder, user_lines
-from ddpcheck.probes.recording.after_import import after_import
-from ddpcheck.probes.recording.patching import around
+from ddpcheck.probes.recording.patching import around, once_imported
 
 STATE = "torch.distributed.checkpoint.state_dict"
 
 
 def watch() -> None:
     """Record every step that is made for the sake of a state dict, from now on."""
-    after_import(STATE, _watch_state)
+    once_imported(STATE, _watch_state)
 
 
 def _watch_state() -> None:

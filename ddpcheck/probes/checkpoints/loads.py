@@ -20,9 +20,8 @@ from ddpcheck.probes.files import state_dict_loads
 from ddpcheck.probes.layouts import declared
 from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
-from ddpcheck.probes.recording.after_import import after_import
 from ddpcheck.probes.recording.pace import is_due
-from ddpcheck.probes.recording.patching import around, shielded
+from ddpcheck.probes.recording.patching import around, once_imported, shielded
 
 LOADER = "torch.distributed.checkpoint.state_dict_loader"
 
@@ -48,7 +47,7 @@ def watch() -> None:
     register = getattr(home, "register_optimizer_step_pre_hook", None)
     if register is not None:
         register(shielded(_before_step))
-    after_import(LOADER, _watch_loader)
+    once_imported(LOADER, _watch_loader)
 
 
 def _watch_loader() -> None:

@@ -17,9 +17,8 @@ from ddpcheck.probes.checkpoints import entries
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.files import paths, torch_save_and_load, writer_threads
 from ddpcheck.probes.recording import recorder, signal_exceptions
-from ddpcheck.probes.recording.after_import import after_import
 from ddpcheck.probes.recording.pace import is_due
-from ddpcheck.probes.recording.patching import around
+from ddpcheck.probes.recording.patching import around, once_imported
 from ddpcheck.probes.recording.tensor_references import Reference, reference
 
 SAVER = "torch.distributed.checkpoint.state_dict_saver"
@@ -47,7 +46,7 @@ _own = threading.local()
 def watch() -> None:
     """Record every state that is saved from now on."""
     torch_save_and_load.save_listeners.append(_by_torch)
-    after_import(SAVER, _watch_saver)
+    once_imported(SAVER, _watch_saver)
 
 
 def _watch_saver() -> None:

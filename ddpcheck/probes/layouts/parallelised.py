@@ -16,8 +16,7 @@ from ddpcheck.probes.layouts import averaged, declared, fsdp_groups, models
 from ddpcheck.probes.layouts.cut_from import Cutting
 from ddpcheck.probes.layouts.unwritten import Kept
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
-from ddpcheck.probes.recording.after_import import after_import
-from ddpcheck.probes.recording.patching import around
+from ddpcheck.probes.recording.patching import around, once_imported
 
 FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
 FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
@@ -38,12 +37,12 @@ class Built:
 def watch() -> None:
     """See what is sharded or wrapped from now on."""
     around(device_mesh, "init_device_mesh", _around_mesh)
-    after_import(FSDP2, lambda: _watch(FSDP2, "fully_shard", _around_fully_shard))
+    once_imported(FSDP2, lambda: _watch(FSDP2, "fully_shard", _around_fully_shard))
     for name in ("set_gradient_divide_factor", "set_reduce_scatter_divide_factor"):
-        after_import(FSDP2, partial(_watch_factor, name))
-    after_import(TENSOR, lambda: _watch(TENSOR, "parallelize_module", _around_parallelize))
-    after_import(FSDP1, lambda: _watch_class(FSDP1, "FullyShardedDataParallel", _around_fsdp))
-    after_import(PIPELINE, lambda: _watch_class(PIPELINE, "_PipelineStageBase", _around_stage))
+        once_imported(FSDP2, partial(_watch_factor, name))
+    once_imported(TENSOR, lambda: _watch(TENSOR, "parallelize_module", _around_parallelize))
+    once_imported(FSDP1, lambda: _watch_class(FSDP1, "FullyShardedDataParallel", _around_fsdp))
+    once_imported(PIPELINE, lambda: _watch_class(PIPELINE, "_PipelineStageBase", _around_stage))
 
 
 def _around_mesh(original: Any) -> Any:

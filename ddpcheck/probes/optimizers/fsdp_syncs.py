@@ -12,16 +12,15 @@ import torch
 
 from ddpcheck.probes.layouts.parallelised import FSDP1, FSDP2
 from ddpcheck.probes.recording import recorder
-from ddpcheck.probes.recording.after_import import after_import
-from ddpcheck.probes.recording.patching import around, shielded
+from ddpcheck.probes.recording.patching import around, once_imported, shielded
 
 _off: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def watch() -> None:
     """See it from now on."""
-    after_import(FSDP2, _watch_second)
-    after_import(FSDP1, _watch_first)
+    once_imported(FSDP2, _watch_second)
+    once_imported(FSDP1, _watch_first)
 
 
 def is_off_for(parameters: Sequence[torch.Tensor]) -> bool:
@@ -55,12 +54,13 @@ def _around_setting(original: Any) -> Any:
 def _around_no_sync(original: Any) -> Any:
     @contextmanager  # as torch's own is one: it may also be a decorator
     def no_sync(self: Any) -> Iterator[None]:
+        before = self not in _off
         _set(self, False)
         try:
             with original(self):
                 yield
         finally:
-            _set(self, True)
+            _set(self, before)
 
     return no_sync
 

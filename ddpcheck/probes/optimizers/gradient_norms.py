@@ -22,9 +22,8 @@ from ddpcheck.probes.layouts.parallelised import FSDP1
 from ddpcheck.probes.optimizers import gradient_events, gradient_reuse
 from ddpcheck.probes.optimizers.optimizer_state import plain_number
 from ddpcheck.probes.recording import recorder, user_lines
-from ddpcheck.probes.recording.after_import import after_import
 from ddpcheck.probes.recording.pace import is_due
-from ddpcheck.probes.recording.patching import around
+from ddpcheck.probes.recording.patching import around, once_imported
 from ddpcheck.probes.recording.unwatchable_moments import is_tracing
 
 CLIPS = ("clip_grad_norm_", "FSDP.clip_grad_norm_")
@@ -103,7 +102,7 @@ def watch() -> None:
     scaler = getattr(torch.amp, "GradScaler", None)
     if scaler is not None:
         around(scaler, "unscale_", _around_unscale)
-    after_import(FSDP1, _watch_fsdp)
+    once_imported(FSDP1, _watch_fsdp)
     gradient_events.BACKWARD_ENDS.also(_backward_ended)
     gradient_events.COLLECTIVE.also(_reduces)
     gradient_events.STEP.also(_entered)

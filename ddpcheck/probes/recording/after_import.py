@@ -15,6 +15,10 @@ def after_import(name: str, task: Callable[[], None]) -> None:
     """Have this done as soon as there is a module of this name: now, or when its import is done."""
     if name in sys.modules:
         task()
+        return
+    waiting = [one for one in sys.meta_path if isinstance(one, Finder) and one.name == name]
+    if waiting:
+        waiting[0].tasks.append(task)
     else:
         sys.meta_path.insert(0, Finder(name, task))
 
@@ -27,13 +31,13 @@ class Finder(importlib.abc.MetaPathFinder):
     """
 
     def __init__(self, name: str, task: Callable[[], None]) -> None:
-        self._name = name
-        self._task = task
+        self.name = name
+        self.tasks = [task]
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != self._name or self not in sys.meta_path:
+        if name != self.name or self not in sys.meta_path:
             return None
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             find = getattr(finder, "find_spec", None)
@@ -71,7 +75,8 @@ class Finder(importlib.abc.MetaPathFinder):
             if self not in sys.meta_path:
                 sys.meta_path.insert(0, self)  # the program may try it once more
             raise
-        self._task()
+        for task in self.tasks:
+            task()
 
 
 class _Loader(importlib.abc.Loader):

@@ -15,6 +15,7 @@ from typing import Any
 from ddpcheck import seams
 from ddpcheck.evidence import Defect
 from ddpcheck.probes.recording import missing_seams, recorder, signal_exceptions
+from ddpcheck.probes.recording.after_import import after_import
 from ddpcheck.probes.recording.compiler_frames import Callback, set_callback
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, overlooked
 
@@ -69,6 +70,18 @@ def beforehand(owner: type, name: str, look: Callable[..., None]) -> None:
         return original(*args, **kwargs)
 
     setattr(owner, name, named(looking_like(original)(replacement), owner, name))
+
+
+def once_imported(name: str, task: Callable[[], object]) -> None:
+    """Put probes in place when the program has imported a module, or now; their failure does not fail the import."""
+
+    def safely() -> None:
+        try:
+            task()
+        except Exception as error:
+            defect(error)
+
+    after_import(name, safely)
 
 
 def replace(owner: ModuleType, name: str, replacement: Callable[..., Any]) -> None:
