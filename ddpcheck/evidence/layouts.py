@@ -8,10 +8,9 @@ import msgspec
 
 from ddpcheck.evidence.record import ABSENT, NO_SITE, Record
 
-Ground = Literal["DTensor", "FSDP", "DDP", "ignored", "beside", ""]
-"""Who says which part a rank holds: a DTensor's placements; FSDP's flat parameter; the group of a DDP wrapper; the
-program, which has told the wrapper to leave it alone; nobody, of a plain tensor in a model that is otherwise sharded
-(``beside``); or nobody at all."""
+Ground = Literal["DTensor", "FSDP", "ignored", "beside"]
+"""Who says which part a rank holds: a DTensor's placements; FSDP's flat parameter; the program, which has told the
+wrapper to leave it alone; or nobody, of a plain tensor in a model that is otherwise sharded (``beside``)."""
 
 
 class Layout(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -59,7 +58,6 @@ class Held(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     name: str
     kind: str
     buffer: bool = False
-    trainable: bool = True
     layout: Layout | None = None
     digest: bytes = ABSENT
     filled: bool = False
@@ -98,8 +96,8 @@ class Model(Record, frozen=True, kw_only=True):
     site: int
     held: list[Held]
     ties: list[Tie] = msgspec.field(default_factory=list)
-    wrapper: int | None = None
-    """The DDP wrapper around it."""
+    unread: int = 0
+    """Tensors that were handed out unwritten on a device, of which nobody knows whether they were written to since."""
 
 
 class Parallelised(Record, frozen=True, kw_only=True):

@@ -200,9 +200,3 @@ def _exchanged(world: World, rank: Rank) -> int:
 
 def _were(number: int) -> str:
     return "was" if number == 1 else "were"
-
-
-def compares_nothing(world: World) -> bool:
-    """Whether ranks train, and nothing of what they hold was understood."""
-    trains = any(rank.of(ev.Step) for rank in world)
-    return trains and world.world_size > 1 and not understood(world)

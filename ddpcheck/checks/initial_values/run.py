@@ -19,7 +19,7 @@ SMALL = 8
 def judge(world: World) -> Judged:
     """Look at every model when it is called for the first time with gradients."""
     models = first_forwards.models(world)
-    checked = sum(any(one.digest not in (b"", ev.UNSEEN) for one in model.held) for _, model in models)
+    checked = sum(not model.unread and any(map(_is_seen, model.held)) for _, model in models)
     findings = [*_unwritten(world)]
     for everywhere in first_forwards.everywhere(world):
         findings += _cut_from_several(everywhere)
@@ -28,8 +28,14 @@ def judge(world: World) -> Judged:
     return Judged(
         checked=checked,
         findings=tuple(findings),
-        skipped_because="" if models else "no module was called with gradients",
+        skipped_because="memory that to_empty() has handed out on a device is not read"
+        if any(model.unread for _, model in models)
+        else "no module was called with gradients",
     )
+
+
+def _is_seen(one: ev.Held) -> bool:
+    return one.digest not in (b"", ev.UNSEEN)
 
 
 # --- memory that nobody has written to

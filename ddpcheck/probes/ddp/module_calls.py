@@ -149,9 +149,9 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             wrapper = wrapper_of(module)
             gradient_events.MODULE_CALLED.tell(module, number_of(module))
             if isinstance(module, DistributedDataParallel):
-                models.met(writer, module.module, user_lines.here(), wrapper.number if wrapper is not None else None)
+                models.met(writer, module.module)
                 return
-            models.met(writer, module, user_lines.here())
+            models.met(writer, module)
             if wrapper is not None and module.training:
                 wrapper.bare_site = user_lines.here()
         elif dist.is_initialized():

@@ -57,7 +57,7 @@ class Cutting:
         """The module is sharded now, all of its parameters side by side."""
         with recorder.silence():
             whole = b"".join(self._before[name] for name in sorted(self._before))
-            digest = fast_digests.text_digest(whole.hex()).encode()[:WIDTH] if whole else ABSENT
+            digest = bytes.fromhex(fast_digests.text_digest(whole.hex())) if whole else ABSENT
             after = dict(_parameters(self._module))
             digests = self._digests(after)
         for name, shard in after.items():

@@ -17,7 +17,7 @@ from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.layouts import cut_from, declared, ties, unwritten
 from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.processes import later_records
-from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.tensor_references import Reference, reference
 
@@ -44,7 +44,7 @@ _ignored: dict[int, Reference] = {}
 """Parameters that a wrapper was told to leave alone."""
 
 
-def met(writer: recorder.Recorder, module: Any, site: int, wrapper: int | None = None) -> None:
+def met(writer: recorder.Recorder, module: Any) -> None:
     """A module is called with gradients, by no other module: the first time, it is described."""
     _begin_for(writer)
     number = parameter_names.number_of(module)
@@ -54,8 +54,9 @@ def met(writer: recorder.Recorder, module: Any, site: int, wrapper: int | None =
     if next(module.parameters(), None) is None:
         return
     _roots[number] = weakref.ref(module)
+    site = user_lines.here()
     with recorder.silence():
-        _describe(writer, number, module, site, wrapper)
+        _describe(writer, number, module, site)
 
 
 def parallelised(module: Any) -> None:
@@ -171,30 +172,31 @@ def _layouts(
 # --- a model at its first forward
 
 
-def _describe(writer: recorder.Recorder, number: int, module: Any, site: int, wrapper: int | None) -> None:
+def _describe(writer: recorder.Recorder, number: int, module: Any, site: int) -> None:
     parameters = dict(module.named_parameters(remove_duplicate=False))
     buffers = dict(module.named_buffers(remove_duplicate=False))
     layouts = _layouts(writer, module, {**parameters, **buffers}, whole=True)
     parts = dict(module.named_modules())
     local = _local_buffers(parts)
     first: dict[int, str] = {}
-    held, looked = [], []
+    held, looked, unread = [], [], 0
     for name, tensor in [*parameters.items(), *buffers.items()]:
         same = first.setdefault(id(tensor), name)
         layout = layouts.get(name)
         is_seen = layout is not None or not readable_memory.unseen(tensor)
         owner, _, last = name.rpartition(".")
         cut = cut_from.of(tensor) if same == name else None
+        written = unwritten.is_written(tensor)
+        unread += written is None
         held.append(
             Held(
                 name=own_name(name),
                 kind=fast_digests.kind(tensor),
                 buffer=name in buffers,
-                trainable=bool(tensor.requires_grad),
                 layout=layout,
                 filled=is_seen and fast_digests.is_filled(tensor),
                 same_as="" if same == name else own_name(same),
-                written=unwritten.is_written(tensor),
+                written=written is not False,
                 persistent=name not in local,
                 cut_from=cut.whole if cut is not None else b"",
                 cut_by=cut.ranks if cut is not None else (),
@@ -209,7 +211,7 @@ def _describe(writer: recorder.Recorder, number: int, module: Any, site: int, wr
         kind=type(module).__name__,
         site=site,
         ties=list(ties.within(module)),
-        wrapper=wrapper,
+        unread=unread,
     )
     later_records.write(writer, record, held=Derived(partial(_with, held), fast_digests.queued(looked)))
 

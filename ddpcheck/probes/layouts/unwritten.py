@@ -24,7 +24,8 @@ class _Empty(NamedTuple):
     """A tensor as it was handed out."""
 
     version: int
-    digest: bytes
+    digest: bytes | None
+    """Of a window: to read all of it would give it pages that the program may never use. None on a device."""
 
 
 _empty: dict[int, _Empty] = {}
@@ -56,14 +57,16 @@ class Kept:
                     _note(after[name])
 
 
-def is_written(tensor: torch.Tensor) -> bool:
-    """False for what was handed out unwritten and is as it was."""
+def is_written(tensor: torch.Tensor) -> bool | None:
+    """False for what was handed out unwritten and is as it was; None where that would have to be read on a device."""
     known = _empty.get(id(tensor))
     if known is None or not tensor.numel() or readable_memory.is_of_fsdp(tensor):
         return True  # FSDP gives a parameter other memory, in which it is a view
     if _version(tensor) != known.version:
         return True
-    return not readable_memory.is_on_cpu(tensor) or fast_digests.digests([tensor]) != known.digest
+    if known.digest is None:
+        return None
+    return not readable_memory.is_on_cpu(tensor) or _look(tensor) != known.digest
 
 
 def _tensors(module: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -95,10 +98,14 @@ def _around_to_empty(original: Any) -> Any:
 
 
 def _note(tensor: torch.Tensor) -> None:
-    if tensor.is_meta or not readable_memory.is_on_cpu(tensor):
+    if tensor.is_meta:
         return
-    _empty[id(tensor)] = _Empty(_version(tensor), fast_digests.digests([tensor]))
+    _empty[id(tensor)] = _Empty(_version(tensor), _look(tensor) if readable_memory.is_on_cpu(tensor) else None)
     reference(tensor).when_gone(partial(_empty.pop, id(tensor), None))
+
+
+def _look(tensor: torch.Tensor) -> bytes:
+    return fast_digests.digests([tensor], 0)
 
 
 def _version(tensor: torch.Tensor) -> int:

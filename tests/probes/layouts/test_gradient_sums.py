@@ -50,7 +50,7 @@ def test_a_step_finds_what_backward_has_left():
     recorder.use(writer)
     try:
         net = nn.Linear(3, 2)
-        models.met(writer, net, 0)
+        models.met(writer, net)
         parameters = list(net.parameters())
         for scale in (1.0, 2.0):
             for one in parameters:
