@@ -110,11 +110,6 @@ def has_part(check: str, name: Part) -> bool:
     return importlib.util.find_spec(f"{_home(check)}.{name}") is not None
 
 
-def in_every_run(check: str) -> bool:
-    """Whether ``ddpcheck run`` judges it."""
-    return has_part(check, "run")
-
-
 def explanation(check: str) -> str:
     """The text of a check's folder, as Markdown; empty where another package has written none."""
     text = resources.files(_home(check)).joinpath("explanation.md")

@@ -75,7 +75,6 @@ class StateWritten(Record, frozen=True, kw_only=True):
     save: int
     changed: list[int]
     """The places of entries that no longer held what they held when they were given."""
-    looked: bool = True
     staged: bool = False
     """A copy was written, and this is a comparison with that."""
 

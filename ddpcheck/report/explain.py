@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ddpcheck.checks.registry import every_check, in_every_run
+from ddpcheck.checks.registry import every_check, has_part
 from ddpcheck.report.console import console_on, ruled
 from ddpcheck.report.explanations import text_of_check
 
@@ -22,7 +22,7 @@ def show_checks(stream: IO[str]) -> None:
     table.add_column("check", min_width=max(map(len, known)) + 3, style="bold")
     table.add_column("holds when", overflow="fold")
     for check, its in known.items():
-        mark = "" if in_every_run(check) else " *"
+        mark = "" if has_part(check, "run") else " *"
         table.add_row(check + mark, its.holds)
     console.print(table)
     console.print()

@@ -133,7 +133,6 @@ def test_a_run_of_which_nothing_is_understood_says_so():
     plain = world(*[[optimizer(5, {"w": None}), stepped(7, 0, ["g"])] for _ in range(2)])
     assert parallelism_seen.understood(plain) == ()
     assert parallelism_seen.paragraph(plain).startswith("nothing: no parameter")
-    assert parallelism_seen.compares_nothing(plain)
 
 
 def test_parameters_of_which_nobody_says_anything_are_counted():

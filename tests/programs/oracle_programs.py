@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 
-from ddpcheck.checks.registry import checks, in_every_run
+from ddpcheck.checks.registry import checks, has_part
 
 for check in checks():
     for which in ("faulty", "correct"):
-        if not in_every_run(check):
+        if not has_part(check, "run"):
             folder = check.replace("-", "_")
             globals()[f"{folder}_{which}"] = importlib.import_module(f"fixtures.{folder}.{which}").fit

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import ddpcheck
-from ddpcheck.checks.registry import checks, in_every_run
+from ddpcheck.checks.registry import checks, has_part
 from ddpcheck.report.finding_text import text_of
 from ddpcheck.vocabulary.model import CallSite, Finding
 from tests.command import running
@@ -30,7 +30,7 @@ def folder(check: str) -> Path:
 
 def reported(check: str) -> str:
     """The first finding on the faulty program of a check, by the real command."""
-    if not in_every_run(check):
+    if not has_part(check, "run"):
         fit = importlib.import_module(f"fixtures.{folder(check).name}.faulty").fit
         (result,) = ddpcheck.check_trainer(fit, checks=[check], world_sizes=[2], on_failure="return")
         return text_of(result.findings[:1]) + "\n"

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from ddpcheck.checks.registry import checks, explanation, in_every_run
+from ddpcheck.checks.registry import checks, explanation, has_part
 from ddpcheck.report.finding_text import text_of
 from tests.conformance.conducting import Conductor, conducting
 from tests.programs.forked_programs import running
 from tests.programs.reported import by_command, first_finding, folder, reported
 
-OF_RUNS = [check for check in checks() if in_every_run(check)]
-OF_TRAINERS = [check for check in checks() if not in_every_run(check)]
+OF_RUNS = [check for check in checks() if has_part(check, "run")]
+OF_TRAINERS = [check for check in checks() if not has_part(check, "run")]
 
 WITHOUT_A_GPU = "all wrapped modules were on the CPU"
 """Why a check may have had nothing to look at in a correct program."""

@@ -15,15 +15,14 @@ from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
 
-def judge(world: World) -> tuple[int, list[Finding]]:
-    """How often plain parameters beside sharded ones were compared, and those that each rank trains for itself."""
-    checked = 0
-    findings: list[Finding] = []
+def judge(world: World) -> Iterator[Finding]:
+    """The plain parameters beside sharded ones that each rank trains for itself.
+
+    It counts as no check: whether what is sharded is reduced was not looked at.
+    """
     for optimizer in beside(world):
         looked = [(n, s) for n, s in optimizer.compared() if all(one.gradients for one in s)]
-        checked += len(looked)
-        findings += _apart(world, optimizer, looked)
-    return checked, findings
+        yield from _apart(world, optimizer, looked)
 
 
 def _apart(world: World, optimizer: Aligned, looked: list[tuple[int, list[ev.Step]]]) -> Iterator[Finding]:

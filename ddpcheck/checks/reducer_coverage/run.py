@@ -51,9 +51,7 @@ def judge(world: World) -> Judged:
                 findings += found
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
-    times, found = beside_sharded.judge(world)
-    checked += times
-    findings += found
+    findings += beside_sharded.judge(world)
     if not wrapped and not findings:
         findings += [*separate(world), *separate_groups.judge(world)]
     because = why_none(world, optimizers) if wrapped else "no module was wrapped in DistributedDataParallel"
