@@ -12,6 +12,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.evidence.saved_state import PRINT
 from ddpcheck.judging.file_history import LOADS
 from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.tensor_kinds import shape_of
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
 
@@ -78,22 +79,6 @@ class Sums(NamedTuple):
     loose: int
 
 
-def elements(shape: Iterable[int]) -> int:
-    """How many there are in a tensor of this shape."""
-    return prod(list(shape))
-
-
-def shape_of(kind: str) -> tuple[int, ...]:
-    """The shape in ``float32[3, 4]``."""
-    inside = kind.partition("[")[2].rstrip("]")
-    return tuple(int(one) for one in inside.split(",") if one.strip().isdigit())
-
-
-def dtype_of(kind: str) -> str:
-    """The dtype in ``float32[3, 4]``."""
-    return kind.partition("[")[0]
-
-
 @once_per_world
 def saves(world: World) -> list[State]:
     """All that was given to be saved, in the order of time."""
@@ -137,12 +122,12 @@ def whole(pieces: Iterable[Piece]) -> Sums | None:
     shape: tuple[int, ...] | None = None
     for piece in pieces:
         box = piece.box
-        if box is None or not piece.seen or (not piece.print.strip(b"\0") and elements(box[1])):
+        if box is None or not piece.seen or (not piece.print.strip(b"\0") and prod(box[1]) > 0):
             return None
         if shape not in (None, piece.shape) or boxes.setdefault(box, piece.print) != piece.print:
             return None
         shape = piece.shape
-    if shape is None or sum(elements(size) for _, size in boxes) != elements(shape):
+    if shape is None or sum(prod(size) for _, size in boxes) != prod(shape):
         return None
     placed = loose = 0
     for one in boxes.values():
@@ -161,7 +146,7 @@ def covered(pieces: Iterable[Piece]) -> tuple[int, int] | None:
             return None
         boxes.add(box)
         shape = piece.shape
-    return (sum(elements(size) for _, size in boxes), elements(shape)) if shape is not None else None
+    return (sum(prod(size) for _, size in boxes), prod(shape)) if shape is not None else None
 
 
 # --- from which file

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ddpcheck.judging.saved_state import Piece, dtype_of, shape_of, whole
+from ddpcheck.judging.saved_state import Piece, whole
+from ddpcheck.judging.tensor_kinds import dtype_of, shape_of
 
 Answer = Literal["equal", "order", "part", "values", "name", ""]
 """The same; the same elements in another order; one rank's part for the whole; other values; another name's; not to be

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import prod
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.tensor_kinds import shape_of
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -37,19 +39,11 @@ def _replaces(described: ev.Optimizer, left: ev.LeftOut) -> bool:
     Tensors of which a model is nothing but a function, as in a hypernetwork,
     are no parameters of it, and are stepped rightly.
     """
-    mine = [_elements(described.parameters[place].kind) for place in left.stale]
-    theirs = [_elements(kind) for kind in left.kinds]
+    mine = [prod(shape_of(described.parameters[place].kind)) for place in left.stale]
+    theirs = [prod(shape_of(kind)) for kind in left.kinds]
     same = not Counter(mine) - Counter(theirs)
     flat = all(name.endswith("_flat_param") for name in left.names)
     return same or flat
-
-
-def _elements(kind: str) -> int:
-    """The number of elements of ``float32[3, 4]``."""
-    number = 1
-    for size in kind.partition("[")[2].rstrip("]").split(","):
-        number *= int(size) if size.strip().isdigit() else 1
-    return number
 
 
 def _finding(each: list[tuple[Rank, ev.Optimizer, ev.LeftOut]]) -> Finding:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage.separate_models import shards
 from ddpcheck.judging import first_forwards, step_alignment
 from ddpcheck.judging.indirect_exchanges import by_files
+from ddpcheck.judging.tensor_kinds import known_shape
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import listing, ranks_text
@@ -79,8 +79,8 @@ def _is_small(call: ev.Call) -> bool:
     """Whether it is over a few numbers, as far as its tensor's shape shows."""
     if "scatter" in call.op:  # what it shows is a part
         return False
-    shape = re.search(r"\[([\d, ]*)\]", call.detail)
-    return shape is not None and math.prod(int(one) for one in shape[1].split(",") if one.strip()) <= FEW
+    shape = known_shape(call.detail)
+    return shape is not None and math.prod(shape) <= FEW
 
 
 def _end_apart(world: World, parts: list[set[int]]) -> bool:

@@ -1,0 +1,23 @@
+"""What is read from a tensor's kind as it was written down, such as ``float32[3, 4]``."""
+
+from __future__ import annotations
+
+import re
+
+_SIZES = re.compile(r"\[([\d, ]*)\]")
+
+
+def known_shape(kind: str) -> tuple[int, ...] | None:
+    """The shape in ``float32[3, 4]``, whatever goes round it; None where it shows none."""
+    sizes = _SIZES.search(kind)
+    return tuple(int(one) for one in sizes[1].split(",") if one.strip()) if sizes is not None else None
+
+
+def shape_of(kind: str) -> tuple[int, ...]:
+    """The shape in ``float32[3, 4]``; where it shows none, that of a single element."""
+    return known_shape(kind) or ()
+
+
+def dtype_of(kind: str) -> str:
+    """The dtype in ``float32[3, 4]``."""
+    return kind.partition("[")[0]
