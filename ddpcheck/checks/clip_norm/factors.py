@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from ddpcheck import evidence as ev
 from ddpcheck.checks.clip_norm import moments
 from ddpcheck.checks.clip_norm.moments import Measured, Step
@@ -53,18 +51,8 @@ def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[F
         apart = [one for one in its if one.differ]
         # Once in a while, a rank may have treated its gradients otherwise for a reason of its own.
         if apart and 2 * len(apart) >= sum(one.clipped for one in its):
-            _add(findings, _finding(optimizer, apart))
+            findings.append(_finding(optimizer, apart))
     return checked, findings
-
-
-def _add(findings: list[Finding], finding: Finding) -> None:
-    """Several copies of one model have one and the same finding."""
-    for place, other in enumerate(findings):
-        if (other.where, other.subject, other.cause) == (finding.where, finding.subject, finding.cause):
-            ranks = tuple(sorted({*other.ranks, *finding.ranks}))
-            findings[place] = replace(other, ranks=ranks, count=other.count + finding.count)
-            return
-    findings.append(finding)
 
 
 def _together(world: World, step: Step) -> Iterator[list[Measured]]:
