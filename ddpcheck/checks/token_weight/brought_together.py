@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
@@ -20,11 +21,14 @@ from ddpcheck.judging.world import Rank, World
 
 EXACT = 2e-3
 """By how much of itself what is worked out may be off; of arithmetic in 16 bits, which makes more, nothing is said."""
+ALIKE = EXACT / 10
+"""By how much of themselves gradients differ that are one and the same."""
+
+LARGEST = 1e150
+"""Of larger numbers, such as those of a training that diverges, there are no squares."""
 
 Key = tuple[str, str, str]
 """The class of a model, a parameter's name in there, and its dtype and shape."""
-Looks = dict[int, dict[Key, list[float]]]
-"""By rank and parameter: the sums of its gradient, zeros where it had none."""
 
 
 class Brought(NamedTuple):
@@ -44,27 +48,22 @@ class Brought(NamedTuple):
 @once_per_world
 def brought(world: World) -> list[Brought]:
     """All gradients of which it could be told."""
-    left: dict[int, Looks] = defaultdict(lambda: defaultdict(dict))
-    steps: list[tuple[Rank, ev.GradientSums]] = []
+    left: dict[int, _Left] = defaultdict(_Left)
+    steps: list[tuple[Rank, Key, ev.GradientSums, ev.Sums]] = []
     for rank in world:
         kinds = {one.model: one.kind for one in rank.of(ev.Model)}
         for record in rank.of(ev.GradientSums):
-            if record.optimizer is not None:
-                steps.append((rank, record))
-                continue
             for one in record.each:
-                left[record.window][rank.rank][_key(kinds, one)] = one.numbers or []
+                if not all(abs(number) < LARGEST for number in one.numbers or ()):
+                    continue
+                key = (kinds.get(one.model, ""), one.path, one.kind)
+                if record.optimizer is not None:
+                    steps.append((rank, key, record, one))
+                else:
+                    left[record.window].numbers[key][rank.rank] = one.numbers or []
     groups = {rank.rank: _groups(world, rank) for rank in world}
-    return [
-        found
-        for rank, record in steps
-        for one in record.each
-        if (found := _of(world, rank, record, one, left[record.window], groups[rank.rank])) is not None
-    ]
-
-
-def _key(kinds: dict[int, str], one: ev.Sums) -> Key:
-    return kinds.get(one.model, ""), one.path, one.kind
+    each = [_of(rank, key, record, one, left[record.window], groups[rank.rank]) for rank, key, record, one in steps]
+    return [one for one in each if one is not None]
 
 
 def _groups(world: World, rank: Rank) -> list[tuple[int, ...]]:
@@ -75,49 +74,70 @@ def _groups(world: World, rank: Rank) -> list[tuple[int, ...]]:
 
 
 def _of(
-    world: World, rank: Rank, record: ev.GradientSums, one: ev.Sums, left: Looks, groups: Sequence[tuple[int, ...]]
+    rank: Rank, key: Key, record: ev.GradientSums, one: ev.Sums, left: _Left, groups: Sequence[tuple[int, ...]]
 ) -> Brought | None:
-    key = _key({model.model: model.kind for model in rank.of(ev.Model)}, one)
     stepped = one.numbers
     assert record.optimizer is not None
     if not stepped or not any(stepped):
         return None
     about = (rank, record.window, record.optimizer, one.model, one.path)
     if one.over:
-        factor = _factor(stepped, [left[rank.rank].get(key, [])])
+        factor = _factor(stepped, left.numbers[key].get(rank.rank, ()))
         return Brought(*about, tuple(one.over), factor / one.divisor) if factor is not None and one.divisor else None
     found = []
     for ranks in groups:
-        each = [left[number].get(key) for number in ranks]
-        known = [numbers for numbers in each if numbers is not None]
-        if len(known) < len(ranks) or _is_shared(left, key, ranks):
-            continue
-        factor = _factor(stepped, known)
+        factor = _factor(stepped, left.sum(key, ranks, len(stepped)))
         if factor is not None:
             found.append(Brought(*about, ranks, factor))
     return found[0] if len(found) == 1 else None
 
 
-def _is_shared(left: Looks, key: Key, ranks: Sequence[int]) -> bool:
-    """Whether some rank had left the same as one of these: it was reduced within backward(), or comes of one batch."""
-    for number in ranks:
-        for other, its in left.items():
-            if other != number and its.get(key) and _are_like(its[key], left[number].get(key, [])):
-                return True
-    return False
+class _Left:
+    """What the last backward() of a window has left, on all ranks.
+
+    What many ranks ask is worked out once: large models have many parameters,
+    and large meshes many ranks and groups.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[Key, dict[int, Sequence[float]]] = defaultdict(dict)
+        """By parameter and rank; none where there was no gradient."""
+        self._same: dict[Key, set[int]] = {}
+        self._sums: dict[tuple[Key, tuple[int, ...], int], list[float]] = {}
+
+    def sum(self, key: Key, ranks: tuple[int, ...], length: int) -> list[float]:
+        """Of those of these ranks that have a gradient of so many numbers; empty where it is not to be asked for."""
+        asked = (key, ranks, length)
+        if asked not in self._sums:
+            its, known = self.numbers[key], []
+            if its.keys() >= set(ranks) and self._alike(key).isdisjoint(ranks):
+                known = [its[number] for number in ranks if len(its[number]) == length]
+            self._sums[asked] = [math.fsum(column) for column in zip(*known, strict=True)]
+        return self._sums[asked]
+
+    def _alike(self, key: Key) -> set[int]:
+        """The ranks that had left the same as another: it was reduced within backward(), or comes of one batch."""
+        if key not in self._same:
+            found = self._same[key] = set[int]()
+            lengths = [(math.hypot(*numbers), rank) for rank, numbers in self.numbers[key].items()]
+            ordered = sorted((length, rank) for length, rank in lengths if 0 < length < math.inf)
+            for place, (shorter, one) in enumerate(ordered):
+                for longer, other in islice(ordered, place + 1, None):
+                    if longer - shorter > ALIKE * longer:
+                        break
+                    if not (one in found and other in found) and self._are_like(key, one, other, longer):
+                        found |= {one, other}
+        return self._same[key]
+
+    def _are_like(self, key: Key, rank: int, other: int, length: float) -> bool:
+        one, its = self.numbers[key][rank], self.numbers[key][other]
+        return len(one) == len(its) and math.dist(one, its) <= ALIKE * length
 
 
-def _are_like(one: Sequence[float], other: Sequence[float]) -> bool:
-    length = math.hypot(*one)
-    return len(one) == len(other) and length > 0 and math.dist(one, other) <= EXACT / 10 * length
-
-
-def _factor(stepped: Sequence[float], each: Sequence[Sequence[float]]) -> float | None:
-    """By what the sum of these was multiplied; None where it was not."""
-    known = [numbers for numbers in each if len(numbers) == len(stepped)]
-    if not known:
+def _factor(stepped: Sequence[float], total: Sequence[float]) -> float | None:
+    """By what a sum was multiplied; None where it was not, or there is none."""
+    if len(total) != len(stepped):
         return None
-    total = [math.fsum(column) for column in zip(*known, strict=True)]
     square = math.fsum(value * value for value in total)
     if not square or not math.isfinite(square):
         return None
@@ -154,9 +174,8 @@ def reach(world: World, ranks: Sequence[int]) -> frozenset[int]:
 
 def together(world: World) -> Iterator[tuple[int, ...]]:
     """The ranks that bring gradients together in any way, set by set."""
-    sets: list[set[int]] = []
-    for one in brought(world):
-        mine = set(one.over)
+    sets: list[frozenset[int]] = []
+    for mine in {frozenset(one.over): None for one in brought(world)}:
         apart = [other for other in sets if not other & mine]
         sets = [*apart, mine.union(*(other for other in sets if other & mine))]
     yield from (tuple(sorted(one)) for one in sets if len(one) > 1)

@@ -92,10 +92,10 @@ class _Group(NamedTuple):
 def _others(world: World, grounded: Sequence[Aligned]) -> Iterator[_Group]:
     """Ranks that hold parts, window by window: those of them that compute a loss."""
     known = [{rank.rank for rank in one.ranks} for one in grounded]
+    with_loss = set().union(*whole_weight.with_loss(world).values())
     for numbers in brought_together.together(world):
         if any(set(numbers) <= one for one in known):
             continue
-        with_loss = whole_weight.have_losses(world)
         ranks = [rank for rank in world if rank.rank in numbers and rank.rank in with_loss]
         each = [{w.window: w for w in rank.of(ev.StepWeights)} for rank in ranks]
         if len(each) > 1:

@@ -57,19 +57,20 @@ def losses(world: World) -> dict[int, dict[int, Loss]]:
     return found
 
 
-def have_losses(world: World, window: int | None = None) -> set[int]:
-    """The ranks that have computed a loss, known or not: in one window, or ever."""
-    return {
-        rank.rank
-        for rank in world
-        for record in rank.of(ev.StepWeights)
-        if window in (None, record.window) and not all(one.continued for one in record.backwards)
-    }
+@once_per_world
+def with_loss(world: World) -> dict[int, set[int]]:
+    """The ranks that have computed a loss, known or not, by window."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for rank in world:
+        for record in rank.of(ev.StepWeights):
+            if not all(one.continued for one in record.backwards):
+                found[record.window].add(rank.rank)
+    return found
 
 
 def _known(world: World, window: int, ranks: Sequence[int]) -> list[Loss] | None:
     """Of the ranks that have one; None where one is not known, or two are of the same batch."""
-    wanted = sorted(have_losses(world, window) & set(ranks))
+    wanted = sorted(with_loss(world).get(window, set()).intersection(ranks))
     its = losses(world).get(window, {})
     if not wanted or not all(number in its for number in wanted):
         return None
@@ -88,6 +89,8 @@ def _known(world: World, window: int, ranks: Sequence[int]) -> list[Loss] | None
 def whole(value: float) -> int | None:
     """The whole number, 2 or more, that a factor or its inverse is; None where it is none."""
     ratio = value if value >= 1 else 1 / value if value > 0 else 1.0
+    if not math.isfinite(ratio):
+        return None
     nearest = round(ratio)
     return nearest if nearest > 1 and abs(ratio - nearest) <= NEAR * nearest else None
 
@@ -107,17 +110,17 @@ class _Off(NamedTuple):
 def scaled(world: World) -> list[Finding]:
     """The findings of losses that are divided by the tokens of all ranks, and then off by one factor."""
     met: dict[tuple[int, ...], _Off] = {}
+    first: dict[tuple[tuple[int, ...], int], Brought] = {}
     for one in brought(world):
-        if len(one.over) < 2 or one.rank.rank != min(one.over):
-            continue
-        known = _known(world, one.window, one.over)
+        if len(one.over) > 1 and one.rank.rank == min(one.over):
+            first.setdefault((one.over, one.window), one)
+    for (over, window), one in first.items():
+        known = _known(world, window, over)
         if known is None or len(known) < 2 or not _is_of_all(known):
             continue
-        value = one.factor * math.fsum(loss.total for loss in known)
-        off = met.setdefault(one.over, _Off([], [], one, known[0]))
-        if one.window not in off.windows:
-            off.windows.append(one.window)
-            off.values.append(value)
+        off = met.setdefault(over, _Off([], [], one, known[0]))
+        off.windows.append(window)
+        off.values.append(one.factor * math.fsum(loss.total for loss in known))
     found = []
     for over, off in met.items():
         size = whole(off.values[0])
