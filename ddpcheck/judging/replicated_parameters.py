@@ -63,6 +63,8 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
     """Why there may be nothing in these optimizers on which their ranks must agree."""
     stepped = {p.wrapper for rank in world for one in rank.of(ev.Optimizer) for p in one.parameters} - {None}
     held = [one for one in optimizers if any(p.wrapper is not None for p in one.described[0].parameters)]
+    if not any(rank.of(ev.Optimizer) for rank in world):
+        return "no optimizer stepped"
     if unseen := step_alignment.why_unseen(optimizers):
         return unseen
     if not stepped:
@@ -75,19 +77,22 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
         return "every forward was within no_sync(), and the program brings the ranks together by other means than DDP's"
     if any(grounds(world, optimizer).moved for optimizer in held):
         return "the program itself makes the wrapped parameters the same, between steps"
+    if any(_evened(optimizer) for optimizer in held):
+        return "the optimizer exchanges during its step what it makes of gradients that differ, and evens the ranks out"
     return "at each place of the optimizers, the ranks have different parameters"
 
 
 def _evened(optimizer: Aligned) -> set[int]:
-    """Parameters that come out of every step the same, of an optimizer of the user's own that has collectives there.
+    """Parameters that come out of every step the same, though gradients went into some of them that differ.
 
-    It exchanges what it makes of each rank's gradients, such as votes on their signs, and not the gradients.
+    An optimizer of the user's own that has collectives there may exchange what it makes of each rank's gradients,
+    such as votes on their signs, and not the gradients.
     """
     steps = [step for _, step in optimizer.compared()]
     if any(one.torchs for one in optimizer.described) or not all(s.collectives for step in steps for s in step):
         return set()
-    apart = {place for step in steps for place in step_alignment.differing([s.parameters for s in step])}
-    return set(range(len(optimizer.described[0].parameters))) - apart
+    entered = {place for step in steps for place in step_alignment.differing([s.gradients for s in step])}
+    return entered - {place for step in steps for place in step_alignment.differing([s.parameters for s in step])}
 
 
 def histories(optimizer: Aligned) -> list[list[ev.Exchanged]]:
