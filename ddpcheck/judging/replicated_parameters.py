@@ -14,6 +14,7 @@ import msgspec
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.handed_out import handed_out
 from ddpcheck.judging.indirect_exchanges import kept_apart
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Rank, World
@@ -30,6 +31,8 @@ class Grounds(NamedTuple):
     """Whose gradients the program itself makes the same at every step."""
     moved: list[int]
     """Which the program itself makes the same between steps, now and then: until then each rank has its own."""
+    handed_out: list[int]
+    """Which an owner each steps, and hands to all ranks within the step."""
     exchanged: list[int]
     """Over which any collective of the program's own went, once training had begun."""
 
@@ -50,11 +53,13 @@ def grounds(world: World, optimizer: Aligned) -> Grounds:
     # What is reduced during the step itself is not yet the same on entry.
     inside = {one.place for one in trained if one.of == "gradient" and one.inside}
     ground = (_wrapped(world, optimizer) | by_hand) - moved
+    handed = handed_out(world, optimizer) - moved
     return Grounds(
         gradients=sorted(ground - inside - _evened(optimizer)),
-        parameters=sorted(ground),
+        parameters=sorted(ground | handed),
         by_hand=sorted(by_hand),
         moved=sorted(moved),
+        handed_out=sorted(handed),
         exchanged=sorted({one.place for one in trained}),
     )
 
@@ -67,6 +72,10 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
         return "no optimizer stepped"
     if unseen := step_alignment.why_unseen(optimizers):
         return unseen
+    if not held and any(grounds(world, one).parameters for one in optimizers):
+        return (
+            "the optimizer exchanges gradients or what it makes of them during its step: on entry each rank has its own"
+        )
     if not stepped:
         return "no parameter was wrapped, and no gradient reduced by the program itself at every step"
     if not held:
