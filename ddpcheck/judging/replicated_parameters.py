@@ -84,11 +84,24 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
         return "the communication hook was seen to leave each rank its own gradients"
     if any(kept_apart(world, optimizer) for optimizer in held):
         return "every forward was within no_sync(), and the program brings the ranks together by other means than DDP's"
+    if all(len(dealt_out(optimizer)) == len(optimizer.described[0].parameters) for optimizer in held):
+        return "each rank's optimizer steps parameters of its own, which no other one has"
     if any(grounds(world, optimizer).moved for optimizer in held):
         return "the program itself makes the wrapped parameters the same, between steps"
     if any(_evened(optimizer) for optimizer in held):
         return "the optimizer exchanges during its step what it makes of gradients that differ, and evens the ranks out"
     return "at each place of the optimizers, the ranks have different parameters"
+
+
+def dealt_out(optimizer: Aligned) -> set[int]:
+    """The places at which each rank has another parameter of what was wrapped."""
+    each = [one.parameters for one in optimizer.described]
+    places = range(min(map(len, each)))
+    return {
+        p
+        for p in places
+        if all(its[p].wrapper is not None for its in each) and len({i[p].name for i in each}) == len(each)
+    }
 
 
 def _evened(optimizer: Aligned) -> set[int]:

@@ -41,14 +41,15 @@ _ALIKE = {
 class Operand:
     """A tensor that a collective went over."""
 
-    __slots__ = ("alike", "backwards", "floating", "group", "known", "number", "numel", "start", "storage", "to_one")
+    __slots__ = ("alike", "backwards", "floating", "group", "known", "number", "numel", "site", "start",
+                 "storage", "to_one")  # fmt: skip
 
     def __init__(self, tensor: torch.Tensor, storage: torch.UntypedStorage, call: Call, alike: bool) -> None:
         # A weak reference: the address of a storage is given to no other one as long as it is held.
         self.storage = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
         self.start, self.numel = int(tensor.storage_offset()), tensor.numel()
         self.floating = tensor.dtype not in (torch.int64, torch.bool)
-        self.group, self.number = call.group, call.number
+        self.group, self.number, self.site = call.group, call.number, call.site
         self.alike = alike
         self.to_one = call.op == "reduce"
         self.backwards = BACKWARDS.ended
@@ -156,6 +157,12 @@ class Window:
         """A step begins."""
         self._before = self._carried(parameters, self._start, inside=False)
         self._entry = _dropped + len(_log)
+
+    def exchanges(self) -> tuple[list[int], list[str]]:
+        """The lines and groups of what went over the wire since the step before, and was of some size."""
+        operands = islice(_log, max(0, self._start - _dropped), None)
+        large = [one for one in operands if one.floating and one.numel > FEW]
+        return list(dict.fromkeys(one.site for one in large)), sorted({one.group for one in large})
 
     def left(self, writer: recorder.Recorder, optimizer: int, number: int, parameters: Sequence[torch.Tensor]) -> None:
         """A step is over: what has changed since the one before is written down."""
