@@ -20,6 +20,7 @@ from ddpcheck.checks.shard_partition.left_out_samples import (
     own_epoch,
 )
 from ddpcheck.checks.shard_partition.parts_of_batches import sharers
+from ddpcheck.checks.shard_partition.readers import ONE_READER, beside_the_first
 from ddpcheck.checks.shard_partition.unintended_data import same_inputs, sampler_lost
 from ddpcheck.judging.loader_passes import Line, Pass, Sample, data_groups, every_pass, loops, no_loader
 from ddpcheck.judging.same_dataset import Identity, by_index, identity_of
@@ -101,6 +102,10 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     apart = sharers(there, identity)
     there = {rank: passes for rank, passes in there.items() if rank not in apart}
     because = PARTS if apart else ""
+    if not wrapped and (beside := beside_the_first(world, there)):
+        apart |= beside
+        there = {rank: passes for rank, passes in there.items() if rank not in beside}
+        because = because or ONE_READER
     checked = 0
     overlaps: list[Overlap] = []
     gap: Finding | None = None
