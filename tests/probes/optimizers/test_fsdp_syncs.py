@@ -1,4 +1,4 @@
-"""Which sharded modules are told not to reduce: inside of no_sync(), however deep, and until they are told otherwise."""
+"""Which sharded modules are told not to reduce: inside of no_sync(), however deep, and until told otherwise."""
 
 from __future__ import annotations
 
