@@ -94,18 +94,16 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     How often it was checked, what was found, and why passes were not checked.
     """
     there = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
+    beside = set[int]() if wrapped else beside_the_first(world, there)
+    there = {rank: passes for rank, passes in there.items() if rank not in beside}
     if len(there) < 2:
-        return 0, [], ""
+        return 0, [], ONE_READER if beside else ""
     looked = [[one for one in passes if one.samples][:ROUNDS] for passes in there.values()]
     identity = identity_of([one for passes in looked for one in passes])
     # Ranks that take their parts of one batch count as one: what each takes of it is not known.
     apart = sharers(there, identity)
     there = {rank: passes for rank, passes in there.items() if rank not in apart}
-    because = PARTS if apart else ""
-    if not wrapped and (beside := beside_the_first(world, there)):
-        apart |= beside
-        there = {rank: passes for rank, passes in there.items() if rank not in beside}
-        because = because or ONE_READER
+    because = PARTS if apart else ONE_READER if beside else ""
     checked = 0
     overlaps: list[Overlap] = []
     gap: Finding | None = None
@@ -120,7 +118,11 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         overlap = _overlap(number, shared, identity)
         if overlap is not None:
             overlaps.append(overlap)
-        elif world.complete and len(shared) + len(apart) == len(ranks) and not _dealt_beyond(world, there, ranks):
+        elif (
+            world.complete
+            and len(shared) + len(apart | beside) == len(ranks)
+            and not _dealt_beyond(world, there, ranks)
+        ):
             gap = gap or left_out(line, shared, identity)
             epoch = own_epoch(shared)
             epochs += [epoch] if epoch is not None else []

@@ -219,6 +219,14 @@ def test_what_one_reader_averages():
     assert "for the same rank (0, 0)" in finding.cause
 
 
+def test_parts_of_samples_of_one_reader():
+    """Ranks that cut each sample in two, such as for context parallelism, are given other tensors for one index."""
+    own = [(n, [EVEN, ODD][n // 2]) for n in range(4)]
+    ranks = [[distributed(n // 2), *through(its, contents=[f"{n % 2}{i}" for i in its])] for n, its in own]
+    assert judge(world(*ranks)).findings == ()
+    assert judge(world(*[[loader(rank=0, replicas=1), *own[1:]] for own in ranks[:2]])).findings == ()
+
+
 def test_readers_of_several_ranks_each():
     """Two readers of two ranks each: one of each is compared, and what both give is an overlap."""
     right = [[distributed(n // 2), *through([EVEN, ODD][n // 2])] for n in range(4)]
