@@ -42,6 +42,7 @@ PROBES = (
     "layouts.parallelised",
     "optimizers.steps",
     "optimizers.gradient_events",
+    "optimizers.filled_buffers",
     "optimizers.gradient_norms",
     "optimizers.fsdp_syncs",
     "optimizers.windows",

@@ -81,10 +81,10 @@ def judge(world: World) -> Judged:
     findings += [finding for finding in sampler_lost(every_pass(world)) if told.isdisjoint(finding.links)]
     findings += one_copy.judge(world, training)
     if not training:
-        times, found = same_inputs(world, groups)
+        times, found, unshared = same_inputs(world, groups)
         checked += times
         findings += found
-    because = no_loader(world) or unshared or "no two ranks were seen to train with one loader"
+    because = unshared or no_loader(world) or "no two ranks were seen to train with one loader"
     return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 
