@@ -105,12 +105,8 @@ class Parallelised(Record, frozen=True, kw_only=True):
 
     how: Literal["fully_shard", "FullyShardedDataParallel", "parallelize_module", "PipelineStage"]
     site: int
-    model: str
-    """The class of the module."""
     ranks: tuple[int, ...] = ()
     """Those among which the module is sharded or copied, as far as is known."""
-    ignored: int = 0
-    """Parameters that it was told to leave alone."""
     stage: int | None = None
     stages: int | None = None
     pipeline: tuple[int, ...] = ()
