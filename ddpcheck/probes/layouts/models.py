@@ -102,6 +102,11 @@ def places(writer: recorder.Recorder) -> dict[int, Place]:
     return found
 
 
+def is_met(number: int) -> bool:
+    """Whether a module of this number is a model: it has parameters, and was called by no other module."""
+    return number in _roots
+
+
 def number() -> int:
     """The models that were met."""
     return len(_met)
