@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.data_ranks import models_of
 from ddpcheck.judging.first_forwards import numbered
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Rank
@@ -30,12 +31,6 @@ def by_forward(ranks: Iterable[Rank], models: Mapping[Rank, set[int]] | None = N
             elif stream.model in names and (models is None or stream.model in models[rank]):
                 found[("model", *names[stream.model]), stream.kind, stream.number].append((rank, stream))
     return found
-
-
-def models_of(optimizer: Aligned) -> dict[Rank, set[int]]:
-    """By rank, the models whose parameters it steps."""
-    each = zip(optimizer.ranks, optimizer.described, strict=True)
-    return {rank: {p.model for p in one.parameters if p.model is not None} for rank, one in each}
 
 
 def among(optimizer: Aligned) -> tuple[list[list[Drew]], list[list[Drew]]]:

@@ -8,23 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ddpcheck.checks.rng_independence import forward_streams
 from ddpcheck.checks.rng_independence.forward_streams import Which, Whose
 from ddpcheck.checks.rng_independence.states import Drawn, Hits, drawn, equal
-from ddpcheck.judging import mesh_names, step_alignment
+from ddpcheck.judging import mesh_names
+from ddpcheck.judging.data_ranks import readers
 from ddpcheck.judging.first_forwards import numbered
-from ddpcheck.judging.loader_passes import data_groups
-from ddpcheck.judging.replicated_parameters import grounds
 from ddpcheck.judging.world import Rank, World
 
 
 def of_all(world: World) -> dict[str, Hits]:
     """By the link of a wrapper or a model: where ranks drew from the same state that must not."""
     found: dict[str, Hits] = defaultdict(Hits)
-    for ranks, whose in _readers(world):
-        each = _by_forward(ranks, whose)
+    for group in readers(world):
+        each = _by_forward(group.ranks, group.models)
         for its in sorted({which[0] for which in each}):
             hits = Hits()
             for which in sorted(which for which in each if which[0] == its):
                 _compare(world, each[which], hits)
-            _add(found[_link(ranks[0], its)], hits)
+            _add(found[_link(group.ranks[0], its)], hits)
     for link, hits in _made_equal(world):
         if not found[link].equal:
             _add(found[link], hits)
@@ -43,26 +42,6 @@ def _add(found: Hits, hits: Hits) -> None:
     found.compared += hits.compared
     if len(hits.equal) > 1 or hits.compared == 1:
         found.equal += hits.equal
-
-
-# --- who reads other data
-
-
-def _readers(world: World) -> Iterator[tuple[list[Rank], Mapping[Rank, set[int]] | None]]:
-    """Ranks that train copies of a model on other data each, with the models that these are; None for whatever it is.
-
-    A wrapper says so, or what shards a model, or the names of a mesh; or the
-    program, which makes all gradients or parameters of a model the same.
-    """
-    groups, declared = data_groups(world)
-    if declared:
-        for group in groups:
-            yield [rank for rank in world if rank.rank in group], None
-        return
-    for optimizer in step_alignment.optimizers(world):
-        ground = grounds(world, optimizer)
-        if len({*ground.by_hand, *ground.moved}) == len(optimizer.described[0].parameters):
-            yield optimizer.ranks, forward_streams.models_of(optimizer)
 
 
 def _by_forward(ranks: Iterable[Rank], models: Mapping[Rank, set[int]] | None = None) -> dict[Which, list[Drawn]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.rng_independence import forward_streams
-from ddpcheck.judging import mesh_names, step_alignment
+from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
-from ddpcheck.judging.loader_passes import AVERAGING
+from ddpcheck.judging.data_ranks import are_peers
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
@@ -19,7 +19,7 @@ def judge(world: World) -> tuple[int, list[Finding]]:
     """
     checked, findings = 0, []
     for held in copies(world):
-        if not held.along or not _are_peers(world, held):
+        if not held.along or not are_peers(world, {rank.rank for rank in held.optimizer.ranks}):
             continue
         steps = [step for _, step in held.optimizer.compared() if all(one.gradients for one in step)]
         common, apart = forward_streams.among(held.optimizer)
@@ -37,16 +37,6 @@ def judge(world: World) -> tuple[int, list[Finding]]:
 def _differ(held: Copies, step: list[ev.Step]) -> bool:
     """Whether gradients of copies differ on entry to a step."""
     return bool(set(step_alignment.differing([one.gradients for one in step])) & {*held.gradients})
-
-
-def _are_peers(world: World, held: Copies) -> bool:
-    """Whether these ranks read the same data: by the names of the mesh, or because nothing but layers is split."""
-    ranks = {rank.rank for rank in held.optimizer.ranks}
-    if any(ranks <= set(group) for group in mesh_names.peers(world)):
-        return True
-    return not any(
-        rank.of(ev.Wrapped) or any(one.how in AVERAGING for one in rank.of(ev.Parallelised)) for rank in world
-    )
 
 
 def _finding(held: Copies, common: int, apart: list[list[forward_streams.Drew]], differing: int, steps: int) -> Finding:

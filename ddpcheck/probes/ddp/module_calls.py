@@ -17,6 +17,7 @@ from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import is_wrapped, owners_of_buffers, tensors, wrapper_of
 from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
@@ -223,7 +224,7 @@ def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> 
         return
     owner = next((found for p in parameters.values() if (found := WRAPPERS.owner(p)) is not None), None)
     _, local = owners_of_buffers(module)
-    kept = {name: b for name, b in buffers.items() if name not in local}
+    kept = {own_name(name): b for name, b in buffers.items() if name not in local}
     record = partial(
         Evaluated,
         **writer.next(),
