@@ -25,6 +25,7 @@ _NETS = {
 _PARALLELISM = {
     "fsdp2": "sharded over all ranks",
     "hsdp": "sharded over two ranks, in two copies",
+    "ddp-tp": "cut in two by tensor parallelism, in two copies",
 }
 
 _OPTIMIZERS = {"sgd": "SGD", "momentum": "SGD with momentum", "adamw": "AdamW"}

@@ -9,13 +9,16 @@ from msgspec.structs import replace
 from ddpcheck.vocabulary.model import Struct
 
 LossKind = Literal["samples", "tokens", "pairs"]
-Net = Literal["integers", "small", "dropout", "batchnorm", "branches", "tied", "tokens", "pairs"]
+Net = Literal["integers", "small", "even", "dropout", "batchnorm", "branches", "tied", "tokens", "pairs"]
 Precision = Literal["float64", "float32", "bfloat16"]
 Rates = Literal["constant", "steps", "plateau"]
-Parallelism = Literal["ddp", "fsdp2", "hsdp"]
+Parallelism = Literal["ddp", "fsdp2", "hsdp", "ddp-tp"]
 Act = Literal["train", "kill", "kill-in-save", "raise"]
 
-SHARDED: tuple[Parallelism, ...] = ("fsdp2", "hsdp")
+SHARDED: tuple[Parallelism, ...] = ("fsdp2", "hsdp", "ddp-tp")
+ALONG: dict[Parallelism, str] = {"hsdp": "replicate", "ddp-tp": "dp"}
+"""The dimension of the mesh along which there are copies of the model."""
+
 LOSS_KINDS: tuple[LossKind, ...] = ("samples", "tokens", "pairs")
 
 
@@ -74,11 +77,15 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     def micro_batches(self, world_size: int) -> tuple[int, ...]:
         """How many micro-batches an epoch may have on every rank; samplers that even ranks out differ in drop_last."""
-        size = self.size.at(world_size)
+        size, readers = self.size.at(world_size), len(self.readers(world_size))
         if not self.drop_last:
-            return (-(-size // (world_size * self.batch_size)),)
-        dropped = size // world_size // self.batch_size
-        return tuple(sorted({dropped, -(-size // world_size) // self.batch_size}))
+            return (-(-size // (readers * self.batch_size)),)
+        dropped = size // readers // self.batch_size
+        return tuple(sorted({dropped, -(-size // readers) // self.batch_size}))
+
+    def readers(self, world_size: int) -> range:
+        """The ranks that take samples of their own; each of the others takes those of the one before it."""
+        return range(0, world_size, 2 if self.parallelism == "ddp-tp" else 1)
 
     def fits(self, world_size: int) -> bool:
         """Whether it makes sense in so many ranks."""
@@ -113,9 +120,11 @@ def _interrupted(whole: Situation, killed: int, in_save: int | None = None) -> l
     return found
 
 
-def _sharded(parallelism: Parallelism, about: str, world_sizes: tuple[int, ...]) -> list[Situation]:
+def _sharded(parallelism: Parallelism, about: str, world_sizes: tuple[int, ...], net: Net = "small") -> list[Situation]:
     """What is trained of a model that the trainer is to shard."""
-    plain = Situation(name=parallelism, about=about, parallelism=parallelism, size=UNEVEN, world_sizes=world_sizes)
+    plain = Situation(
+        name=parallelism, about=about, net=net, parallelism=parallelism, size=UNEVEN, world_sizes=world_sizes
+    )
     together = replace(
         plain,
         name=f"{parallelism}-accumulation-clipping",
@@ -298,6 +307,7 @@ SITUATIONS: tuple[Situation, ...] = (
     )[1:],
     *_sharded("fsdp2", "a training of a model that FSDP2 shards", ()),
     *_sharded("hsdp", "a training of a model that FSDP2 shards over two ranks, in two copies", (4,)),
+    *_sharded("ddp-tp", "a training of a model that tensor parallelism cuts in two, in two copies", (4,), net="even"),
 )
 
 BY_NAME: dict[str, Situation] = {situation.name: situation for situation in SITUATIONS}

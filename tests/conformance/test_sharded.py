@@ -56,9 +56,10 @@ def test_mistakes(conductor: Conductor, name: str, check: str, world_size: int, 
 def test_what_can_be_asked_for() -> None:
     """Sharded jobs are there for those who ask; what cannot be is refused with a sentence."""
     assert not any("fsdp2" in name or "hsdp" in name for name, _ in Suite())
-    assert {size for name, size in Suite(parallelism=["hsdp"]) if "hsdp" in name} == {4}
+    for one in ("hsdp", "ddp-tp"):
+        assert {size for name, size in Suite(parallelism=[one]) if one in name} == {4}
     assert [*Suite(parallelism="ddp")] == [*Suite()]
-    with pytest.raises(ValueError, match="parallelism names 'fsdp': there are ddp, fsdp2, hsdp"):
+    with pytest.raises(ValueError, match="parallelism names 'fsdp': there are ddp, fsdp2, hsdp, ddp-tp"):
         Suite(parallelism=["fsdp"])
     with pytest.raises(ValueError, match="parallelism names 'hsdp', which is trained in 4 ranks: world_sizes="):
         Suite([2], parallelism=["hsdp"])

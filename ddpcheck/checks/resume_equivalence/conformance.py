@@ -323,4 +323,12 @@ def _row(kind: str = "", least: int = 1, world_sizes: tuple[int, ...] = ()) -> R
     )
 
 
-ROWS = (_row(), _row("accumulation"), _row("epoch-end"), _row("random"), _row("fsdp2", 2), _row("hsdp", 4, (4,)))
+ROWS = (
+    _row(),
+    _row("accumulation"),
+    _row("epoch-end"),
+    _row("random"),
+    _row("fsdp2", 2),
+    _row("hsdp", 4, (4,)),
+    _row("ddp-tp", 4, (4,)),
+)
