@@ -79,7 +79,8 @@ def settings(situation: Situation) -> str:
     said = [
         _PARALLELISM.get(situation.parallelism, ""),
         _NETS.get(situation.net, ""),
-        " and ".join(samples) + f" in batches of {situation.batch_size}",
+        " and ".join(samples) + (f" in batches of {situation.batch_of_all} of all ranks together"
+                                 if situation.batch_of_all else f" in batches of {situation.batch_size}"),
         f"{count(situation.epochs, 'epoch')} {'shuffled' if situation.shuffle else 'in order'}",
         _OPTIMIZERS[situation.optimizer] + _RATES.get(situation.rates, ""),
         f"{situation.accumulation} micro-batches to a step" if situation.accumulation > 1 else "",

@@ -100,6 +100,9 @@ class Job:
         """The ranks' common folder for checkpoints; what was left there is there when it is resumed."""
         self.resume: bool = bool(situation.resumed_from)
         """Go on from the newest checkpoint in the folder, as if the training had never been interrupted."""
+        self.saved_world_size: int | None = situation.saved_in(rank.world_size) if self.resume else None
+        """In how many ranks that checkpoint was saved, where it is to be gone on with; ``batch_size`` is such that a
+        step takes the same samples as it did in these."""
 
     def __repr__(self) -> str:
         return f"<job {self._situation.name}: {self._situation.about}, rank {self.rank} of {self.world_size}>"
