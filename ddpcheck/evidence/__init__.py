@@ -14,6 +14,7 @@ from ddpcheck.evidence.layouts import *
 from ddpcheck.evidence.loss_weights import *
 from ddpcheck.evidence.optimizers import *
 from ddpcheck.evidence.processes import *
+from ddpcheck.evidence.recomputation import *
 from ddpcheck.evidence.record import *
 from ddpcheck.evidence.saved_state import *
 from ddpcheck.evidence.spans import *

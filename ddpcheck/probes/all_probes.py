@@ -37,6 +37,7 @@ PROBES = (
     "ddp.conversions",
     "ddp.no_sync",
     "ddp.loss_weights",
+    "ddp.recomputation",
     "layouts.ties",
     "layouts.unwritten",
     "layouts.parallelised",

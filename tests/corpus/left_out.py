@@ -77,7 +77,6 @@ MISSED: dict[str, str] = {
     "q03_expert_mesh_without_replicas": "experts on two meshes of the same shape may be copies, or other experts: who "
     "knows",
     **dict.fromkeys(("s03_tied_copies_apart", "s05_raw_shards_of_shared_table"), "the copies were never one parameter"),
-    "t07_loads_counted_twice": "the counts agree on all ranks: that they are doubled shows beside one forward alone",
     "t08_count_reduced_in_place": _ONE_MODEL,
     "u06_shard_orthogonalised": "that a matrix must be whole where it is orthogonalised, nobody says",
     "u08_counters_part": "what an optimizer of the program's own counts may be each rank's affair",
@@ -105,6 +104,5 @@ MISSED: dict[str, str] = {
     "w09_overflow_flag_before_its_reduction": "found as clip-norm: the scaler's own flag is a copy that nobody sees",
     "z02_stream_of_rank_0_for_all_shards": _RESUME,
     "z03_stream_of_the_data_rank": _RESUME,
-    "z06_other_mask_in_the_second_forward": _ONE_MODEL,
 }
 """Programs whose fault is not found, and why."""

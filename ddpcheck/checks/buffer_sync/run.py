@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.buffer_sync import recomputed
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.evaluation_alignment import Evaluation, Model, evaluations, is_compared, model_of
 from ddpcheck.judging.step_alignment import Replicas
@@ -41,7 +42,8 @@ def judge(world: World) -> Judged:
             models[model] = models.get(model) or _evaluation(records, told)
     findings += [finding for finding in models.values() if finding is not None]
     findings += _attributes(world, told)
-    return Judged(checked=checked, findings=tuple(findings))
+    twice = recomputed.judge(world)
+    return Judged(checked=checked + len(twice), findings=(*findings, *twice))
 
 
 # --- wrappers

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.rng_independence import recomputed
 from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops
 from ddpcheck.judging.world import Judged, Process, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding, Struct
@@ -93,7 +94,9 @@ def judge(world: World) -> Judged:
             by_sample |= hits.by_sample
             if hits.all:
                 fetches.setdefault(number, (line, hits))
-    findings = _findings(world, forwards, list(fetches.values()))
+    again, others = recomputed.judge(world)
+    checked += again
+    findings = [*_findings(world, forwards, list(fetches.values())), *others]
     return Judged(
         checked=checked,
         findings=tuple(findings),

@@ -107,6 +107,11 @@ def number() -> int:
     return len(_met)
 
 
+def roots() -> Iterator[tuple[int, Any]]:
+    """The models that were met, by their numbers."""
+    yield from _alive()
+
+
 def trainable(known: dict[int, Place]) -> Iterator[tuple[Place, torch.Tensor]]:
     """The parameters of all models that gradients are computed for."""
     for _, module in _alive():
