@@ -239,6 +239,8 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         + _at(f"{_FETCH}._IterableDatasetFetcher", "fetch")
         + _at("torch", "default_generator manual_seed set_rng_state") + _at("random", "seed setstate")
         + _at("numpy.random", "seed set_state", later=True)),
+    "parts of batches": ("which places of a batch have gone into a loss",
+        _at("torch._C._autograd.SavedTensor", "data unpack_hook", optional=True)),
     "samplers": ("where samplers are built, and which batches come in order", _at(_SAMPLER, "__init__")
         + _on(_WORKERS, "_in_order", since=(2, 6))),
     "orders of samplers": ("the order of every pass through a sampler", _at(_SAMPLER, "__iter__")),

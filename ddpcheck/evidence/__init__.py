@@ -17,6 +17,7 @@ from ddpcheck.evidence.processes import *
 from ddpcheck.evidence.recomputation import *
 from ddpcheck.evidence.record import *
 from ddpcheck.evidence.saved_state import *
+from ddpcheck.evidence.sequences import *
 from ddpcheck.evidence.spans import *
 from ddpcheck.evidence.windows import *
 from ddpcheck.evidence.wrappers import *

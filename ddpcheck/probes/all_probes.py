@@ -48,6 +48,7 @@ PROBES = (
     "optimizers.windows",
     "ddp.module_calls",
     "data.dataloaders",
+    "data.sequence_parts",
     "randomness.random_draws",
     "files.file_operations",
     "checkpoints.saves",
