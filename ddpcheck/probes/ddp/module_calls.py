@@ -12,6 +12,7 @@ from torch.compiler import is_compiling
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
+from ddpcheck.probes.checkpoints import drawn_anew
 from ddpcheck.probes.ddp.forward_inputs import heads
 from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
@@ -144,6 +145,7 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     writer = recorder.current()
     if writer is None:
         return
+    drawn_anew.used()
     try:
         if torch.is_grad_enabled():
             wrapper = wrapper_of(module)
