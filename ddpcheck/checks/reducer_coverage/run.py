@@ -8,6 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import (
     beside_sharded,
     crossed_reductions,
+    other_shards,
     reused_or_dropped_gradients,
     round_the_wrapper,
     separate_groups,
@@ -51,9 +52,9 @@ def judge(world: World) -> Judged:
                 findings += found
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
-    findings += beside_sharded.judge(world)
-    if not wrapped and not findings:
-        findings += [*separate(world), *separate_groups.judge(world)]
+    findings += [*beside_sharded.judge(world), *other_shards.judge(world)]
+    if not findings:
+        findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
     because = why_none(world, optimizers) if wrapped else "no module was wrapped in DistributedDataParallel"
     return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
 
