@@ -163,7 +163,8 @@ def _left_out(world: World) -> Iterator[str]:
         ignored = [one for one in every if one.layout is not None and one.layout.ground == "ignored"]
         alone = [one for one in every if one.layout is not None and one.layout.ground == "DTensor"]
         single = sum(len(one.layout.holders) == 1 for one in alone if one.layout is not None)
-        plain = len([one for one in every if one.wrapper is None and one.layout is None]) - _exchanged(world, rank)
+        plain = sum(one.wrapper is None and one.layout is None for one in every)
+        plain -= _exchanged(world, rank) if plain else 0
         if not (flat or beside or ignored or single or plain > 0):
             continue
         if plain > 0 and understood(world):
