@@ -171,7 +171,10 @@ def covered(pieces: Iterable[Piece]) -> tuple[int, int] | None:
 
 
 def sources(world: World, read: State) -> dict[str, float]:
-    """The checkpoints that were loaded, by any rank, since this rank's last step: their paths, and when."""
+    """The checkpoints that this rank has loaded since its last step: their paths, and when.
+
+    Where it has loaded none, what it holds was sent to it: then they are those that any rank has loaded.
+    """
     record = read.record
     assert isinstance(record, ev.StateRead)
     if record.path:
@@ -181,18 +184,21 @@ def sources(world: World, read: State) -> dict[str, float]:
     before = [one for one in own.of(ev.Step) if one.n < n]
     since = before[-1].at if before else 0.0
     until = _time(own, n, record.at)
+    return _loaded(world, (own,), since, until) or _loaded(world, tuple(world), since, until)
+
+
+def _loaded(world: World, ranks: tuple[Rank, ...], since: float, until: float) -> dict[str, float]:
+    """The checkpoints that these ranks have loaded, in files and by torch.distributed.checkpoint."""
     found = {}
-    for rank in world:
+    for rank in ranks:
         for file in rank.of(ev.File):
             if file.op == "read" and file.how in LOADS and since <= file.at <= until:
                 found[file.path] = file.at
-    for other in reads(world):
-        if (
-            isinstance(other.record, ev.StateRead)
-            and other.record.how == "dcp.load"
-            and since <= other.record.at <= until
-        ):
-            found[other.record.path] = other.record.at
+    for read in reads(world):
+        record = read.record
+        assert isinstance(record, ev.StateRead)
+        if read.rank in ranks and record.how == "dcp.load" and since <= record.at <= until:
+            found[record.path] = record.at
     return found
 
 

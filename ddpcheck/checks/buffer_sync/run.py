@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.buffer_sync import unwrapped_models
+from ddpcheck.checks.buffer_sync import recomputed, unwrapped_models
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.evaluation_alignment import Evaluation, Model, evaluations, is_compared, model_of
 from ddpcheck.judging.step_alignment import Replicas
@@ -47,7 +47,12 @@ def judge(world: World) -> Judged:
     findings += [finding for finding in models.values() if finding is not None]
     findings += _attributes(world, told)
     looked, of_models = unwrapped_models.judge(world)
-    return Judged(checked=checked + looked, findings=(*findings, *of_models), skipped_because=_NOTHING)
+    twice = recomputed.judge(world)
+    return Judged(
+        checked=checked + looked + len(twice),
+        findings=(*findings, *of_models, *twice),
+        skipped_because=_NOTHING,
+    )
 
 
 # --- wrappers

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.rng_independence import forwards, peers, states
+from ddpcheck.checks.rng_independence import forwards, peers, recomputed, states
 from ddpcheck.checks.rng_independence.states import Drawn, Hits
 from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops
 from ddpcheck.judging.world import Judged, World
@@ -42,7 +42,9 @@ def judge(world: World) -> Judged:
             by_sample |= hits.by_sample
             if hits.all:
                 fetches.setdefault(number, (line, hits))
-    findings = _findings(world, in_forwards, list(fetches.values()))
+    again, of_recomputed = recomputed.judge(world)
+    checked += again
+    findings = [*_findings(world, in_forwards, list(fetches.values())), *of_recomputed]
     return Judged(
         checked=checked,
         findings=(*findings, *of_peers),

@@ -272,6 +272,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     if _is_within_step(sys._getframe(_HOOKED).f_back):
         return
     Passes.stepping = False
+    gradient_events.STEPPED.tell()
     writer = recorder.current()
     it = _watched.get(optimizer)
     if writer is None or it is None or it.entry is None:

@@ -84,7 +84,7 @@ def forward_begins(wrapper: int | None, model: int | None = None) -> None:
         found.extra += 1
     found.fresh = max(0, found.fresh - 1)
     found.number += 1
-    found.before = _of_torch() if looked and recorder.current() is not None else None
+    found.before = of_torch() if looked and recorder.current() is not None else None
 
 
 def forward_ends(wrapper: int | None, model: int | None = None) -> None:
@@ -94,7 +94,7 @@ def forward_ends(wrapper: int | None, model: int | None = None) -> None:
     if found is None or found.before is None or writer is None:
         return
     before, found.before = found.before, None
-    after = _of_torch()
+    after = of_torch()
     site = NO_SITE
     for kind, state in before.items():
         if after.get(kind, state) != state:
@@ -223,7 +223,7 @@ def _say_whose_worker(writer: recorder.Recorder) -> None:
 # --- states
 
 
-def _of_torch() -> dict[Kind, bytes]:
+def of_torch() -> dict[Kind, bytes]:
     found = _of_cpu()
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         generators = attribute(torch.cuda, "default_generators", ())  # simulated devices have none of their own

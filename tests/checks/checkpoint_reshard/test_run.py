@@ -160,6 +160,35 @@ def test_values_that_the_program_has_made(after):
     assert one_file([(1, 2), (3, 4), (5, 6)], after).findings == ()
 
 
+def stages(swapped, *, received=False):
+    """Two ranks with parameters of the same names, each of which loads its own file; or one loads for both."""
+    ranks = []
+    for rank in (0, 1):
+        forms, path = Forms(), f"/job/{rank}.pt"
+        its = [weight("a", rank, 2), weight("b", rank, 4)]
+        then = [weight("a", rank, 4), weight("b", rank, 2)] if swapped else its
+        loads = [] if received and rank else [load(path, 20)]
+        ranks.append([*forms.saved(10, path, *its), step(12), *loads, *forms.read(21, "module", *then)])
+    return of(*ranks)
+
+
+def test_stages_have_the_same_names_for_different_parameters():
+    """Whichever rank loads first."""
+    judged = stages(swapped=False)
+    assert (judged.checked, judged.findings) == (4, ())
+
+
+def test_names_that_change_places_in_every_stage():
+    (found,) = stages(swapped=True).findings
+    assert (found.severity, found.ranks) == ("error", (0, 1))
+
+
+def test_what_a_rank_is_sent_comes_from_what_another_one_has_loaded():
+    judged = stages(swapped=False, received=True)
+    assert judged.findings == ()
+    assert judged.checked == 2
+
+
 # --- into optimizers
 
 

@@ -147,3 +147,32 @@ def test_an_optimizer_that_begins_when_another_has_ended(parameters):
     window.entered(parameters)
     window.left(written, 1, 0, parameters)
     assert (written.record.lost, [one.place for one in written.record.carried]) == (False, [0])
+
+
+class Written:
+    """A recorder that keeps what it is given."""
+
+    def __init__(self):
+        self.records = []
+
+    def next(self):
+        return {"n": len(self.records), "at": 0.0}
+
+    def write(self, record):
+        self.records.append(record)
+
+
+def test_updates_of_the_size_of_gradients_are_none_of_them(parameters):
+    """Gradients are reduced before the step, and within it owners send what they have made of them."""
+    window, writer = program_reductions.Window(), Written()
+    for parameter in parameters:
+        over(parameter.grad)
+    window.entered(parameters)
+    for parameter in parameters:
+        over(torch.zeros_like(parameter), op="broadcast")
+    window.left(writer, 0, 0, parameters)
+    (record,) = writer.records
+    assert [(one.place, one.of, one.inside) for one in record.carried] == [
+        (0, "gradient", False),
+        (1, "gradient", False),
+    ]
