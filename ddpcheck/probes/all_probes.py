@@ -55,6 +55,7 @@ PROBES = (
     "checkpoints.saves",
     "checkpoints.loads",
     "checkpoints.asked",
+    "checkpoints.drawn_anew",
 )
 """The modules of which each puts its own probes in place."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_snapshot import faked_steps, mistaken_names
+from ddpcheck.checks.checkpoint_snapshot import faked_steps, mistaken_names, trackers
 from ddpcheck.judging.saved_state import State, every_save, seen_in_part
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -31,7 +31,7 @@ def judge(world: World) -> Judged:
         if names and (step is not None or changed):
             groups[str(state.where)].append((state, step, names))
     findings = [_finding(each) for each in groups.values()]
-    for one in (faked_steps.judge, mistaken_names.judge):
+    for one in (faked_steps.judge, mistaken_names.judge, trackers.judge):
         looked, found = one(world)
         checked += looked
         findings += found

@@ -8,6 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import (
     beside_sharded,
     crossed_reductions,
+    other_shards,
     reused_or_dropped_gradients,
     round_the_wrapper,
     separate_groups,
@@ -56,9 +57,9 @@ def judge(world: World) -> Judged:
                 findings += found
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
-    findings += beside_sharded.judge(world)
-    if not wrapped and not findings:
-        findings += [*separate(world), *separate_groups.judge(world)]
+    findings += [*beside_sharded.judge(world), *other_shards.judge(world)]
+    if not findings:
+        findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
     checked += sharded_models.seen(world)
     because = why_none(world, optimizers) if wrapped else sharded_models.why_none(world)
     return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because or _NOTHING)

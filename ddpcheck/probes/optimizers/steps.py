@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -108,6 +109,8 @@ _stepped: set[int] = set()
 """By id: every parameter that an optimizer has stepped, also one whose optimizer is gone."""
 _made = 0
 _steps = 0
+_pretended = False
+"""Whether the step that is under way is none of the program's."""
 
 
 def optimizers() -> list[Any]:
@@ -137,6 +140,17 @@ def _is_within_step(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+@contextmanager
+def not_of_the_training() -> Iterator[None]:
+    """Steps that torch makes for a state dict's sake, of zeros: nothing was learnt, and nothing is due."""
+    global _pretended
+    _pretended = True
+    try:
+        yield
+    finally:
+        _pretended = False
 
 
 def watch() -> None:
@@ -214,7 +228,7 @@ def steps_so_far() -> int:
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _step
     writer = recorder.current()
-    if writer is None:
+    if writer is None or _pretended:
         return
     step = sys._getframe(_HOOKED)
     _step = step.f_code
@@ -269,7 +283,7 @@ def _spend(it: Watched, parameters: list[torch.Tensor], look: bool) -> Spent | N
 
 def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _steps
-    if _is_within_step(sys._getframe(_HOOKED).f_back):
+    if _pretended or _is_within_step(sys._getframe(_HOOKED).f_back):
         return
     Passes.stepping = False
     gradient_events.STEPPED.tell()
