@@ -91,7 +91,7 @@ def sharded_layers(ddp, norm) -> nn.Module:
 
 @pytest.mark.ddp(world_size=2)
 def test_a_tensor_parallel_model_holds(ddp):
-    """A row-wise layer's bias and the norm's weight are copies; weights are shards, and a plain bias is neither."""
+    """The bias of a row-wise layer and the weight of the norm are copies; a plain bias is neither copy nor shard."""
     assert assert_replicas_identical(sharded_layers(ddp, norm=torch.ones(4))) == 2
 
 
