@@ -119,6 +119,8 @@ class Exchanged(Record, frozen=True, kw_only=True):
     carried: list[Carried]
     lost: bool = False
     """It changes so often that it is written down no more."""
+    parts: list[Carried] = msgspec.field(default_factory=list)
+    """The same of DTensors: of the part that this rank has."""
 
 
 class StateOfAnotherWhole(Record, frozen=True, kw_only=True):

@@ -77,7 +77,9 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
             "the optimizer exchanges gradients or what it makes of them during its step: on entry each rank has its own"
         )
     if not stepped:
-        return "no parameter was wrapped, and no gradient reduced by the program itself at every step"
+        return declared_apart(world) or (
+            "no parameter was wrapped, and no gradient reduced by the program itself at every step"
+        )
     if not held:
         return "of the optimizers that step wrapped parameters, none could be seen to be the same one on all ranks"
     if all(any(one.apart for one in optimizer.described) for optimizer in held):
@@ -102,6 +104,17 @@ def dealt_out(optimizer: Aligned) -> set[int]:
         for p in places
         if all(its[p].wrapper is not None for its in each) and len({i[p].name for i in each}) == len(each)
     }
+
+
+def declared_apart(world: World) -> str:
+    """Why declared layouts leave nothing to agree on, where there are any; empty where nothing is declared."""
+    layouts = [p.layout for rank in world for one in rank.of(ev.Optimizer) for p in one.parameters]
+    declared = [one for one in layouts if one is not None and one.ground in ("DTensor", "FSDP")]
+    if not declared:
+        return ""
+    if any(len(one.holders) > 1 for one in declared):
+        return "what several ranks hold copies of was never seen on all of them, or lay otherwise than its copies there"
+    return "of what was sharded, no two ranks hold the same part"
 
 
 def _evened(optimizer: Aligned) -> set[int]:

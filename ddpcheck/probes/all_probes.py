@@ -37,6 +37,7 @@ PROBES = (
     "ddp.conversions",
     "ddp.no_sync",
     "ddp.loss_weights",
+    "ddp.recomputation",
     "layouts.ties",
     "layouts.unwritten",
     "layouts.parallelised",
@@ -48,11 +49,13 @@ PROBES = (
     "optimizers.windows",
     "ddp.module_calls",
     "data.dataloaders",
+    "data.sequence_parts",
     "randomness.random_draws",
     "files.file_operations",
     "checkpoints.saves",
     "checkpoints.loads",
     "checkpoints.asked",
+    "checkpoints.drawn_anew",
 )
 """The modules of which each puts its own probes in place."""
 

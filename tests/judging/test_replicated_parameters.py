@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
+from tests.judging import sharded_models
 from tests.judging.judged import OF_STEPS, run_findings, run_judged
 from tests.judging.own_reductions import BOTH, carried, digests, optimizer, stepped
 from tests.judging.written import exchanged, file, load, loaded, rename, save, transfers, world, wrapped
@@ -29,6 +30,26 @@ def test_equal_values_are_no_ground():
     for judged in run_judged(world(*ranks), "gradient-sync", "parameter-sync", "optimizer-sync"):
         assert judged.checked == 0
         assert "no gradient reduced by the program itself" in judged.skipped_because
+
+
+@pytest.mark.parametrize(("placements", "reason"), [
+    (["S0"], "no two ranks hold the same part"),
+    (["R"], "lay otherwise than its copies"),
+], ids=["shards", "copies"])  # fmt: skip
+def test_why_nothing_declared_was_compared(placements, reason):
+    """Shards are no copies; and gradients of copies may be sums that are still to be added up."""
+    ranks = []
+    for number in range(2):
+        layout = sharded_models.layout(number, [2], placements)
+        own = sharded_models.stepped(9, 0, ["x"])
+        own = (own[0], {**own[1], "gradients": ev.ABSENT, "parameters": ev.ABSENT})
+        ranks.append([sharded_models.mesh([2]), sharded_models.optimizer(4, {"w": layout}), own])
+    (judged,) = run_judged(world(*ranks), "gradient-sync")
+    if placements == ["S0"]:
+        assert judged.checked == 0
+    assert reason in judged.skipped_because
+    (weights,) = run_judged(world(*ranks), "token-weight")
+    assert "bring gradients of different data together" in weights.skipped_because
 
 
 def by_hand(gradients, *records, first=BOTH):

@@ -22,7 +22,9 @@ _EMPTY = ("barrier", "monitored_barrier", "new_group", "wait", "join")
 
 def judge(world: World) -> Iterator[Finding]:
     """Look for ranks that nothing but numbers goes between, while a sampler deals one dataset out to all of them."""
-    sharded = [rank for rank in world if any(one.stage is None for one in rank.of(ev.Parallelised))]
+    sharded = [
+        rank for rank in world if any(one.stage is None for one in rank.of(ev.Parallelised)) or rank.of(ev.Wrapped)
+    ]
     line = shards(world)
     if line is None or len(sharded) < len(world) or not world.complete or by_files(world):
         return
@@ -33,7 +35,9 @@ def judge(world: World) -> Iterator[Finding]:
         return
     rank = world.ranks[0]
     model = next(iter(rank.of(ev.Model)), None)
+    wraps = rank.of(ev.Wrapped)
     where = first_forwards.sharded_at(rank, model) if model is not None else None
+    where = where or (rank.where(wraps[0].site) if wraps else None)
     made = line.first.rank.where(line.loader.site) if line.loader is not None else None
     dataset = line.loader.dataset if line.loader is not None else "dataset"
     yield Finding(
@@ -64,22 +68,30 @@ def _is_whole(rank: Rank) -> bool:
 def _parts(world: World) -> list[set[int]]:
     """The ranks, put together with those that more than a few numbers go to."""
     parts: list[set[int]] = [{rank.rank} for rank in world]
-    for rank in world:
-        for call in rank.of(ev.Call):
-            if call.op in _EMPTY or _is_small(call):
-                continue
-            reached = {one.rank for one in step_alignment.members(world, call.group)}
-            reached = {rank.rank, call.peer} if call.op in ev.PAIRWISE and call.peer is not None else reached
-            touched = [part for part in parts if part & reached]
-            parts = [part for part in parts if not part & reached] + [set().union(*touched)]
+    for reached in _reached(world):
+        touched = [part for part in parts if part & reached]
+        parts = [part for part in parts if not part & reached] + [set().union(*touched)]
     return sorted(parts, key=min)
 
 
-def _is_small(call: ev.Call) -> bool:
+def _reached(world: World) -> set[frozenset[int]]:
+    """The ranks that more than a few numbers go between: of calls that are alike, those of one."""
+    found: set[frozenset[int]] = set()
+    for rank in world:
+        for op, group, peer, detail in {(one.op, one.group, one.peer, one.detail) for one in rank.of(ev.Call)}:
+            if op in _EMPTY or _is_small(op, detail):
+                continue
+            pair = op in ev.PAIRWISE and peer is not None
+            ranks = (rank.rank, peer) if pair else (one.rank for one in step_alignment.members(world, group))
+            found.add(frozenset(one for one in ranks if one is not None))
+    return found
+
+
+def _is_small(op: str, detail: str) -> bool:
     """Whether it is over a few numbers, as far as its tensor's shape shows."""
-    if "scatter" in call.op:  # what it shows is a part
+    if "scatter" in op:  # what it shows is a part
         return False
-    shape = known_shape(call.detail)
+    shape = known_shape(detail)
     return shape is not None and math.prod(shape) <= FEW
 
 
