@@ -7,6 +7,7 @@ ground: so have the biases of two stages of a pipeline.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -96,13 +97,13 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
 
 
 def dealt_out(optimizer: Aligned) -> set[int]:
-    """The places at which each rank has another parameter of what was wrapped."""
+    """The places at which each rank has a parameter of what was wrapped that no other rank's optimizer has."""
     each = [one.parameters for one in optimizer.described]
-    places = range(min(map(len, each)))
+    times = Counter(name for its in each for name in {(p.wrapper, p.name) for p in its})
     return {
-        p
-        for p in places
-        if all(its[p].wrapper is not None for its in each) and len({i[p].name for i in each}) == len(each)
+        place
+        for place, same in enumerate(zip(*each, strict=False))
+        if all(p.wrapper is not None and times[p.wrapper, p.name] == 1 for p in same)
     }
 
 

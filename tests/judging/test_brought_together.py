@@ -99,6 +99,6 @@ def test_stages_by_hand_are_told_of_and_not_understood():
 
 def test_tensors_made_plain_for_a_wrapper():
     """No optimizer steps a DTensor, and the model is split all the same."""
-    split = ev.Parallelised, {"how": "parallelize_module", "site": 3, "model": "Net", "ranks": (0, 1)}
+    split = ev.Parallelised, {"how": "parallelize_module", "site": 3, "ranks": (0, 1)}
     ranks = [[split, wrapped(1), optimizer(wrapper=0), stepped("gh")] for _ in range(2)]
     assert "tensor parallelism over 2 ranks" in parallelism_seen.paragraph(world(*ranks))
