@@ -141,6 +141,8 @@ class Stream(Record, frozen=True, kw_only=True):
     worker: int | None = None
     wrapper: int | None = None
     """Of a forward."""
+    model: int | None = None
+    """The same of a forward through a model that is in no wrapper."""
     base_seed: int | None = None
     """What the loader has made the worker's states from."""
     seeded: int = NO_SITE

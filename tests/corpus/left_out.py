@@ -88,7 +88,6 @@ MISSED: dict[str, str] = {
     **dict.fromkeys(("v18_whole_value_summed_again", "v19_tokens_counted_per_split_rank"), _LOGGED),
     "v20_channel_loss_by_own_labels": _LOGGED,
     "w08_half_copy_made_by_teacher": "parameters without a gradient may be unused on purpose",
-    "w10_scaler_of_each_split_rank": _BY_HAND,
     "x10_positions_of_missing_ranks": _RESUME,
     "x17_own_remainder_of_the_shuffle": "a stream without end has no number of batches to compare",
     "y02_step_read_when_the_save_ends": "a number in a file of the program's own, which nobody knows to be the step",
@@ -96,8 +95,5 @@ MISSED: dict[str, str] = {
     "y13_fused_halves_in_wrong_order": _BY_HAND,
     "y14_fused_weight_split_as_local_halves": _BY_HAND,
     "y22_shards_in_order_of_their_names": _BY_HAND,
-    "w09_overflow_flag_before_its_reduction": "found as clip-norm: the scaler's own flag is a copy that nobody sees",
-    "z02_stream_of_rank_0_for_all_shards": _RESUME,
-    "z03_stream_of_the_data_rank": _RESUME,
 }
 """Programs whose fault is not found, and why."""

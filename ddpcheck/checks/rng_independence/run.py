@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.rng_independence import recomputed
+from ddpcheck.checks.rng_independence import recomputed, restored
 from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops
 from ddpcheck.judging.world import Judged, Process, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding, Struct
@@ -95,8 +95,9 @@ def judge(world: World) -> Judged:
             if hits.all:
                 fetches.setdefault(number, (line, hits))
     again, others = recomputed.judge(world)
-    checked += again
-    findings = [*_findings(world, forwards, list(fetches.values())), *others]
+    since, alike = restored.judge(world)
+    checked += again + since
+    findings = [*_findings(world, forwards, list(fetches.values())), *others, *alike]
     return Judged(
         checked=checked,
         findings=tuple(findings),

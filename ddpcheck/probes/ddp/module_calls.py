@@ -20,6 +20,7 @@ from ddpcheck.probes.layouts import models
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
+from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.compiler_frames import set_callback
 from ddpcheck.probes.recording.pace import is_due
@@ -121,8 +122,9 @@ def watch() -> None:
         _inside.module = True
         compiling = set_callback(None)
         began = clock.now()
+        model = None
         try:
-            _note(self, args, kwargs)
+            model = _note(self, args, kwargs)
             began = clock.now()
             if compiling is not None:
                 set_callback(compiling)
@@ -131,6 +133,8 @@ def watch() -> None:
             _inside.module = False
             if compiling is not None:
                 set_callback(None)
+            if model is not None:
+                _drawn(model)
             if (ended := clock.now()) - began > BRIEF:
                 kind = span_log.FORWARD if torch.is_grad_enabled() else span_log.EVALUATION
                 span_log.add(kind, began, ended, user_lines.here())
@@ -140,22 +144,34 @@ def watch() -> None:
     torch.nn.Module.__call__ = named(__call__, torch.nn.Module, "__call__")  # type: ignore[method-assign]
 
 
-def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """The number of a model that is in no wrapper, and trains: what it draws is looked at."""
     writer = recorder.current()
     if writer is None:
-        return
+        return None
     try:
         if torch.is_grad_enabled():
             wrapper = wrapper_of(module)
             gradient_events.MODULE_CALLED.tell(module, number_of(module))
             if isinstance(module, DistributedDataParallel):
                 models.met(writer, module.module)
-                return
-            models.met(writer, module)
+                return None
+            number = models.met(writer, module)
             if wrapper is not None and module.training:
                 wrapper.bare_site = user_lines.here()
+            elif module.training and number is not None:
+                random_draws.forward_begins(None, number)
+                return number
         elif dist.is_initialized():
             _evaluated(writer, module, [*args, *kwargs.values()])
+    except Exception as error:
+        defect(error)
+    return None
+
+
+def _drawn(model: int) -> None:
+    try:
+        random_draws.forward_ends(None, model)
     except Exception as error:
         defect(error)
 

@@ -44,19 +44,25 @@ _ignored: dict[int, Reference] = {}
 """Parameters that a wrapper was told to leave alone."""
 
 
-def met(writer: recorder.Recorder, module: Any) -> None:
-    """A module is called with gradients, by no other module: the first time, it is described."""
+def met(writer: recorder.Recorder, module: Any) -> int | None:
+    """A module is called with gradients, by no other module: the first time, it is described.
+
+    Its number, if it is one of the models that are.
+    """
     _begin_for(writer)
     number = parameter_names.number_of(module)
+    if number in _roots:
+        return number
     if number in _met or number < 0 or len(_met) >= MOST_MODELS:
-        return
+        return None
     _met.add(number)
     if next(module.parameters(), None) is None:
-        return
+        return None
     _roots[number] = weakref.ref(module)
     site = user_lines.here()
     with recorder.silence():
         _describe(writer, number, module, site)
+    return number
 
 
 def parallelised(module: Any) -> None:

@@ -53,7 +53,7 @@ class _Forwards:
         self.before: dict[Kind, bytes] | None = None
 
 
-_forwards: dict[int, _Forwards] = {}
+_forwards: dict[tuple[int | None, int | None], _Forwards] = {}
 _fetchers = 0
 """The fetchers that this process, a worker, has used: one for each pass."""
 _told_worker_of = False
@@ -72,9 +72,9 @@ def watch() -> None:
 # --- forwards
 
 
-def forward_begins(wrapper: int) -> None:
-    """A wrapper's forward in training begins."""
-    found = _forwards.setdefault(wrapper, _Forwards())
+def forward_begins(wrapper: int | None, model: int | None = None) -> None:
+    """A forward in training begins, of a wrapper or of a model that is in none."""
+    found = _forwards.setdefault((wrapper, model), _Forwards())
     if seed_lines.times != found.seedings and found.extra < _AFTER_SEEDING:
         found.seedings, found.fresh = seed_lines.times, 2
     looked = is_told(found.number, FORWARDS)
@@ -86,9 +86,9 @@ def forward_begins(wrapper: int) -> None:
     found.before = of_torch() if looked and recorder.current() is not None else None
 
 
-def forward_ends(wrapper: int) -> None:
+def forward_ends(wrapper: int | None, model: int | None = None) -> None:
     """It has ended."""
-    found = _forwards.get(wrapper)
+    found = _forwards.get((wrapper, model))
     writer = recorder.current()
     if found is None or found.before is None or writer is None:
         return
@@ -109,6 +109,7 @@ def forward_ends(wrapper: int) -> None:
                     consumed=True,
                     site=site,
                     wrapper=wrapper,
+                    model=model,
                     seeded=seeded,
                     seed=seed,
                 )
