@@ -262,6 +262,8 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "saved state": ("which state is saved, and whether it stays as it is until it is written",
         _at(f"{_DCP}.state_dict_saver", "_save_state_dict async_save _stateful_to_state_dict", later=True)),
     "loaded state": ("which state a load leaves", _at(f"{_DCP}.state_dict_loader", "_load_state_dict", later=True)),
+    "drawn weights": ("which loaded weights are drawn anew", _at("torch.nn.init", "uniform_ normal_ trunc_normal_ "
+        "xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_ orthogonal_")),
     "asked state": ("which optimizers make a step to have a state", _at(f"{_DCP}.state_dict", "_init_optim_state",
         later=True)),
     # processes

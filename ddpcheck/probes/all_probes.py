@@ -43,6 +43,7 @@ PROBES = (
     "layouts.parallelised",
     "optimizers.steps",
     "optimizers.gradient_events",
+    "optimizers.filled_buffers",
     "optimizers.gradient_norms",
     "optimizers.fsdp_syncs",
     "optimizers.windows",
@@ -54,6 +55,7 @@ PROBES = (
     "checkpoints.saves",
     "checkpoints.loads",
     "checkpoints.asked",
+    "checkpoints.drawn_anew",
 )
 """The modules of which each puts its own probes in place."""
 

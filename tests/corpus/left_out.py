@@ -70,8 +70,6 @@ _NOT_STEPPED = "what is wrong is in no optimizer, and in no state of a model"
 _LOGGED = "a number that is logged, and nothing else (metric-oracle): only one process on the same data shows it"
 
 MISSED: dict[str, str] = {
-    "o05_loaded_weights_drawn_anew": "weights are drawn over what was loaded while FSDP makes flat parameters of them: "
-    "what was loaded cannot be compared with what is there",
     **dict.fromkeys(("p11_gathered_tokens_sliced_back", "p17_key_norm_before_exchange"), _ONE_MODEL),
     "q03_expert_mesh_without_replicas": "experts on two meshes of the same shape may be copies, or other experts: who "
     "knows",
@@ -90,10 +88,13 @@ MISSED: dict[str, str] = {
     "w08_half_copy_made_by_teacher": "parameters without a gradient may be unused on purpose",
     "x10_positions_of_missing_ranks": _RESUME,
     "x17_own_remainder_of_the_shuffle": "a stream without end has no number of batches to compare",
-    "y02_step_read_when_the_save_ends": "a number in a file of the program's own, which nobody knows to be the step",
-    "y07_state_taken_before_padding": _BY_HAND,
-    "y13_fused_halves_in_wrong_order": _BY_HAND,
-    "y14_fused_weight_split_as_local_halves": _BY_HAND,
-    "y22_shards_in_order_of_their_names": _BY_HAND,
+    "y07_state_taken_before_padding": "the shards are plain tensors that no model holds and no optimizer steps: that "
+    "the saved ones are no longer those in use, nobody says",
+    "y13_fused_halves_in_wrong_order": "that a matrix has two halves only its forward knows: joined as they are, or "
+    "half by half, the parts are all there, and once",
+    "y14_fused_weight_split_as_local_halves": "the engine's parts are plain tensors, and which rows of the fused "
+    "weight they should be only its forward knows",
+    "y22_shards_in_order_of_their_names": "the files are read in the order of their names in right programs, too, "
+    "which then put each part in its place: what becomes of the parts after the load is not looked at",
 }
 """Programs whose fault is not found, and why."""

@@ -12,11 +12,13 @@ from torch.compiler import is_compiling
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
+from ddpcheck.probes.checkpoints import drawn_anew
 from ddpcheck.probes.ddp.forward_inputs import heads
 from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
-from ddpcheck.probes.ddp.wrappers import owners_of_buffers, tensors, wrapper_of
+from ddpcheck.probes.ddp.wrappers import is_wrapped, owners_of_buffers, tensors, wrapper_of
 from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
@@ -24,7 +26,7 @@ from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.compiler_frames import set_callback
 from ddpcheck.probes.recording.pace import is_due
-from ddpcheck.probes.recording.patching import defect, looking_like, named
+from ddpcheck.probes.recording.patching import defect, looking_like, named, shielded
 from ddpcheck.probes.recording.unwatchable_moments import asleep
 from ddpcheck.vocabulary.clock import clock
 
@@ -145,10 +147,11 @@ def watch() -> None:
 
 
 def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-    """The number of a model that is in no wrapper, and trains: what it draws is looked at."""
+    """See to a call that begins; the number of a model in no wrapper, whose random state is looked at."""
     writer = recorder.current()
     if writer is None:
         return None
+    drawn_anew.used()
     try:
         if torch.is_grad_enabled():
             wrapper = wrapper_of(module)
@@ -156,10 +159,12 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | N
             if isinstance(module, DistributedDataParallel):
                 models.met(writer, module.module)
                 return None
-            number = models.met(writer, module)
+            models.met(writer, module)
             if wrapper is not None and module.training:
                 wrapper.bare_site = user_lines.here()
-            elif module.training and number is not None:
+            number = number_of(module)
+            # What is recomputed draws from a state that torch has put back.
+            if models.is_met(number) and not is_wrapped(module) and not gradient_events.is_within_backward():
                 random_draws.forward_begins(None, number)
                 return number
         elif dist.is_initialized():
@@ -169,11 +174,9 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | N
     return None
 
 
+@shielded
 def _drawn(model: int) -> None:
-    try:
-        random_draws.forward_ends(None, model)
-    except Exception as error:
-        defect(error)
+    random_draws.forward_ends(None, model)
 
 
 def _evaluated(writer: recorder.Recorder, module: Any, inputs: list[Any]) -> None:
@@ -223,7 +226,7 @@ def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> 
         return
     owner = next((found for p in parameters.values() if (found := WRAPPERS.owner(p)) is not None), None)
     _, local = owners_of_buffers(module)
-    kept = {name: b for name, b in buffers.items() if name not in local}
+    kept = {own_name(name): b for name, b in buffers.items() if name not in local}
     record = partial(
         Evaluated,
         **writer.next(),

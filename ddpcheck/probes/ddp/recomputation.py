@@ -175,7 +175,7 @@ def _end(second: _Second | None) -> None:
 
 def _buffers() -> list[tuple[Key, str, torch.Tensor]]:
     """Those that can be read without a wait for a device."""
-    roots = dict(models.roots())
+    roots = dict(models.alive())
     if _Owners.models != list(roots):
         _Owners.models = list(roots)
         _Owners.all = [

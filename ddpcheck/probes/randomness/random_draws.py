@@ -42,7 +42,7 @@ _FETCHED = "_ddpcheck_fetched"
 
 
 class _Forwards:
-    """The forwards in training through one wrapper."""
+    """The forwards in training through one wrapper, or of a model in none."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -54,6 +54,7 @@ class _Forwards:
 
 
 _forwards: dict[tuple[int | None, int | None], _Forwards] = {}
+"""By the number of the wrapper, or that of the model."""
 _fetchers = 0
 """The fetchers that this process, a worker, has used: one for each pass."""
 _told_worker_of = False
@@ -73,7 +74,7 @@ def watch() -> None:
 
 
 def forward_begins(wrapper: int | None, model: int | None = None) -> None:
-    """A forward in training begins, of a wrapper or of a model that is in none."""
+    """A forward in training begins, through a wrapper, or of a model in none."""
     found = _forwards.setdefault((wrapper, model), _Forwards())
     if seed_lines.times != found.seedings and found.extra < _AFTER_SEEDING:
         found.seedings, found.fresh = seed_lines.times, 2
