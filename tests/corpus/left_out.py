@@ -85,7 +85,6 @@ MISSED: dict[str, str] = {
     **dict.fromkeys(("v14_norm_of_one_shard_logged", "v15_largest_gradient_of_own_shard"), _LOGGED),
     **dict.fromkeys(("v18_whole_value_summed_again", "v19_tokens_counted_per_split_rank"), _LOGGED),
     "v20_channel_loss_by_own_labels": _LOGGED,
-    "w08_half_copy_made_by_teacher": "parameters without a gradient may be unused on purpose",
     "x10_positions_of_missing_ranks": _RESUME,
     "x17_own_remainder_of_the_shuffle": "a stream without end has no number of batches to compare",
     "y07_state_taken_before_padding": "the shards are plain tensors that no model holds and no optimizer steps: that "
