@@ -98,7 +98,5 @@ MISSED: dict[str, str] = {
     "y22_shards_in_order_of_their_names": "the files are read in the order of their names in right programs, too, "
     "which then put each part in its place: what becomes of the parts after the load is not looked at",
     "w09_overflow_flag_before_its_reduction": "found as clip-norm: the scaler's own flag is a copy that nobody sees",
-    "z02_stream_of_rank_0_for_all_shards": _RESUME,
-    "z03_stream_of_the_data_rank": _RESUME,
 }
 """Programs whose fault is not found, and why."""
