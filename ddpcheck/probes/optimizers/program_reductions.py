@@ -33,6 +33,7 @@ _ALIKE = {
     "broadcast": "tensor",
     "all_gather": "tensor_list",
     "all_gather_into_tensor": "output_tensor",
+    "all_gather_single": "output_tensor",
     "_all_gather_base": "output_tensor",
 }
 """The argument that all ranks hold the same in afterwards."""
@@ -170,7 +171,10 @@ class Window:
 
     def left(self, writer: recorder.Recorder, optimizer: int, number: int, parameters: Sequence[torch.Tensor]) -> None:
         """A step is over: what has changed since the one before is written down."""
-        carried = self._before + self._carried(_of_plain(parameters), parameters, self._entry, inside=True)
+        # What has the size of gradients that went over the wire before is made of them: such as the updates of owners.
+        known = {one.place for one in self._before if one.of == "gradient" and not one.flat}
+        within = self._carried(_of_plain(parameters), parameters, self._entry, inside=True)
+        carried = self._before + [one for one in within if not (one.flat and one.place in known)]
         parts = self._told[1]
         if self._looks_at_parts:
             parts = self._parts + self._carried(_of_parts(parameters), (), self._entry, inside=True)

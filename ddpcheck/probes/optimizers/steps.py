@@ -22,7 +22,7 @@ from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import BACKWARDS, note_attributes, note_buffers
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import small_files
-from ddpcheck.probes.layouts import declared
+from ddpcheck.probes.layouts import declared, model_buffers
 from ddpcheck.probes.optimizers import description, gradient_events, program_reductions, schedulers
 from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
 from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of, state_of
@@ -286,6 +286,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     if _pretended or _is_within_step(sys._getframe(_HOOKED).f_back):
         return
     Passes.stepping = False
+    gradient_events.STEPPED.tell()
     writer = recorder.current()
     it = _watched.get(optimizer)
     if writer is None or it is None or it.entry is None:
@@ -341,6 +342,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         wrapper.reduced.stepped(wrapper.parameters() if looked else (), looked)
         if looked:
             note_buffers(writer, wrapper, "step")
+    model_buffers.note(writer, it.number, number, entry.site)
     BACKWARDS.count = 0
     loss_weights.stepped(writer, it.number, number)
     cost = entry.took + clock.fine() - began

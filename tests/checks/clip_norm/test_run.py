@@ -119,7 +119,7 @@ def test_stages_of_a_pipeline():
     """Each by the norm of its own layers."""
 
     def stages(factors: list[float]) -> Any:
-        stage = {"how": "PipelineStage", "site": 2, "model": "Stage", "stages": 2, "pipeline": (0, 1)}
+        stage = {"how": "PipelineStage", "site": 2, "stages": 2, "pipeline": (0, 1)}
         return world(
             *(
                 [

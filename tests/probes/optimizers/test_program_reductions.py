@@ -154,6 +154,35 @@ def test_an_optimizer_that_begins_when_another_has_ended(parameters):
     assert (written.record.lost, [one.place for one in written.record.carried]) == (False, [0])
 
 
+class Written:
+    """A recorder that keeps what it is given."""
+
+    def __init__(self):
+        self.records = []
+
+    def next(self):
+        return {"n": len(self.records), "at": 0.0}
+
+    def write(self, record):
+        self.records.append(record)
+
+
+def test_updates_of_the_size_of_gradients_are_none_of_them(parameters):
+    """Gradients are reduced before the step, and within it owners send what they have made of them."""
+    window, writer = program_reductions.Window(), Written()
+    for parameter in parameters:
+        over(parameter.grad)
+    window.entered(parameters)
+    for parameter in parameters:
+        over(torch.zeros_like(parameter), op="broadcast")
+    window.left(writer, 0, 0, parameters)
+    (record,) = writer.records
+    assert [(one.place, one.of, one.inside) for one in record.carried] == [
+        (0, "gradient", False),
+        (1, "gradient", False),
+    ]
+
+
 def test_what_this_rank_has_of_a_dtensor(parameters, monkeypatch):
     """A gradient's own part is known by its memory; it is looked for at the first steps, and then now and then."""
     monkeypatch.setattr(program_reductions.readable_memory, "is_dtensor", lambda tensor: tensor.dim() == 2)
