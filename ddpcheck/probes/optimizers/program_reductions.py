@@ -234,6 +234,8 @@ def _by_storage(parameters: Sequence[torch.Tensor], operands: Sequence[Operand],
         # Most programs exchange a loss alone, which holds no parameter: a look at each one's storage takes far longer.
         if type(parameter) is torch.nn.Parameter and parameter.numel() > largest:
             continue
+        if not readable_memory.may_have_storage(parameter):  # and neither has its gradient
+            continue
         tensors: tuple[tuple[Of, torch.Tensor | None], ...] = (
             ("parameter", parameter), ("gradient", parameter.grad),
         )  # fmt: skip
