@@ -102,9 +102,5 @@ MISSED: dict[str, str] = {
     "weight they should be only its forward knows",
     "y22_shards_in_order_of_their_names": "the files are read in the order of their names in right programs, too, "
     "which then put each part in its place: what becomes of the parts after the load is not looked at",
-<<<<<<< HEAD
-=======
-    "w09_overflow_flag_before_its_reduction": "found as clip-norm: the scaler's own flag is a copy that nobody sees",
->>>>>>> c6c7a7bf15105971088f09fe834a042fc42b0444
 }
 """Programs whose fault is not found, and why."""
