@@ -119,6 +119,25 @@ class Exchanged(Record, frozen=True, kw_only=True):
     carried: list[Carried]
     lost: bool = False
     """It changes so often that it is written down no more."""
+    parts: list[Carried] = msgspec.field(default_factory=list)
+    """The same of DTensors: of the part that this rank has."""
+
+
+class Filled(Record, frozen=True, kw_only=True):
+    """What a collective takes from this rank during an optimizer's step, cut into pieces of its parameters' shapes.
+
+    Whether a piece is a parameter, or a gradient, is seen by its elements: it was copied.
+    """
+
+    optimizer: int
+    number: int
+    """The step."""
+    op: Literal["gather", "scatter"]
+    """Every rank has all pieces afterwards; or one rank the sum of each."""
+    group: str
+    pieces: bytes
+    """Their digests, side by side."""
+    site: int
 
 
 class Transfers(Record, frozen=True, kw_only=True):

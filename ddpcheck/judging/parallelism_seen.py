@@ -152,7 +152,10 @@ def _by_hand(world: World) -> Iterator[str]:
             p for p in range(len(optimizer.described[0].parameters)) if _is_bare(optimizer.described[0].parameters[p])
         ]
         reduced, moved = (set(places).intersection(bare) for places in (ground.by_hand, ground.moved))
-        others = set(ground.exchanged).intersection(bare) - reduced - moved
+        handed = set(ground.handed_out)
+        others = set(ground.exchanged).intersection(bare) - reduced - moved - handed
+        if handed:
+            yield f"{count(len(handed), 'parameter')} stepped by one rank each and handed to all, {over}"
         if reduced:
             yield f"gradients of {count(len(reduced), 'parameter')} reduced by the program itself {over}"
         if moved:
@@ -250,7 +253,8 @@ def _exchanged(world: World, rank: Rank) -> set[tuple[int | None, str, str]]:
         if rank in optimizer.ranks:
             parameters = optimizer.described[optimizer.ranks.index(rank)].parameters
             ground = grounds(world, optimizer)
-            found.update(_named(parameters[place]) for place in {*ground.exchanged, *ground.by_hand, *ground.moved})
+            places = {*ground.exchanged, *ground.by_hand, *ground.moved, *ground.handed_out}
+            found.update(_named(parameters[place]) for place in places)
     return found
 
 

@@ -18,7 +18,7 @@ def test_what_stages_do_not_share_is_counted_for_each_rank():
 
 
 def own_part(rank):
-    given = {"how": "PipelineStage", "site": 3, "model": "Net", "stage": rank, "stages": 2, "pipeline": (0, 1)}
+    given = {"how": "PipelineStage", "site": 3, "stage": rank, "stages": 2, "pipeline": (0, 1)}
     return ev.Parallelised, given
 
 
@@ -40,7 +40,7 @@ def test_what_two_optimizers_step_is_one_parameter():
 
 def spread(*hows, meshes):
     """The paragraph of two ranks that share a parameter out over each of these meshes."""
-    done = [(ev.Parallelised, {"how": how, "site": 3, "model": "Net", "ranks": (0, 1)}) for how in hows]
+    done = [(ev.Parallelised, {"how": how, "site": 3, "ranks": (0, 1)}) for how in hows]
     ranks = []
     for rank in range(2):
         layouts = {f"w{n}": layout(rank, (2,), ["S0"], mesh=n) for n in range(len(meshes))}
@@ -67,7 +67,7 @@ def test_each_mesh_by_what_lies_on_it():
 
 def test_what_makes_plain_tensors_of_parameters_is_named():
     """DDP over a model whose DTensors are plain during the forward: that it was parallelised is known."""
-    tp = ev.Parallelised, {"how": "parallelize_module", "site": 3, "model": "Net", "ranks": (0, 1)}
+    tp = ev.Parallelised, {"how": "parallelize_module", "site": 3, "ranks": (0, 1)}
     ranks = [[tp, wrapped(4), own_reductions.optimizer(wrapper=0), own_reductions.stepped("gh")] for _ in range(2)]
     told = parallelism_seen.paragraph(world(*ranks))
     assert "tensor parallelism over 2 ranks" in told

@@ -352,3 +352,40 @@ def test_the_loop_that_steps_a_scheduler_for_each_rank(made, told):
     assert finding.cause == (
         f"every rank steps it once for each of 2 ranks, in `for _ in range(self.steps):` (line 3){told}"
     )
+
+
+# --- an optimizer of the program's own that has collectives in its steps
+
+
+def own_optimizer(gradients, parameters="pp", **more):
+    """Muon: the program's own class, over parameters of a wrapper, with a collective in every step."""
+    return [
+        wrapped(1),
+        optimizer(names="ab", wrapper=0, torchs=False),
+        stepped(gradients, parameters, collectives=2, **more),
+        transfers(others=9),
+    ]
+
+
+def test_what_ddp_averages_is_compared_whatever_the_optimizer_exchanges():
+    """Each owner steps its matrix, and all gather the results: the gradients were the same before."""
+    (judged,) = run_judged(world(own_optimizer("gh"), own_optimizer("gh")), "gradient-sync")
+    assert (judged.checked, judged.findings) == (1, ())
+
+
+def test_gradients_that_differ_and_bring_about_the_same_step():
+    """Votes on signs: no claim on entry, and the reason says so."""
+    (judged,) = run_judged(world(own_optimizer("gh"), own_optimizer("ij")), "gradient-sync")
+    assert (judged.checked, judged.findings) == (0, ())
+    assert "of gradients that differ" in judged.skipped_because
+
+
+def test_gradients_that_differ_and_drive_the_ranks_apart():
+    """A log of the loss is a collective, too: nothing evens out what one rank has done."""
+    assert "gradient-sync" in checks(own_optimizer("gh"), own_optimizer("gi", "pq"))
+
+
+def test_no_step_is_the_reason_where_there_was_none():
+    """A wrapper alone is not compared after steps."""
+    (judged,) = run_judged(world([wrapped(1)], [wrapped(1)]), "parameter-sync")
+    assert judged.skipped_because == "no optimizer stepped"

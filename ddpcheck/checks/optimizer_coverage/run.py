@@ -19,7 +19,8 @@ def judge(world: World) -> Judged:
     for rank in world:
         left = {(one.optimizer, one.number): one for one in rank.of(ev.LeftOut)}
         for described in rank.of(ev.Optimizer):
-            known = [one for one in described.parameters if one.model is not None]
+            # Around a forward of DTensors that DDP was given as plain tensors, a module has others in their place.
+            known = [one for one in described.parameters if one.model is not None or one.reduced]
             checked += bool(known)
             record = left.get((described.optimizer, described.number))
             if record is not None and _replaces(described, record):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.shard_partition import one_copy
+from ddpcheck.checks.shard_partition import one_copy, sequences
 from ddpcheck.checks.shard_partition.causes import UNAWARE, Loaders, advice, cause, loop_lines, place, subject
 from ddpcheck.checks.shard_partition.left_out_samples import (
     IN_PART,
@@ -79,15 +79,15 @@ def judge(world: World) -> Judged:
             unshared = unshared or because
     told = {link for finding in findings for link in finding.links}
     findings += [finding for finding in sampler_lost(every_pass(world)) if told.isdisjoint(finding.links)]
-    times, found = one_copy.judge(world, training)
-    checked += times
-    findings += found
+    for times, found in (one_copy.judge(world, training), sequences.judge(world)):
+        checked += times
+        findings += found
     if not training:
-        times, found = same_inputs(world, groups)
+        times, found, unshared = same_inputs(world, groups)
         checked += times
         findings += found
     unshared = unshared or (one_copy.ONE_COPY if training and wrapped and not groups else "")
-    because = no_loader(world) or unshared or "no two ranks were seen to train with one loader"
+    because = unshared or no_loader(world) or "no two ranks were seen to train with one loader"
     return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 
@@ -104,7 +104,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     looked = [[one for one in passes if one.samples][:ROUNDS] for passes in there.values()]
     identity = identity_of([one for passes in looked for one in passes])
     # Ranks that take their parts of one batch count as one: what each takes of it is not known.
-    apart = sharers(there, identity)
+    apart = sharers(there, identity).union(there.keys() & set(sequences.others(world)))
     there = {rank: passes for rank, passes in there.items() if rank not in apart}
     because = PARTS if apart else ONE_READER if beside else ""
     checked = 0

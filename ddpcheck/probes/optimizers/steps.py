@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import BACKWARDS, note_attributes, note_buffers
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import small_files
-from ddpcheck.probes.layouts import declared
+from ddpcheck.probes.layouts import declared, model_buffers
 from ddpcheck.probes.optimizers import description, gradient_events, program_reductions, schedulers
 from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
 from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of, state_of
@@ -108,6 +109,8 @@ _stepped: set[int] = set()
 """By id: every parameter that an optimizer has stepped, also one whose optimizer is gone."""
 _made = 0
 _steps = 0
+_pretended = False
+"""Whether the step that is under way is none of the program's."""
 
 
 def optimizers() -> list[Any]:
@@ -137,6 +140,17 @@ def _is_within_step(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+@contextmanager
+def not_of_the_training() -> Iterator[None]:
+    """Steps that torch makes for a state dict's sake, of zeros: nothing was learnt, and nothing is due."""
+    global _pretended
+    _pretended = True
+    try:
+        yield
+    finally:
+        _pretended = False
 
 
 def watch() -> None:
@@ -214,7 +228,7 @@ def steps_so_far() -> int:
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _step
     writer = recorder.current()
-    if writer is None:
+    if writer is None or _pretended:
         return
     step = sys._getframe(_HOOKED)
     _step = step.f_code
@@ -269,9 +283,10 @@ def _spend(it: Watched, parameters: list[torch.Tensor], look: bool) -> Spent | N
 
 def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _steps
-    if _is_within_step(sys._getframe(_HOOKED).f_back):
+    if _pretended or _is_within_step(sys._getframe(_HOOKED).f_back):
         return
     Passes.stepping = False
+    gradient_events.STEPPED.tell()
     writer = recorder.current()
     it = _watched.get(optimizer)
     if writer is None or it is None or it.entry is None:
@@ -327,6 +342,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         wrapper.reduced.stepped(wrapper.parameters() if looked else (), looked)
         if looked:
             note_buffers(writer, wrapper, "step")
+    model_buffers.note(writer, it.number, number, entry.site)
     BACKWARDS.count = 0
     loss_weights.stepped(writer, it.number, number)
     cost = entry.took + clock.fine() - began

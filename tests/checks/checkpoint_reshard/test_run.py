@@ -271,3 +271,12 @@ def test_files_that_are_right(n):
 def test_nothing_is_loaded():
     judged = of([*Forms().saved(10, "/job/0.pt", HALVES[0])])
     assert (judged.checked, judged.skipped_because) == (0, "nothing was saved and loaded in this run")
+
+
+def test_what_was_seen_in_part_is_not_checked():
+    """What was loaded may be among what was left out when it was saved."""
+    forms = Forms()
+    saved = forms.saved(10, "/job/c", part("w", 0, 2, 1, 2), how="dcp.save", ranks=(0,), left_out=1)
+    judged = of([*saved, *forms.read(11, "dcp.load", part("w", 0, 2, 5, 6), path="/job/c")])
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because == "a state dict with more than 1 entries was looked at in part"

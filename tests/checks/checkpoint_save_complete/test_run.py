@@ -175,3 +175,15 @@ def test_moments_of_a_flat_parameter():
 def test_nothing_is_saved():
     judged = of([step(20)], [step(20)])
     assert (judged.checked, judged.skipped_because) == (0, "no state dict was saved")
+
+
+# --- states that are too large
+
+
+def test_what_was_seen_in_part_is_not_checked():
+    """What was left out may be what is missing; nothing is said of it, nor of what other ranks have saved."""
+    judged = of(saved(FIRST, left_out=1), [step(20), ended()])
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because == "a state dict with more than 1 entries was looked at in part"
+    assert of(saved(FIRST), saved(SECOND, left_out=1, number=3)).findings == ()
+    assert of(saved(moment("a", 1)), saved(moment("b", 2), left_out=1)).findings == ()

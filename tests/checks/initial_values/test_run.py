@@ -147,7 +147,7 @@ def staged(*digests):
             [
                 (
                     ev.Parallelised,
-                    {"how": "PipelineStage", "site": 3, "model": "Block", "stage": rank, "stages": len(digests)},
+                    {"how": "PipelineStage", "site": 3, "stage": rank, "stages": len(digests)},
                 ),
                 model(9, held("up", f"u{one}"), held("down", f"d{one}"), held("bias", "b", filled=True)),
             ]

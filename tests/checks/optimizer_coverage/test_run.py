@@ -10,10 +10,10 @@ from tests.judging.sharded_models import digest, stepped
 from tests.judging.written import world
 
 
-def holding(kinds, left, model=None):
+def holding(kinds, left, model=None, reduced=False):
     """An optimizer over tensors of these kinds, and the trainable parameters that are in none, on two ranks."""
     parameters = [
-        ev.Parameter(name=f"p{place}", kind=kind, wrapper=None, reduced=False, model=model)
+        ev.Parameter(name=f"p{place}", kind=kind, wrapper=0 if reduced else None, reduced=reduced, model=model)
         for place, kind in enumerate(kinds)
     ]
     described = {
@@ -35,6 +35,12 @@ def holding(kinds, left, model=None):
 def test_an_optimizer_of_a_models_own_parameters():
     """It is counted once for each rank."""
     judged = judge(holding(["float32[4]"], {}, model=0))
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+def test_parameters_that_a_wrapper_reduces_are_a_models():
+    """A module whose DTensors DDP was given as plain tensors has others in their place around its forward."""
+    judged = judge(holding(["float32[4]"], {}, reduced=True))
     assert (judged.checked, judged.findings) == (2, ())
 
 

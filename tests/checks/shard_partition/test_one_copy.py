@@ -11,7 +11,7 @@ from tests.judging.loaded import PLAIN, loader, through
 from tests.judging.sharded_models import mesh
 from tests.judging.written import world
 
-SPLIT = (ev.Parallelised, {"how": "parallelize_module", "site": 3, "model": "Net", "ranks": (0, 1)})
+SPLIT = (ev.Parallelised, {"how": "parallelize_module", "site": 3, "ranks": (0, 1)})
 EVEN, ODD = list(range(0, 16, 2)), list(range(1, 16, 2))
 
 
