@@ -226,7 +226,7 @@ def _kept(world: World, rank: Rank) -> _Kept:
     # What one optimizer has may be another one's as well, whose steps the ranks make together.
     bare = {_named(one) for one in every if one.wrapper is None and one.layout is None}
     return _Kept(
-        plain=len(bare - _exchanged(world, rank)),
+        plain=len(bare - _exchanged(world, rank)) if bare else 0,
         flat=sum(len(one.holders) < 2 for one in by_ground["FSDP"]),
         single=sum(len(one.holders) == 1 for one in by_ground["DTensor"]),
         beside=len(by_ground["beside"]),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-import tracemalloc
-
 import pytest
 
 from ddpcheck.checks.gradient_sync import run as gradient_sync
@@ -13,8 +10,7 @@ from ddpcheck.checks.optimizer_sync import run as optimizer_sync
 from ddpcheck.checks.parameter_sync import run as parameter_sync
 from ddpcheck.judging import parallelism_seen
 from ddpcheck.judging.copies import copies
-from ddpcheck.verdict.judges import judge_world
-from tests.judging.sharded_models import held, layout, mesh, model, optimizer, stepped
+from tests.judging.sharded_models import layout, mesh, optimizer, stepped
 from tests.judging.written import world
 
 HSDP = (2, 2)
@@ -150,45 +146,3 @@ def test_parameters_of_which_nobody_says_anything_are_counted():
 
 
 # --- large meshes
-
-CUBE = (4, 4, 4)
-
-
-def cube(parameters, steps):
-    """A world of 64 ranks, whose parameters lie in turn in three ways."""
-    ways = [("S0", "S0", "R"), ("R", "S0", "S1"), ("R", "R", "S0")]
-    ranks = []
-    for rank in range(64):
-        layouts = {f"layer{n}": layout(rank, CUBE, ways[n % 3]) for n in range(parameters)}
-        value = [f"{n % 3}{'.'.join(map(str, layouts[f'layer{n}'].holders))}"[:8] for n in range(parameters)]
-        ranks.append(
-            [
-                mesh(CUBE, ("pp", "dp", "tp")),
-                model(4, *[held(name, value[n], layouts[name]) for n, name in enumerate(layouts)]),
-                optimizer(5, layouts, value),
-                *[stepped(7, number, value) for number in range(steps)],
-            ]
-        )
-    return world(*ranks)
-
-
-def test_64_ranks_are_judged_in_seconds():
-    """A mesh of 4 x 4 x 4, 300 parameters, 50 steps that were looked at; nobody is accused."""
-    large = cube(300, 50)
-    began = time.process_time()
-    found = judge_world(large)
-    assert time.process_time() - began < 10
-    assert [f.message for one in found.values() for f in one.findings if f.severity == "error"] == []
-    assert found["parameter-sync"].checked == 50 * len([one for one in copies(large) if one.along])
-
-
-def test_memory_grows_with_records_and_not_with_pairs():
-    """Twice the steps take about twice the memory."""
-    peaks = []
-    for steps in (10, 20):
-        large = cube(30, steps)
-        tracemalloc.start()
-        judge_world(large)
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert peaks[1] < 3 * peaks[0] < 3 << 27

@@ -21,6 +21,9 @@ from ddpcheck.vocabulary.wording import count, listing
 
 def judge(world: World) -> Iterator[Finding]:
     """Look at the ranks of each group that something else than gradients goes over, from step to step."""
+    described = (one for rank in world for one in rank.of(ev.Optimizer))
+    if not any(_is_of_norm(parameter) for one in described for parameter in one.parameters):
+        return
     told: set[tuple[int, ...]] = set()
     for group in _groups(world):
         for optimizer in copies.aligned(world, partial(_of_group, group)):
@@ -34,18 +37,24 @@ def _groups(world: World) -> list[tuple[int, ...]]:
     """The ranks of every group that has collectives, the smallest first; what lies within another is its part."""
     names = {call.group for rank in world for call in rank.of(ev.Call) if not call.op.startswith("ddp-")}
     groups = {tuple(rank.rank for rank in step_alignment.members(world, name)) for name in names}
-    apart = [group for group in groups if len(group) > 1 and not _are_stages(world, group)]
+    sends = _sends(world)
+    # Ranks of a group that send to each other are stages of a pipeline, whose norms are not the same ones.
+    apart = [g for g in groups if len(g) > 1 and not any(a in g and b in g for a, b in sends)]
     return sorted(apart, key=lambda group: (len(group), group))
 
 
-def _are_stages(world: World, group: tuple[int, ...]) -> bool:
-    """Whether ranks of a group send to each other: stages of a pipeline, whose norms are not the same ones."""
-    return any(
-        call.op in ev.PAIRWISE and call.peer in group
+def _sends(world: World) -> set[tuple[int, int]]:
+    """The ranks that send to each other, in pairs."""
+    return {
+        (rank.rank, call.peer)
         for rank in world
-        if rank.rank in group
         for call in rank.of(ev.Call)
-    )
+        if call.op in ev.PAIRWISE and call.peer is not None
+    }
+
+
+def _is_of_norm(parameter: ev.Parameter) -> bool:
+    return "norm" in parameter.name.partition(".")[0].lower()
 
 
 def _of_group(group: tuple[int, ...], rank: Rank, parameter: ev.Parameter) -> tuple[int, ...]:
@@ -65,7 +74,7 @@ def _exchanged(world: World, optimizer: Aligned) -> set[int]:
 def _finding(world: World, optimizer: Aligned) -> Finding | None:
     parameters = optimizer.described[0].parameters
     begun = set(step_alignment.differing([one.values for one in optimizer.described]))
-    norms = [p for p, one in enumerate(parameters) if p not in begun and "norm" in one.name.partition(".")[0].lower()]
+    norms = [p for p, one in enumerate(parameters) if p not in begun and _is_of_norm(one)]
     looked = [(n, step) for n, step in optimizer.compared() if all(s.gradients for s in step)]
     exchanged = _exchanged(world, optimizer)
     if not norms or not begun or len(looked) < 2:

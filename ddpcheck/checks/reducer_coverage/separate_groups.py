@@ -68,22 +68,30 @@ def _is_whole(rank: Rank) -> bool:
 def _parts(world: World) -> list[set[int]]:
     """The ranks, put together with those that more than a few numbers go to."""
     parts: list[set[int]] = [{rank.rank} for rank in world]
-    for rank in world:
-        for call in rank.of(ev.Call):
-            if call.op in _EMPTY or _is_small(call):
-                continue
-            reached = {one.rank for one in step_alignment.members(world, call.group)}
-            reached = {rank.rank, call.peer} if call.op in ev.PAIRWISE and call.peer is not None else reached
-            touched = [part for part in parts if part & reached]
-            parts = [part for part in parts if not part & reached] + [set().union(*touched)]
+    for reached in _reached(world):
+        touched = [part for part in parts if part & reached]
+        parts = [part for part in parts if not part & reached] + [set().union(*touched)]
     return sorted(parts, key=min)
 
 
-def _is_small(call: ev.Call) -> bool:
+def _reached(world: World) -> set[frozenset[int]]:
+    """The ranks that more than a few numbers go between: of calls that are alike, those of one."""
+    found: set[frozenset[int]] = set()
+    for rank in world:
+        for op, group, peer, detail in {(one.op, one.group, one.peer, one.detail) for one in rank.of(ev.Call)}:
+            if op in _EMPTY or _is_small(op, detail):
+                continue
+            pair = op in ev.PAIRWISE and peer is not None
+            ranks = (rank.rank, peer) if pair else (one.rank for one in step_alignment.members(world, group))
+            found.add(frozenset(one for one in ranks if one is not None))
+    return found
+
+
+def _is_small(op: str, detail: str) -> bool:
     """Whether it is over a few numbers, as far as its tensor's shape shows."""
-    if "scatter" in call.op:  # what it shows is a part
+    if "scatter" in op:  # what it shows is a part
         return False
-    shape = known_shape(call.detail)
+    shape = known_shape(detail)
     return shape is not None and math.prod(shape) <= FEW
 
 
