@@ -92,8 +92,6 @@ MISSED: dict[str, str] = {
     **dict.fromkeys(("v14_norm_of_one_shard_logged", "v15_largest_gradient_of_own_shard"), _LOGGED),
     **dict.fromkeys(("v18_whole_value_summed_again", "v19_tokens_counted_per_split_rank"), _LOGGED),
     "v20_channel_loss_by_own_labels": _LOGGED,
-    "w08_half_copy_made_by_teacher": "parameters without a gradient may be unused on purpose",
-    "w10_scaler_of_each_split_rank": _BY_HAND,
     "x10_positions_of_missing_ranks": _RESUME,
     "x17_own_remainder_of_the_shuffle": "a stream without end has no number of batches to compare",
     "y07_state_taken_before_padding": "the shards are plain tensors that no model holds and no optimizer steps: that "
@@ -104,8 +102,5 @@ MISSED: dict[str, str] = {
     "weight they should be only its forward knows",
     "y22_shards_in_order_of_their_names": "the files are read in the order of their names in right programs, too, "
     "which then put each part in its place: what becomes of the parts after the load is not looked at",
-    "w09_overflow_flag_before_its_reduction": "found as clip-norm: the scaler's own flag is a copy that nobody sees",
-    "z02_stream_of_rank_0_for_all_shards": _RESUME,
-    "z03_stream_of_the_data_rank": _RESUME,
 }
 """Programs whose fault is not found, and why."""

@@ -7,7 +7,7 @@ must agree on. A tensor is known by its storage, and never by its values.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -254,16 +254,22 @@ def _calls_on(group: str) -> int:
     return book.last(group) if book is not None else 0
 
 
-def _of_plain(parameters: Sequence[torch.Tensor]) -> Iterator[_Tensor]:
+def _each(parameters: Sequence[torch.Tensor], wanted: Callable[[torch.Tensor], bool]) -> Iterator[_Tensor]:
     for place, parameter in enumerate(parameters):
-        yield place, "parameter", parameter
-        if parameter.grad is not None:
-            yield place, "gradient", parameter.grad
+        if wanted(parameter):
+            yield place, "parameter", parameter
+            if parameter.grad is not None:
+                yield place, "gradient", parameter.grad
+
+
+def _of_plain(parameters: Sequence[torch.Tensor]) -> Iterator[_Tensor]:
+    """What may have a storage: a DTensor has none, and neither has its gradient."""
+    return _each(parameters, readable_memory.may_have_storage)
 
 
 def _of_parts(parameters: Sequence[torch.Tensor]) -> Iterator[_Tensor]:
     """What this rank has of DTensors and of their gradients."""
-    for place, of, tensor in _of_plain(parameters):
+    for place, of, tensor in _each(parameters, readable_memory.is_dtensor):
         own = readable_memory.part(tensor) if readable_memory.is_dtensor(tensor) else None
         if own is not None:
             yield place, of, own
