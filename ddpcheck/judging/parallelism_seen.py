@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.evidence import SENDS
 from ddpcheck.judging import mesh_names, step_alignment
+from ddpcheck.judging.brought_together import brought_together
 from ddpcheck.judging.once_per_world import once_per_world
-from ddpcheck.judging.replicated_parameters import grounds
+from ddpcheck.judging.replicated_parameters import dealt_out, grounds
 from ddpcheck.judging.world import Rank, World
-from ddpcheck.vocabulary.wording import count
+from ddpcheck.vocabulary.wording import count, listing
 
 TENSOR = "tensor parallelism"
 EXPERT = "expert parallelism"
@@ -41,12 +43,13 @@ def paragraph(world: World) -> str:
     seen = understood(world)
     absent = [name for name in ("DDP", "FSDP2", "tensor parallelism", "pipeline") if not _is_named(name, world, seen)]
     if not seen:
-        return (
+        told = (
             "nothing: no parameter that an optimizer steps was wrapped, declared to lie on a mesh, or reduced by the "
             "program itself. What compares ranks was not checked."
         )
+        return " ".join([told, *_sent(world)])
     told = f"{'; '.join(seen)}. None of: {', '.join(absent)}." if absent else f"{'; '.join(seen)}."
-    return " ".join([told, *_left_out(world)])
+    return " ".join([told, *_left_out(world), *_sent(world)])
 
 
 def _is_named(name: str, world: World, seen: tuple[str, ...]) -> bool:
@@ -151,15 +154,30 @@ def _by_hand(world: World) -> Iterator[str]:
         bare = [
             p for p in range(len(optimizer.described[0].parameters)) if _is_bare(optimizer.described[0].parameters[p])
         ]
-        reduced, moved = (set(places).intersection(bare) for places in (ground.by_hand, ground.moved))
+        dealt = dealt_out(optimizer)
+        reduced, moved = set(ground.by_hand).intersection(bare), set(ground.moved) - dealt
         handed = set(ground.handed_out)
-        others = set(ground.exchanged).intersection(bare) - reduced - moved - handed
+        together = brought_together(world, optimizer) - moved
+        others = set(ground.exchanged).intersection(bare) - reduced - moved - handed - together
+        if any(one.apart for one in optimizer.described):
+            yield f"a communication hook that leaves each rank its own gradients, {over}"
+        if all(one.sharded for one in optimizer.described):
+            parameters = count(len(optimizer.described[0].parameters), "parameter")
+            yield f"{parameters} stepped by one rank each ({optimizer.kind}), {over}"
+        if dealt:
+            names = {one.parameters[place].name for one in optimizer.described for place in dealt}
+            yield f"{count(len(names), 'parameter')} dealt out {over}, each stepped by the optimizer of one"
         if handed:
             yield f"{count(len(handed), 'parameter')} stepped by one rank each and handed to all, {over}"
         if reduced:
             yield f"gradients of {count(len(reduced), 'parameter')} reduced by the program itself {over}"
+        if together:
+            yield (
+                f"{count(len(together), 'parameter')} that each rank steps for itself, brought together by the program "
+                f"itself now and then, as in local SGD, {over}"
+            )
         if moved:
-            yield f"{count(len(moved), 'parameter')} averaged by the program itself between steps, {over}"
+            yield f"{count(len(moved), 'parameter')} made the same by the program itself between steps, {over}"
         if others:
             yield f"{count(len(others), 'parameter')} exchanged by the program itself {over}"
 
@@ -217,6 +235,22 @@ def _left_out(world: World) -> Iterator[str]:
         yield f"{ignored} that were given to a wrapper to ignore {were} left alone."
 
 
+def _sent(world: World) -> Iterator[str]:
+    """Which ranks send tensors to each other, where nobody saw that they are of models: stages by hand do."""
+    told = [rank.last(ev.Transfers) for rank in world]
+    if any(one is not None and one.of_models for one in told) or any(rank.of(ev.Parallelised) for rank in world):
+        return
+    pairs = {
+        (rank.rank, one.peer) for rank in world for one in rank.of(ev.Call) if one.op in SENDS and one.peer is not None
+    }
+    if pairs:
+        shown = listing([f"{a} to {b}" for a, b in sorted(pairs)])
+        yield (
+            f"The program itself sends tensors from rank to rank ({shown}): whether stages hand them on, or they are "
+            "parts of models, was not seen, and they were not compared."
+        )
+
+
 def _kept(world: World, rank: Rank) -> _Kept:
     every = described(rank)
     by_ground: dict[str, list[ev.Layout]] = {"FSDP": [], "DTensor": [], "beside": [], "ignored": []}
@@ -253,7 +287,13 @@ def _exchanged(world: World, rank: Rank) -> set[tuple[int | None, str, str]]:
         if rank in optimizer.ranks:
             parameters = optimizer.described[optimizer.ranks.index(rank)].parameters
             ground = grounds(world, optimizer)
-            places = {*ground.exchanged, *ground.by_hand, *ground.moved, *ground.handed_out}
+            places = {
+                *ground.exchanged,
+                *ground.by_hand,
+                *ground.moved,
+                *ground.handed_out,
+                *brought_together(world, optimizer),
+            }
             found.update(_named(parameters[place]) for place in places)
     return found
 

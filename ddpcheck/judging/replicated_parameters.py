@@ -7,6 +7,7 @@ ground: so have the biases of two stages of a pipeline.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -86,11 +87,24 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
         return "the communication hook was seen to leave each rank its own gradients"
     if any(kept_apart(world, optimizer) for optimizer in held):
         return "every forward was within no_sync(), and the program brings the ranks together by other means than DDP's"
+    if all(len(dealt_out(optimizer)) == len(optimizer.described[0].parameters) for optimizer in held):
+        return "each rank's optimizer steps parameters of its own, which no other one has"
     if any(grounds(world, optimizer).moved for optimizer in held):
         return "the program itself makes the wrapped parameters the same, between steps"
     if any(_evened(optimizer) for optimizer in held):
         return "the optimizer exchanges during its step what it makes of gradients that differ, and evens the ranks out"
     return "at each place of the optimizers, the ranks have different parameters"
+
+
+def dealt_out(optimizer: Aligned) -> set[int]:
+    """The places at which each rank has a parameter of what was wrapped that no other rank's optimizer has."""
+    each = [one.parameters for one in optimizer.described]
+    times = Counter(name for its in each for name in {(p.wrapper, p.name) for p in its})
+    return {
+        place
+        for place, same in enumerate(zip(*each, strict=False))
+        if all(p.wrapper is not None and times[p.wrapper, p.name] == 1 for p in same)
+    }
 
 
 def declared_apart(world: World) -> str:

@@ -122,6 +122,7 @@ OTHERS = {
     "_orig_mod",
     "_builtin_table",
     "_builtin_ops",
+    "_saved_dim",
     "_saved_reduction",
     "_dynamo",
     "_FrameAction",

@@ -8,6 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import (
     beside_sharded,
     crossed_reductions,
+    left_behind,
     other_shards,
     reused_or_dropped_gradients,
     round_the_wrapper,
@@ -60,6 +61,7 @@ def judge(world: World) -> Judged:
     findings += [*beside_sharded.judge(world), *other_shards.judge(world)]
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
+        findings += left_behind.judge(world)
     checked += sharded_models.seen(world)
     because = why_none(world, optimizers) if wrapped else sharded_models.why_none(world)
     return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because or _NOTHING)

@@ -7,7 +7,7 @@ must agree on. A tensor is known by its storage, and never by its values.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -42,14 +42,15 @@ _ALIKE = {
 class Operand:
     """A tensor that a collective went over."""
 
-    __slots__ = ("alike", "backwards", "floating", "group", "known", "number", "numel", "start", "storage", "to_one")
+    __slots__ = ("alike", "backwards", "floating", "group", "known", "number", "numel", "site", "start",
+                 "storage", "to_one")  # fmt: skip
 
     def __init__(self, tensor: torch.Tensor, storage: torch.UntypedStorage, call: Call, alike: bool) -> None:
         # A weak reference: the address of a storage is given to no other one as long as it is held.
         self.storage = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
         self.start, self.numel = int(tensor.storage_offset()), tensor.numel()
         self.floating = tensor.dtype not in (torch.int64, torch.bool)
-        self.group, self.number = call.group, call.number
+        self.group, self.number, self.site = call.group, call.number, call.site
         self.alike = alike
         self.to_one = call.op == "reduce"
         self.backwards = BACKWARDS.ended
@@ -169,6 +170,12 @@ class Window:
             self._parts = self._carried(_of_parts(parameters), (), self._start, inside=False)
         self._entry = _dropped + len(_log)
 
+    def exchanges(self) -> tuple[list[int], list[str]]:
+        """The lines and groups of what went over the wire since the step before, and was of some size."""
+        operands = islice(_log, max(0, self._start - _dropped), None)
+        large = [one for one in operands if one.floating and one.numel > FEW]
+        return list(dict.fromkeys(one.site for one in large)), sorted({one.group for one in large})
+
     def left(self, writer: recorder.Recorder, optimizer: int, number: int, parameters: Sequence[torch.Tensor]) -> None:
         """A step is over: what has changed since the one before is written down."""
         # What has the size of gradients that went over the wire before is made of them: such as the updates of owners.
@@ -247,16 +254,22 @@ def _calls_on(group: str) -> int:
     return book.last(group) if book is not None else 0
 
 
-def _of_plain(parameters: Sequence[torch.Tensor]) -> Iterator[_Tensor]:
+def _each(parameters: Sequence[torch.Tensor], wanted: Callable[[torch.Tensor], bool]) -> Iterator[_Tensor]:
     for place, parameter in enumerate(parameters):
-        yield place, "parameter", parameter
-        if parameter.grad is not None:
-            yield place, "gradient", parameter.grad
+        if wanted(parameter):
+            yield place, "parameter", parameter
+            if parameter.grad is not None:
+                yield place, "gradient", parameter.grad
+
+
+def _of_plain(parameters: Sequence[torch.Tensor]) -> Iterator[_Tensor]:
+    """What may have a storage: a DTensor has none, and neither has its gradient."""
+    return _each(parameters, readable_memory.may_have_storage)
 
 
 def _of_parts(parameters: Sequence[torch.Tensor]) -> Iterator[_Tensor]:
     """What this rank has of DTensors and of their gradients."""
-    for place, of, tensor in _of_plain(parameters):
+    for place, of, tensor in _each(parameters, readable_memory.is_dtensor):
         own = readable_memory.part(tensor) if readable_memory.is_dtensor(tensor) else None
         if own is not None:
             yield place, of, own

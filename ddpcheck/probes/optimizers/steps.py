@@ -23,9 +23,9 @@ from ddpcheck.probes.ddp.wrappers import BACKWARDS, note_attributes, note_buffer
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import small_files
 from ddpcheck.probes.layouts import declared, model_buffers
-from ddpcheck.probes.optimizers import description, gradient_events, program_reductions, schedulers
+from ddpcheck.probes.optimizers import after_exchanges, description, gradient_events, program_reductions, schedulers
 from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
-from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of, state_of
+from ddpcheck.probes.optimizers.optimizer_state import note_wholes, plain_number, scale_of, state_of
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.pace import Pace, is_due
@@ -68,6 +68,7 @@ class Watched:
         self.spending = Spending()
         self.spent: Spent | None = None
         self.window = program_reductions.Window()
+        self.exchanges = after_exchanges.Looks()
 
     def parameters(self) -> list[torch.Tensor]:
         """Those of the last step, as far as they are there."""
@@ -260,6 +261,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
             gradients = fast_digests.queued([p.grad for p in parameters], None if whole else it.steps, but)
     with recorder.silence():
         loss_weights.entered(writer, it.number, parameters)
+        it.exchanges.entered(writer, it.window, it.number, it.steps, parameters, it.unseen)
     it.spent = _spend(it, parameters, bool(gradients))
     it.window.entered(parameters)
     if not closure:
@@ -308,6 +310,8 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         with recorder.silence():
             parameters = fast_digests.queued(held, None if entry.whole else number, it.unseen)
             state = state_of(optimizer, held, it.unseen) if entry.whole else {}
+    if it.parts and number == 0 and it.is_whole(held):
+        note_wholes(writer, optimizer, it.number, held, it.parts, entry.site)
     it.window.left(writer, it.number, number, held)
     program_reductions.forget([one.window for one in _watched.values()])
     if looked or _telling(entry.usage, it) or number % writer.stride(Step) == 0:
