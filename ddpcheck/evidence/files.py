@@ -67,6 +67,8 @@ class StateLoaded(Record, frozen=True, kw_only=True):
     """Keys of what was given that it has."""
     thrown_away: bool = False
     """Nobody could look at what it returned: the keys that do not fit."""
+    assigned: bool = False
+    """The tensors that were given took the place of the module's own, as for one that was made on the meta device."""
 
 
 class DrawnAnew(Record, frozen=True, kw_only=True):

@@ -98,6 +98,7 @@ def _module(module: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, A
         "thrown_away": bool(unexpected) and is_thrown_away(caller()),
         "total": len(parameters) + sum(1 for _ in module.named_buffers()),
         "strict": bool(kwargs.get("strict", args[1] if len(args) > 1 else True)),
+        "assigned": bool(kwargs.get("assign", args[2] if len(args) > 2 else False)),
         "digest": Derived(lambda each: fast_digests.text_digest(each.hex()).encode(), fast_digests.queued(compared, 0)),
         "wrapped": held,
         "wrapper": wrapper[1].number if wrapper is not None and held else None,

@@ -21,6 +21,12 @@ def test_nothing_is_left_of_a_load():
     assert found.proof[0][1].line == 6
 
 
+def test_what_gave_a_module_its_tensors():
+    """A load that assigns may be there for the tensors alone, of a module that was made on the meta device."""
+    (found,) = of(loaded("module", 6, assigned=True), drawn(), step(30))
+    assert found.severity == "warning"
+
+
 def test_all_of_several_loads():
     assert [f.count for f in of(loaded("module", 6), drawn(), loaded("module", 6), drawn(), step(30))] == [2]
 
