@@ -100,11 +100,12 @@ def _digests(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[
 
 
 def _steps(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[str, list[Row]]]:
-    measured = steps.Slowdown()
-    for turn in range(rounds):
-        with console.status(f"training scripts in turns: round {turn + 1} of {rounds}"):
-            measured.round(turn)
-    yield "g. A training step under `ddpcheck run`, and under torchrun alone; median", measured.rows()
+    for way in ("ddp", "fsdp2"):
+        measured = steps.Slowdown(way)
+        for turn in range(rounds):
+            with console.status(f"training scripts ({way}) in turns: round {turn + 1} of {rounds}"):
+                measured.round(turn)
+        yield f"g. A training step ({way}) under `ddpcheck run`, and under torchrun alone; median", measured.rows()
 
 
 def _conformance(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[str, list[Row]]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from figures import Row
 from inner import MeasurementFailed
-from training import MODELS
+from training import MODELS, WAYS
 
 SCRIPT = Path(__file__).with_name("training.py")
 STEPS = {"mlp-100M": 24}
@@ -23,9 +23,11 @@ WATCHED = [sys.executable, "-m", "ddpcheck.cli", "run"]
 
 
 class Slowdown:
-    """The steps of all rounds so far."""
+    """The steps of all rounds so far, of models that lie on the ranks as copies, or in parts."""
 
-    def __init__(self, models: tuple[str, ...] = MODELS) -> None:
+    def __init__(self, way: str, models: tuple[str, ...] = MODELS) -> None:
+        assert way in WAYS
+        self.way = way
         self.alone: dict[str, list[float]] = {model: [] for model in models}
         self.watched: dict[str, list[float]] = {model: [] for model in models}
         self.ratios: dict[str, list[float]] = {model: [] for model in models}
@@ -36,7 +38,7 @@ class Slowdown:
             order = [(self.alone, ALONE), (self.watched, WATCHED)]
             taken = {}
             for into, launcher in order if turn % 2 == 0 else reversed(order):
-                seconds = _steps(launcher, model)
+                seconds = _steps(launcher, model, self.way)
                 into[model] += seconds
                 taken[launcher[-1]] = statistics.median(seconds)
             self.ratios[model].append(taken[WATCHED[-1]] / taken[ALONE[-1]])
@@ -65,8 +67,8 @@ def _target(what: str, ratio: float, target: float) -> Row:
     return Row(what, "", "", f"{ratio:.3f}", f"{target:.2f}", ratio <= target)
 
 
-def _steps(launcher: list[str], model: str) -> list[float]:
-    command = [*launcher, "--nproc-per-node", "2", str(SCRIPT), model]
+def _steps(launcher: list[str], model: str, way: str) -> list[float]:
+    command = [*launcher, "--nproc-per-node", "2", str(SCRIPT), model, "--way", way]
     if model in STEPS:
         command += ["--steps", str(STEPS[model])]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)

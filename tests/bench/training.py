@@ -1,4 +1,7 @@
-"""A training script of a given size, which prints how long each of its steps took: run by torchrun, and by ddpcheck."""
+"""A training script of a given size, which prints how long each of its steps took, and what its CPU seconds were.
+
+It is run by torchrun, and by ddpcheck; with copies of the model, or with parts of it.
+"""
 
 from __future__ import annotations
 
@@ -63,20 +66,39 @@ def model_of(name: str) -> tuple[nn.Module, torch.Tensor, int]:
 MODELS = ("mlp-1M", "convolutions-2M", "transformer-10M", "mlp-100M")
 
 
+def copies(module: nn.Module) -> nn.Module:
+    return DistributedDataParallel(module)
+
+
+def parts(module: nn.Module) -> nn.Module:
+    """FSDP2, each layer by itself, as its documentation has it."""
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in module.children():
+        if any(True for _ in layer.parameters()):
+            fully_shard(layer)
+    return fully_shard(module)
+
+
+WAYS = {"ddp": copies, "fsdp2": parts}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", choices=MODELS)
+    parser.add_argument("--way", choices=WAYS, default="ddp")
     parser.add_argument("--steps", type=int, default=60)
     options = parser.parse_args()
     dist.init_process_group("gloo")
-    torch.manual_seed(dist.get_rank())
+    torch.manual_seed(0)  # FSDP2 takes each rank's part as that rank has drawn it
     module, samples, batch_size = model_of(options.model)
-    model = DistributedDataParallel(module)
+    model = WAYS[options.way](module)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     dataset = TensorDataset(samples)
     sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, batch_size=batch_size, sampler=sampler, drop_last=True)
     seconds: list[float] = []
+    used: list[tuple[float, float]] = []
     epoch = 0
     while len(seconds) < options.steps:
         sampler.set_epoch(epoch)
@@ -89,11 +111,15 @@ def main() -> None:
             optimizer.step()
             now = time.perf_counter()
             seconds.append(now - began)
+            used.append((time.thread_time(), time.process_time()))
             began = now
             if len(seconds) == options.steps:
                 break
     if dist.get_rank() == 0:
         print("STEPS " + json.dumps(seconds[WARM_UP:]), flush=True)
+        counted = len(used) - WARM_UP
+        thread, process = ((last - first) / counted for first, last in zip(used[WARM_UP - 1], used[-1], strict=True))
+        print("CPU " + json.dumps({"thread": thread, "process": process}), flush=True)
     dist.destroy_process_group()
 
 

@@ -157,7 +157,8 @@ class call:
                 _reductions -= self._op == REDUCTION
                 _depth.inside -= 1
                 _depth.current = None
-                _went_on(self.made)
+                if self.made is not None:
+                    _went_on(self.made)
 
 
 def remember(work: Any, made: Call, mark: queued_calls.Mark | None = None) -> None:
@@ -258,14 +259,13 @@ def _begin(book: call_log.Ledger, made: Call) -> None:
     if not made.op.startswith("ddp-") and made.of is None and not made.joined:
         _issued += 1
     book.write(made)
-    if made.waits and call_log.on_main_thread():
+    if made.waits and not made.thread:
         main_thread.waiting(made.n)
 
 
-def _went_on(made: Call | None) -> None:
-    if made is not None:
-        span_log.add(span_log.CALL, made.at, clock.now(), number=made.n)
-    if call_log.on_main_thread():
+def _went_on(made: Call) -> None:
+    span_log.add(span_log.CALL, made.at, clock.now(), number=made.n)
+    if not made.thread:
         main_thread.went_on()
         if (book := call_log.known()) is not None:
             book.went_on()

@@ -129,6 +129,12 @@ def _is_torchs_own(tensor: torch.Tensor) -> bool:
     return type(tensor) in _PLAIN or (type(tensor).__torch_dispatch__ is _BARE and not is_lazy(tensor))
 
 
+def may_have_storage(tensor: torch.Tensor) -> bool:
+    """Whether `storage` may find one, as far as its class says: a DTensor has none."""
+    kind = type(tensor)
+    return kind in _PLAIN or kind.__torch_dispatch__ is _BARE
+
+
 def is_dtensor(tensor: Any) -> bool:
     """Whether it is a DTensor: a part of a tensor that lies on several ranks, or a copy of it."""
     for name in ("torch.distributed.tensor", "torch.distributed._tensor"):  # the latter up to torch 2.4

@@ -279,6 +279,7 @@ def _by_storage(tensors: Iterable[_Tensor], operands: Sequence[Operand]) -> Iter
         # Most programs exchange a loss alone, which holds no parameter: a look at each one's storage takes far longer.
         if type(tensor) in _PLAIN and tensor.numel() > largest:
             continue
+<<<<<<< HEAD
         storage = readable_memory.storage(tensor)
         if storage is None:
             continue
@@ -291,6 +292,26 @@ def _by_storage(tensors: Iterable[_Tensor], operands: Sequence[Operand]) -> Iter
         if last is not None:
             offset = start - last.start
             yield _Found(place, of, last.group, last.number, offset, last.alike, to_one=last.to_one)
+=======
+        if not readable_memory.may_have_storage(parameter):  # and neither has its gradient
+            continue
+        tensors: tuple[tuple[Of, torch.Tensor | None], ...] = (
+            ("parameter", parameter), ("gradient", parameter.grad),
+        )  # fmt: skip
+        for of, tensor in tensors:
+            storage = readable_memory.storage(tensor) if tensor is not None else None
+            if tensor is None or storage is None:
+                continue
+            last = None
+            start = int(tensor.storage_offset())
+            for operand in by_storage.get(StorageWeakRef(storage).cdata, ()):  # type: ignore[no-untyped-call]
+                if operand.start <= start and start + tensor.numel() <= operand.start + operand.numel:
+                    operand.known = True
+                    last = operand
+            if last is not None:
+                offset = start - last.start
+                yield _Found(place, of, last.group, last.number, offset, last.alike, to_one=last.to_one)
+>>>>>>> 2663656f0d5d6494f52d1c379b5d3dd03412cd6a
 
 
 def _by_size(parameters: Sequence[torch.Tensor], operands: Sequence[Operand], inside: bool) -> Iterator[_Found]:

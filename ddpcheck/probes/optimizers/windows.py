@@ -99,8 +99,8 @@ def _zeroed() -> None:
 
 def _reduces(op: str, given: Arguments, _: Any) -> Callable[[], None] | None:
     """A reduction of the program's own begins; what to do when it is over."""
-    output = given.get(SCATTERS[op]) if op in SCATTERS else None
-    if not isinstance(output, torch.Tensor) or given.get("async_op") or not _open:
+    output = given.get(SCATTERS[op]) if op in SCATTERS and any(map(_is_looked_at, _open.values())) else None
+    if not isinstance(output, torch.Tensor) or given.get("async_op"):
         return None
 
     def is_over() -> None:
@@ -126,6 +126,10 @@ def _is_wanted(optimizer: int) -> bool:
         gradient_events.forget_gone(_forwards)
         window = _open[optimizer] = _Open(0)
         _forwards.setdefault(optimizer, {})
+    return _is_looked_at(window)
+
+
+def _is_looked_at(window: _Open) -> bool:
     return is_due(window.steps) and window.backwards < MOST_BACKWARDS
 
 

@@ -176,14 +176,13 @@ class _Calls(threading.local):
 
 
 class _Call:
-    __slots__ = ("called", "compiling", "error", "result")
+    """One of them: there is one at every call, so that it is made without a function of its own."""
 
-    def __init__(self, compiling: Callback = None) -> None:
-        self.called = False
-        self.compiling = compiling
-        """What the compiler looked at frames with, outside of the probe."""
-        self.error: BaseException | None = None
-        self.result: Any = None
+    called = False
+    compiling: Callback = None
+    """What the compiler looked at frames with, outside of the probe."""
+    error: BaseException | None = None
+    result: Any = None
 
 
 def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Any:
@@ -217,7 +216,8 @@ def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]],
         if asleep():
             return original(*args, **kwargs)
         calls = opened()
-        call = _Call(set_callback(None))
+        call = _Call()
+        call.compiling = set_callback(None)
         calls.append(call)
         try:
             return probe(*args, **kwargs)

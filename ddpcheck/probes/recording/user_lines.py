@@ -29,6 +29,10 @@ _users: dict[str, bool] = {}
 """By file: code objects are equal that say the same, wherever they stand."""
 _owners: dict[str, str] = {}
 """By file: the library that it belongs to."""
+_passed: dict[object, bool] = {}
+"""By module: its frames are part of no chain, whichever of its functions they are of."""
+_OF_NOBODY, _OF_SOMEBODY = ("torch.", "ddpcheck."), "torch.distributed.checkpoint"
+"""Modules whose functions `library_of` names nobody for, and those among them for which it does."""
 Line = tuple[CodeType, int]
 DEEPEST = 150
 """Frames of a stack that are looked at for who has called whom."""
@@ -97,10 +101,18 @@ def here(frame: FrameType | None = None) -> int:
     at: FrameType | None = innermost
     codes: list[CodeType] = []
     instructions: list[int] = []
-    while at is not None and len(codes) < DEEPEST:
-        codes.append(at.f_code)
-        instructions.append(at.f_lasti)
-        at = at.f_back
+    passed = _passed
+    for _ in range(DEEPEST):
+        if at is None:
+            break
+        outer = at.f_back
+        # To ask for a frame's code is an event to every audit hook, ours included, and takes far longer than the rest
+        # of this. The outermost frame is what a program that is all library is told by.
+        name = at.f_globals.get("__name__")
+        if outer is None or not (passed[name] if name in passed else _is_passed(at, name)):
+            codes.append(at.f_code)
+            instructions.append(at.f_lasti)
+        at = outer
     stack = (*map(id, codes), *instructions)  # a function's own hash goes through all that it says
     known = _numbers.of_stack(stack)
     if known is None:
@@ -108,6 +120,12 @@ def here(frame: FrameType | None = None) -> int:
         if known != NO_SITE:
             _numbers.keep(stack, known, codes)
     return known
+
+
+def _is_passed(frame: FrameType, module: object) -> bool:
+    """Whether a module's frames say nothing of who has called whom: torch's, and our own."""
+    inner = isinstance(module, str) and module.startswith(_OF_NOBODY) and not module.startswith(_OF_SOMEBODY)
+    return _passed.setdefault(module, inner and not is_users(frame.f_code))
 
 
 def lines_of(frame: FrameType | None) -> list[Line]:
