@@ -133,6 +133,7 @@ def _on(home: str, names: str, **more: Any) -> list[Seam]:
 
 _C10D = "torch.distributed.distributed_c10d"
 _DATALOADER = "torch.utils.data.dataloader"
+_CHECKPOINTS = "torch.utils.checkpoint"
 _DCP = "torch.distributed.checkpoint"
 _DDP = "torch.nn.parallel.DistributedDataParallel"
 _FETCH = "torch.utils.data._utils.fetch"
@@ -173,6 +174,9 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         + _at("torch._C._distributed_c10d.Reducer", "_check_reducer_finalized")
         + _on(_JOIN, "_enable _process_group") + _at(f"{_C10D}.GroupMember", "NON_GROUP_MEMBER")),
     "module calls": ("which modules are called", _at(_MODULE, "__call__")),
+    "recomputation": ("what runs again for a backward", _at(_CHECKPOINTS, "_CheckpointFrame", later=True)
+        + _at(f"{_CHECKPOINTS}._CheckpointFrame", "__init__", later=True)
+        + _at(f"{_CHECKPOINTS}.CheckpointFunction", "forward backward", later=True)),
     "conversions": ("which wrapped modules are moved or cast", _at(_MODULE, "_apply")),
     "parameter names": ("where parameters come from, and gradients begin anew", _at(_MODULE, "zero_grad")
         + _at(_OPTIMIZER, "zero_grad")
@@ -235,6 +239,8 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         + _at(f"{_FETCH}._IterableDatasetFetcher", "fetch")
         + _at("torch", "default_generator manual_seed set_rng_state") + _at("random", "seed setstate")
         + _at("numpy.random", "seed set_state", later=True)),
+    "parts of batches": ("which places of a batch have gone into a loss",
+        _at("torch._C._autograd.SavedTensor", "data unpack_hook", optional=True)),
     "samplers": ("where samplers are built, and which batches come in order", _at(_SAMPLER, "__init__")
         + _on(_WORKERS, "_in_order", since=(2, 6))),
     "orders of samplers": ("the order of every pass through a sampler", _at(_SAMPLER, "__iter__")),
@@ -256,6 +262,8 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "saved state": ("which state is saved, and whether it stays as it is until it is written",
         _at(f"{_DCP}.state_dict_saver", "_save_state_dict async_save _stateful_to_state_dict", later=True)),
     "loaded state": ("which state a load leaves", _at(f"{_DCP}.state_dict_loader", "_load_state_dict", later=True)),
+    "drawn weights": ("which loaded weights are drawn anew", _at("torch.nn.init", "uniform_ normal_ trunc_normal_ "
+        "xavier_uniform_ xavier_normal_ kaiming_uniform_ kaiming_normal_ orthogonal_")),
     "asked state": ("which optimizers make a step to have a state", _at(f"{_DCP}.state_dict", "_init_optim_state",
         later=True)),
     # processes

@@ -1,4 +1,4 @@
-"""Strategies for property-based tests of distributed code: sizes, loaders, samplers, modules, tensors and collectives.
+"""Strategies for property-based tests of distributed code: sizes, loaders, modules, tensors, meshes and collectives.
 
     from ddpcheck import strategies as ds
 
@@ -21,21 +21,27 @@ except ModuleNotFoundError as error:
 
 from ddpcheck.properties.collective_strategies import Collective, collectives
 from ddpcheck.properties.loader_strategies import LoaderSettings, SamplerSettings, loader_settings, sampler_settings
+from ddpcheck.properties.mesh_strategies import DrawnMesh, DrawnSharding, meshes, placements, shardings
 from ddpcheck.properties.module_strategies import DrawnModule, modules
 from ddpcheck.properties.size_strategies import dataset_sizes, unequal_sizes, world_sizes
 from ddpcheck.properties.tensor_strategies import dtypes, tensors, unequal_batches
 
 __all__ = [
     "Collective",
+    "DrawnMesh",
     "DrawnModule",
+    "DrawnSharding",
     "LoaderSettings",
     "SamplerSettings",
     "collectives",
     "dataset_sizes",
     "dtypes",
     "loader_settings",
+    "meshes",
     "modules",
+    "placements",
     "sampler_settings",
+    "shardings",
     "tensors",
     "unequal_batches",
     "unequal_sizes",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def assert_replicas_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> None:
+def assert_replicas_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> int:
     """Fail unless all ranks hold the same model, or of one on a mesh, what they are declared to hold alike.
 
     Until an optimizer of this test has stepped the model, its parameters and
@@ -32,19 +32,22 @@ def assert_replicas_identical(module: torch.nn.Module, *, rtol: float = 0.0, ato
     out, and a model of which nothing is compared fails. Elements may differ
     by ``atol + rtol * |reference|``; by default not by a bit. Raises an
     AssertionError that names the parameter, the ranks, and the worst element.
+
+    Returns how many tensors of this rank were compared with another's; 0
+    where a warning says that nothing was checked.
     """
     __tracebackhide__ = True
     from ddpcheck.probes.ddp import model_state
     from ddpcheck.probes.optimizers import steps
 
     if steps.have_been_stepped(parameter for _, parameter in model_state.named_parameters(module)):
-        _assert_state("parameter-sync", "assert_replicas_identical", module, model_state.parameters(module), rtol, atol)
+        check, tensors = "parameter-sync", model_state.parameters(module)
     else:
-        tensors = model_state.parameters(module) + model_state.buffers(module)
-        _assert_state("initial-broadcast", "assert_replicas_identical", module, tensors, rtol, atol)
+        check, tensors = "initial-broadcast", model_state.parameters(module) + model_state.buffers(module)
+    return _assert_state(check, "assert_replicas_identical", module, tensors, rtol, atol)
 
 
-def assert_initial_broadcast(module: torch.nn.Module) -> None:
+def assert_initial_broadcast(module: torch.nn.Module) -> int:
     """Fail unless all ranks hold rank 0's parameters and buffers, to the bit (`initial-broadcast`).
 
     Of a model on a mesh, as `assert_replicas_identical`. For the
@@ -54,10 +57,10 @@ def assert_initial_broadcast(module: torch.nn.Module) -> None:
     from ddpcheck.probes.ddp import model_state
 
     tensors = model_state.parameters(module) + model_state.buffers(module)
-    _assert_state("initial-broadcast", "assert_initial_broadcast", module, tensors, 0.0, 0.0)
+    return _assert_state("initial-broadcast", "assert_initial_broadcast", module, tensors, 0.0, 0.0)
 
 
-def assert_parameters_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> None:
+def assert_parameters_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> int:
     """Fail unless all ranks hold the same parameters (`parameter-sync`).
 
     Of a model on a mesh, as `assert_replicas_identical`. Elements may
@@ -66,10 +69,12 @@ def assert_parameters_identical(module: torch.nn.Module, *, rtol: float = 0.0, a
     __tracebackhide__ = True
     from ddpcheck.probes.ddp import model_state
 
-    _assert_state("parameter-sync", "assert_parameters_identical", module, model_state.parameters(module), rtol, atol)
+    return _assert_state(
+        "parameter-sync", "assert_parameters_identical", module, model_state.parameters(module), rtol, atol
+    )
 
 
-def assert_gradients_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> None:
+def assert_gradients_identical(module: torch.nn.Module, *, rtol: float = 0.0, atol: float = 0.0) -> int:
     """Fail unless all ranks hold the same gradients (`gradient-sync`).
 
     To be called after ``backward()`` and before ``optimizer.step()``. A
@@ -80,7 +85,9 @@ def assert_gradients_identical(module: torch.nn.Module, *, rtol: float = 0.0, at
     __tracebackhide__ = True
     from ddpcheck.probes.ddp import model_state
 
-    _assert_state("gradient-sync", "assert_gradients_identical", module, model_state.gradients(module), rtol, atol)
+    return _assert_state(
+        "gradient-sync", "assert_gradients_identical", module, model_state.gradients(module), rtol, atol
+    )
 
 
 def assert_shards_partition(data: Any, *, dataset: Any = None) -> None:
@@ -130,9 +137,7 @@ def assert_epochs_reshuffled(data: Any) -> None:
     assert_judged("epoch-reshuffle", "assert_epochs_reshuffled", sampler_order.epochs(deciding_sampler(data)))
 
 
-def _assert_state(
-    check: str, title: str, module: torch.nn.Module, tensors: list[Any], rtol: float, atol: float
-) -> None:
+def _assert_state(check: str, title: str, module: torch.nn.Module, tensors: list[Any], rtol: float, atol: float) -> int:
     __tracebackhide__ = True
     from ddpcheck.probes.ddp import model_state
     from ddpcheck.probes.optimizers import at_a_line
@@ -141,4 +146,5 @@ def _assert_state(
     facts = model_state.facts(module, tensors, rtol, atol)
     answers = model_state.answers(tensors, rank._evidence_dir, rank.rank)
     gradients = check == "gradient-sync"
-    assert_judged(check, title, facts, {**answers, EVIDENCE: lambda _: at_a_line.evidence(module, gradients)})
+    answers[EVIDENCE] = lambda _: at_a_line.evidence(module, gradients)
+    return facts.compared(rank.world_size) if assert_judged(check, title, facts, answers) else 0

@@ -57,8 +57,8 @@ def check_trainer(
     are the kinds of loss that the library promises: ``samples`` (a mean over
     samples), ``tokens`` (a mean over tokens, however many each rank has) and
     ``pairs`` (a loss over the whole global batch). ``parallelism`` are those
-    by which the library can shard a model, beside plain data parallelism:
-    ``fsdp2``, and ``hsdp`` in four ranks. ``expected_failures`` maps
+    by which the library can spread a model, beside plain data parallelism:
+    ``fsdp2``, and in four ranks ``hsdp`` and ``ddp-tp``. ``expected_failures`` maps
     names to reasons, and is strict: one that holds, or a name that is none,
     is a failure. ``timeout`` is in seconds, for one training. ``progress``
     shows a line of what is being trained; by default on a terminal.

@@ -25,6 +25,7 @@ _NETS = {
 _PARALLELISM = {
     "fsdp2": "sharded over all ranks",
     "hsdp": "sharded over two ranks, in two copies",
+    "ddp-tp": "cut in two by tensor parallelism, in two copies",
 }
 
 _OPTIMIZERS = {"sgd": "SGD", "momentum": "SGD with momentum", "adamw": "AdamW"}
@@ -78,7 +79,8 @@ def settings(situation: Situation) -> str:
     said = [
         _PARALLELISM.get(situation.parallelism, ""),
         _NETS.get(situation.net, ""),
-        " and ".join(samples) + f" in batches of {situation.batch_size}",
+        " and ".join(samples) + (f" in batches of {situation.batch_of_all} of all ranks together"
+                                 if situation.batch_of_all else f" in batches of {situation.batch_size}"),
         f"{count(situation.epochs, 'epoch')} {'shuffled' if situation.shuffle else 'in order'}",
         _OPTIMIZERS[situation.optimizer] + _RATES.get(situation.rates, ""),
         f"{situation.accumulation} micro-batches to a step" if situation.accumulation > 1 else "",

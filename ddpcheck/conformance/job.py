@@ -72,9 +72,11 @@ class Job:
         self.loss_kind: LossKind = situation.loss
         """``samples``, ``tokens`` or ``pairs``: what the loss of the global batch is a mean over."""
         self.parallelism: Parallelism = situation.parallelism
-        """``ddp``; or ``fsdp2`` or ``hsdp``, where the model is to be sharded over ``mesh`` before it is trained."""
+        """``ddp``; or ``fsdp2``, ``hsdp`` or ``ddp-tp``, where the model is to be spread over ``mesh`` before it is
+        trained: sharded, or cut by tensor parallelism and copied."""
         self.mesh: DeviceMesh | None = _mesh(situation, rank)
-        """For ``fsdp2`` a mesh of one dimension, ``shard``; for ``hsdp`` one of ``replicate`` and ``shard``."""
+        """For ``fsdp2`` a mesh of one dimension, ``shard``; for ``hsdp`` one of ``replicate`` and ``shard``; for
+        ``ddp-tp`` one of ``dp`` and ``tp``, where the ranks along ``tp`` are to take the same samples."""
         self.batch_size: int = situation.batch_size
         """Samples in a micro-batch of one rank."""
         self.epochs: int = situation.epochs
@@ -98,6 +100,9 @@ class Job:
         """The ranks' common folder for checkpoints; what was left there is there when it is resumed."""
         self.resume: bool = bool(situation.resumed_from)
         """Go on from the newest checkpoint in the folder, as if the training had never been interrupted."""
+        self.saved_world_size: int | None = situation.saved_in(rank.world_size) if self.resume else None
+        """In how many ranks that checkpoint was saved, where it is to be gone on with; ``batch_size`` is such that a
+        step takes the same samples as it did in these."""
 
     def __repr__(self) -> str:
         return f"<job {self._situation.name}: {self._situation.about}, rank {self.rank} of {self.world_size}>"
@@ -148,6 +153,8 @@ def _mesh(situation: Situation, rank: CurrentRank) -> DeviceMesh | None:
             return rank.mesh(names=("shard",))
         case "hsdp":
             return rank.mesh(2, -1, names=("replicate", "shard"))
+        case "ddp-tp":
+            return rank.mesh(2, -1, names=("dp", "tp"))
         case _:
             return None
 

@@ -108,6 +108,15 @@ class Small(Net):
         return self.last(self.middle(torch.tanh(self.first(features))))  # type: ignore[no-any-return]
 
 
+class Even(Small):
+    """With as many features between its layers as can be halved: tensor parallelism cuts them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(FEATURES, WIDTH + 1)
+        self.last = nn.Linear(WIDTH + 1, 2)
+
+
 class WithDropout(Small):
     def __init__(self) -> None:
         super().__init__()
@@ -179,6 +188,7 @@ class Pairs(Net):
 _NETS: dict[str, type[Net]] = {
     "integers": Integers,
     "small": Small,
+    "even": Even,
     "dropout": WithDropout,
     "batchnorm": WithBatchNorm,
     "branches": Branches,

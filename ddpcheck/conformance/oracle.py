@@ -22,7 +22,7 @@ from ddpcheck.conformance.job import optimizer_of
 from ddpcheck.conformance.losses import Loss
 from ddpcheck.conformance.rank_instructions import RESULT, Request
 from ddpcheck.evidence.oracle_comparison import OTHER_DTYPE, ComparedStep, Comparison, Gap, Likeness
-from ddpcheck.trainings.situations import Situation
+from ddpcheck.trainings.situations import ALONG, Situation
 from ddpcheck.trainings.steps_with_micro_batches import Micro, Trace, Window, traces_of
 
 ROUNDINGS = 4
@@ -57,6 +57,7 @@ class Oracle:
 
     def __init__(self, situation: Situation, world_size: int) -> None:
         self._situation = situation
+        self._readers = situation.readers(world_size)
         self._samples = Samples(situation, situation.size.at(world_size))
         self._net = models.make(situation, seed=0)
         self._net.train()
@@ -72,6 +73,7 @@ class Oracle:
 
     def compare(self, traces: list[Trace]) -> Comparison:
         """Hold every step of the ranks against one of this process."""
+        traces = [traces[rank] for rank in self._readers]
         steps = min(len(trace.windows) for trace in traces)
         if not steps:
             return Comparison(trouble="no optimizer step was seen")
@@ -208,10 +210,10 @@ class Oracle:
             found["own"] = self._mean(parts[0])
             if len(parts[0]) > 1:
                 found["last"] = self._mean([of_rank[-1] for of_rank in parts if of_rank])
-        if self._situation.parallelism == "hsdp" and (
+        if self._situation.parallelism in ALONG and (
             copy := [part for of_rank in parts[: len(parts) // 2] for part in of_rank]
         ):
-            found["copy"] = self._gradient([copy], windows)
+            found["copy"] = self._clipped(self._gradient([copy], windows))
         if self._situation.clip_norm is not None:
             found["unclipped"] = self._gradient(parts, windows)
         return found

@@ -81,7 +81,7 @@ class Runner:
         if (name, world_size) not in self._done:
             if len(self._hung) >= MOST_HANGS:
                 raise TooManyHangs(f"{', '.join(self._hung)} hung: fix these first, no further training was tried")
-            self._done[name, world_size] = self._train(BY_NAME[name], world_size)
+            self._done[name, world_size] = self._train(BY_NAME[name].in_ranks(world_size), world_size)
             if self._done[name, world_size].hung:
                 self._hung.append(f"the training {item_id(name, world_size)}")
         trained = self._done[name, world_size]
@@ -97,8 +97,9 @@ class Runner:
         folder = self._base / f"{situation.name}-{world_size}"
         checkpoints = folder / "checkpoints"
         if situation.resumed_from:
-            self.training(situation.resumed_from, world_size)
-            left = self._base / f"{situation.resumed_from}-{world_size}" / "checkpoints"
+            saved_in = situation.saved_in(world_size)
+            self.training(situation.resumed_from, saved_in)
+            left = self._base / f"{situation.resumed_from}-{saved_in}" / "checkpoints"
             shutil.copytree(left, checkpoints, symlinks=True)
         else:
             checkpoints.mkdir(parents=True)

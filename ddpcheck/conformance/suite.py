@@ -46,7 +46,9 @@ class Suite:
             (check.name, size)
             for check in CHECKLIST
             for size in sizes
-            if check.name in wanted and check.fits(size, self.losses, sharded)
+            if check.name in wanted
+            and check.fits(size, self.losses, sharded)
+            and all(other in sizes for other in check.trained_in(size))
         ]
         for one in sharded:
             if checks is None and all(BY_CHECK[name].parallelism != one for name, _ in self.all):
@@ -123,8 +125,8 @@ class Suite:
         """What came of the check's situations; of those of a check of all trainings, until too many have hung."""
         if check.situations != (ANY,):
             return [
-                runner.training(name, world_size, oracle=check.oracle and place == 0)
-                for place, name in enumerate(check.situations)
+                runner.training(name, size, oracle=check.oracle and place == 0)
+                for place, (name, size) in enumerate(zip(check.situations, check.trained_in(world_size), strict=True))
             ]
         found: list[Trained] = []
         with contextlib.suppress(TooManyHangs):

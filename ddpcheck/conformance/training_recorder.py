@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from ddpcheck.conformance.held_parameters import trained
 from ddpcheck.conformance.models import Net
 from ddpcheck.evidence import training_record
 from ddpcheck.probes.digests import readable_memory
@@ -37,6 +38,7 @@ class Recording:
         self._path = folder
         self._muted = False
         self._steps = 0
+        self._names: list[str] = []
         self.net: Net | None = None
         """The model of the last training forward: the job's own, or a copy that is trained in its place."""
         self.latest: Net | None = None
@@ -51,7 +53,8 @@ class Recording:
         """Record everything from now on that a training does with this model, or a copy of it."""
         self._file = os.open(training_record.file_of(self._path, rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         self.net = net
-        self.write(training_record.Began(parameters=[name for name, _ in _trained(net)]))
+        self._names = [name for name, parameter in net.named_parameters() if parameter.requires_grad]
+        self.write(training_record.Began(parameters=self._names))
         net.watch(self._before_forward, self._after_forward)
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
@@ -149,10 +152,10 @@ class Recording:
 
     def _enter(self) -> None:
         assert self.net is not None
-        parameters = [parameter for _, parameter in _trained(self.net)]
+        held = trained(self.net, self._names)
         self._entry = (
-            [_bytes(parameter) for parameter in parameters],
-            [None if parameter.grad is None else _bytes(parameter.grad) for parameter in parameters],
+            [_bytes(one.tensor) for one in held],
+            [None if one.leaf.grad is None else _bytes(one.leaf.grad) for one in held],
         )
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -169,15 +172,16 @@ class Recording:
         assert self._entry is not None
         before, gradients = self._entry
         self._entry = None
+        held = [one.tensor for one in trained(self.net, self._names)]
         self.write(
             training_record.Step(
                 rates=[float(group["lr"]) for group in optimizer.param_groups],
                 before=before,
                 gradients=gradients,
-                after=[_bytes(parameter) for _, parameter in _trained(self.net)],
+                after=[_bytes(tensor) for tensor in held],
                 frozen=[_bytes(parameter) for parameter in self.net.parameters() if not parameter.requires_grad],
                 moments=_moments(optimizer),
-                parts=_parts(parameter for _, parameter in _trained(self.net)),
+                parts=_parts(held),
                 frozen_parts=_parts(parameter for parameter in self.net.parameters() if not parameter.requires_grad),
             )
         )
@@ -189,6 +193,7 @@ class Recording:
         if self._muted or self.net is None:
             return False
         known = {id(parameter) for parameter in self.net.parameters()}
+        known |= {id(one.leaf) for one in trained(self.net, self._names)}
         return any(id(parameter) in known for group in optimizer.param_groups for parameter in group["params"])
 
     def _kill_in_the_next_write(self) -> None:
@@ -207,9 +212,8 @@ class Recording:
     def returned(self) -> None:
         """The trainer has returned."""
         assert self.net is not None
-        trained = [parameter for _, parameter in _trained(self.net)]
-        held = [_bytes(parameter) for parameter in trained]
-        self.write(training_record.Returned(parameters=held, parts=_parts(trained)))
+        held = [one.tensor for one in trained(self.net, self._names)]
+        self.write(training_record.Returned(parameters=[_bytes(tensor) for tensor in held], parts=_parts(held)))
 
 
 def _is_in_step(optimizer: torch.optim.Optimizer | None) -> bool:
@@ -236,10 +240,6 @@ def _in_backward() -> bool:
     """Whether this is the recomputation of a forward that is on record: activation checkpointing's."""
     task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
     return bool(task() != -1)
-
-
-def _trained(net: Net) -> list[tuple[str, torch.nn.Parameter]]:
-    return [(name, parameter) for name, parameter in net.named_parameters() if parameter.requires_grad]
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -14,8 +14,10 @@ from ddpcheck.evidence.layouts import *
 from ddpcheck.evidence.loss_weights import *
 from ddpcheck.evidence.optimizers import *
 from ddpcheck.evidence.processes import *
+from ddpcheck.evidence.recomputation import *
 from ddpcheck.evidence.record import *
 from ddpcheck.evidence.saved_state import *
+from ddpcheck.evidence.sequences import *
 from ddpcheck.evidence.spans import *
 from ddpcheck.evidence.windows import *
 from ddpcheck.evidence.wrappers import *

@@ -140,7 +140,9 @@ class Stream(Record, frozen=True, kw_only=True):
     pass_: int | None = None
     worker: int | None = None
     wrapper: int | None = None
-    """Of a forward."""
+    """Of a forward through one."""
+    model: int | None = None
+    """Of a forward of a model in no wrapper: its number."""
     base_seed: int | None = None
     """What the loader has made the worker's states from."""
     seeded: int = NO_SITE

@@ -42,6 +42,8 @@ class File(Record, frozen=True, kw_only=True):
     """An installed library did it, on behalf of the user's line."""
     optimizers: list[str] = msgspec.field(default_factory=list)
     """Of what was saved or loaded: the keys under which there is the state of an optimizer, and not an empty one."""
+    holds: int | None = None
+    """Of ``content``: the one whole number in a few bytes."""
     polled: bool = False
     """Of a query: its line asks again and again, until the answer ends a loop."""
 
@@ -65,3 +67,16 @@ class StateLoaded(Record, frozen=True, kw_only=True):
     """Keys of what was given that it has."""
     thrown_away: bool = False
     """Nobody could look at what it returned: the keys that do not fit."""
+
+
+class DrawnAnew(Record, frozen=True, kw_only=True):
+    """Every matrix that a load has given to a module was drawn anew, and nothing had been called in between."""
+
+    kind: str
+    """The module's class."""
+    weight: str
+    of: int
+    """Matrices of it."""
+    loaded: int
+    """The line of the load."""
+    site: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -73,6 +73,8 @@ class Held(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The ranks that have cut one tensor among them."""
     site: int = NO_SITE
     """The line that has set it in its module."""
+    owner: str = ""
+    """Of a buffer: the class of its module."""
 
 
 class Tie(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -100,17 +102,28 @@ class Model(Record, frozen=True, kw_only=True):
     """Tensors that were handed out unwritten on a device, of which nobody knows whether they were written to since."""
 
 
+class BuffersHeld(Record, frozen=True, kw_only=True):
+    """The buffers of a model in no wrapper that are part of its state, after a step."""
+
+    passing: ClassVar[bool] = True
+
+    model: int
+    optimizer: int
+    number: int
+    """The optimizer's step."""
+    site: int
+    digests: bytes
+    names: list[str] = msgspec.field(default_factory=list)
+    """The buffers, where they are not those of the Model."""
+
+
 class Parallelised(Record, frozen=True, kw_only=True):
     """A module was sharded or wrapped, by torch's own function for it."""
 
     how: Literal["fully_shard", "FullyShardedDataParallel", "parallelize_module", "PipelineStage"]
     site: int
-    model: str
-    """The class of the module."""
     ranks: tuple[int, ...] = ()
     """Those among which the module is sharded or copied, as far as is known."""
-    ignored: int = 0
-    """Parameters that it was told to leave alone."""
     stage: int | None = None
     stages: int | None = None
     pipeline: tuple[int, ...] = ()

@@ -30,6 +30,13 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     atol: float = 0.0
     rtol: float = 0.0
 
+    def compared(self, world_size: int) -> int:
+        """How many of these tensors this rank holds together with others, with which they are compared."""
+        alike = [one for one in self.tensors.values() if one.present]
+        if world_size > 1:
+            alike = [one for one in alike if one.holders is None or len(one.holders) > 1]
+        return len(alike)
+
 
 class WorstDifference(Struct, frozen=True, kw_only=True):
     """Where a rank's tensor is farthest from the reference's."""

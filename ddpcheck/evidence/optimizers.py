@@ -119,6 +119,51 @@ class Exchanged(Record, frozen=True, kw_only=True):
     carried: list[Carried]
     lost: bool = False
     """It changes so often that it is written down no more."""
+    parts: list[Carried] = msgspec.field(default_factory=list)
+    """The same of DTensors: of the part that this rank has."""
+
+
+class StateOfAnotherWhole(Record, frozen=True, kw_only=True):
+    """State that lies as its parameter does, with a part of the same shape, and is declared to be of another whole."""
+
+    optimizer: int
+    places: list[int]
+    keys: list[str]
+    wholes: list[tuple[int, ...]]
+    """Side by side: the shape of the whole that each is declared to be a part of."""
+    site: int
+
+
+class AfterExchange(Record, frozen=True, kw_only=True):
+    """An optimizer's parameters on entry to a step before which the program itself exchanged tensors of some size.
+
+    A few times for each optimizer, and not where it does so before every step.
+    """
+
+    optimizer: int
+    number: int
+    """The step."""
+    values: bytes
+    sites: list[int]
+    """The lines of these calls, each once, in order."""
+    groups: list[str]
+
+
+class Filled(Record, frozen=True, kw_only=True):
+    """What a collective takes from this rank during an optimizer's step, cut into pieces of its parameters' shapes.
+
+    Whether a piece is a parameter, or a gradient, is seen by its elements: it was copied.
+    """
+
+    optimizer: int
+    number: int
+    """The step."""
+    op: Literal["gather", "scatter"]
+    """Every rank has all pieces afterwards; or one rank the sum of each."""
+    group: str
+    pieces: bytes
+    """Their digests, side by side."""
+    site: int
 
 
 class Transfers(Record, frozen=True, kw_only=True):

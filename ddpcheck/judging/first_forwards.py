@@ -30,6 +30,16 @@ def models(world: World) -> list[tuple[Rank, ev.Model]]:
     return [(rank, model) for rank in world for model in rank.of(ev.Model)]
 
 
+def numbered(rank: Rank) -> dict[int, tuple[str, int]]:
+    """By the numbers of a rank's models: the class, and which of that class it is, in their order."""
+    met: dict[str, int] = defaultdict(int)
+    found = {}
+    for model in rank.of(ev.Model):
+        found[model.model] = (model.kind, met[model.kind])
+        met[model.kind] += 1
+    return found
+
+
 @once_per_world
 def everywhere(world: World) -> list[Everywhere]:
     """Models that lie on a mesh, by the ranks that share its tensors.
@@ -39,10 +49,9 @@ def everywhere(world: World) -> list[Everywhere]:
     """
     turns: dict[tuple[str, int], dict[Rank, ev.Model]] = defaultdict(dict)
     for rank in world:
-        met: dict[str, int] = defaultdict(int)
+        names = numbered(rank)
         for model in rank.of(ev.Model):
-            turns[model.kind, met[model.kind]][rank] = model
-            met[model.kind] += 1
+            turns[names[model.model]][rank] = model
     found = []
     for of_turn in turns.values():
         by_mesh: dict[frozenset[int], dict[Rank, ev.Model]] = defaultdict(dict)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.evidence import SENDS
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.brought_together import brought_together
 from ddpcheck.judging.once_per_world import once_per_world
-from ddpcheck.judging.replicated_parameters import grounds
+from ddpcheck.judging.replicated_parameters import dealt_out, grounds
 from ddpcheck.judging.world import Rank, World
-from ddpcheck.vocabulary.wording import count
+from ddpcheck.vocabulary.wording import count, listing
 
 _KINDS = {
     "fully_shard": "FSDP2",
@@ -26,7 +29,7 @@ def understood(world: World) -> tuple[str, ...]:
     if not world.ranks:
         return ()
     found = [*_wrappers(world), *_on_meshes(world), *_flat(world), *_by_hand(world), *_stages(world)]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys([*found, *_told_by_its_name_alone(world, found)]))
 
 
 def paragraph(world: World) -> str:
@@ -34,12 +37,13 @@ def paragraph(world: World) -> str:
     seen = understood(world)
     absent = [name for name in ("DDP", "FSDP2", "tensor parallelism", "pipeline") if not _is_named(name, world, seen)]
     if not seen:
-        return (
+        told = (
             "nothing: no parameter that an optimizer steps was wrapped, declared to lie on a mesh, or reduced by the "
             "program itself. What compares ranks was not checked."
         )
+        return " ".join([told, *_sent(world)])
     told = f"{'; '.join(seen)}. None of: {', '.join(absent)}." if absent else f"{'; '.join(seen)}."
-    return " ".join([told, *_left_out(world)])
+    return " ".join([told, *_left_out(world), *_sent(world)])
 
 
 def _is_named(name: str, world: World, seen: tuple[str, ...]) -> bool:
@@ -129,12 +133,30 @@ def _by_hand(world: World) -> Iterator[str]:
         bare = [
             p for p in range(len(optimizer.described[0].parameters)) if _is_bare(optimizer.described[0].parameters[p])
         ]
-        reduced, moved = (set(places).intersection(bare) for places in (ground.by_hand, ground.moved))
-        others = set(ground.exchanged).intersection(bare) - reduced - moved
+        dealt = dealt_out(optimizer)
+        reduced, moved = set(ground.by_hand).intersection(bare), set(ground.moved) - dealt
+        handed = set(ground.handed_out)
+        together = brought_together(world, optimizer) - moved
+        others = set(ground.exchanged).intersection(bare) - reduced - moved - handed - together
+        if any(one.apart for one in optimizer.described):
+            yield f"a communication hook that leaves each rank its own gradients, {over}"
+        if all(one.sharded for one in optimizer.described):
+            parameters = count(len(optimizer.described[0].parameters), "parameter")
+            yield f"{parameters} stepped by one rank each ({optimizer.kind}), {over}"
+        if dealt:
+            names = {one.parameters[place].name for one in optimizer.described for place in dealt}
+            yield f"{count(len(names), 'parameter')} dealt out {over}, each stepped by the optimizer of one"
+        if handed:
+            yield f"{count(len(handed), 'parameter')} stepped by one rank each and handed to all, {over}"
         if reduced:
             yield f"gradients of {count(len(reduced), 'parameter')} reduced by the program itself {over}"
+        if together:
+            yield (
+                f"{count(len(together), 'parameter')} that each rank steps for itself, brought together by the program "
+                f"itself now and then, as in local SGD, {over}"
+            )
         if moved:
-            yield f"{count(len(moved), 'parameter')} averaged by the program itself between steps, {over}"
+            yield f"{count(len(moved), 'parameter')} made the same by the program itself between steps, {over}"
         if others:
             yield f"{count(len(others), 'parameter')} exchanged by the program itself {over}"
 
@@ -142,6 +164,15 @@ def _by_hand(world: World) -> Iterator[str]:
 def _is_bare(parameter: ev.Parameter) -> bool:
     """Whether no wrapper has it, and no placement is declared."""
     return parameter.wrapper is None and (parameter.layout is None or parameter.layout.ground == "beside")
+
+
+def _told_by_its_name_alone(world: World, found: Sequence[str]) -> Iterator[str]:
+    """What has spread a model whose parameters are seen to lie on no mesh: DDP makes plain tensors of DTensors."""
+    for rank in world if found else ():
+        for one in rank.of(ev.Parallelised):
+            kind = _KINDS[one.how]
+            if one.stage is None and len(one.ranks) > 1 and not any(kind in phrase for phrase in found):
+                yield f"{kind} over {count(len(one.ranks), 'rank')}"
 
 
 def _stages(world: World) -> Iterator[str]:
@@ -153,51 +184,96 @@ def _stages(world: World) -> Iterator[str]:
 # --- what of it is not checked
 
 
+class _Kept(NamedTuple):
+    """How many parameters of a rank are not compared, by why."""
+
+    plain: int
+    flat: int
+    single: int
+    beside: int
+    ignored: int
+
+
 def _left_out(world: World) -> Iterator[str]:
-    for rank in world:
-        every = described(rank)
-        flat = sum(
-            one.layout is not None and one.layout.ground == "FSDP" and len(one.layout.holders) < 2 for one in every
-        )
-        beside = [one for one in every if one.layout is not None and one.layout.ground == "beside"]
-        ignored = [one for one in every if one.layout is not None and one.layout.ground == "ignored"]
-        alone = [one for one in every if one.layout is not None and one.layout.ground == "DTensor"]
-        single = sum(len(one.layout.holders) == 1 for one in alone if one.layout is not None)
-        plain = sum(one.wrapper is None and one.layout is None for one in every)
-        plain -= _exchanged(world, rank) if plain else 0
-        if not (flat or beside or ignored or single or plain > 0):
-            continue
-        if plain > 0 and understood(world):
-            yield (
-                f"{count(plain, 'parameter')} in no wrapper {_were(plain)} not compared: nothing was seen to make "
-                f"{'it a copy' if plain == 1 else 'them copies'}."
-            )
-        if flat:
-            yield "Parts of flat parameters were not compared: each rank has its own."
-        if single:
-            yield f"{count(single, 'parameter')} that one rank alone holds the shards of {_were(single)} not compared."
-        if beside:
-            number = len(beside)
-            yield (
-                f"{count(number, 'plain parameter')} beside sharded ones {_were(number)} not compared: nobody says "
-                "whether they are copies."
-            )
-        if ignored:
-            told = f"{count(len(ignored), 'parameter')} that were given to a wrapper to ignore"
-            yield f"{told} {_were(len(ignored))} left alone."
+    each = [_kept(world, rank) for rank in world]
+    plain, were = _number([one.plain for one in each])
+    if plain and understood(world):
+        yield f"{plain} in no wrapper {were} not compared: nothing was seen to make {_copies(were)}."
+    if any(one.flat for one in each):
+        yield "Parts of flat parameters were not compared: each rank has its own."
+    single, were = _number([one.single for one in each])
+    if single:
+        yield f"{single} that one rank alone holds the shards of {were} not compared."
+    beside, were = _number([one.beside for one in each], "plain parameter")
+    if beside:
+        yield f"{beside} beside sharded ones {were} not compared: nobody says whether they are copies."
+    ignored, were = _number([one.ignored for one in each])
+    if ignored:
+        yield f"{ignored} that were given to a wrapper to ignore {were} left alone."
+
+
+def _sent(world: World) -> Iterator[str]:
+    """Which ranks send tensors to each other, where nobody saw that they are of models: stages by hand do."""
+    told = [rank.last(ev.Transfers) for rank in world]
+    if any(one is not None and one.of_models for one in told) or any(rank.of(ev.Parallelised) for rank in world):
         return
+    pairs = {
+        (rank.rank, one.peer) for rank in world for one in rank.of(ev.Call) if one.op in SENDS and one.peer is not None
+    }
+    if pairs:
+        shown = listing([f"{a} to {b}" for a, b in sorted(pairs)])
+        yield (
+            f"The program itself sends tensors from rank to rank ({shown}): whether stages hand them on, or they are "
+            "parts of models, was not seen, and they were not compared."
+        )
 
 
-def _exchanged(world: World, rank: Rank) -> int:
+def _kept(world: World, rank: Rank) -> _Kept:
+    every = described(rank)
+    by_ground: dict[str, list[ev.Layout]] = {"FSDP": [], "DTensor": [], "beside": [], "ignored": []}
+    for one in every:
+        if one.layout is not None:
+            by_ground[one.layout.ground].append(one.layout)
+    # What one optimizer has may be another one's as well, whose steps the ranks make together.
+    bare = {_named(one) for one in every if one.wrapper is None and one.layout is None}
+    return _Kept(
+        plain=len(bare - _exchanged(world, rank)) if bare else 0,
+        flat=sum(len(one.holders) < 2 for one in by_ground["FSDP"]),
+        single=sum(len(one.holders) == 1 for one in by_ground["DTensor"]),
+        beside=len(by_ground["beside"]),
+        ignored=len(by_ground["ignored"]),
+    )
+
+
+def _number(each: Sequence[int], what: str = "parameter") -> tuple[str, str]:
+    """How many the ranks have that have any, with the verb; empty where none has."""
+    some = sorted({number for number in each if number})
+    if len(some) > 1:
+        return f"{some[0]} to {some[-1]} {what}s of a rank", "were"
+    return (count(some[0], what), "was" if some == [1] else "were") if some else ("", "")
+
+
+def _named(parameter: ev.Parameter) -> tuple[int | None, str, str]:
+    return parameter.model, parameter.path or parameter.name, parameter.kind
+
+
+def _exchanged(world: World, rank: Rank) -> set[tuple[int | None, str, str]]:
     """Plain parameters of a rank that the program itself exchanges."""
-    found = 0
+    found: set[tuple[int | None, str, str]] = set()
     for optimizer in step_alignment.optimizers(world):
         if rank in optimizer.ranks:
-            parameters = optimizer.described[0].parameters
+            parameters = optimizer.described[optimizer.ranks.index(rank)].parameters
             ground = grounds(world, optimizer)
-            found += sum(_is_bare(parameters[place]) for place in {*ground.exchanged, *ground.by_hand, *ground.moved})
+            places = {
+                *ground.exchanged,
+                *ground.by_hand,
+                *ground.moved,
+                *ground.handed_out,
+                *brought_together(world, optimizer),
+            }
+            found.update(_named(parameters[place]) for place in places)
     return found
 
 
-def _were(number: int) -> str:
-    return "was" if number == 1 else "were"
+def _copies(were: str) -> str:
+    return "it a copy" if were == "was" else "them copies"

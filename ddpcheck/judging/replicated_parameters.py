@@ -7,6 +7,7 @@ ground: so have the biases of two stages of a pipeline.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import msgspec
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.handed_out import handed_out
 from ddpcheck.judging.indirect_exchanges import kept_apart
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Rank, World
@@ -30,6 +32,8 @@ class Grounds(NamedTuple):
     """Whose gradients the program itself makes the same at every step."""
     moved: list[int]
     """Which the program itself makes the same between steps, now and then: until then each rank has its own."""
+    handed_out: list[int]
+    """Which an owner each steps, and hands to all ranks within the step."""
     exchanged: list[int]
     """Over which any collective of the program's own went, once training had begun."""
 
@@ -50,11 +54,13 @@ def grounds(world: World, optimizer: Aligned) -> Grounds:
     # What is reduced during the step itself is not yet the same on entry.
     inside = {one.place for one in trained if one.of == "gradient" and one.inside}
     ground = (_wrapped(world, optimizer) | by_hand) - moved
+    handed = handed_out(world, optimizer) - moved
     return Grounds(
         gradients=sorted(ground - inside - _evened(optimizer)),
-        parameters=sorted(ground),
+        parameters=sorted(ground | handed),
         by_hand=sorted(by_hand),
         moved=sorted(moved),
+        handed_out=sorted(handed),
         exchanged=sorted({one.place for one in trained}),
     )
 
@@ -63,31 +69,66 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
     """Why there may be nothing in these optimizers on which their ranks must agree."""
     stepped = {p.wrapper for rank in world for one in rank.of(ev.Optimizer) for p in one.parameters} - {None}
     held = [one for one in optimizers if any(p.wrapper is not None for p in one.described[0].parameters)]
+    if not any(rank.of(ev.Optimizer) for rank in world):
+        return "no optimizer stepped"
     if unseen := step_alignment.why_unseen(optimizers):
         return unseen
+    if not held and any(grounds(world, one).parameters for one in optimizers):
+        return (
+            "the optimizer exchanges gradients or what it makes of them during its step: on entry each rank has its own"
+        )
     if not stepped:
-        return "no parameter was wrapped, and no gradient reduced by the program itself at every step"
+        return declared_apart(world) or (
+            "no parameter was wrapped, and no gradient reduced by the program itself at every step"
+        )
     if not held:
         return "of the optimizers that step wrapped parameters, none could be seen to be the same one on all ranks"
     if all(any(one.apart for one in optimizer.described) for optimizer in held):
         return "the communication hook was seen to leave each rank its own gradients"
     if any(kept_apart(world, optimizer) for optimizer in held):
         return "every forward was within no_sync(), and the program brings the ranks together by other means than DDP's"
+    if all(len(dealt_out(optimizer)) == len(optimizer.described[0].parameters) for optimizer in held):
+        return "each rank's optimizer steps parameters of its own, which no other one has"
     if any(grounds(world, optimizer).moved for optimizer in held):
         return "the program itself makes the wrapped parameters the same, between steps"
+    if any(_evened(optimizer) for optimizer in held):
+        return "the optimizer exchanges during its step what it makes of gradients that differ, and evens the ranks out"
     return "at each place of the optimizers, the ranks have different parameters"
 
 
-def _evened(optimizer: Aligned) -> set[int]:
-    """Parameters that come out of every step the same, of an optimizer of the user's own that has collectives there.
+def dealt_out(optimizer: Aligned) -> set[int]:
+    """The places at which each rank has a parameter of what was wrapped that no other rank's optimizer has."""
+    each = [one.parameters for one in optimizer.described]
+    times = Counter(name for its in each for name in {(p.wrapper, p.name) for p in its})
+    return {
+        place
+        for place, same in enumerate(zip(*each, strict=False))
+        if all(p.wrapper is not None and times[p.wrapper, p.name] == 1 for p in same)
+    }
 
-    It exchanges what it makes of each rank's gradients, such as votes on their signs, and not the gradients.
+
+def declared_apart(world: World) -> str:
+    """Why declared layouts leave nothing to agree on, where there are any; empty where nothing is declared."""
+    layouts = [p.layout for rank in world for one in rank.of(ev.Optimizer) for p in one.parameters]
+    declared = [one for one in layouts if one is not None and one.ground in ("DTensor", "FSDP")]
+    if not declared:
+        return ""
+    if any(len(one.holders) > 1 for one in declared):
+        return "what several ranks hold copies of was never seen on all of them, or lay otherwise than its copies there"
+    return "of what was sharded, no two ranks hold the same part"
+
+
+def _evened(optimizer: Aligned) -> set[int]:
+    """Parameters that come out of every step the same, though gradients went into some of them that differ.
+
+    An optimizer of the user's own that has collectives there may exchange what it makes of each rank's gradients,
+    such as votes on their signs, and not the gradients.
     """
     steps = [step for _, step in optimizer.compared()]
     if any(one.torchs for one in optimizer.described) or not all(s.collectives for step in steps for s in step):
         return set()
-    apart = {place for step in steps for place in step_alignment.differing([s.parameters for s in step])}
-    return set(range(len(optimizer.described[0].parameters))) - apart
+    entered = {place for step in steps for place in step_alignment.differing([s.gradients for s in step])}
+    return entered - {place for step in steps for place in step_alignment.differing([s.parameters for s in step])}
 
 
 def histories(optimizer: Aligned) -> list[list[ev.Exchanged]]:

@@ -71,6 +71,11 @@ class State(NamedTuple):
     def where(self) -> CallSite | None:
         return self.rank.where(self.record.site)
 
+    @property
+    def all_seen(self) -> bool:
+        """Whether every entry was looked at: of one that was not, nobody knows whether it is there."""
+        return not self.form.left_out
+
 
 class Sums(NamedTuple):
     """What the parts of a tensor make together: by place and element, and by element alone."""
@@ -80,15 +85,28 @@ class Sums(NamedTuple):
 
 
 @once_per_world
-def saves(world: World) -> list[State]:
-    """All that was given to be saved, in the order of time."""
+def every_save(world: World) -> list[State]:
+    """All that was given to be saved, in the order of time, also what was looked at in part."""
     return _states(world, ev.StateSaved)
+
+
+def saves(world: World) -> list[State]:
+    """What was given to be saved, of which every entry was looked at, in the order of time."""
+    return [state for state in every_save(world) if state.all_seen]
 
 
 @once_per_world
 def reads(world: World) -> list[State]:
-    """All that was looked at after a load, in the order of time."""
-    return _states(world, ev.StateRead)
+    """What was looked at after a load, every entry of it, in the order of time."""
+    return [state for state in _states(world, ev.StateRead) if state.all_seen]
+
+
+def seen_in_part(world: World) -> str:
+    """That states were too large to be looked at as a whole, as a reason; empty where none was."""
+    larger = [one for rank in world for one in rank.of(ev.StateForm) if one.left_out]
+    if not larger:
+        return ""
+    return f"a state dict with more than {len(larger[0].entries):,} entries was looked at in part"
 
 
 def _states(world: World, kind: type[ev.StateSaved] | type[ev.StateRead]) -> list[State]:
@@ -104,7 +122,7 @@ def together(world: World) -> list[list[State]]:
     """Saves that belong together: of one checkpoint of all its ranks, or of the ranks' own files from one line."""
     groups: dict[tuple[object, ...], list[State]] = defaultdict(list)
     turns: dict[tuple[Rank, str], int] = defaultdict(int)
-    for state in saves(world):
+    for state in every_save(world):
         record = state.record
         assert isinstance(record, ev.StateSaved)
         if record.how == "torch.save":
@@ -153,7 +171,10 @@ def covered(pieces: Iterable[Piece]) -> tuple[int, int] | None:
 
 
 def sources(world: World, read: State) -> dict[str, float]:
-    """The checkpoints that were loaded, by any rank, since this rank's last step: their paths, and when."""
+    """The checkpoints that this rank has loaded since its last step: their paths, and when.
+
+    Where it has loaded none, what it holds was sent to it: then they are those that any rank has loaded.
+    """
     record = read.record
     assert isinstance(record, ev.StateRead)
     if record.path:
@@ -163,18 +184,21 @@ def sources(world: World, read: State) -> dict[str, float]:
     before = [one for one in own.of(ev.Step) if one.n < n]
     since = before[-1].at if before else 0.0
     until = _time(own, n, record.at)
+    return _loaded(world, (own,), since, until) or _loaded(world, tuple(world), since, until)
+
+
+def _loaded(world: World, ranks: tuple[Rank, ...], since: float, until: float) -> dict[str, float]:
+    """The checkpoints that these ranks have loaded, in files and by torch.distributed.checkpoint."""
     found = {}
-    for rank in world:
+    for rank in ranks:
         for file in rank.of(ev.File):
             if file.op == "read" and file.how in LOADS and since <= file.at <= until:
                 found[file.path] = file.at
-    for other in reads(world):
-        if (
-            isinstance(other.record, ev.StateRead)
-            and other.record.how == "dcp.load"
-            and since <= other.record.at <= until
-        ):
-            found[other.record.path] = other.record.at
+    for read in reads(world):
+        record = read.record
+        assert isinstance(record, ev.StateRead)
+        if read.rank in ranks and record.how == "dcp.load" and since <= record.at <= until:
+            found[record.path] = record.at
     return found
 
 

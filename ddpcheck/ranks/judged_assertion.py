@@ -11,6 +11,7 @@ import pytest
 
 from ddpcheck.ranks.current_rank import Violation, current
 from ddpcheck.report.finding_text import text_of
+from ddpcheck.vocabulary.wording import NOT_CHECKED
 
 
 class AtRisk(pytest.PytestWarning):
@@ -23,8 +24,10 @@ def assert_judged(
     facts: Any,
     answers: Mapping[str, Callable[[Any], Any]] | None = None,
     stuck: bool = False,
-) -> None:
+) -> bool:
     """Have all ranks' facts judged, warn of what is at risk, and raise the Violation that all ranks share.
+
+    Returns whether there was something to judge.
 
     ``stuck``: this rank cannot go on, and is not to wait for those who cannot come.
     """
@@ -35,3 +38,4 @@ def assert_judged(
         raise Violation(text_of(errors), errors, verdict.number, verdict.at)
     for finding in verdict.findings:
         warnings.warn(AtRisk(text_of([finding])), stacklevel=3)
+    return not any(NOT_CHECKED in finding.links for finding in verdict.findings)

@@ -22,14 +22,31 @@ OF_A_STREAM = (
 
 
 def epochs_of(trained: Trained) -> list[list[Batches]] | None:
-    """For each epoch and each rank, its micro-batches; None where ranks did not take equally many in every epoch."""
+    """For each epoch and each rank, its micro-batches; None where ranks did not take equally many in every epoch.
+
+    Of ranks that have one copy of the model among them it has the first.
+    """
     epochs = trained.situation.epochs
-    taken = [[micro.forward.samples for micro in trace.micros] for trace in trained.traces]
+    readers = trained.situation.readers(trained.world_size)
+    taken = [[micro.forward.samples for micro in trained.traces[rank].micros] for rank in readers]
     lengths = {len(batches) for batches in taken}
     if len(lengths) != 1 or (length := lengths.pop()) % epochs or not length:
         return None
     each = length // epochs
     return [[batches[epoch * each : (epoch + 1) * each] for batches in taken] for epoch in range(epochs)]
+
+
+def apart_in_a_copy(trained: Trained) -> list[int]:
+    """The ranks that did not take the samples of the others that have one copy of the model with them."""
+    readers = trained.situation.readers(trained.world_size)
+    taken = [[micro.forward.samples for micro in trace.micros] for trace in trained.traces]
+    return [rank for rank, own in enumerate(taken) if own != taken[rank - rank % readers.step]]
+
+
+ONE_SHARE = (
+    "Deal the samples out by the place along dp: DistributedSampler(dataset, num_replicas=job.mesh['dp'].size(), "
+    "rank=job.mesh['dp'].get_local_rank())."
+)
 
 
 def in_order(ranks: list[Batches], size: int) -> bool:

@@ -9,14 +9,21 @@ from msgspec.structs import replace
 from ddpcheck.vocabulary.model import Struct
 
 LossKind = Literal["samples", "tokens", "pairs"]
-Net = Literal["integers", "small", "dropout", "batchnorm", "branches", "tied", "tokens", "pairs"]
+Net = Literal["integers", "small", "even", "dropout", "batchnorm", "branches", "tied", "tokens", "pairs"]
 Precision = Literal["float64", "float32", "bfloat16"]
 Rates = Literal["constant", "steps", "plateau"]
-Parallelism = Literal["ddp", "fsdp2", "hsdp"]
+Parallelism = Literal["ddp", "fsdp2", "hsdp", "ddp-tp"]
 Act = Literal["train", "kill", "kill-in-save", "raise"]
 
-SHARDED: tuple[Parallelism, ...] = ("fsdp2", "hsdp")
+SHARDED: tuple[Parallelism, ...] = ("fsdp2", "hsdp", "ddp-tp")
+ALONG: dict[Parallelism, str] = {"hsdp": "replicate", "ddp-tp": "dp"}
+"""The dimension of the mesh along which there are copies of the model."""
+
 LOSS_KINDS: tuple[LossKind, ...] = ("samples", "tokens", "pairs")
+
+
+OTHER = {2: 4, 4: 2}
+"""From how many ranks a training goes on in so many, where the number is another."""
 
 
 class Size(Struct, frozen=True, kw_only=True):
@@ -40,6 +47,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     parallelism: Parallelism = "ddp"
     size: Size = Size(each=18)
     batch_size: int = 6
+    batch_of_all: int = 0
+    """Samples in a micro-batch of all ranks together, where these are to be the same in any number of ranks."""
     epochs: int = 2
     accumulation: int = 1
     clip_norm: float | None = None
@@ -71,14 +80,28 @@ class Situation(Struct, frozen=True, kw_only=True):
     """Where it makes sense; empty for all."""
     resumed_from: str = ""
     """The situation, killed, whose checkpoint this one goes on from."""
+    in_other_ranks: bool = False
+    """It goes on in another number of ranks than the checkpoint was saved in."""
+
+    def in_ranks(self, world_size: int) -> Situation:
+        """This one, with the batches that it has in so many ranks."""
+        return replace(self, batch_size=self.batch_of_all // world_size) if self.batch_of_all else self
+
+    def saved_in(self, world_size: int) -> int:
+        """In how many ranks the checkpoint was saved that it goes on from in so many."""
+        return OTHER[world_size] if self.in_other_ranks else world_size
 
     def micro_batches(self, world_size: int) -> tuple[int, ...]:
         """How many micro-batches an epoch may have on every rank; samplers that even ranks out differ in drop_last."""
-        size = self.size.at(world_size)
+        size, readers = self.size.at(world_size), len(self.readers(world_size))
         if not self.drop_last:
-            return (-(-size // (world_size * self.batch_size)),)
-        dropped = size // world_size // self.batch_size
-        return tuple(sorted({dropped, -(-size // world_size) // self.batch_size}))
+            return (-(-size // (readers * self.batch_size)),)
+        dropped = size // readers // self.batch_size
+        return tuple(sorted({dropped, -(-size // readers) // self.batch_size}))
+
+    def readers(self, world_size: int) -> range:
+        """The ranks that take samples of their own; each of the others takes those of the one before it."""
+        return range(0, world_size, 2 if self.parallelism == "ddp-tp" else 1)
 
     def fits(self, world_size: int) -> bool:
         """Whether it makes sense in so many ranks."""
@@ -113,9 +136,11 @@ def _interrupted(whole: Situation, killed: int, in_save: int | None = None) -> l
     return found
 
 
-def _sharded(parallelism: Parallelism, about: str, world_sizes: tuple[int, ...]) -> list[Situation]:
+def _sharded(parallelism: Parallelism, about: str, world_sizes: tuple[int, ...], net: Net = "small") -> list[Situation]:
     """What is trained of a model that the trainer is to shard."""
-    plain = Situation(name=parallelism, about=about, parallelism=parallelism, size=UNEVEN, world_sizes=world_sizes)
+    plain = Situation(
+        name=parallelism, about=about, net=net, parallelism=parallelism, size=UNEVEN, world_sizes=world_sizes
+    )
     together = replace(
         plain,
         name=f"{parallelism}-accumulation-clipping",
@@ -134,6 +159,23 @@ def _sharded(parallelism: Parallelism, about: str, world_sizes: tuple[int, ...])
         save_every=2,
     )
     return [plain, together, *_interrupted(long, killed=5)]
+
+
+def _resharded(parallelism: Parallelism, about: str) -> list[Situation]:
+    """What goes on in another number of ranks: each step has the same samples in all of them."""
+    whole = Situation(
+        name=f"long-{parallelism}-reshard",
+        about=about,
+        parallelism=parallelism,
+        optimizer="adamw",
+        size=Size(each=0, more=120),
+        batch_of_all=12,
+        save_every=2,
+        world_sizes=tuple(OTHER),
+    )
+    long, killed, resumed = _interrupted(whole, killed=5)
+    told = f"{resumed.about}, in another number of ranks"
+    return [long, killed, replace(resumed, about=told, in_other_ranks=True)]
 
 
 SITUATIONS: tuple[Situation, ...] = (
@@ -297,7 +339,9 @@ SITUATIONS: tuple[Situation, ...] = (
         killed=2,
     )[1:],
     *_sharded("fsdp2", "a training of a model that FSDP2 shards", ()),
+    *_resharded("fsdp2", "a training of a model that FSDP2 shards"),
     *_sharded("hsdp", "a training of a model that FSDP2 shards over two ranks, in two copies", (4,)),
+    *_sharded("ddp-tp", "a training of a model that tensor parallelism cuts in two, in two copies", (4,), net="even"),
 )
 
 BY_NAME: dict[str, Situation] = {situation.name: situation for situation in SITUATIONS}

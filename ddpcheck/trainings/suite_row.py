@@ -51,6 +51,13 @@ class Row(NamedTuple):
         """How its trainings are to be parallelised."""
         return BY_NAME[self.situations[0]].parallelism if self.situations[0] != ANY else "ddp"
 
+    def trained_in(self, world_size: int) -> list[int]:
+        """In how many ranks each of its situations is trained, to be judged in so many."""
+        last = BY_NAME.get(self.situations[-1])
+        if last is None or not last.in_other_ranks:
+            return [world_size] * len(self.situations)
+        return [last.saved_in(world_size) if name == last.resumed_from else world_size for name in self.situations]
+
     def fits(self, world_size: int, losses: Sequence[str], sharded: Sequence[str] = ()) -> bool:
         """Whether there is something to judge in so many ranks, for a trainer of such losses that shards so."""
         sizes = self.world_sizes

@@ -12,6 +12,8 @@ from ddpcheck.judging import model_parts
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.verdict import interruption, library_terms, missing_evidence
 
+_NOTHING = "no module was wrapped or sharded, and no optimizer stepped"
+
 
 def judge_world(world: World, defects: list[str] | None = None, ends: bool = False) -> dict[str, Judged]:
     """What each check has to say; one that nothing has checked is among them.
@@ -35,7 +37,7 @@ def judge_world(world: World, defects: list[str] | None = None, ends: bool = Fal
                     raise
                 defects.append(traceback.format_exc())
         found[check] = judged
-    if not any(rank.of(ev.Wrapped) or rank.of(ev.Step) for rank in world):
+    if not any(rank.of(ev.Wrapped) or rank.of(ev.Step) or rank.of(ev.Parallelised) for rank in world):
         found = {check: _nothing(judged) for check, judged in found.items()}
     found = missing_evidence.only_grounded(found, world)
     return found if world.now is None or ends else interruption.without_ends(found)
@@ -56,8 +58,8 @@ def _of_another_package(check: str, world: World) -> Judged:
 
 
 def _nothing(judged: Judged) -> Judged:
-    """A program that neither wraps a model nor steps an optimizer trains nothing that could be checked."""
+    """A program that neither wraps or shards a model nor steps an optimizer trains nothing that could be checked."""
     if judged.findings:
         return judged
     reason = judged.skipped_because if not judged.checked else ""
-    return Judged(check=judged.check, checked=0, skipped_because=reason or "no DDP in the program")
+    return Judged(check=judged.check, checked=0, skipped_because=reason or _NOTHING)

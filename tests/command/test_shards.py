@@ -54,7 +54,7 @@ def guarded(function):
     return guard
 
 
-for owner, name in ((quick, "digests"), (readable, "memory"), (readable, "unseen"), (streams, "_of_torch")):
+for owner, name in ((quick, "digests"), (readable, "memory"), (readable, "unseen"), (streams, "of_torch")):
     setattr(owner, name, guarded(getattr(owner, name)))
 
 model, optimizer = setup()

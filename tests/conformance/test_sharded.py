@@ -21,8 +21,11 @@ def conductor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conductor]:
         yield one
 
 
+RESHARD = "resume-equivalence:fsdp2-reshard"
 ROWS = [
-    (name, size) for name, size in Suite((2, 3, 4), parallelism=SHARDED) if name.partition(":")[2].startswith(SHARDED)
+    (name, size)
+    for name, size in Suite((2, 3, 4), parallelism=SHARDED)
+    if name.partition(":")[2].startswith(SHARDED) and name != RESHARD
 ]
 
 
@@ -53,12 +56,51 @@ def test_mistakes(conductor: Conductor, name: str, check: str, world_size: int, 
     assert words in result.text
 
 
+@pytest.fixture(scope="module")
+def resharding(conductor: Conductor, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Conductor]:
+    names = ("fit", "fit_own_shard", "fit_cut_to_fit", "fit_model_alone")
+    with conducting(tmp_path_factory.mktemp("resharding"), "fixtures.trainers.resharding", names) as one:
+        yield one
+
+
+OTHER_RANKS = [
+    ("fit", "held", ""),
+    ("fit_own_shard", "violated", "Save what no number of ranks matters to"),
+    ("fit_cut_to_fit", "violated", "Save what no number of ranks matters to"),
+    ("fit_model_alone", "violated", "the optimizer has lost its state"),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize(("name", "status", "words"), OTHER_RANKS)
+def test_a_resume_in_another_number_of_ranks(
+    resharding: Conductor, name: str, status: str, words: str, world_size: int
+) -> None:
+    """From four ranks to two, and from two to four."""
+    result = Suite((2, 4), [RESHARD], parallelism=SHARDED).result(resharding.runner(name), RESHARD, world_size)
+    assert result.status == status, result.text
+    assert words in result.text
+
+
+@pytest.mark.long
+def test_what_goes_on_in_as_many_ranks_alone(conductor: Conductor, resharding: Conductor) -> None:
+    """One says so; one does so, and is right as long as there are as many."""
+    result = Suite((2, 4), [RESHARD], parallelism=SHARDED).result(conductor.runner("fit"), RESHARD, 2)
+    assert result.status == "not-checked"
+    assert result.reason == "not supported: it goes on in as many ranks as it was saved in"
+    assert resharding.result("fit_own_shard", "resume-equivalence:fsdp2", 2, parallelism=SHARDED).status == "held"
+
+
 def test_what_can_be_asked_for() -> None:
     """Sharded jobs are there for those who ask; what cannot be is refused with a sentence."""
     assert not any("fsdp2" in name or "hsdp" in name for name, _ in Suite())
-    assert {size for name, size in Suite(parallelism=["hsdp"]) if "hsdp" in name} == {4}
+    for one in ("hsdp", "ddp-tp"):
+        assert {size for name, size in Suite(parallelism=[one]) if one in name} == {4}
+    assert [size for name, size in Suite((1, 2, 3, 4), parallelism=["fsdp2"]) if name == RESHARD] == [2, 4]
+    assert RESHARD not in [name for name, _ in Suite((2, 3), parallelism=["fsdp2"])]
     assert [*Suite(parallelism="ddp")] == [*Suite()]
-    with pytest.raises(ValueError, match="parallelism names 'fsdp': there are ddp, fsdp2, hsdp"):
+    with pytest.raises(ValueError, match="parallelism names 'fsdp': there are ddp, fsdp2, hsdp, ddp-tp"):
         Suite(parallelism=["fsdp"])
     with pytest.raises(ValueError, match="parallelism names 'hsdp', which is trained in 4 ranks: world_sizes="):
         Suite([2], parallelism=["hsdp"])

@@ -66,45 +66,41 @@ LEFT_OUT: dict[str, str] = {
 
 _ONE_MODEL = "the ranks agree, on another model than one process has: no fact of one run shows it"
 _BY_HAND = "the parts are plain tensors that the program deals out itself: nobody says what they are parts of"
-_NOT_STEPPED = "what is wrong is in no optimizer, and in no state of a model"
 _LOGGED = "a number that is logged, and nothing else (metric-oracle): only one process on the same data shows it"
-_SLICES = "what each rank takes of a sequence, after the loader, is not looked at"
 
 MISSED: dict[str, str] = {
-    "o05_loaded_weights_drawn_anew": "weights are drawn over what was loaded while FSDP makes flat parameters of them: "
-    "what was loaded cannot be compared with what is there",
     **dict.fromkeys(("p11_gathered_tokens_sliced_back", "p17_key_norm_before_exchange"), _ONE_MODEL),
     "q03_expert_mesh_without_replicas": "experts on two meshes of the same shape may be copies, or other experts: who "
     "knows",
-    **dict.fromkeys(("s03_tied_copies_apart", "s05_raw_shards_of_shared_table"), "the copies were never one parameter"),
-    "t07_loads_counted_twice": "the counts agree on all ranks: that they are doubled shows beside one forward alone",
+    "s03_tied_copies_apart": "two tables that begin alike may be meant to go their own ways: who never adds them up "
+    "does not show that they are one",
+    "s05_raw_shards_of_shared_table": "the shards are stepped, and plain tensors that the program deals out itself: "
+    "that a part of each is of one table, nobody says",
     "t08_count_reduced_in_place": _ONE_MODEL,
-    "u06_shard_orthogonalised": "that a matrix must be whole where it is orthogonalised, nobody says",
-    "u08_counters_part": "what an optimizer of the program's own counts may be each rank's affair",
-    "u10_state_of_other_shape": "the state is of another shape, and no update shows it",
-    "u11_bucket_in_order_of_arrival": _BY_HAND,
-    **dict.fromkeys(("u14_origin_not_saved", "u16_lone_peer_steps_with_zeros"), _NOT_STEPPED),
-    **dict.fromkeys(("u21_average_written_outside", "u24_engine_not_updated"), _NOT_STEPPED),
+    "u06_shard_orthogonalised": "that a matrix must be whole where it is orthogonalised, nobody says: experts in a "
+    "stack are rightly handled part by part",
+    "u08_counters_part": "what an optimizer of the program's own counts, beside the state of a parameter, may be each "
+    "rank's affair",
+    "u11_bucket_in_order_of_arrival": "the bucket is new memory, filled by the program: which slice is of which weight "
+    "its elements show before the reduction, and nobody says that the order is meant",
+    "u16_lone_peer_steps_with_zeros": "a gradient of zeros may be a step that is left out on purpose, as without a "
+    "partner",
+    "u21_average_written_outside": "FSDP keeps gathered weights for forwards without gradients: that they are older "
+    "than the shards shows in no public name",
+    "u24_engine_not_updated": "a frozen copy may be meant to stay as it is, as a reference policy is",
     "v12_norm_of_one_partition": "the gradients are variables of an engine that steps without torch.optim",
     **dict.fromkeys(("v14_norm_of_one_shard_logged", "v15_largest_gradient_of_own_shard"), _LOGGED),
     **dict.fromkeys(("v18_whole_value_summed_again", "v19_tokens_counted_per_split_rank"), _LOGGED),
     "v20_channel_loss_by_own_labels": _LOGGED,
-    "w08_half_copy_made_by_teacher": "parameters without a gradient may be unused on purpose",
-    "w10_scaler_of_each_split_rank": _BY_HAND,
     "x10_positions_of_missing_ranks": _RESUME,
     "x17_own_remainder_of_the_shuffle": "a stream without end has no number of batches to compare",
-    "y02_step_read_when_the_save_ends": "a number in a file of the program's own, which nobody knows to be the step",
-    "y07_state_taken_before_padding": _BY_HAND,
-    "y13_fused_halves_in_wrong_order": _BY_HAND,
-    "y14_fused_weight_split_as_local_halves": _BY_HAND,
-    "y22_shards_in_order_of_their_names": _BY_HAND,
-    **dict.fromkeys(
-        ("x05_sequences_not_split", "x06_labels_shifted_in_the_slice", "x07_shifted_labels_not_passed_on"), _SLICES
-    ),
-    **dict.fromkeys(("x08_chunks_joined_in_rank_order", "x16_mask_not_dealt_out"), _SLICES),
-    "w09_overflow_flag_before_its_reduction": "found as clip-norm: the scaler's own flag is a copy that nobody sees",
-    "z02_stream_of_rank_0_for_all_shards": _RESUME,
-    "z03_stream_of_the_data_rank": _RESUME,
-    "z06_other_mask_in_the_second_forward": _ONE_MODEL,
+    "y07_state_taken_before_padding": "the shards are plain tensors that no model holds and no optimizer steps: that "
+    "the saved ones are no longer those in use, nobody says",
+    "y13_fused_halves_in_wrong_order": "that a matrix has two halves only its forward knows: joined as they are, or "
+    "half by half, the parts are all there, and once",
+    "y14_fused_weight_split_as_local_halves": "the engine's parts are plain tensors, and which rows of the fused "
+    "weight they should be only its forward knows",
+    "y22_shards_in_order_of_their_names": "the files are read in the order of their names in right programs, too, "
+    "which then put each part in its place: what becomes of the parts after the load is not looked at",
 }
 """Programs whose fault is not found, and why."""

@@ -11,6 +11,8 @@ from programs import programs, read
 from rows import Row, by_command, fitting, site
 from table import markdown_line
 
+from tests.torch_names import skip_without
+
 ALL = programs()
 HERE = Path(__file__).parent
 DOCUMENT = (HERE.parents[1] / "docs" / "corpus.md").read_text()
@@ -20,6 +22,7 @@ DOCUMENT = (HERE.parents[1] / "docs" / "corpus.md").read_text()
 @pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
 def test_a_program(program, ask):
     """The fault under a fitting check and at a fitting line, in one finding or little more; no error on the twin."""
+    skip_without(program.path)
     forked = program.forkable
     row = msgspec.json.decode(ask(program.path, both=True), type=Row) if forked else by_command(program)
     assert row.notes == []

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.torch_names import skip_without
+
 pytestmark = pytest.mark.long
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -35,6 +37,7 @@ def ranks(path):
 @pytest.mark.parametrize("path", [*RIGHT, *CASES], ids=lambda path: path.stem)
 def test_a_right_program(path, ask):
     """It ends as it would by itself, and no error is found."""
+    skip_without(path)
     told = json.loads(ask(path, ranks=ranks(path)))
     assert set(told["exits"].values()) == {0}, told["output"]
     assert told["defects"] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
+from tests.judging import sharded_models
 from tests.judging.judged import OF_STEPS, run_findings, run_judged
 from tests.judging.own_reductions import BOTH, carried, digests, optimizer, stepped
 from tests.judging.written import exchanged, file, load, loaded, rename, save, transfers, world, wrapped
@@ -29,6 +30,26 @@ def test_equal_values_are_no_ground():
     for judged in run_judged(world(*ranks), "gradient-sync", "parameter-sync", "optimizer-sync"):
         assert judged.checked == 0
         assert "no gradient reduced by the program itself" in judged.skipped_because
+
+
+@pytest.mark.parametrize(("placements", "reason"), [
+    (["S0"], "no two ranks hold the same part"),
+    (["R"], "lay otherwise than its copies"),
+], ids=["shards", "copies"])  # fmt: skip
+def test_why_nothing_declared_was_compared(placements, reason):
+    """Shards are no copies; and gradients of copies may be sums that are still to be added up."""
+    ranks = []
+    for number in range(2):
+        layout = sharded_models.layout(number, [2], placements)
+        own = sharded_models.stepped(9, 0, ["x"])
+        own = (own[0], {**own[1], "gradients": ev.ABSENT, "parameters": ev.ABSENT})
+        ranks.append([sharded_models.mesh([2]), sharded_models.optimizer(4, {"w": layout}), own])
+    (judged,) = run_judged(world(*ranks), "gradient-sync")
+    if placements == ["S0"]:
+        assert judged.checked == 0
+    assert reason in judged.skipped_because
+    (weights,) = run_judged(world(*ranks), "token-weight")
+    assert "bring gradients of different data together" in weights.skipped_because
 
 
 def by_hand(gradients, *records, first=BOTH):
@@ -331,3 +352,40 @@ def test_the_loop_that_steps_a_scheduler_for_each_rank(made, told):
     assert finding.cause == (
         f"every rank steps it once for each of 2 ranks, in `for _ in range(self.steps):` (line 3){told}"
     )
+
+
+# --- an optimizer of the program's own that has collectives in its steps
+
+
+def own_optimizer(gradients, parameters="pp", **more):
+    """Muon: the program's own class, over parameters of a wrapper, with a collective in every step."""
+    return [
+        wrapped(1),
+        optimizer(names="ab", wrapper=0, torchs=False),
+        stepped(gradients, parameters, collectives=2, **more),
+        transfers(others=9),
+    ]
+
+
+def test_what_ddp_averages_is_compared_whatever_the_optimizer_exchanges():
+    """Each owner steps its matrix, and all gather the results: the gradients were the same before."""
+    (judged,) = run_judged(world(own_optimizer("gh"), own_optimizer("gh")), "gradient-sync")
+    assert (judged.checked, judged.findings) == (1, ())
+
+
+def test_gradients_that_differ_and_bring_about_the_same_step():
+    """Votes on signs: no claim on entry, and the reason says so."""
+    (judged,) = run_judged(world(own_optimizer("gh"), own_optimizer("ij")), "gradient-sync")
+    assert (judged.checked, judged.findings) == (0, ())
+    assert "of gradients that differ" in judged.skipped_because
+
+
+def test_gradients_that_differ_and_drive_the_ranks_apart():
+    """A log of the loss is a collective, too: nothing evens out what one rank has done."""
+    assert "gradient-sync" in checks(own_optimizer("gh"), own_optimizer("gi", "pq"))
+
+
+def test_no_step_is_the_reason_where_there_was_none():
+    """A wrapper alone is not compared after steps."""
+    (judged,) = run_judged(world([wrapped(1)], [wrapped(1)]), "parameter-sync")
+    assert judged.skipped_because == "no optimizer stepped"

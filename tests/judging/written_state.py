@@ -71,7 +71,8 @@ class Forms:
         return self._with_form(ev.StateRead, fields, values)
 
     def _with_form(self, kind: type[ev.Record], fields: dict[str, Any], values: tuple[Value, ...]) -> list[Any]:
+        more = {"left_out": fields.pop("left_out", 0)}
         form, self._made = self._made, self._made + 1
         looked = {"digests": b"".join(v.digest for v in values), "prints": b"".join(v.print for v in values)}
         entries = [value.entry for value in values]
-        return [(ev.StateForm, {"form": form, "entries": entries}), (kind, {**fields, **looked, "form": form})]
+        return [(ev.StateForm, {"form": form, "entries": entries, **more}), (kind, {**fields, **looked, "form": form})]

@@ -9,6 +9,8 @@ import re
 import sys
 from pathlib import Path
 
+from ddpcheck.checks.registry import checks, has_part
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "parallelism.md"
 TRAINING = ROOT / "fixtures" / "parallelism" / "train.py"
@@ -17,7 +19,7 @@ WAYS = {
     "hsdp": "HSDP", "fsdp1": "FSDP", "tp": "tensor parallel", "fsdp2-tp": "FSDP2 x TP", "pipeline": "pipeline",
 }  # fmt: skip
 BEGIN, END = "<!-- the table: python -m tests.parallelism.table -->\n", "<!-- end of the table -->\n"
-NOT_OF_A_RUN = ("gradient-oracle", "resume-equivalence", "metric-oracle", "device-placement")
+NOT_OF_A_RUN = (*(check for check in checks() if not has_part(check, "run")), "device-placement")
 """What takes a second run, or GPUs."""
 
 

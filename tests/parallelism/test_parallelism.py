@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from ddpcheck.checks.registry import checks
-from tests.parallelism.table import NOT_OF_A_RUN, ROOT, WAYS, written
+from tests.parallelism.table import NOT_OF_A_RUN, ROOT, TRAINING, WAYS, written
+from tests.torch_names import skip_without
 
 ONE = """
 import json, sys
@@ -31,6 +32,7 @@ def column(way):
 @pytest.mark.few(2)
 def test_a_way(way):
     """A right training: no finding, and each check has looked where the page says so."""
+    skip_without(TRAINING)
     command = [sys.executable, "-c", ONE, way]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     assert ran.returncode == 0, ran.stderr

@@ -42,14 +42,14 @@ def test_a_hybrid_training_holds(ddp):
     """Copies are the same at the start, have the same gradients, and stay the same; shards differ by right."""
     model = hybrid(ddp, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert_initial_broadcast(model)
-    assert_replicas_identical(model)
+    assert assert_initial_broadcast(model) == 4
+    assert assert_replicas_identical(model) == 4
     for _ in range(2):
         optimizer.zero_grad()
         model(torch.randn(3, 4) + ddp.rank).sum().backward()
-        assert_gradients_identical(model)
+        assert assert_gradients_identical(model) == 4
         optimizer.step()
-        assert_replicas_identical(model)
+        assert assert_replicas_identical(model) == 4
 
 
 @pytest.mark.ddp(world_size=4)
@@ -91,8 +91,19 @@ def sharded_layers(ddp, norm) -> nn.Module:
 
 @pytest.mark.ddp(world_size=2)
 def test_a_tensor_parallel_model_holds(ddp):
-    """The bias of a row-wise layer and the norm are copies; the weights are shards."""
-    assert_replicas_identical(sharded_layers(ddp, norm=torch.ones(4)))
+    """The bias of a row-wise layer and the weight of the norm are copies; a plain bias is neither copy nor shard."""
+    assert assert_replicas_identical(sharded_layers(ddp, norm=torch.ones(4))) == 2
+
+
+@pytest.mark.ddp(world_size=2)
+def test_a_plain_model_is_compared_as_a_whole(ddp):
+    """Parameters and buffers; gradients, where there are some."""
+    model = ddp.wrap(nn.Sequential(net(seed=0), nn.BatchNorm1d(2)))
+    assert assert_replicas_identical(model) == 9
+    assert ddpcheck.assert_parameters_identical(model) == 6
+    model.module[0][0].requires_grad_(False)
+    model.module(torch.ones(3, 4)).sum().backward()
+    assert assert_gradients_identical(model) == 4
 
 
 @pytest.mark.ddp(world_size=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -17,7 +18,13 @@ def page_as_tests() -> dict[str, str]:
     """The page's programs: the first as it is, the others with the imports that it leaves out."""
     first, *others = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.M | re.S)
     parts = [part for part in others if "ShardedCache" not in part]
-    return {"test_split.py": first, "test_page.py": "\n".join([HEAD, *parts])}
+    spread = [part for part in parts if "torch.distributed.tensor" in part]
+    plain = [part for part in parts if part not in spread]
+    return {
+        "test_split.py": first,
+        "test_page.py": "\n".join([HEAD, *plain]),
+        "test_meshes.py": "\n".join([HEAD, *spread]),
+    }
 
 
 @pytest.mark.long
@@ -39,3 +46,6 @@ def test_the_page(project: InnerProject) -> None:
     assert "    batches=(0, 1),\n" in hung
     for name in ("test_every_sample_is_somewhere", "test_batches", "test_a_step", "test_my_backend[2ranks]"):
         assert ran[name].outcome == "passed", ran[name].text
+    if importlib.util.find_spec("torch.distributed.tensor.placement_types") is not None:  # torch 2.5 and later
+        for name in ("test_what_is_spread_comes_back", "test_copies_stay_copies"):
+            assert ran[name].outcome == "passed", ran[name].text

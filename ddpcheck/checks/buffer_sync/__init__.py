@@ -29,5 +29,6 @@ CHECK = Check(
         "broadcasts of buffers",
         "buffers",
         "module calls",
+        "recomputation",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.buffer_sync import recomputed, unwrapped_models
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.evaluation_alignment import Evaluation, Model, evaluations, is_compared, model_of
 from ddpcheck.judging.step_alignment import Replicas
@@ -16,6 +17,10 @@ BROADCAST_AGAIN = (
     "Leave out broadcast_buffers=False, so that each forward through the wrapper begins with rank 0's buffers; to keep "
     "it, average or broadcast the buffers before an evaluation (dist.broadcast(buffer, src=0) for each of "
     "model.module.buffers())"
+)
+_NOTHING = (
+    "no wrapper has broadcast buffers, no model was evaluated on several ranks, and no model that lies on several of "
+    "them has buffers in its state that were equal at its first forward"
 )
 _OWN_AFFAIR = ("rank", "device", "seed", "worker", "local", "index", "path", "dir", "file", "name", "time", "log")
 """Parts of the names of attributes that may well differ between ranks."""
@@ -41,7 +46,13 @@ def judge(world: World) -> Judged:
             models[model] = models.get(model) or _evaluation(records, told)
     findings += [finding for finding in models.values() if finding is not None]
     findings += _attributes(world, told)
-    return Judged(checked=checked, findings=tuple(findings))
+    looked, of_models = unwrapped_models.judge(world)
+    twice = recomputed.judge(world)
+    return Judged(
+        checked=checked + looked + len(twice),
+        findings=(*findings, *of_models, *twice),
+        skipped_because=_NOTHING,
+    )
 
 
 # --- wrappers

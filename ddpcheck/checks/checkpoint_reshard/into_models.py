@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_reshard.compared import Answer, compared, is_cut
+from ddpcheck.checks.checkpoint_reshard.compared import Answer, by_name, compared, is_cut
 from ddpcheck.judging.saved_state import Piece, State, same_turn, saved_at, sources
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
@@ -20,9 +20,8 @@ def judge(world: World) -> tuple[int, list[Finding]]:
         record = group[0].record
         if not isinstance(record, ev.StateRead) or record.how != "module":
             continue
-        given = _given(world, group)
-        wrong: dict[Answer, list[str]] = defaultdict(list)
-        pairs = list(_pairs(given, group))
+        wrong: dict[Answer, list[tuple[str, list[Piece]]]] = defaultdict(list)
+        pairs = list(_pairs(world, group))
         for name, saved, held in pairs:
             answer = compared(saved, held)
             if answer == "values" and not is_cut(saved):
@@ -30,24 +29,41 @@ def judge(world: World) -> tuple[int, list[Finding]]:
                 answer = "name" if _of_another(held[0], name, pairs) else ""
             checked += bool(answer)
             if answer in ("order", "part", "values", "name"):
-                wrong[answer].append(name)
-        if len(set(wrong["name"])) < 2:  # one alone may be a constant, as another one is
+                wrong[answer].append((name, held))
+        if len({name for name, _ in wrong["name"]}) < 2:  # one alone may be a constant, as another one is
             wrong.pop("name")
-        findings += [_finding(given, group, answer, names) for answer, names in wrong.items()]
+        given = _given(world, group)
+        findings += [_finding(given, group, answer, each) for answer, each in wrong.items()]
     return checked, findings
 
 
 def _given(world: World, group: list[State]) -> list[State]:
-    """What was saved of the files that were loaded before: for each rank, its last save of one of them."""
+    """What was saved of the files that these ranks have loaded: of each rank that saved one, its last save of it."""
     found: dict[tuple[object, ...], State] = {}
-    for path, at in sources(world, group[0]).items():
-        for state in saved_at(world, path, at):
-            found[state.rank, state.record.path] = state
+    for read in group:
+        for path, at in sources(world, read).items():
+            for state in saved_at(world, path, at):
+                found[state.rank, state.record.path] = state
     return list(found.values())
 
 
-def _pairs(given: list[State], group: list[State]) -> Iterator[tuple[str, list[Piece], list[Piece]]]:
-    """By the names of a module: the parts that were saved, and those that are held; of what is said to be cut."""
+def _pairs(world: World, group: list[State]) -> Iterator[tuple[str, list[Piece], list[Piece]]]:
+    """By the names of a module: the parts that were saved, and those that are held.
+
+    What is cut is put together over all ranks. What is whole comes from what its own rank has loaded: stages
+    of a model may have one name for different parameters.
+    """
+    for name, before, held in _named(_given(world, group), group):
+        if is_cut(held):
+            yield name, before, held
+    for state in group:
+        for name, before, held in _named(_given(world, [state]), [state]):
+            if not is_cut(held) and (is_cut(before) or len(before) == 1):
+                yield name, before, held
+
+
+def _named(given: list[State], group: list[State]) -> Iterator[tuple[str, list[Piece], list[Piece]]]:
+    """By the names of a module: all that was saved, and all that is held."""
     if len({state.rank for state in given}) < len(given):
         return  # several saves of one rank: what was made of them is the program's own
     first = {piece.entry.name for piece in group[0].pieces if piece.entry.role == "parameter"}
@@ -58,25 +74,20 @@ def _pairs(given: list[State], group: list[State]) -> Iterator[tuple[str, list[P
     if len(prefixes) != 1:
         return
     prefix = prefixes.pop()
-    saved: dict[str, list[Piece]] = defaultdict(list)
-    for state in given:
-        for piece in state.pieces:
-            saved[piece.entry.name].append(piece)
+    saved = by_name([piece for state in given for piece in state.pieces])
+    held = by_name([piece for state in group for piece in state.pieces])
     for name in sorted(first):
-        before = saved.get(f"{prefix}{name}", [])
-        held = [piece for state in group for piece in state.pieces if piece.entry.name == name]
-        if is_cut(held):
-            yield name, before, held
-        elif is_cut(before) or len(before) == 1:
-            for piece in held:
-                yield name, before, [piece]
+        yield name, saved.get(f"{prefix}{name}", []), held.get(name, [])
 
 
 def _of_another(held: Piece, name: str, pairs: list[tuple[str, list[Piece], list[Piece]]]) -> bool:
-    """Whether it holds what was saved under another name."""
+    """Whether it holds what its rank has loaded under another name."""
     return any(
-        other != name and len(saved) == 1 and (saved[0].digest, saved[0].entry.kind) == (held.digest, held.entry.kind)
-        for other, saved, _ in pairs
+        other != name
+        and held.rank is its[0].rank
+        and len(saved) == 1
+        and (saved[0].digest, saved[0].entry.kind) == (held.digest, held.entry.kind)
+        for other, saved, its in pairs
     )
 
 
@@ -89,8 +100,8 @@ def _prefix(state: State, names: set[str]) -> str | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _finding(given: list[State], group: list[State], answer: Answer, names: list[str]) -> Finding:
-    names = list(dict.fromkeys(names))
+def _finding(given: list[State], group: list[State], answer: Answer, each: list[tuple[str, list[Piece]]]) -> Finding:
+    names = list(dict.fromkeys(name for name, _ in each))
     words = {
         "order": "the same elements as were saved in another order",
         "part": "one rank's part in the place of the whole",
@@ -100,7 +111,7 @@ def _finding(given: list[State], group: list[State], answer: Answer, names: list
     where = given[0].where
     return Finding(
         severity="warning" if answer == "values" else "error",
-        ranks=tuple(sorted(state.rank.rank for state in group)),
+        ranks=tuple(sorted({piece.rank.rank for _, held in each for piece in held})),
         subject=names[0],
         expected="what is loaded to be, by name, what all ranks together have saved",
         found=f"{words[answer]} in {count(len(names), 'parameter')}: {listing(names)}",

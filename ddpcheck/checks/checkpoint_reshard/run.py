@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck.checks.checkpoint_reshard import by_torch, into_models, into_optimizers, merged
-from ddpcheck.judging.saved_state import reads, saves
+from ddpcheck.judging.saved_state import reads, saves, seen_in_part
 from ddpcheck.judging.world import Judged, World
 
 _JUDGES = (by_torch.judge, into_models.judge, into_optimizers.judge, merged.judge)
@@ -18,6 +18,8 @@ def judge(world: World) -> Judged:
         findings += found
     if checked:
         because = ""
+    elif partly := seen_in_part(world):
+        because = partly
     elif not saves(world) or not reads(world):
         because = "nothing was saved and loaded in this run"
     else:

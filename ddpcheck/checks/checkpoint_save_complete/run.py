@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_save_complete import moments, names
-from ddpcheck.judging.saved_state import Piece, State, covered, saves, together
+from ddpcheck.checks.checkpoint_save_complete import copies, moments, names
+from ddpcheck.judging.saved_state import Piece, State, covered, every_save, saves, seen_in_part, together
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -16,18 +16,22 @@ def judge(world: World) -> Judged:
     """Lay what all ranks have saved side by side: its names, and the parts of each tensor."""
     checked, findings = 0, []
     seen: set[str] = set()
+    all_seen = all(state.all_seen for state in every_save(world))  # what was not may have what the others lack
     for group in together(world):
-        looked, found = names.judge(world, group)
-        checked += looked
-        findings += found
+        if not all(state.all_seen for state in group):
+            continue
+        for judge_group in (names.judge, copies.judge):
+            looked, found = judge_group(world, group)
+            checked += looked
+            findings += found
         sharded = _by_name(group)
         checked += len(sharded) or any(map(_is_whole, group))
-        if sharded and str(group[0].where) not in seen and _all_went_on(world, group):
+        if all_seen and sharded and str(group[0].where) not in seen and _all_went_on(world, group):
             lost = dict(_lost(world, sharded))
             if lost:
                 seen.add(str(group[0].where))
                 findings.append(_parts_lost(group, lost))
-    looked, found = moments.judge(world)
+    looked, found = moments.judge(world) if all_seen else (0, [])
     checked += looked
     findings += found
     because = "" if checked else _because(world)
@@ -35,6 +39,8 @@ def judge(world: World) -> Judged:
 
 
 def _because(world: World) -> str:
+    if partly := seen_in_part(world):
+        return partly
     if not saves(world):
         return "no state dict was saved"
     return (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_snapshot import faked_steps, mistaken_names
-from ddpcheck.judging.saved_state import State, saves
+from ddpcheck.checks.checkpoint_snapshot import faked_steps, mistaken_names, trackers
+from ddpcheck.judging.saved_state import State, every_save, seen_in_part
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -19,10 +19,10 @@ def judge(world: World) -> Judged:
     """What was given to each save, against what it held when it was written."""
     checked = 0
     groups: dict[str, list[tuple[State, ev.Step | None, list[str]]]] = defaultdict(list)
-    for state in saves(world):
+    for state in every_save(world):
         assert isinstance(state.record, ev.StateSaved)
         written = [one for one in state.rank.of(ev.StateWritten) if one.save == state.record.save]
-        checked += bool(written)
+        checked += bool(written) and state.all_seen
         changed = [place for one in written for place in one.changed]
         names = [state.form.entries[place].name for place in dict.fromkeys(changed)]
         step = _step_within(state, written[-1].n) if written else None
@@ -31,12 +31,12 @@ def judge(world: World) -> Judged:
         if names and (step is not None or changed):
             groups[str(state.where)].append((state, step, names))
     findings = [_finding(each) for each in groups.values()]
-    for one in (faked_steps.judge, mistaken_names.judge):
+    for one in (faked_steps.judge, mistaken_names.judge, trackers.judge):
         looked, found = one(world)
         checked += looked
         findings += found
-    because = "" if checked else "nothing was saved whose elements could be looked at"
-    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
+    because = seen_in_part(world) or "nothing was saved whose elements could be looked at"
+    return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _step_within(state: State, end: int) -> ev.Step | None:

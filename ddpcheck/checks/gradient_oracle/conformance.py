@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from ddpcheck.checks.gradient_oracle.micro_batches_per_step import changed_between, left_over, miscounted
 from ddpcheck.evidence.oracle_comparison import OTHER_DTYPE, ComparedStep, Likeness
 from ddpcheck.judging.world import Judged
-from ddpcheck.trainings.situations import SHARDED, SITUATIONS, Precision
+from ddpcheck.trainings.epochs_of_samples import ONE_SHARE, apart_in_a_copy
+from ddpcheck.trainings.situations import ALONG, SHARDED, SITUATIONS, Precision
 from ddpcheck.trainings.suite_row import Row, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
@@ -176,6 +177,9 @@ def factor(trained: Trained, step: ComparedStep) -> tuple[str, float] | None:
             names += [("one over world size times accumulation steps", 1 / (ranks * full))]
     if trained.situation.clip_norm is not None and ranks > 1:
         names += [(OF_THE_NORM, 1 / math.sqrt(ranks))]
+    copies = len(trained.situation.readers(ranks))
+    if 1 < copies < ranks:
+        names += [("the copies of the model", copies), ("one over the copies of the model", 1 / copies)]
     batch = trained.situation.batch_size
     names += [("the direction", -1.0), ("the batch size", batch), ("one over the batch size", 1 / batch)]
     for name, value in names:
@@ -187,6 +191,8 @@ def factor(trained: Trained, step: ComparedStep) -> tuple[str, float] | None:
 def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
     """The likely cause, and the fix."""
     first = wrong[0]
+    if apart_in_a_copy(trained):
+        return "ranks that have one copy of the model among them took different samples", ONE_SHARE
     named = [factor(trained, step) for step in wrong]
     if all(named) and _summed(wrong):
         return (
@@ -217,16 +223,14 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
             "the gradient was not clipped at the step",
             "Clip after the last backward of the step and before optimizer.step(), by job.clip_norm.",
         )
+    if _equal(others.get("copy")):
+        along = ALONG[trained.situation.parallelism]
+        return f"the gradient is that of one copy's own samples: it was not reduced along {along}", _OF_COPIES[along]
     if trained.world_size > 1 and _equal(others.get("own")):
         return (
             "the gradient is that of rank 0's own samples: it was not reduced over the ranks",
             "Compute the loss from the output of the DistributedDataParallel wrapper, and leave no_sync() before the "
             "last forward of a step.",
-        )
-    if _equal(others.get("copy")):
-        return (
-            "the gradient is that of the samples of one copy's ranks: it was not reduced along replicate",
-            "Shard over the whole of job.mesh: over its dimension shard alone, nobody reduces what the copies have.",
         )
     if _equal(others.get("last")):
         return (
@@ -262,6 +266,14 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
         "the gradient points elsewhere: other samples, other weights of samples, or a part of them left out",
         "Compare what the trainer does between the forward and the step with a plain loop.",
     )
+
+
+_OF_COPIES = {
+    "replicate": "Shard over the whole of job.mesh: over its dimension shard alone, nobody reduces what the copies "
+    "have.",
+    "dp": "Average the gradients over job.mesh['dp'] before they are clipped: by DistributedDataParallel(model, "
+    "device_mesh=job.mesh['dp']), or by an all-reduce in its group.",
+}
 
 
 def _summed(wrong: Sequence[ComparedStep]) -> bool:

@@ -6,6 +6,7 @@ from collections import Counter
 from math import prod
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.optimizer_coverage import state_wholes
 from ddpcheck.judging.tensor_kinds import shape_of
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
@@ -19,13 +20,14 @@ def judge(world: World) -> Judged:
     for rank in world:
         left = {(one.optimizer, one.number): one for one in rank.of(ev.LeftOut)}
         for described in rank.of(ev.Optimizer):
-            known = [one for one in described.parameters if one.model is not None]
+            # Around a forward of DTensors that DDP was given as plain tensors, a module has others in their place.
+            known = [one for one in described.parameters if one.model is not None or one.reduced]
             checked += bool(known)
             record = left.get((described.optimizer, described.number))
             if record is not None and _replaces(described, record):
                 checked += not known
                 stale.setdefault(str(rank.where(described.site)), []).append((rank, described, record))
-    findings = tuple(_finding(each) for each in stale.values())
+    findings = (*(_finding(each) for each in stale.values()), *state_wholes.findings(world))
     return Judged(
         checked=checked,
         findings=findings,

@@ -10,6 +10,7 @@ from itertools import compress
 from typing import Any
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.optimizer_sync import skipped
 from ddpcheck.judging import program_text, step_alignment
 from ddpcheck.judging.copies import copies
 from ddpcheck.judging.differing_steps import states, wrapper_links
@@ -37,6 +38,9 @@ def judge(world: World) -> Judged:
         checked += len(steps)
         findings += _apart(optimizer, steps, places)
     findings += _schedulers(world)
+    times, found = skipped.judge(world)
+    checked += times
+    findings += found
     unseen = why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen)
 

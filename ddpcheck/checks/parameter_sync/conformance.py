@@ -41,4 +41,5 @@ def judge(trained: Trained) -> Judged:
 ROWS = (
     Row("parameter-sync", (ANY,), each(judge), least=2),
     Row("parameter-sync:hsdp", ("hsdp",), one(judge), world_sizes=(4,)),
+    Row("parameter-sync:ddp-tp", ("ddp-tp",), one(judge), world_sizes=(4,)),
 )

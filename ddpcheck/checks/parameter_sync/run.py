@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from ddpcheck.checks.parameter_sync import causes, evaluated_copies, evaluated_weights
+from ddpcheck.checks.parameter_sync import averaged, causes, evaluated_copies, evaluated_weights, left_over
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import Broken, Compared, odd_site, parts, wrapper_links
+from ddpcheck.judging.handed_out import handed_out
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
+
+_REPAIRS = "Find what changes parameters on one rank alone: to reduce gradients never repairs parameters."
+_FIND = "Find what one rank alone does in these steps, to parameters or to gradients after backward()."
+_ADVICE = {causes.NOT_TAKEN: left_over.COPY_BACK}
 
 
 def judge(world: World) -> Judged:
@@ -22,22 +27,25 @@ def judge(world: World) -> Judged:
         optimizer, places = held.optimizer, held.parameters
         steps = list(optimizer.compared())
         checked += sum(step_alignment.are_seen([one.parameters for one in s], places) for _, s in steps)
+        handed = handed_out(world, optimizer).difference(held.gradients)
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.parameters):
-            findings.append(_finding(held, steps, broken, wanted))
-    for times, found in (evaluated_weights.judge(world), evaluated_copies.judge(world)):
+            findings.append(_finding(held, steps, broken, wanted, handed))
+        if (finding := left_over.judge(held, steps, handed)) is not None:
+            findings.append(finding)
+    for times, found in (evaluated_weights.judge(world), evaluated_copies.judge(world), averaged.judge(world)):
         checked += times
         findings += found
     because = why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
 
 
-def _finding(held: Copies, steps: Compared, broken: Sequence[Broken], wanted: int) -> Finding:
+def _finding(held: Copies, steps: Compared, broken: Sequence[Broken], wanted: int, handed: Collection[int]) -> Finding:
     optimizer = held.optimizer
     number, step, places = broken[0]
     names = [optimizer.described[0].parameters[p].name for p in places]
     odd = step_alignment.odd_ranks([s.parameters for s in step], places, [r.rank for r in optimizer.ranks])
     unseen = optimizer.blind_before(number)
-    cause = causes.why(optimizer, steps, broken[0], bool(unseen))
+    cause = causes.why(optimizer, steps, broken[0], bool(unseen), handed)
     shown = f"{len(names)} of {count(wanted, 'parameter')} to differ after step {number}: {listing(names)}"
     shown += f"; {unseen}" if not cause else ""
     links = (f"rates of optimizer {optimizer.number}",) if cause == causes.RATES else wrapper_links(optimizer, places)
@@ -48,9 +56,7 @@ def _finding(held: Copies, steps: Compared, broken: Sequence[Broken], wanted: in
         expected=f"{held.where} to hold the same parameters after the optimizer's step",
         found=shown,
         cause=cause,
-        advice="Find what changes parameters on one rank alone: to reduce gradients never repairs parameters."
-        if cause
-        else "Find what one rank alone does in these steps, to parameters or to gradients after backward().",
+        advice=_ADVICE.get(cause, _REPAIRS) if cause else _FIND,
         where=odd_site(optimizer.ranks, odd, step),
         count=len(broken),
         links=(*links, *held.links, f"optimizer {optimizer.number}")

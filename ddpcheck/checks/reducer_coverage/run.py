@@ -8,9 +8,12 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import (
     beside_sharded,
     crossed_reductions,
+    left_behind,
+    other_shards,
     reused_or_dropped_gradients,
     round_the_wrapper,
     separate_groups,
+    sharded_models,
 )
 from ddpcheck.checks.reducer_coverage.separate_models import Steps, alone, outside, separate, with_gradient
 from ddpcheck.judging import step_alignment
@@ -20,6 +23,10 @@ from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
+
+_NOTHING = (
+    "no module was wrapped in DistributedDataParallel, and no gradient reduced by the program itself at every step"
+)
 
 
 def judge(world: World) -> Judged:
@@ -51,11 +58,13 @@ def judge(world: World) -> Judged:
                 findings += found
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
-    findings += beside_sharded.judge(world)
-    if not wrapped and not findings:
-        findings += [*separate(world), *separate_groups.judge(world)]
-    because = why_none(world, optimizers) if wrapped else "no module was wrapped in DistributedDataParallel"
-    return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
+    findings += [*beside_sharded.judge(world), *other_shards.judge(world)]
+    if not findings:
+        findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
+        findings += left_behind.judge(world)
+    checked += sharded_models.seen(world)
+    because = why_none(world, optimizers) if wrapped else sharded_models.why_none(world)
+    return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because or _NOTHING)
 
 
 # --- which parameters

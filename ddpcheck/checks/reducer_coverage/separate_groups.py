@@ -22,7 +22,9 @@ _EMPTY = ("barrier", "monitored_barrier", "new_group", "wait", "join")
 
 def judge(world: World) -> Iterator[Finding]:
     """Look for ranks that nothing but numbers goes between, while a sampler deals one dataset out to all of them."""
-    sharded = [rank for rank in world if any(one.stage is None for one in rank.of(ev.Parallelised))]
+    sharded = [
+        rank for rank in world if any(one.stage is None for one in rank.of(ev.Parallelised)) or rank.of(ev.Wrapped)
+    ]
     line = shards(world)
     if line is None or len(sharded) < len(world) or not world.complete or by_files(world):
         return
@@ -33,7 +35,9 @@ def judge(world: World) -> Iterator[Finding]:
         return
     rank = world.ranks[0]
     model = next(iter(rank.of(ev.Model)), None)
+    wraps = rank.of(ev.Wrapped)
     where = first_forwards.sharded_at(rank, model) if model is not None else None
+    where = where or (rank.where(wraps[0].site) if wraps else None)
     made = line.first.rank.where(line.loader.site) if line.loader is not None else None
     dataset = line.loader.dataset if line.loader is not None else "dataset"
     yield Finding(

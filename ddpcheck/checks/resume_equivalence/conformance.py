@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ddpcheck.judging.world import Judged
 from ddpcheck.trainings.interrupted import (
@@ -23,6 +25,9 @@ from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 RESUME = "resume-equivalence"
+
+Judge = Callable[[Trained, Trained, Trained], Judged]
+"""Given a training that was not interrupted, one that was killed, and the one that goes on from that."""
 
 
 def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
@@ -311,11 +316,46 @@ def _shown(batches: Sequence[list[int]]) -> str:
     return listing([str(n) for batch in batches for n in batch], 8)
 
 
-def _row(kind: str = "", least: int = 1, world_sizes: tuple[int, ...] = ()) -> Row:
+def judge_in_other_ranks(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
+    """Judge what goes on in another number of ranks, by a training that had that number from its beginning."""
+    shared = list(zip(_global_batches(whole), _global_batches(killed), strict=False))
+    apart = [step for step, (wanted, got) in enumerate(shared) if wanted != got]
+    if apart and not whole.failed:
+        reason = (
+            f"at step {apart[0]} {killed.world_size} ranks take other samples together than {resumed.world_size} do: "
+            "no training that was not interrupted has taken these steps"
+        )
+        return Judged(check=RESUME, checked=0, skipped_because=reason)
+    judged = judge_resume(whole, killed, resumed)
+    how = f", which {count(killed.world_size, 'rank')} have saved and {resumed.world_size} go on with"
+    found = [replace(one, subject=one.subject + how) for one in judged.findings]
+    if resumed.failed:
+        misread = not resumed.hung and resumed.explained is None
+    else:
+        misread = bool(resumed.traces[0].windows) and start_of(whole, resumed) is None
+    if misread:
+        found = [replace(one, advice=_FOR_ANY_NUMBER) for one in found]
+    return replace(judged, findings=tuple(found))
+
+
+_FOR_ANY_NUMBER = (
+    "Save what no number of ranks matters to: whole tensors, or parts by torch.distributed.checkpoint, which knows "
+    "where each lies; raise ddpcheck.NotSupported where job.saved_world_size is another than job.world_size, and the "
+    "library cannot go on."
+)
+
+
+def _global_batches(trained: Trained) -> list[list[int]]:
+    """The samples of each step, of all ranks together."""
+    steps = zip(*(trace.windows for trace in trained.traces), strict=False)
+    return [sorted(n for window in step for batch in samples_of(window) for n in batch) for step in steps]
+
+
+def _row(kind: str = "", least: int = 1, world_sizes: tuple[int, ...] = (), judge: Judge = judge_resume) -> Row:
     return Row(
         RESUME + (kind and f":{kind}"),
         tuple(name + (kind and f"-{kind}") for name in ("long", "killed", "resumed")),
-        lambda trained: judge_resume(*trained),
+        lambda trained: judge(*trained),
         least,
         world_sizes,
         oracle=True,
@@ -323,4 +363,13 @@ def _row(kind: str = "", least: int = 1, world_sizes: tuple[int, ...] = ()) -> R
     )
 
 
-ROWS = (_row(), _row("accumulation"), _row("epoch-end"), _row("random"), _row("fsdp2", 2), _row("hsdp", 4, (4,)))
+ROWS = (
+    _row(),
+    _row("accumulation"),
+    _row("epoch-end"),
+    _row("random"),
+    _row("fsdp2", 2),
+    _row("fsdp2-reshard", 2, (2, 4), judge_in_other_ranks),
+    _row("hsdp", 4, (4,)),
+    _row("ddp-tp", 4, (4,)),
+)

@@ -10,5 +10,5 @@ CHECK = Check(
         "(shuffling) agree"
     ),
     order=220,
-    rests_on=("groups", "wrappers", "forwards", "armed forwards", "passes", "random states"),
+    rests_on=("groups", "wrappers", "forwards", "armed forwards", "passes", "random states", "recomputation"),
 )

@@ -6,63 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.rng_independence import forwards, peers, recomputed, states
+from ddpcheck.checks.rng_independence.states import Drawn, Hits
 from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops
-from ddpcheck.judging.world import Judged, Process, Rank, World
-from ddpcheck.vocabulary.model import CallSite, Finding, Struct
+from ddpcheck.judging.world import Judged, World
+from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text
 
 _NAMES = {"torch": "torch's", "cuda": "torch's (cuda)", "numpy": "numpy's", "python": "Python's"}
 _NOTHING = "nothing random was drawn in a forward, or while samples were fetched"
 _BY_SAMPLE = "random numbers were drawn by samples alone, each of which sets the state by a seed of its own"
-_RESTORES = ("set_rng_state", "setstate", "set_state")
-
-
-class Drawn(Struct, frozen=True, kw_only=True):
-    """A random state that was drawn from, and where it came from."""
-
-    rank: int
-    stream: ev.Stream
-    seeded: CallSite | None
-    """The line that last set it."""
-    seed: str
-    restored: bool
-    """That line puts a state back that was kept."""
-    place: int = 0
-    """Of a fetch: the how-manieth pass of its loop."""
-
-
-class Hits:
-    """Where states were equal that must differ, of one loop or one wrapper."""
-
-    def __init__(self) -> None:
-        self.compared = 0
-        self.equal: list[list[Drawn]] = []
-        """On several ranks."""
-        self.repeated: list[list[Drawn]] = []
-        """In several passes of one rank."""
-        self.by_sample = False
-        """Some were left out, since the samples set them."""
-
-    @property
-    def all(self) -> list[list[Drawn]]:
-        return [*self.equal, *self.repeated]
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        return tuple(sorted({drawn.rank for hit in self.all for drawn in hit}))
-
-    def culprits(self) -> list[CallSite]:
-        """The lines that set the states to the same: each set each of its states by one seed."""
-        found = {}
-        for hit in self.all:
-            first = hit[0]
-            if first.seeded is not None and first.seed and len({(d.seeded, d.seed) for d in hit}) == 1:
-                found[str(first.seeded)] = first.seeded
-        return list(found.values())
-
-    @property
-    def restored(self) -> bool:
-        return any(drawn.restored for hit in self.equal for drawn in hit)
 
 
 WORKERS = (
@@ -78,73 +31,24 @@ APART = (
 def judge(world: World) -> Judged:
     """Compare the states that each rank drew from with the other ranks', and with those of its earlier passes."""
     groups, _ = data_groups(world)
-    checked = 0
+    in_forwards = forwards.of_all(world)
+    looked, of_peers = peers.judge(world)
+    checked = looked + sum(hits.compared for hits in in_forwards.values())
     by_sample = False
-    forwards: dict[int, Hits] = {}
     fetches: dict[int, tuple[Line, Hits]] = {}
     for group in groups:
-        ranks = [rank for rank in world if rank.rank in group]
-        for wrapper, hits in _forwards(ranks).items():
-            checked += hits.compared
-            if _often(hits):
-                forwards.setdefault(wrapper, hits)
         for number, (line, hits) in enumerate(_fetches(world, group)):
             checked += hits.compared
             by_sample |= hits.by_sample
             if hits.all:
                 fetches.setdefault(number, (line, hits))
-    findings = _findings(world, forwards, list(fetches.values()))
+    again, of_recomputed = recomputed.judge(world)
+    checked += again
+    findings = [*_findings(world, in_forwards, list(fetches.values())), *of_recomputed]
     return Judged(
         checked=checked,
-        findings=tuple(findings),
+        findings=(*findings, *of_peers),
         skipped_because="" if checked else _BY_SAMPLE if by_sample else _NOTHING,
-    )
-
-
-# --- forwards
-
-
-def _forwards(ranks: Sequence[Rank]) -> dict[int, Hits]:
-    """By wrapper: the forwards that drew from the same state on several ranks."""
-    table: dict[tuple[int, str, int], list[Drawn]] = defaultdict(list)
-    for rank in ranks:
-        for stream in rank.of(ev.Stream):
-            if stream.where == "forward" and stream.consumed and stream.wrapper is not None:
-                table[stream.wrapper, stream.kind, stream.number].append(_drawn(rank.rank, stream, rank.process))
-    found: dict[int, Hits] = defaultdict(Hits)
-    for (wrapper, _, _), drawn in sorted(table.items()):
-        if len(drawn) > 1:
-            found[wrapper].compared += 1
-            found[wrapper].equal += _equal(drawn)
-    return found
-
-
-def _often(hits: Hits) -> bool:
-    """Whether forwards are alike as a rule: a single one may be a rehearsal."""
-    return len(hits.equal) > 1 or (bool(hits.equal) and hits.compared == 1)
-
-
-def _equal(drawn: Sequence[Drawn]) -> list[list[Drawn]]:
-    by_state: dict[bytes, list[Drawn]] = defaultdict(list)
-    for one in drawn:
-        by_state[one.stream.state].append(one)
-    return [alike for alike in by_state.values() if len(alike) > 1]
-
-
-def _drawn(
-    rank: int, stream: ev.Stream, process: Process, place: int = 0, given: tuple[CallSite | None, str] | None = None
-) -> Drawn:
-    seeded, seed = process.where(stream.seeded), stream.seed
-    if seeded is None and given is not None:
-        seeded, seed = given
-    text = process.line(stream.seeded)
-    return Drawn(
-        rank=rank,
-        stream=stream,
-        seeded=seeded,
-        seed=seed,
-        restored=any(word in text for word in _RESTORES),
-        place=place,
     )
 
 
@@ -182,11 +86,11 @@ def _compare(line: Line, passes: Mapping[int, Sequence[Pass]], hits: Hits) -> No
     for _, drawn_there in sorted(across.items()):
         if len(drawn_there) > 1:
             hits.compared += 1
-            hits.equal += _equal(drawn_there)
+            hits.equal += states.equal(drawn_there)
     for _, drawn_there in sorted(along.items()):
         if len(drawn_there) > 1:
             hits.compared += 1
-            hits.repeated += _equal(drawn_there)
+            hits.repeated += states.equal(drawn_there)
 
 
 def _seeded_by_sample(drawn: Iterable[Drawn]) -> set[str]:
@@ -227,18 +131,19 @@ def _drawn_by(passes: Sequence[Pass]) -> Iterable[Drawn]:
                 begun = passes[place].begun
                 # Where torch has seeded a worker, that came from the stream of its rank.
                 given = (rank.where(begun.seeded), begun.seed) if stream.worker is not None else None
-                yield _drawn(rank.rank, stream, process, place, given)
+                yield states.drawn(rank.rank, stream, process, place, given)
 
 
 # --- findings
 
 
-def _findings(world: World, forwards: Mapping[int, Hits], fetches: Sequence[tuple[Line, Hits]]) -> list[Finding]:
+def _findings(world: World, in_forwards: Mapping[str, Hits], fetches: Sequence[tuple[Line, Hits]]) -> list[Finding]:
     """One finding for each cause: what one line has seeded goes together."""
     told: dict[str, list[tuple[str, Hits, Line | None]]] = defaultdict(list)
-    for wrapper, hits in forwards.items():
-        culprits = hits.culprits()
-        told[str(culprits[0]) if culprits else "forward"].append((f"wrapper {wrapper}", hits, None))
+    for link, hits in in_forwards.items():
+        if hits.equal:
+            culprits = hits.culprits()
+            told[str(culprits[0]) if culprits else "forward"].append((link, hits, None))
     for number, (line, hits) in enumerate(fetches):
         culprits = hits.culprits()
         told[str(culprits[0]) if culprits else f"fetch {number}"].append((line.link, hits, line))

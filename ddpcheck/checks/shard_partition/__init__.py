@@ -7,6 +7,16 @@ from ddpcheck.checks.check import Check
 CHECK = Check(
     holds=("within an epoch the ranks' samples, judged by content, are disjoint and cover the dataset (padding aside)"),
     order=60,
-    rests_on=("groups", "wrappers", "uneven inputs", "collectives", "forwards", "backwards", "passes", "samplers"),
+    rests_on=(
+        "groups",
+        "wrappers",
+        "uneven inputs",
+        "collectives",
+        "forwards",
+        "backwards",
+        "passes",
+        "samplers",
+        "parts of batches",
+    ),
     assertions=("assert_shards_partition",),
 )

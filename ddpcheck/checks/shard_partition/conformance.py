@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from ddpcheck.judging.world import Judged
 from ddpcheck.trainings.epochs_of_samples import (
     OF_A_STREAM,
+    ONE_SHARE,
     UNEVEN,
     Batches,
+    apart_in_a_copy,
     epochs_of,
     in_order,
     numbers,
@@ -19,7 +21,7 @@ from ddpcheck.trainings.situations import curriculum
 from ddpcheck.trainings.suite_row import Row, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
-from ddpcheck.vocabulary.wording import count, listing
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 MANY = 8
 """Samples that no shuffling leaves in their order but by a chance of one in forty thousand."""
@@ -65,15 +67,15 @@ def _epochless(trained: Trained) -> tuple[Finding, ...]:
 
 
 def _share(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequence[int] | None) -> Finding | None:
-    situation, world_size = trained.situation, trained.world_size
-    size = situation.size.at(world_size)
+    situation, readers = trained.situation, len(ranks)
+    size = situation.size.at(trained.world_size)
     wanted = Counter(sequence if sequence is not None else range(size))
     taken = Counter(n for batches in ranks for batch in batches for n in batch)
     missing = sorted((wanted - taken).elements())
     further = list((taken - wanted).elements())
-    whole = world_size * situation.batch_size
+    whole = readers * situation.batch_size
     # Where what does not fill a batch is dropped, a sampler may still have evened the ranks out before.
-    padding = world_size - 1 if situation.drop_last else -size % whole
+    padding = readers - 1 if situation.drop_last else -size % whole
     dropped = size % whole if situation.drop_last else 0
     if len(missing) <= dropped and len(further) <= padding:
         return None
@@ -144,7 +146,7 @@ def _order(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
         return None  # each worker fills batches of its own part
     if situation.shuffle:
         return _shuffled(trained, epoch) if len(order) >= MANY and in_order(ranks, len(order)) else None
-    whole = trained.world_size * situation.batch_size
+    whole = len(ranks) * situation.batch_size
     for number, batches in enumerate(zip(*ranks, strict=True)):
         wanted = order[number * whole : (number + 1) * whole]
         taken = [n for batch in batches for n in batch]
@@ -175,6 +177,22 @@ def _of_the_sampler(trained: Trained) -> Judged:
     return judge(trained, curriculum(trained.situation.size.at(trained.world_size)))
 
 
+def _of_copies(trained: Trained) -> Judged:
+    """Whether the ranks of one copy of the model take the same samples; if so, how the copies share them."""
+    apart = apart_in_a_copy(trained)
+    if not apart:
+        return judge(trained)
+    finding = of_the_dataset(
+        trained,
+        "shard-partition",
+        "the ranks along tp, which have one copy of the model among them, to take the same samples",
+        f"other samples than those of the rank before it on {ranks_text(apart)}, with {trained.situation.about}",
+        ONE_SHARE,
+        "the samples were dealt out over all ranks",
+    )
+    return Judged(checked=1, findings=(finding,))
+
+
 ROWS = (
     Row("shard-partition", ("plain",), one(judge)),
     *(
@@ -183,4 +201,5 @@ ROWS = (
     ),
     Row("shard-partition:sampler", ("sampler",), one(_of_the_sampler)),
     Row("shard-partition:two-nodes", ("two-nodes",), one(judge), world_sizes=(4,)),
+    Row("shard-partition:ddp-tp", ("ddp-tp",), one(_of_copies), world_sizes=(4,)),
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.shard_partition import one_copy
+from ddpcheck.checks.shard_partition import one_copy, sequences
 from ddpcheck.checks.shard_partition.causes import UNAWARE, Loaders, advice, cause, loop_lines, place, subject
 from ddpcheck.checks.shard_partition.left_out_samples import (
     IN_PART,
@@ -20,6 +20,7 @@ from ddpcheck.checks.shard_partition.left_out_samples import (
     own_epoch,
 )
 from ddpcheck.checks.shard_partition.parts_of_batches import sharers
+from ddpcheck.checks.shard_partition.readers import ONE_READER, beside_the_first
 from ddpcheck.checks.shard_partition.unintended_data import same_inputs, sampler_lost
 from ddpcheck.judging.loader_passes import Line, Pass, Sample, data_groups, every_pass, loops, no_loader
 from ddpcheck.judging.same_dataset import Identity, by_index, identity_of
@@ -79,11 +80,14 @@ def judge(world: World) -> Judged:
     told = {link for finding in findings for link in finding.links}
     findings += [finding for finding in sampler_lost(every_pass(world)) if told.isdisjoint(finding.links)]
     findings += one_copy.judge(world, training)
+    times, found = sequences.judge(world)
+    checked += times
+    findings += found
     if not training:
-        times, found = same_inputs(world, groups)
+        times, found, unshared = same_inputs(world, groups)
         checked += times
         findings += found
-    because = no_loader(world) or unshared or "no two ranks were seen to train with one loader"
+    because = unshared or no_loader(world) or "no two ranks were seen to train with one loader"
     return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 
@@ -93,14 +97,16 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     How often it was checked, what was found, and why passes were not checked.
     """
     there = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
+    beside = set[int]() if wrapped else beside_the_first(world, there)
+    there = {rank: passes for rank, passes in there.items() if rank not in beside}
     if len(there) < 2:
-        return 0, [], ""
+        return 0, [], ONE_READER if beside else ""
     looked = [[one for one in passes if one.samples][:ROUNDS] for passes in there.values()]
     identity = identity_of([one for passes in looked for one in passes])
     # Ranks that take their parts of one batch count as one: what each takes of it is not known.
-    apart = sharers(there, identity)
+    apart = sharers(there, identity).union(there.keys() & set(sequences.others(world)))
     there = {rank: passes for rank, passes in there.items() if rank not in apart}
-    because = PARTS if apart else ""
+    because = PARTS if apart else ONE_READER if beside else ""
     checked = 0
     overlaps: list[Overlap] = []
     gap: Finding | None = None
@@ -115,7 +121,11 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         overlap = _overlap(number, shared, identity)
         if overlap is not None:
             overlaps.append(overlap)
-        elif world.complete and len(shared) + len(apart) == len(ranks) and not _dealt_beyond(world, there, ranks):
+        elif (
+            world.complete
+            and len(shared) + len(apart | beside) == len(ranks)
+            and not _dealt_beyond(world, there, ranks)
+        ):
             gap = gap or left_out(line, shared, identity)
             epoch = own_epoch(shared)
             epochs += [epoch] if epoch is not None else []

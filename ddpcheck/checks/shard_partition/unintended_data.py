@@ -13,6 +13,8 @@ _WITHOUT_MEANING = ("RandomSampler", "SequentialSampler", "DistributedSampler", 
 """Samplers whose order nobody has thought about."""
 ENOUGH = 3
 """Forwards that were looked at."""
+FEW = "the ranks were given the same inputs in the few forwards that could be compared, which may be meant"
+"""Why nothing was checked."""
 
 
 def sampler_lost(every: Sequence[Sequence[Pass]]) -> list[Finding]:
@@ -54,10 +56,15 @@ def _lost(every: Sequence[Sequence[Pass]], one: Pass, loader: ev.Loader, other: 
     )
 
 
-def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[int, list[Finding]]:
-    """Training without a DataLoader in which every rank's model is given the same, step after step."""
+def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[int, list[Finding], str]:
+    """Training without a DataLoader in which every rank's model is given the same, step after step.
+
+    In how many forwards the ranks were given other inputs or all the same, and
+    why nothing was said where they had the same in a few.
+    """
     checked = 0
     findings = []
+    because = ""
     for group in groups:
         given = [
             {(one.wrapper, one.number): one for one in rank.of(ev.Inputs) if one.digest}
@@ -67,9 +74,11 @@ def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[int, lis
         if len(given) < 2:
             continue
         common = sorted(set(given[0]).intersection(*given[1:]))
-        checked += len(common)
         equal = [key for key in common if len({by_place[key].digest for by_place in given}) == 1]
-        if len(common) >= ENOUGH and len(equal) >= 0.9 * len(common):
+        told = len(common) >= ENOUGH and len(equal) >= 0.9 * len(common)
+        checked += len(common) if told else len(common) - len(equal)
+        because = because or (FEW if equal and len(common) < ENOUGH else "")
+        if told:
             rank = next(rank for rank in world if rank.rank in group)
             wrapper, _ = equal[0]
             finding = Finding(
@@ -85,4 +94,4 @@ def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[int, lis
                 links=(f"wrapper {wrapper}",),
             )
             findings.append(finding)
-    return checked, findings
+    return checked, findings, because

@@ -11,12 +11,13 @@ from ddpcheck.checks.token_weight import brought_together, missing_factor, whole
 from ddpcheck.checks.token_weight.sample_weights import Batch, Fault, Part, fault_of, finding
 from ddpcheck.checks.token_weight.world_factor import Text
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.replicated_parameters import grounds, why_none
+from ddpcheck.judging.replicated_parameters import declared_apart, grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
 
 WEIGHTED = "the weights of elements differ, and not as their numbers do: the program gives some losses another weight"
 NOTHING_COUNTS = "in a part of the loss there was no rank, or one alone, whose elements count"
+NOT_AVERAGED = "no ranks were seen to bring gradients of different data together"
 UNWEIGHED = "no step that all ranks made came from a backward() of theirs"
 
 Line = tuple[str, int]
@@ -61,7 +62,7 @@ def judge(world: World) -> Judged:
     compared = [*whole_weight.scaled(world), *whole_weight.unequal(world), *whole_weight.undivided(world)]
     compared += missing_factor.judge(world)
     if not checked and not findings and not compared and not grounded:
-        reason = why_none(world, optimizers)
+        reason = NOT_AVERAGED if declared_apart(world) else why_none(world, optimizers)
         return Judged(checked=0, skipped_because=(whys.most_common(1) or [(reason, 0)])[0][0])
     reason = (whys.most_common(1) or [(UNWEIGHED, 0)])[0][0]
     return Judged(checked=max(checked, len(compared)), findings=(*findings, *compared), skipped_because=reason)

@@ -26,7 +26,8 @@ def _around_init(original: Any) -> Any:
     def init(optim: Any, *args: Any, **kwargs: Any) -> Any:
         writer = recorder.current()
         before = bool(getattr(optim, "state", True))
-        result = original(optim, *args, **kwargs)
+        with steps.not_of_the_training():
+            result = original(optim, *args, **kwargs)
         kept = getattr(optim, "state", None)
         if writer is not None and not before and kept:
             keys = sorted({str(key) for one in kept.values() for key in one})

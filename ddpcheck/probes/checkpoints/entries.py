@@ -58,7 +58,8 @@ def look(writer: recorder.Recorder, state: Any, prints: bool = True) -> Looked:
 
 def look_at(writer: recorder.Recorder, named: Iterable[tuple[Entry, torch.Tensor]]) -> Looked:
     """Look at tensors that are known by name."""
-    return _looked(writer, list(_first(iter(named), MOST)), False, True)
+    each = list(_first(iter(named), MOST + 1))
+    return _looked(writer, each[:MOST], len(each) > MOST, True)
 
 
 def digests(tensors: list[torch.Tensor | None]) -> bytes:

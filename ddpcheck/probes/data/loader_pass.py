@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import array
 import os
+import weakref
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import xxhash
@@ -13,7 +15,7 @@ import xxhash
 from ddpcheck.evidence import ABSENT, NO_SITE, Batch, PassEnded
 from ddpcheck.probes.digests.batch_fingerprints import fingerprints, length
 from ddpcheck.probes.recording import recorder, signal_exceptions
-from ddpcheck.probes.recording.shapes import shapes
+from ddpcheck.probes.recording.shapes import MOST, shapes, tensors
 from ddpcheck.vocabulary.clock import clock
 
 ENOUGH = 64
@@ -77,6 +79,8 @@ class Passing:
         self.over = self.exhausted = False
         self.shapes: list[list[int]] = []
         """Of the last batch, where contents are looked at."""
+        self.handed: list[weakref.ref[Any]] = []
+        """Its tensors."""
         self.given = 0
         """The samples of the last batch."""
         self._pid = os.getpid()
@@ -115,7 +119,7 @@ class Passing:
         else:
             self._ordered = False
         if self.told:
-            self.shapes = _shapes(batch)
+            self.shapes, self.handed = _shapes(batch)
         writer = recorder.current()
         if writer is not None and not self.over:
             self._tell(writer, number, batch, indices)
@@ -208,12 +212,13 @@ def _samples(batch: Any) -> int:
         return 0
 
 
-def _shapes(batch: Any) -> list[list[int]]:
+def _shapes(batch: Any) -> tuple[list[list[int]], list[weakref.ref[Any]]]:
+    """The shapes of the tensors in a batch, and these themselves, as long as the program has them."""
     try:
-        return shapes(batch)
+        return shapes(batch), [weakref.ref(one) for one in islice(tensors(batch), MOST)]
     except Exception as error:  # a batch of a kind of its own
         signal_exceptions.let_through(error)
-        return []
+        return [], []
 
 
 def _indices(index: Any) -> array.array[int] | None:

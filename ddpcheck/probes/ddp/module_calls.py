@@ -12,18 +12,21 @@ from torch.compiler import is_compiling
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
+from ddpcheck.probes.checkpoints import drawn_anew
 from ddpcheck.probes.ddp.forward_inputs import heads
 from ddpcheck.probes.ddp.parameter_names import number_of
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
-from ddpcheck.probes.ddp.wrappers import owners_of_buffers, tensors, wrapper_of
+from ddpcheck.probes.ddp.wrappers import is_wrapped, owners_of_buffers, tensors, wrapper_of
 from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
+from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.compiler_frames import set_callback
 from ddpcheck.probes.recording.pace import is_due
-from ddpcheck.probes.recording.patching import defect, looking_like, named
+from ddpcheck.probes.recording.patching import defect, looking_like, named, shielded
 from ddpcheck.probes.recording.unwatchable_moments import asleep
 from ddpcheck.vocabulary.clock import clock
 
@@ -121,8 +124,9 @@ def watch() -> None:
         _inside.module = True
         compiling = set_callback(None)
         began = clock.now()
+        model = None
         try:
-            _note(self, args, kwargs)
+            model = _note(self, args, kwargs)
             began = clock.now()
             if compiling is not None:
                 set_callback(compiling)
@@ -131,6 +135,8 @@ def watch() -> None:
             _inside.module = False
             if compiling is not None:
                 set_callback(None)
+            if model is not None:
+                _drawn(model)
             if (ended := clock.now()) - began > BRIEF:
                 kind = span_log.FORWARD if torch.is_grad_enabled() else span_log.EVALUATION
                 span_log.add(kind, began, ended, user_lines.here())
@@ -140,24 +146,37 @@ def watch() -> None:
     torch.nn.Module.__call__ = named(__call__, torch.nn.Module, "__call__")  # type: ignore[method-assign]
 
 
-def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """See to a call that begins; the number of a model in no wrapper, whose random state is looked at."""
     writer = recorder.current()
     if writer is None:
-        return
+        return None
+    drawn_anew.used()
     try:
         if torch.is_grad_enabled():
             wrapper = wrapper_of(module)
             gradient_events.MODULE_CALLED.tell(module, number_of(module))
             if isinstance(module, DistributedDataParallel):
                 models.met(writer, module.module)
-                return
+                return None
             models.met(writer, module)
             if wrapper is not None and module.training:
                 wrapper.bare_site = user_lines.here()
+            number = number_of(module)
+            # What is recomputed draws from a state that torch has put back.
+            if models.is_met(number) and not is_wrapped(module) and not gradient_events.is_within_backward():
+                random_draws.forward_begins(None, number)
+                return number
         elif dist.is_initialized():
             _evaluated(writer, module, [*args, *kwargs.values()])
     except Exception as error:
         defect(error)
+    return None
+
+
+@shielded
+def _drawn(model: int) -> None:
+    random_draws.forward_ends(None, model)
 
 
 def _evaluated(writer: recorder.Recorder, module: Any, inputs: list[Any]) -> None:
@@ -207,7 +226,7 @@ def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> 
         return
     owner = next((found for p in parameters.values() if (found := WRAPPERS.owner(p)) is not None), None)
     _, local = owners_of_buffers(module)
-    kept = {name: b for name, b in buffers.items() if name not in local}
+    kept = {own_name(name): b for name, b in buffers.items() if name not in local}
     record = partial(
         Evaluated,
         **writer.next(),

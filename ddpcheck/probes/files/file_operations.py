@@ -181,6 +181,7 @@ def _renamed(writer: recorder.Recorder, source: Any, target: Any, *folders: int)
     site, library = paths.users_line_through()
     if site != NO_SITE and paths.is_write_due(target):
         source, target = _entry(source), _entry(target)
+        small_files.renamed(writer, source)
         file_records.record(
             writer, "rename", "os.rename", source, site, library, target=target, identity=paths.identity(source)
         )

@@ -6,6 +6,7 @@ Nothing tells when a file is closed. So it is looked at when the process does so
 from __future__ import annotations
 
 import os
+import re
 import stat
 
 import xxhash
@@ -13,11 +14,13 @@ import xxhash
 from ddpcheck.evidence import NO_SITE
 from ddpcheck.probes.files import file_records, paths
 from ddpcheck.probes.processes import endings
-from ddpcheck.probes.recording import signal_exceptions
+from ddpcheck.probes.recording import recorder, signal_exceptions
 
 MOST = 8192
 """Bytes of a file that Python writes at once, when it is closed: a larger one may be seen in the midst of it."""
 _WAITING = 64
+_LINE = 64
+_DIGITS = 15
 _LOOKS = 8
 """Looks at a file that is empty or still open; it is not looked at any more after that."""
 
@@ -44,18 +47,33 @@ def forget() -> None:
 def look() -> None:
     """Write down what is in the files that were opened, as far as they have been written."""
     writer = file_records.writer() if _opened else None
-    if writer is None:
-        return
-    with paths.Busy():
-        for path, looks in list(_opened.items()):
-            held = _read(path)
-            if held is None and looks + 1 < _LOOKS:
-                _opened[path] = looks + 1
-                continue
-            _opened.pop(path, None)
-            if held:
-                digest = xxhash.xxh3_64_hexdigest(held)
-                file_records.record(writer, "content", "", path, NO_SITE, existed=True, identity=digest)
+    if writer is not None:
+        with paths.Busy():
+            for path in list(_opened):
+                _look_at(writer, path)
+
+
+def renamed(writer: recorder.Recorder, path: str) -> None:
+    """A file is about to have another name."""
+    if path in _opened:
+        _look_at(writer, path)
+
+
+def _look_at(writer: recorder.Recorder, path: str) -> None:
+    held = _read(path)
+    looks = _opened.pop(path, 0)
+    if held is None and looks + 1 < _LOOKS:
+        _opened[path] = looks + 1
+    elif held:
+        digest = xxhash.xxh3_64_hexdigest(held)
+        number = _number(held)
+        file_records.record(writer, "content", "", path, NO_SITE, existed=True, identity=digest, holds=number)
+
+
+def _number(held: bytes) -> int | None:
+    """The step that it may be about: the only number in a line of text, such as ``global_step40``."""
+    found = re.findall(rb"\d+", held) if len(held) <= _LINE else []
+    return int(found[0]) if len(found) == 1 and len(found[0]) < _DIGITS else None
 
 
 def _read(path: str) -> bytes | None:

@@ -35,6 +35,8 @@ class Place(NamedTuple):
 
 _roots: dict[int, weakref.ref[Any]] = {}
 """By their numbers, the modules that were outermost in a forward with gradients."""
+_buffers: dict[int, list[str]] = {}
+"""By their numbers, the buffers that are part of their state."""
 _sharded: list[weakref.ref[Any]] = []
 """Modules that were sharded or wrapped: models, and parts of them, also before they are called."""
 _met: set[int] = set()
@@ -85,6 +87,7 @@ def _begin_for(writer: recorder.Recorder) -> None:
         _writer = writer
         _met.clear()
         _roots.clear()
+        _buffers.clear()
 
 
 # --- where parameters are now
@@ -94,12 +97,22 @@ def places(writer: recorder.Recorder) -> dict[int, Place]:
     """By the id of a parameter: where it is, of all parameters that the models have now."""
     _begin_for(writer)
     found: dict[int, Place] = {}
-    for number, module in _alive():
+    for number, module in alive():
         named = dict(module.named_parameters())
         layouts = _layouts(writer, module, named)
         for name, parameter in named.items():
             found.setdefault(id(parameter), Place(number, own_name(name), layouts.get(name)))
     return found
+
+
+def is_met(number: int) -> bool:
+    """Whether a module of this number is a model: it has parameters, and was called by no other module."""
+    return number in _roots
+
+
+def buffers_of(number: int) -> list[str]:
+    """The names of the buffers that were part of a model's state when it was described."""
+    return _buffers.get(number, [])
 
 
 def number() -> int:
@@ -109,7 +122,7 @@ def number() -> int:
 
 def trainable(known: dict[int, Place]) -> Iterator[tuple[Place, torch.Tensor]]:
     """The parameters of all models that gradients are computed for."""
-    for _, module in _alive():
+    for _, module in alive():
         for parameter in module.parameters():
             if parameter.requires_grad and id(parameter) in known:
                 yield known[id(parameter)], parameter
@@ -117,14 +130,14 @@ def trainable(known: dict[int, Place]) -> Iterator[tuple[Place, torch.Tensor]]:
 
 def parameters() -> Iterator[torch.Tensor]:
     """Those that the models have now."""
-    for _, module in _alive():
+    for _, module in alive():
         yield from module.parameters()
 
 
 def tensors(writer: recorder.Recorder, most: int) -> Iterator[tuple[str, torch.Tensor, Layout | None, bool]]:
     """What the models hold, also those that were only sharded: path, tensor, how it lies, and if it is a buffer."""
     _begin_for(writer)
-    roots = [module for _, module in _alive()]
+    roots = [module for _, module in alive()]
     met: set[int] = set()
     # What is sharded last is what holds the rest, most likely.
     for module in [*roots, *(one for ref in reversed(_sharded) if (one := ref()) is not None)]:
@@ -140,7 +153,8 @@ def tensors(writer: recorder.Recorder, most: int) -> Iterator[tuple[str, torch.T
             yield own_name(name), tensor, layouts.get(name), name not in parameters
 
 
-def _alive() -> Iterator[tuple[int, Any]]:
+def alive() -> Iterator[tuple[int, Any]]:
+    """The models that there are now, by their numbers."""
     for number, root in list(_roots.items()):
         module = root()
         if module is None:
@@ -198,12 +212,14 @@ def _describe(writer: recorder.Recorder, number: int, module: Any, site: int) ->
                 same_as="" if same == name else own_name(same),
                 written=written is not False,
                 persistent=name not in local,
+                owner=type(parts.get(owner)).__name__ if name in buffers else "",
                 cut_from=cut.whole if cut is not None else b"",
                 cut_by=cut.ranks if cut is not None else (),
                 site=parameter_names.line_of(tensor, parts.get(owner), last) if name in parameters else 0,
             )
         )
         looked.append(tensor if is_seen and same == name else None)
+    _buffers[number] = [one.name for one in held if one.buffer and one.persistent and not one.same_as]
     record = partial(
         Model,
         **writer.next(),

@@ -69,8 +69,7 @@ def _write(how: Any, module: Any, site: int, **more: Any) -> None:
     writer = recorder.current()
     if writer is not None:
         models.parallelised(module)
-        kind = type(module).__name__
-        writer.write(Parallelised(**writer.next(), how=how, site=site, model=kind, **more))
+        writer.write(Parallelised(**writer.next(), how=how, site=site, **more))
 
 
 def _around_fully_shard(original: Any) -> Any:
@@ -80,11 +79,11 @@ def _around_fully_shard(original: Any) -> Any:
         if recorder.current() is None:
             return original(*args, **kwargs)
         given = Arguments(known, args, kwargs)
-        module, ignored = given.get("module"), given.get("ignored_params") or ()
-        models.ignore(ignored)
+        module = given.get("module")
+        models.ignore(given.get("ignored_params") or ())
         kind = module[0] if isinstance(module, (list, tuple)) and module else module
         ranks = _ranks(given.get("mesh"))
-        _write("fully_shard", kind, user_lines.here(), ignored=len(ignored), ranks=ranks)
+        _write("fully_shard", kind, user_lines.here(), ranks=ranks)
         cutting, kept = Cutting(module, ranks), Kept(module)
         result = original(*args, **kwargs)
         cutting.is_over()
@@ -145,7 +144,7 @@ def _around_fsdp(original: Any) -> Any:
             ignored += [p for p in given.get("ignored_states") or () if isinstance(p, torch.Tensor)]
             models.ignore(ignored)
             ranks = _ranks(given.get("device_mesh"), given.get("process_group"))
-            _write("FullyShardedDataParallel", module, user_lines.here(), ignored=len(ignored), ranks=ranks)
+            _write("FullyShardedDataParallel", module, user_lines.here(), ranks=ranks)
             if not _wrapping and not given.get("sync_module_states"):
                 cutting = Cutting(module, ranks)
         _wrapping += 1

@@ -11,11 +11,14 @@ import torch
 
 from ddpcheck.evidence import Tie
 from ddpcheck.probes.ddp import parameter_names
+from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.recording.missing_seams import attribute
 
 _WAYS = ("ddpcheck.", "torch.nn.modules.module", "torch.nn.parameter")
 """Through which a registration comes, whoever asks for it."""
+
+_LOAD = "load_state_dict"
 
 MOST = 256
 """Ties that are remembered."""
@@ -37,8 +40,24 @@ class _Slot(NamedTuple):
         return self.module() is module and self.name == name
 
 
-_ties: list[tuple[_Slot, _Slot, str]] = []
-"""Two slots that were given the same parameter, and words that are the same on every rank."""
+class _Tied:
+    """Two slots that were given the same parameter."""
+
+    __slots__ = ("loaded", "slots", "words")
+
+    def __init__(self, first: _Slot, second: _Slot, words: str) -> None:
+        self.slots = (first, second)
+        self.words = words
+        """The same on every rank."""
+        self.loaded = False
+        """A load has put tensors of its own there (assign=True)."""
+
+    def holds(self) -> list[torch.Tensor | None]:
+        """What is there now."""
+        return [slot.holds() for slot in self.slots]
+
+
+_ties: list[_Tied] = []
 
 
 def watch() -> None:
@@ -49,33 +68,40 @@ def watch() -> None:
 def _note(module: Any, name: str, parameter: Any) -> None:
     """A slot is given a parameter: it is tied to those that have the same one, and to no others any more.
 
-    What torch itself puts there, as to shard or to load, is no wish of the program's.
+    What torch itself puts there, as to shard, is no wish of the program's; nor is what a load puts there.
     """
-    if _by_torch(sys._getframe(1)):
+    asker = _asker(sys._getframe(1))
+    if asker.startswith("torch.distributed."):
         return
-    for tie in [tie for tie in _ties if tie[0].is_of(module, name) or tie[1].is_of(module, name)]:
-        partner = tie[1] if tie[0].is_of(module, name) else tie[0]
+    loads = asker == _LOAD
+    for tie in [tie for tie in _ties if any(slot.is_of(module, name) for slot in tie.slots)]:
+        if loads:
+            tie.loaded = True
+            continue
+        partner = tie.slots[1] if tie.slots[0].is_of(module, name) else tie.slots[0]
         if parameter is not None and partner.holds() is parameter:
             return  # tied once more
         _ties.remove(tie)
-    if not isinstance(parameter, torch.Tensor):
+    if loads or not isinstance(parameter, torch.Tensor):
         return
     if len(_ties) >= MOST:
-        _ties[:] = [tie for tie in _ties if tie[0].module() is not None and tie[1].module() is not None]
+        _ties[:] = [tie for tie in _ties if all(slot.module() is not None for slot in tie.slots)]
     if len(_ties) >= MOST:
         return
     before = parameter_names.place_before(parameter, module, name)
     if before is not None:
         owner, other = before
         words = f"{type(owner).__name__}.{other} and {type(module).__name__}.{name}"
-        _ties.append((_Slot(weakref.ref(owner), other), _Slot(weakref.ref(module), name), words))
+        _ties.append(_Tied(_Slot(weakref.ref(owner), other), _Slot(weakref.ref(module), name), words))
 
 
-def _by_torch(frame: Any) -> bool:
-    """Whether a registration is asked for by torch's own code, and not by a module's constructor or the program."""
+def _asker(frame: Any) -> str:
+    """The module whose code asks for a registration: a constructor, the program, torch itself; or that it is a load."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith(_WAYS):
+        if frame.f_code.co_name == _LOAD and frame.f_globals["__name__"] == torch.nn.modules.module.__name__:
+            return _LOAD
         frame = frame.f_back
-    return frame is not None and str(frame.f_globals.get("__name__", "")).startswith("torch.distributed.")
+    return str(frame.f_globals.get("__name__", "")) if frame is not None else ""
 
 
 def within(module: Any) -> Iterator[Tie]:
@@ -83,11 +109,22 @@ def within(module: Any) -> Iterator[Tie]:
     if not _ties:
         return
     paths = {id(part): path for path, part in module.named_modules()}
-    for first, second, words in _ties:
-        names = [_path(paths, slot) for slot in (first, second)]
-        there = [slot.holds() for slot in (first, second)]
-        if any(names):
-            yield Tie(first=names[0], second=names[1], words=words, same=there[0] is there[1] and there[0] is not None)
+    for tie in _ties:
+        names = [_path(paths, slot) for slot in tie.slots]
+        first, second = tie.holds()
+        same = first is second and first is not None
+        # A checkpoint in which they differ is that of a model without the tie.
+        if any(names) and (same or not tie.loaded or _are_equal(first, second)):
+            yield Tie(first=names[0], second=names[1], words=tie.words, same=same)
+
+
+def _are_equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    """Whether both are seen to be the same numbers; what would have to be waited for is not."""
+    if one is None or other is None or {type(one), type(other)} != {torch.nn.Parameter}:
+        return False
+    if one.shape != other.shape or not (readable_memory.is_on_cpu(one) and readable_memory.is_on_cpu(other)):
+        return False
+    return torch.equal(one.detach(), other.detach())
 
 
 def _path(paths: dict[int, str], slot: _Slot) -> str:

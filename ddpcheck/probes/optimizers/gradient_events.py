@@ -50,6 +50,8 @@ MODULE_CALLED = Event()
 """A module was called with gradients, by no other one: the module, and its number."""
 STEP = Event()
 """An optimizer's step begins: the recorder, its number, the step's, its parameters, the line."""
+STEPPED = Event()
+"""It is over."""
 ZEROED = Event()
 """zero_grad() was called."""
 

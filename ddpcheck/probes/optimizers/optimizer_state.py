@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from ddpcheck.evidence import ABSENT, UNREAD
+from ddpcheck.evidence import ABSENT, UNREAD, StateOfAnotherWhole
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.devices.device_numbers import Fetched
 from ddpcheck.probes.digests import fast_digests, readable_memory
-from ddpcheck.probes.recording.patching import defect
+from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording.patching import defect, shielded
 
 Digests = bytes | fast_digests.Queued
 
@@ -47,6 +48,35 @@ def _state(optimizer: Any, parameters: list[torch.Tensor], unseen: Collection[in
                 plain.setdefault(str(key), [ABSENT] * len(parameters))[place] = fast_digests.number_digest(value)
     found: dict[str, Digests] = {key: fast_digests.queued(values) for key, values in tensors.items()}
     return {**found, **{key: b"".join(values) for key, values in plain.items()}}
+
+
+@shielded
+def note_wholes(
+    writer: recorder.Recorder, optimizer: Any, number: int, parameters: list[torch.Tensor], parts: list[int], site: int
+) -> None:
+    """Put down state that is no part of what its parameter is a part of, though it lies as that does."""
+    found = []
+    for place in parts:
+        parameter: Any = parameters[place]
+        kept = optimizer.state.get(parameter)
+        for key, value in kept.items() if isinstance(kept, Mapping) else ():
+            if readable_memory.is_dtensor(value) and _is_of_another_whole(value, parameter):
+                found.append((place, str(key), tuple(value.shape)))
+    if found:
+        places, keys, wholes = map(list, zip(*found, strict=True))
+        record = StateOfAnotherWhole(
+            **writer.next(), optimizer=number, places=places, keys=keys, wholes=wholes, site=site
+        )
+        writer.write(record)
+
+
+def _is_of_another_whole(state: Any, parameter: Any) -> bool:
+    if state.placements != parameter.placements or state.device_mesh != parameter.device_mesh:
+        return False
+    own, its = readable_memory.part(parameter), readable_memory.part(state)
+    if own is None or its is None or not own.numel() or own.shape != its.shape:
+        return False
+    return tuple(state.shape) != tuple(parameter.shape)
 
 
 def scale_of(known: weakref.ref[Any] | None, looked: bool) -> float | Derived | None:

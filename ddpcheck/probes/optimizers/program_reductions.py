@@ -7,7 +7,7 @@ must agree on. A tensor is known by its storage, and never by its values.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from ddpcheck.probes.collectives import call_log
 from ddpcheck.probes.collectives.call_arguments import Arguments
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording.pace import is_due
 
 FEW = 4
 """Elements of a tensor that is taken for a loss or a count, and not for a part of a model."""
@@ -32,6 +33,7 @@ _ALIKE = {
     "broadcast": "tensor",
     "all_gather": "tensor_list",
     "all_gather_into_tensor": "output_tensor",
+    "all_gather_single": "output_tensor",
     "_all_gather_base": "output_tensor",
 }
 """The argument that all ranks hold the same in afterwards."""
@@ -40,14 +42,15 @@ _ALIKE = {
 class Operand:
     """A tensor that a collective went over."""
 
-    __slots__ = ("alike", "backwards", "floating", "group", "known", "number", "numel", "start", "storage", "to_one")
+    __slots__ = ("alike", "backwards", "floating", "group", "known", "number", "numel", "site", "start",
+                 "storage", "to_one")  # fmt: skip
 
     def __init__(self, tensor: torch.Tensor, storage: torch.UntypedStorage, call: Call, alike: bool) -> None:
         # A weak reference: the address of a storage is given to no other one as long as it is held.
         self.storage = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
         self.start, self.numel = int(tensor.storage_offset()), tensor.numel()
         self.floating = tensor.dtype not in (torch.int64, torch.bool)
-        self.group, self.number = call.group, call.number
+        self.group, self.number, self.site = call.group, call.number, call.site
         self.alike = alike
         self.to_one = call.op == "reduce"
         self.backwards = BACKWARDS.ended
@@ -130,6 +133,9 @@ def tell() -> None:
 
 
 Of = Literal["gradient", "parameter"]
+_Tensor = tuple[int, Of, torch.Tensor]
+"""Of an optimizer's parameter: its place, and whether it is its gradient."""
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 class Window:
@@ -138,8 +144,11 @@ class Window:
     def __init__(self) -> None:
         self._start = self._entry = _dropped  # what was forgotten before its first step was not its own
         self._before: list[Carried] = []
+        self._parts: list[Carried] = []
+        self._looks_at_parts = False
+        self._steps = 0
         self._lost = False
-        self._told: list[Carried] = []
+        self._told: tuple[list[Carried], list[Carried]] = ([], [])
         self._changes = 0
 
     @property
@@ -149,32 +158,53 @@ class Window:
 
     def begin_again(self) -> None:
         """The optimizer has other parameters now."""
-        self._told, self._changes = [], 0
+        self._told, self._changes = ([], []), 0
 
     def entered(self, parameters: Sequence[torch.Tensor]) -> None:
         """A step begins."""
-        self._before = self._carried(parameters, self._start, inside=False)
+        self._before = self._carried(_of_plain(parameters), parameters, self._start, inside=False)
+        # With every step it would be a look at all DTensors, which FSDP's collectives are not over.
+        self._looks_at_parts = is_due(self._steps)
+        self._steps += 1
+        if self._looks_at_parts:
+            self._parts = self._carried(_of_parts(parameters), (), self._start, inside=False)
         self._entry = _dropped + len(_log)
+
+    def exchanges(self) -> tuple[list[int], list[str]]:
+        """The lines and groups of what went over the wire since the step before, and was of some size."""
+        operands = islice(_log, max(0, self._start - _dropped), None)
+        large = [one for one in operands if one.floating and one.numel > FEW]
+        return list(dict.fromkeys(one.site for one in large)), sorted({one.group for one in large})
 
     def left(self, writer: recorder.Recorder, optimizer: int, number: int, parameters: Sequence[torch.Tensor]) -> None:
         """A step is over: what has changed since the one before is written down."""
-        carried = self._before + self._carried(parameters, self._entry, inside=True)
+        # What has the size of gradients that went over the wire before is made of them: such as the updates of owners.
+        known = {one.place for one in self._before if one.of == "gradient" and not one.flat}
+        within = self._carried(_of_plain(parameters), parameters, self._entry, inside=True)
+        carried = self._before + [one for one in within if not (one.flat and one.place in known)]
+        parts = self._told[1]
+        if self._looks_at_parts:
+            parts = self._parts + self._carried(_of_parts(parameters), (), self._entry, inside=True)
         self._start = _dropped + len(_log)
-        if carried == self._told and not self._lost:
+        if (carried, parts) == self._told and not self._lost:
             return
-        self._told = carried
+        self._told = carried, parts
         self._changes += 1
         lost, self._lost = self._lost or self._changes == CHANGES, False
         if self._changes <= CHANGES:
-            writer.write(Exchanged(**writer.next(), optimizer=optimizer, number=number, carried=carried, lost=lost))
+            writer.write(
+                Exchanged(**writer.next(), optimizer=optimizer, number=number, carried=carried, lost=lost, parts=parts)
+            )
 
-    def _carried(self, parameters: Sequence[torch.Tensor], start: int, inside: bool) -> list[Carried]:
+    def _carried(
+        self, tensors: Iterable[_Tensor], parameters: Sequence[torch.Tensor], start: int, inside: bool
+    ) -> list[Carried]:
         if start < _dropped:
             self._lost = True
         operands = list(islice(_log, max(0, start - _dropped), None))
         if not operands:
             return []
-        found = [*_by_storage(parameters, operands, inside), *_by_size(parameters, operands, inside)]
+        found = [*_by_storage(tensors, operands), *_by_size(parameters, operands, inside)]
         first = self._numbers_before(operands)
         last = {group: _calls_on(group) for group in {one.group for one in found}}
         # Counted from what is nearest, so that a call of an epoch's end does not make another step of it.
@@ -224,16 +254,45 @@ def _calls_on(group: str) -> int:
     return book.last(group) if book is not None else 0
 
 
-def _by_storage(parameters: Sequence[torch.Tensor], operands: Sequence[Operand], inside: bool) -> Iterator[_Found]:
+def _of_plain(parameters: Sequence[torch.Tensor]) -> Iterator[_Tensor]:
+    for place, parameter in enumerate(parameters):
+        yield place, "parameter", parameter
+        if parameter.grad is not None:
+            yield place, "gradient", parameter.grad
+
+
+def _of_parts(parameters: Sequence[torch.Tensor]) -> Iterator[_Tensor]:
+    """What this rank has of DTensors and of their gradients."""
+    for place, of, tensor in _of_plain(parameters):
+        own = readable_memory.part(tensor) if readable_memory.is_dtensor(tensor) else None
+        if own is not None:
+            yield place, of, own
+
+
+def _by_storage(tensors: Iterable[_Tensor], operands: Sequence[Operand]) -> Iterator[_Found]:
     """The parameters and gradients that share memory with what a collective went over: the last one counts."""
     by_storage: dict[int, list[Operand]] = {}
     for operand in operands:
         by_storage.setdefault(operand.storage.cdata, []).append(operand)
     largest = max(operand.numel for operand in operands)
-    for place, parameter in enumerate(parameters):
+    for place, of, tensor in tensors:
         # Most programs exchange a loss alone, which holds no parameter: a look at each one's storage takes far longer.
-        if type(parameter) is torch.nn.Parameter and parameter.numel() > largest:
+        if type(tensor) in _PLAIN and tensor.numel() > largest:
             continue
+<<<<<<< HEAD
+        storage = readable_memory.storage(tensor)
+        if storage is None:
+            continue
+        last = None
+        start = int(tensor.storage_offset())
+        for operand in by_storage.get(StorageWeakRef(storage).cdata, ()):  # type: ignore[no-untyped-call]
+            if operand.start <= start and start + tensor.numel() <= operand.start + operand.numel:
+                operand.known = True
+                last = operand
+        if last is not None:
+            offset = start - last.start
+            yield _Found(place, of, last.group, last.number, offset, last.alike, to_one=last.to_one)
+=======
         if not readable_memory.may_have_storage(parameter):  # and neither has its gradient
             continue
         tensors: tuple[tuple[Of, torch.Tensor | None], ...] = (
@@ -252,6 +311,7 @@ def _by_storage(parameters: Sequence[torch.Tensor], operands: Sequence[Operand],
             if last is not None:
                 offset = start - last.start
                 yield _Found(place, of, last.group, last.number, offset, last.alike, to_one=last.to_one)
+>>>>>>> 2663656f0d5d6494f52d1c379b5d3dd03412cd6a
 
 
 def _by_size(parameters: Sequence[torch.Tensor], operands: Sequence[Operand], inside: bool) -> Iterator[_Found]:

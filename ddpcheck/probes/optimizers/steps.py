@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -21,10 +22,10 @@ from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import BACKWARDS, note_attributes, note_buffers
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import small_files
-from ddpcheck.probes.layouts import declared
-from ddpcheck.probes.optimizers import description, gradient_events, program_reductions, schedulers
+from ddpcheck.probes.layouts import declared, model_buffers
+from ddpcheck.probes.optimizers import after_exchanges, description, gradient_events, program_reductions, schedulers
 from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
-from ddpcheck.probes.optimizers.optimizer_state import plain_number, scale_of, state_of
+from ddpcheck.probes.optimizers.optimizer_state import note_wholes, plain_number, scale_of, state_of
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.pace import Pace, is_due
@@ -67,6 +68,7 @@ class Watched:
         self.spending = Spending()
         self.spent: Spent | None = None
         self.window = program_reductions.Window()
+        self.exchanges = after_exchanges.Looks()
 
     def parameters(self) -> list[torch.Tensor]:
         """Those of the last step, as far as they are there."""
@@ -108,6 +110,8 @@ _stepped: set[int] = set()
 """By id: every parameter that an optimizer has stepped, also one whose optimizer is gone."""
 _made = 0
 _steps = 0
+_pretended = False
+"""Whether the step that is under way is none of the program's."""
 
 
 def optimizers() -> list[Any]:
@@ -137,6 +141,17 @@ def _is_within_step(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+@contextmanager
+def not_of_the_training() -> Iterator[None]:
+    """Steps that torch makes for a state dict's sake, of zeros: nothing was learnt, and nothing is due."""
+    global _pretended
+    _pretended = True
+    try:
+        yield
+    finally:
+        _pretended = False
 
 
 def watch() -> None:
@@ -214,7 +229,7 @@ def steps_so_far() -> int:
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _step
     writer = recorder.current()
-    if writer is None:
+    if writer is None or _pretended:
         return
     step = sys._getframe(_HOOKED)
     _step = step.f_code
@@ -246,6 +261,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
             gradients = fast_digests.queued([p.grad for p in parameters], None if whole else it.steps, but)
     with recorder.silence():
         loss_weights.entered(writer, it.number, parameters)
+        it.exchanges.entered(writer, it.window, it.number, it.steps, parameters, it.unseen)
     it.spent = _spend(it, parameters, bool(gradients))
     it.window.entered(parameters)
     if not closure:
@@ -269,9 +285,10 @@ def _spend(it: Watched, parameters: list[torch.Tensor], look: bool) -> Spent | N
 
 def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _steps
-    if _is_within_step(sys._getframe(_HOOKED).f_back):
+    if _pretended or _is_within_step(sys._getframe(_HOOKED).f_back):
         return
     Passes.stepping = False
+    gradient_events.STEPPED.tell()
     writer = recorder.current()
     it = _watched.get(optimizer)
     if writer is None or it is None or it.entry is None:
@@ -293,6 +310,8 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         with recorder.silence():
             parameters = fast_digests.queued(held, None if entry.whole else number, it.unseen)
             state = state_of(optimizer, held, it.unseen) if entry.whole else {}
+    if it.parts and number == 0 and it.is_whole(held):
+        note_wholes(writer, optimizer, it.number, held, it.parts, entry.site)
     it.window.left(writer, it.number, number, held)
     program_reductions.forget([one.window for one in _watched.values()])
     if looked or _telling(entry.usage, it) or number % writer.stride(Step) == 0:
@@ -327,6 +346,7 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         wrapper.reduced.stepped(wrapper.parameters() if looked else (), looked)
         if looked:
             note_buffers(writer, wrapper, "step")
+    model_buffers.note(writer, it.number, number, entry.site)
     BACKWARDS.count = 0
     loss_weights.stepped(writer, it.number, number)
     cost = entry.took + clock.fine() - began

@@ -42,7 +42,7 @@ _FETCHED = "_ddpcheck_fetched"
 
 
 class _Forwards:
-    """The forwards in training through one wrapper."""
+    """The forwards in training through one wrapper, or of a model in none."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -53,7 +53,8 @@ class _Forwards:
         self.before: dict[Kind, bytes] | None = None
 
 
-_forwards: dict[int, _Forwards] = {}
+_forwards: dict[tuple[int | None, int | None], _Forwards] = {}
+"""By the number of the wrapper, or that of the model."""
 _fetchers = 0
 """The fetchers that this process, a worker, has used: one for each pass."""
 _told_worker_of = False
@@ -72,9 +73,9 @@ def watch() -> None:
 # --- forwards
 
 
-def forward_begins(wrapper: int) -> None:
-    """A wrapper's forward in training begins."""
-    found = _forwards.setdefault(wrapper, _Forwards())
+def forward_begins(wrapper: int | None, model: int | None = None) -> None:
+    """A forward in training begins, through a wrapper, or of a model in none."""
+    found = _forwards.setdefault((wrapper, model), _Forwards())
     if seed_lines.times != found.seedings and found.extra < _AFTER_SEEDING:
         found.seedings, found.fresh = seed_lines.times, 2
     looked = is_told(found.number, FORWARDS)
@@ -83,17 +84,17 @@ def forward_begins(wrapper: int) -> None:
         found.extra += 1
     found.fresh = max(0, found.fresh - 1)
     found.number += 1
-    found.before = _of_torch() if looked and recorder.current() is not None else None
+    found.before = of_torch() if looked and recorder.current() is not None else None
 
 
-def forward_ends(wrapper: int) -> None:
+def forward_ends(wrapper: int | None, model: int | None = None) -> None:
     """It has ended."""
-    found = _forwards.get(wrapper)
+    found = _forwards.get((wrapper, model))
     writer = recorder.current()
     if found is None or found.before is None or writer is None:
         return
     before, found.before = found.before, None
-    after = _of_torch()
+    after = of_torch()
     site = NO_SITE
     for kind, state in before.items():
         if after.get(kind, state) != state:
@@ -109,6 +110,7 @@ def forward_ends(wrapper: int) -> None:
                     consumed=True,
                     site=site,
                     wrapper=wrapper,
+                    model=model,
                     seeded=seeded,
                     seed=seed,
                 )
@@ -221,7 +223,7 @@ def _say_whose_worker(writer: recorder.Recorder) -> None:
 # --- states
 
 
-def _of_torch() -> dict[Kind, bytes]:
+def of_torch() -> dict[Kind, bytes]:
     found = _of_cpu()
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         generators = attribute(torch.cuda, "default_generators", ())  # simulated devices have none of their own

@@ -160,6 +160,35 @@ def test_values_that_the_program_has_made(after):
     assert one_file([(1, 2), (3, 4), (5, 6)], after).findings == ()
 
 
+def stages(swapped, *, received=False):
+    """Two ranks with parameters of the same names, each of which loads its own file; or one loads for both."""
+    ranks = []
+    for rank in (0, 1):
+        forms, path = Forms(), f"/job/{rank}.pt"
+        its = [weight("a", rank, 2), weight("b", rank, 4)]
+        then = [weight("a", rank, 4), weight("b", rank, 2)] if swapped else its
+        loads = [] if received and rank else [load(path, 20)]
+        ranks.append([*forms.saved(10, path, *its), step(12), *loads, *forms.read(21, "module", *then)])
+    return of(*ranks)
+
+
+def test_stages_have_the_same_names_for_different_parameters():
+    """Whichever rank loads first."""
+    judged = stages(swapped=False)
+    assert (judged.checked, judged.findings) == (4, ())
+
+
+def test_names_that_change_places_in_every_stage():
+    (found,) = stages(swapped=True).findings
+    assert (found.severity, found.ranks) == ("error", (0, 1))
+
+
+def test_what_a_rank_is_sent_comes_from_what_another_one_has_loaded():
+    judged = stages(swapped=False, received=True)
+    assert judged.findings == ()
+    assert judged.checked == 2
+
+
 # --- into optimizers
 
 
@@ -242,3 +271,12 @@ def test_files_that_are_right(n):
 def test_nothing_is_loaded():
     judged = of([*Forms().saved(10, "/job/0.pt", HALVES[0])])
     assert (judged.checked, judged.skipped_because) == (0, "nothing was saved and loaded in this run")
+
+
+def test_what_was_seen_in_part_is_not_checked():
+    """What was loaded may be among what was left out when it was saved."""
+    forms = Forms()
+    saved = forms.saved(10, "/job/c", part("w", 0, 2, 1, 2), how="dcp.save", ranks=(0,), left_out=1)
+    judged = of([*saved, *forms.read(11, "dcp.load", part("w", 0, 2, 5, 6), path="/job/c")])
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because == "a state dict with more than 1 entries was looked at in part"

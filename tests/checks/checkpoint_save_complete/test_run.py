@@ -9,7 +9,7 @@ from ddpcheck.checks.checkpoint_save_complete.run import judge
 from ddpcheck.judging.world import World
 from tests.judging.written import ended, raised, step, world, wrapped
 from tests.judging.written import rank as written_rank
-from tests.judging.written_state import Forms, moment, part, plain, weight
+from tests.judging.written_state import Forms, Value, moment, part, plain, weight
 
 BOTH = {"how": "dcp.save", "ranks": (0, 1)}
 
@@ -115,8 +115,9 @@ def test_names_in_files_of_their_own(more):
 
 def test_a_dtensor_that_differs_is_no_matter_of_names():
     """Copies that drift apart are a finding of another check."""
-    copies = [part("w", 0, 2, *values) for values in ((1, 2), (3, 4))]
-    assert of(*[saved(one, **BOTH) for one in copies]).findings == ()
+    copies = [part("w", 0, 2, *values, of="w") for values in ((1, 2), (3, 4))]
+    net = model_of(ev.Held(name="w", kind="float32[2]", layout=copies[0].entry.layout))
+    assert of(*[[net, *saved(one, **BOTH)] for one in copies]).findings == ()
 
 
 # --- optimizers
@@ -175,3 +176,66 @@ def test_moments_of_a_flat_parameter():
 def test_nothing_is_saved():
     judged = of([step(20)], [step(20)])
     assert (judged.checked, judged.skipped_because) == (0, "no state dict was saved")
+
+
+# --- states that are too large
+
+
+def test_what_was_seen_in_part_is_not_checked():
+    """What was left out may be what is missing; nothing is said of it, nor of what other ranks have saved."""
+    judged = of(saved(FIRST, left_out=1), [step(20), ended()])
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because == "a state dict with more than 1 entries was looked at in part"
+    assert of(saved(FIRST), saved(SECOND, left_out=1, number=3)).findings == ()
+    assert of(saved(moment("a", 1)), saved(moment("b", 2), left_out=1)).findings == ()
+
+
+# --- copies of one part
+
+
+def copy(*elements, placements=("R",), offset=0, shape=4, **more):
+    """A DTensor that is made for the save, of which a rank has this part."""
+    layout = ev.Layout(
+        ground="DTensor", shape=(shape,), placements=placements, local=(len(elements),), offset=(offset,)
+    )
+    return Value(ev.Entry(name="norm", kind=f"float32[{len(elements)}]", layout=layout, **more), elements)
+
+
+def through_torch(first, second, *more):
+    return of(*[[*more, *saved(one, **BOTH)] for one in (first, second)])
+
+
+def test_copies_that_are_the_same():
+    judged = through_torch(copy(1, 2, 3, 4), copy(1, 2, 3, 4))
+    assert (judged.checked, judged.findings) == (1, ())
+
+
+def test_copies_that_differ():
+    """The save says that they are copies; it is written once."""
+    (found,) = through_torch(copy(1, 2, 3, 4), copy(1, 2, 3, 5)).findings
+    assert (found.severity, found.ranks, found.subject, found.where.line) == ("error", (0, 1), "norm", 10)
+    assert "rank 0 and rank 1 save other values for the same part" in found.found
+    half = {"placements": ("R", "S0"), "shape": 2}
+    (found,) = through_torch(copy(1, 2, **half), copy(1, 3, **half)).findings
+    assert found.severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (copy(1, 2, placements=("S0",)), copy(3, 4, placements=("S0",), offset=2)),  # two parts
+        (copy(1, 2, 3, 4, placements=("P",)), copy(5, 6, 7, 8, placements=("P",))),  # sums to be made
+    ],
+)
+def test_no_copies(first, second):
+    assert through_torch(first, second).findings == ()
+
+
+def test_copies_of_the_training_itself():
+    """That these differ is parameter-sync's affair."""
+    net = model_of(ev.Held(name="norm", kind="float32[4]", layout=copy(1, 2, 3, 4).entry.layout))
+    assert through_torch(copy(1, 2, 3, 4, of="norm"), copy(1, 2, 3, 5, of="norm"), net).findings == ()
+
+
+def model_of(*held):
+    return ev.Model, {"model": 0, "kind": "Net", "site": 4, "held": list(held)}

@@ -119,7 +119,7 @@ def test_stages_of_a_pipeline():
     """Each by the norm of its own layers."""
 
     def stages(factors: list[float]) -> Any:
-        stage = {"how": "PipelineStage", "site": 2, "model": "Stage", "stages": 2, "pipeline": (0, 1)}
+        stage = {"how": "PipelineStage", "site": 2, "stages": 2, "pipeline": (0, 1)}
         return world(
             *(
                 [
@@ -247,3 +247,45 @@ def test_clipped_before_the_scale_was_undone(scale, largest, found):
     judged = judge(world(*each))
     assert len(judged.findings) == found
     assert judged.checked
+
+
+# --- norms that are added up as they are
+
+
+def added(factors: list[float], layout: ev.Layout, norms: list[tuple[float, float]]) -> Any:
+    """Two ranks that put the norms of their parts into a sum before each step, and clip by some factor."""
+    more = {"how": "all_reduce", "group": "world"}
+    return world(
+        *(
+            [optimizer(3, {"flat": layout})]
+            + [
+                norm(n, [each[rank] ** 2], factor, given=each[rank], came=sum(each), **more)
+                for n, (factor, each) in enumerate(zip(factors, norms, strict=True))
+            ]
+            + [stepped(9, 0, ["g"])]
+            for rank in range(2)
+        )
+    )
+
+
+NORMS = [(3.0, 4.0), (6.0, 1.0), (5.0, 5.0)]
+
+
+def test_norms_that_are_added_up():
+    """And clipped by: the factor times their sum is the bound at each step."""
+    judged = judge(added([0.5 / sum(each) for each in NORMS], SHARD, NORMS))
+    (finding,) = judged.findings
+    assert (finding.severity, finding.ranks, finding.where.line, finding.count) == ("error", (0, 1), 7, 3)
+    assert "a norm of 7, the sum of the norms of each rank's part; that of the whole is 5" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("factors", "layout"),
+    [
+        ([0.5 / math.hypot(*each) for each in NORMS], SHARD),  # the sum is for a log
+        ([1.0, 1.0, 1.0], SHARD),
+        ([0.5 / sum(each) for each in NORMS], WHOLE),  # a mean over copies
+    ],
+)
+def test_sums_of_norms_that_may_be_right(factors, layout):
+    assert judge(added(factors, layout, NORMS)).findings == ()

@@ -51,6 +51,13 @@ def test_zeros_may_have_been_meant():
     assert found.severity == "warning"
 
 
+def test_memory_of_a_device_that_nobody_has_read():
+    """Nobody knows whether it was written to: not checked, and the reason."""
+    judged = judge(of(lambda r: held("w", written=True), unread=1))
+    assert (judged.checked, judged.findings) == (0, ())
+    assert "on a device is not read" in judged.skipped_because
+
+
 # --- what shards were cut from
 
 
@@ -140,7 +147,7 @@ def staged(*digests):
             [
                 (
                     ev.Parallelised,
-                    {"how": "PipelineStage", "site": 3, "model": "Block", "stage": rank, "stages": len(digests)},
+                    {"how": "PipelineStage", "site": 3, "stage": rank, "stages": len(digests)},
                 ),
                 model(9, held("up", f"u{one}"), held("down", f"d{one}"), held("bias", "b", filled=True)),
             ]

@@ -10,10 +10,10 @@ from tests.judging.sharded_models import digest, stepped
 from tests.judging.written import world
 
 
-def holding(kinds, left, model=None):
+def holding(kinds, left, model=None, reduced=False):
     """An optimizer over tensors of these kinds, and the trainable parameters that are in none, on two ranks."""
     parameters = [
-        ev.Parameter(name=f"p{place}", kind=kind, wrapper=None, reduced=False, model=model)
+        ev.Parameter(name=f"p{place}", kind=kind, wrapper=0 if reduced else None, reduced=reduced, model=model)
         for place, kind in enumerate(kinds)
     ]
     described = {
@@ -38,6 +38,12 @@ def test_an_optimizer_of_a_models_own_parameters():
     assert (judged.checked, judged.findings) == (2, ())
 
 
+def test_parameters_that_a_wrapper_reduces_are_a_models():
+    """A module whose DTensors DDP was given as plain tensors has others in their place around its forward."""
+    judged = judge(holding(["float32[4]"], {}, reduced=True))
+    assert (judged.checked, judged.findings) == (2, ())
+
+
 @pytest.mark.parametrize(
     ("kinds", "left"),
     [
@@ -59,3 +65,33 @@ def test_tensors_of_no_module_may_be_trained_on_purpose(left):
     """Prompts, latents, perturbations: what the model has besides has other elements."""
     judged = judge(holding(["float32[7]"], left))
     assert judged.findings == ()
+
+
+# --- state of sharded parameters
+
+
+def with_state(*wholes, locals_=((7, 8), (6, 8))):
+    """Two ranks with parts of a parameter of 13 rows, each of which says what whole its state is of."""
+    ranks = []
+    for rank, (whole, local) in enumerate(zip(wholes, locals_, strict=True)):
+        where = ev.Layout(ground="DTensor", shape=(13, 8), mesh=0, placements=("S0",), holders=(rank,), local=local)
+        parameter = ev.Parameter(name="w", kind="float32[13, 8]", wrapper=None, reduced=False, model=0, layout=where)
+        described = {"optimizer": 0, "kind": "Own", "site": 5, "parameters": [parameter], "sharded": False,
+                     "values": digest("w")}  # fmt: skip
+        told = {"optimizer": 0, "places": [0], "keys": ["momentum"], "wholes": [whole], "site": 7}
+        ranks.append([(ev.Optimizer, described), *([(ev.StateOfAnotherWhole, told)] if whole else [])])
+    return world(*ranks)
+
+
+def test_state_that_is_made_of_each_ranks_own_part():
+    """As if all parts were equally large."""
+    (found,) = judge(with_state((14, 8), (12, 8))).findings
+    assert (found.severity, found.ranks, found.where.line) == ("warning", (0, 1), 7)
+    assert "[14, 8] for [13, 8]: w (momentum)" in found.found
+
+
+def test_state_that_is_padded_on_the_last_rank():
+    """Its part there is larger than the parameter's: nothing is said."""
+    assert judge(with_state((14, 8), ())).findings == ()
+    (found,) = judge(with_state((14, 8), (), locals_=((13, 8), (0, 8)))).findings
+    assert found.ranks == (0,)

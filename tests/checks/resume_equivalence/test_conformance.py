@@ -9,6 +9,7 @@ from ddpcheck.checks.resume_equivalence import conformance as resumes
 from ddpcheck.evidence import training_record
 from tests.judging.resumed_trainings import KILLED, NUMBERS, WHERE, WHOLE, resumed, saved, training
 from tests.judging.trained import compared, hung, only, raised, situation, trace, trained
+from tests.judging.trained import killed as killed_rank
 
 
 def finding_of(*traces, **more):
@@ -276,3 +277,58 @@ def test_buffers_that_were_not_saved():
     finding = finding_of(training(0, 2, statistics="new"), training(1, 2))
     assert finding.found.startswith("buffers in the first forward that are not those of the uninterrupted training")
     assert "state_dict()" in finding.advice
+
+
+# --- in another number of ranks
+
+
+def _in_four(n, rank):
+    """The samples of a rank of four, where two take ``NUMBERS``."""
+    together = sorted(NUMBERS[0][n] + NUMBERS[1][n])
+    return [together[rank]]
+
+
+IN_FOUR = trained(
+    WHERE,
+    *(training(rank, 0, 3, samples=lambda n, rank=rank: _in_four(n, rank), returns=None) for rank in range(4)),
+    ended=[killed_rank(rank) for rank in range(4)],
+)
+
+
+def of_four_in_two(*traces, **more):
+    return resumes.judge_in_other_ranks(WHOLE, IN_FOUR, resumed(*traces, **more))
+
+
+def test_two_ranks_go_on_from_what_four_have_saved():
+    judged = of_four_in_two(training(0, 2), training(1, 2))
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+def test_how_many_ranks_is_said():
+    finding = only(of_four_in_two(training(0, 2, after=0.5), training(1, 2, after=0.5)).findings)
+    assert finding.subject.endswith(", which 4 ranks have saved and 2 go on with")
+    assert "the optimizer has lost its state" in finding.cause
+
+
+@pytest.mark.parametrize(
+    ("traces", "ended"),
+    [
+        ((training(0, 2, shift=0.3), training(1, 2, shift=0.3)), None),
+        ((trace(), trace()), [raised(0, "sizes differ"), raised(1, "sizes differ")]),
+    ],
+)
+def test_parts_that_are_not_put_together(traces, ended):
+    finding = only(of_four_in_two(*traces, ended=ended).findings)
+    assert finding.advice.startswith("Save what no number of ranks matters to")
+
+
+def test_ranks_that_take_other_samples_together():
+    """Chunks of the dataset, one for each rank: no uninterrupted training has such steps, and none is compared."""
+    apart = trained(
+        WHERE,
+        *(training(rank, 0, 3, samples=lambda n, rank=rank: [100 * rank + n], returns=None) for rank in range(4)),
+        ended=[killed_rank(rank) for rank in range(4)],
+    )
+    judged = resumes.judge_in_other_ranks(WHOLE, apart, resumed(training(0, 2), training(1, 2)))
+    assert (judged.checked, judged.findings) == (0, ())
+    assert "at step 0 4 ranks take other samples together than 2 do" in judged.skipped_because

@@ -240,3 +240,23 @@ def test_workers_write_for_their_rank():
     assert finding.where.line == 7
     assert math.isfinite(verdict.checked)
     assert isinstance(worker.of(ev.Stream)[0], ev.Stream)
+
+
+# --- what runs again
+
+
+def again(number=0, drew=("torch",), apart=()):
+    return ev.Recomputed, {"site": 40, "number": number, "drew": list(drew), "apart": list(apart)}
+
+
+def test_other_numbers_in_the_second_forward():
+    """It is wrong on any rank, however the others draw."""
+    finding = found([again(), again(1)], [again(apart=["torch"]), again(1, apart=["torch"])])
+    assert (finding.severity, finding.ranks, finding.where.line, finding.count) == ("error", (1,), 40, 2)
+    assert finding.found.startswith("2 of the 4 second runs that drew to begin from another state")
+
+
+def test_the_same_numbers_in_the_second_forward():
+    """They are held; a second run that draws nothing is not."""
+    verdict = judged([again(), again(1, drew=())], [])
+    assert (verdict.checked, verdict.findings) == (1, ())

@@ -124,3 +124,26 @@ def test_any_right_sharding_holds_in_any_size():
         assert not shard_partition.judge(one).findings
         assert not batch_count.judge(one).findings
         assert not epoch_reshuffle.judge(one).findings
+
+
+# --- ranks that have one copy of the model among them
+
+
+def test_ranks_along_tp_take_the_same_samples():
+    first, second = RIGHT
+    judged = shard_partition._of_copies(takes(small(parallelism="ddp-tp"), first, first, second, second))
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+def test_samples_that_are_dealt_out_over_all_ranks():
+    finding = only(
+        shard_partition._of_copies(takes(small(parallelism="ddp-tp"), *dealt([ONE, OTHER], ranks=4))).findings
+    )
+    assert "other samples than those of the rank before it on ranks 1 and 3" in finding.found
+    assert "get_local_rank()" in finding.advice
+
+
+def test_copies_that_take_the_same_samples():
+    first, _ = RIGHT
+    finding = only(shard_partition._of_copies(takes(small(parallelism="ddp-tp"), *[first] * 4)).findings)
+    assert "4 samples taken by no rank" in finding.found

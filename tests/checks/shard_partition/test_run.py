@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.left_out_samples import IN_PART
+from ddpcheck.checks.shard_partition.readers import ONE_READER
 from ddpcheck.checks.shard_partition.run import judge
 from ddpcheck.judging.world import Process, Rank, Stretch, World
 from tests.judging.loaded import OWN, PLAIN, STREAM, drawn, loader, through
-from tests.judging.written import ended, rank, world, wrapped
+from tests.judging.own_reductions import carried, optimizer
+from tests.judging.written import ended, exchanged, rank, world, wrapped
 
 EVEN, ODD = list(range(0, 16, 2)), list(range(1, 16, 2))
 EVERY = list(range(16))
@@ -195,6 +197,43 @@ def test_without_a_ddp_model_it_is_a_warning():
     own = [loader(**PLAIN), *through(EVERY)]
     judged = judge(world(own, own))
     assert [f.severity for f in judged.findings] == ["warning"]
+
+
+def of_one_reader(*reduced, parameters="ab"):
+    """Two ranks that a sampler takes for the same one, and the gradients that they reduce themselves."""
+    own = [loader(rank=0, replicas=1), *through(EVERY), optimizer(names=parameters), exchanged(0, *reduced)]
+    return judge(world(own, own))
+
+
+def test_what_samplers_deal_to_one_reader():
+    """Ranks that hold parts of one model by hand make their sampler for one reader, and read the same."""
+    judged = of_one_reader()
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), ONE_READER)
+    norms = of_one_reader(carried(0))
+    assert norms.findings == ()
+
+
+def test_what_one_reader_averages():
+    """Ranks that reduce all gradients with each other hold copies, whatever their samplers were made for."""
+    (finding,) = of_one_reader(carried(0), carried(1)).findings
+    assert "for the same rank (0, 0)" in finding.cause
+
+
+def test_parts_of_samples_of_one_reader():
+    """Ranks that cut each sample in two, such as for context parallelism, are given other tensors for one index."""
+    own = [(n, [EVEN, ODD][n // 2]) for n in range(4)]
+    ranks = [[distributed(n // 2), *through(its, contents=[f"{n % 2}{i}" for i in its])] for n, its in own]
+    assert judge(world(*ranks)).findings == ()
+    assert judge(world(*[[loader(rank=0, replicas=1), *own[1:]] for own in ranks[:2]])).findings == ()
+
+
+def test_readers_of_several_ranks_each():
+    """Two readers of two ranks each: one of each is compared, and what both give is an overlap."""
+    right = [[distributed(n // 2), *through([EVEN, ODD][n // 2])] for n in range(4)]
+    judged = judge(world(*right))
+    assert (judged.checked, judged.findings) == (1, ())
+    wrong = [[distributed(n // 2), *through(EVERY)] for n in range(4)]
+    assert [f.severity for f in judge(world(*wrong)).findings] == ["warning"]
 
 
 def test_samples_that_change_are_known_by_their_index():
@@ -401,6 +440,14 @@ def test_inputs_that_all_ranks_share():
     finding = told(same, same)
     assert (finding.severity, finding.count, finding.where.line) == ("warning", 4, 30)
     assert shared(same, [given(n, bytes([n + 9])) for n in range(4)]).findings == ()
+
+
+def test_a_few_equal_inputs_say_nothing():
+    """They may be a first try, and are no proof that the ranks' data differ."""
+    judged = shared([given(0, b"a")], [given(0, b"a")])
+    assert (judged.checked, judged.findings) == (0, ())
+    assert "same inputs in the few forwards" in judged.skipped_because
+    assert shared([given(0, b"a"), given(1, b"b")], [given(0, b"a"), given(1, b"c")]).checked == 1
 
 
 def test_inputs_count_for_nothing_where_loaders_tell():

@@ -148,7 +148,7 @@ def test_a_part_of_some_ranks_alone():
 
 def stages(scale):
     """The second rank has the loss; the first goes on with gradients that it was sent."""
-    stage = {"how": "PipelineStage", "site": 5, "model": "Net", "stages": 2}
+    stage = {"how": "PipelineStage", "site": 5, "stages": 2}
 
     def make(rank, window):
         parallel = (ev.Parallelised, {**stage, "stage": rank})

@@ -13,6 +13,7 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.saved_state import reads, saves, whole
+from tests.torch_names import skip_without
 
 SHARDED = """
     import os
@@ -117,6 +118,7 @@ Path(sys.argv[2]).write_bytes(pickle.dumps(ran.worlds[0]))
 
 def ran(script, tmp_path):
     """The world of two ranks of a script, in a process of their own: what is patched stays patched."""
+    skip_without(textwrap.dedent(script))
     program, result = tmp_path / "train.py", tmp_path / "world"
     program.write_text(textwrap.dedent(script))
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}

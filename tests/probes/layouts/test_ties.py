@@ -68,3 +68,27 @@ def test_a_part_of_a_model_has_one_name():
 
 def test_modules_without_ties():
     assert same(torch.nn.Linear(2, 2)) == []
+
+
+def test_a_tie_that_a_load_undoes():
+    """With assign=True each name gets a tensor of its own; where these differ, the checkpoint had no tie."""
+    with torch.device("meta"):
+        nets = model(), model()
+    weight = torch.rand(10, 4)
+    nets[0].load_state_dict({"0.weight": weight, "1.weight": weight.clone()}, assign=True)
+    nets[1].load_state_dict({"0.weight": weight, "1.weight": torch.zeros(10, 4)}, assign=True)
+    assert [same(net) for net in nets] == [[("0.weight", "1.weight", False)], []]
+    nets[0][1].weight = nets[0][0].weight
+    assert same(nets[0]) == [("0.weight", "1.weight", True)]
+
+
+def test_a_load_of_the_programs_own_that_ties_again():
+    class Net(torch.nn.Sequential):
+        def load_state_dict(self, state):
+            super().load_state_dict(state, assign=True)
+            self[1].weight = self[0].weight
+
+    net = Net(*model())
+    net.load_state_dict({"0.weight": torch.ones(10, 4), "1.weight": torch.ones(10, 4)})
+    net[1].weight = torch.nn.Parameter(torch.ones(10, 4))
+    assert same(net) == []

@@ -31,9 +31,14 @@ def over(tensor, op="all_reduce", number=1, name="tensor"):
     program_reductions.note(op, Arguments({name: 0}, (tensor,), {}), call)
 
 
+plain = program_reductions._of_plain
+
+
 def carried(parameters, inside=False):
     window = program_reductions.Window()
-    return [(one.place, one.of, one.alike, one.flat) for one in window._carried(parameters, 0, inside)]
+    return [
+        (one.place, one.of, one.alike, one.flat) for one in window._carried(plain(parameters), parameters, 0, inside)
+    ]
 
 
 def test_a_gradient_itself_or_a_view_of_it(parameters):
@@ -126,7 +131,7 @@ def test_what_else_went_between_ranks_is_counted(parameters):
 @pytest.mark.parametrize(("op", "to_one"), [("reduce", True), ("all_reduce", False), ("gather", False)])
 def test_a_sum_that_one_rank_gets(parameters, op, to_one):
     over(parameters[0].grad, op=op)
-    (one,) = program_reductions.Window()._carried(parameters, 0, False)
+    (one,) = program_reductions.Window()._carried(plain(parameters), parameters, 0, False)
     assert (one.to_one, one.alike) == (to_one, op == "all_reduce")
 
 
@@ -147,3 +152,42 @@ def test_an_optimizer_that_begins_when_another_has_ended(parameters):
     window.entered(parameters)
     window.left(written, 1, 0, parameters)
     assert (written.record.lost, [one.place for one in written.record.carried]) == (False, [0])
+
+
+class Written:
+    """A recorder that keeps what it is given."""
+
+    def __init__(self):
+        self.records = []
+
+    def next(self):
+        return {"n": len(self.records), "at": 0.0}
+
+    def write(self, record):
+        self.records.append(record)
+
+
+def test_updates_of_the_size_of_gradients_are_none_of_them(parameters):
+    """Gradients are reduced before the step, and within it owners send what they have made of them."""
+    window, writer = program_reductions.Window(), Written()
+    for parameter in parameters:
+        over(parameter.grad)
+    window.entered(parameters)
+    for parameter in parameters:
+        over(torch.zeros_like(parameter), op="broadcast")
+    window.left(writer, 0, 0, parameters)
+    (record,) = writer.records
+    assert [(one.place, one.of, one.inside) for one in record.carried] == [
+        (0, "gradient", False),
+        (1, "gradient", False),
+    ]
+
+
+def test_what_this_rank_has_of_a_dtensor(parameters, monkeypatch):
+    """A gradient's own part is known by its memory; it is looked for at the first steps, and then now and then."""
+    monkeypatch.setattr(program_reductions.readable_memory, "is_dtensor", lambda tensor: tensor.dim() == 2)
+    monkeypatch.setattr(program_reductions.readable_memory, "part", lambda tensor: tensor.view(-1)[:6])
+    over(parameters[0].grad.view(-1)[:6])
+    over(parameters[1].grad)
+    found = program_reductions.Window()._carried(program_reductions._of_parts(parameters), (), 0, False)
+    assert [(one.place, one.of, one.alike) for one in found] == [(0, "gradient", True)]

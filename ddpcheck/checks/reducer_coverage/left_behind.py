@@ -1,0 +1,85 @@
+"""Weights that never get a gradient, while others of their module do at every step.
+
+A module that is not used at all has none for any of them. One that computes with a copy of a weight, which was made
+where no gradients are computed, trains the rest of itself.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing
+
+AT_LEAST = 6
+"""Steps that were looked at: behind a factor that begins with zero, gradients are zero for the first one or two."""
+
+
+class _Part(NamedTuple):
+    """What a rank has of a parameter, over all of an optimizer's steps."""
+
+    name: str
+    rank: Rank
+    steps: Sequence[ev.Step]
+    stands: bool
+    """Its gradient was the same at each step, and it was never changed by it."""
+    moves: bool
+    """Its gradient was another one at each step."""
+
+
+def judge(world: World) -> list[Finding]:
+    """A finding for each optimizer with such weights."""
+    by_optimizer: dict[int, list[_Part]] = defaultdict(list)
+    for rank in world:
+        described = rank.of(ev.Optimizer)
+        for one in described:
+            if sum(other.optimizer == one.optimizer for other in described) == 1:
+                by_optimizer[one.optimizer] += _parts(rank, one)
+    return [finding for parts in by_optimizer.values() if (finding := _judged(parts)) is not None]
+
+
+def _parts(rank: Rank, described: ev.Optimizer) -> list[_Part]:
+    steps = [s for s in rank.of(ev.Step) if s.optimizer == described.optimizer and s.gradients and s.parameters]
+    found = []
+    for place, parameter in enumerate(described.parameters if len(steps) >= AT_LEAST else ()):
+        gradients = [step_alignment.at(s.gradients, place) for s in steps]
+        values = {step_alignment.at(s.parameters, place) for s in steps}
+        if {ev.ABSENT, ev.UNSEEN}.isdisjoint(gradients) and {ev.ABSENT, ev.UNSEEN}.isdisjoint(values):
+            stands = len(set(gradients)) == len(values) == 1
+            name = parameter.path or parameter.name
+            found.append(_Part(name, rank, steps, stands, len(set(gradients)) == len(gradients)))
+    return found
+
+
+def _judged(parts: Sequence[_Part]) -> Finding | None:
+    by_name: dict[str, list[_Part]] = defaultdict(list)
+    for part in parts:
+        by_name[part.name].append(part)
+    moving = {name.rpartition(".")[0] for name, each in by_name.items() if all(part.moves for part in each)}
+    left = [
+        name
+        for name, each in by_name.items()
+        if all(part.stands for part in each) and name.rpartition(".")[0] in moving and "." in name
+    ]
+    if not left:
+        return None
+    first = by_name[left[0]][0]
+    return Finding(
+        severity="warning",
+        ranks=tuple(sorted({part.rank.rank for name in left for part in by_name[name]})),
+        subject=left[0],
+        expected="a module that trains to have gradients for all of its weights",
+        found=f"{count(len(left), 'parameter')} never to be changed, in {len(first.steps)} steps that were looked at, "
+        f"beside others of the same module that get a new gradient at every step: {listing(left)}",
+        cause="the forward has computed with a copy of the weight that was made where no gradients are computed, as a "
+        "copy in half precision that is kept between two calls",
+        advice="Make such a copy anew for each forward with gradients, or outside of torch.no_grad(). Freeze the "
+        "weight (requires_grad_(False)) if it is not meant to train.",
+        where=first.rank.where(first.steps[0].site),
+        links=("left behind",),
+    )

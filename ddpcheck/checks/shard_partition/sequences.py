@@ -1,0 +1,214 @@
+"""Ranks that are handed the same sequences, and take a part of each: do the parts make up the whole?
+
+Places are those of a batch's second dimension. What a rank takes was seen in what its backward() needed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
+
+_TARGETS = ("NllLoss", "NllLoss2D")
+_INPUTS = ("Embedding",)
+
+Use = tuple[int, str]
+"""A tensor of the batch, and the operation that has used it."""
+Moment = Mapping[int, ev.Sequences]
+"""By rank: the same backward() on ranks that were handed the same."""
+
+
+class Sharers(NamedTuple):
+    """Ranks that take their parts of the same sequences."""
+
+    ranks: list[Rank]
+    moments: list[Moment]
+
+
+def judge(world: World) -> tuple[int, list[Finding]]:
+    """How many backwards were compared, and what is wrong with the parts that were taken."""
+    checked = 0
+    findings: list[Finding] = []
+    for group in groups(world):
+        checked += len(group.moments)
+        for look in (_left_out, _not_dealt_out, _in_rank_order):
+            found = [look(group, moment) for moment in group.moments]
+            # Once may be a batch that happens to look so.
+            if found and all(one is not None for one in found):
+                findings += [_finding(group, found[0], len(found))] if found[0] is not None else []
+    return checked, findings
+
+
+@once_per_world
+def groups(world: World) -> list[Sharers]:
+    """The groups of ranks that are handed the same batches, and take other places of them than the others do."""
+    records = {rank.rank: {one.number: one for one in rank.of(ev.Sequences)} for rank in world}
+    alike: list[list[Rank]] = []
+    for rank in world:
+        mine = records[rank.rank]
+        known = next((ones for ones in alike if mine and _alike(mine, records[ones[0].rank])), None)
+        if known is None:
+            alike.append([rank])
+        else:
+            known.append(rank)
+    found = []
+    for ones in alike:
+        numbers = set.intersection(*(set(records[rank.rank]) for rank in ones))
+        moments: list[Moment] = [{rank.rank: records[rank.rank][number] for rank in ones} for number in sorted(numbers)]
+        if len(ones) > 1 and all(_dealt(moment) for moment in moments):
+            found.append(Sharers(ones, moments))
+    return found
+
+
+def _alike(mine: Mapping[int, ev.Sequences], yours: Mapping[int, ev.Sequences]) -> bool:
+    """Whether two ranks were handed the same batches, as far as both are known."""
+    both = set(mine).intersection(yours)
+    return bool(both) and all(mine[number].digests == yours[number].digests for number in both)
+
+
+def _uses(record: ev.Sequences) -> dict[Use, set[int]]:
+    """The places that each operation has used."""
+    found: dict[Use, set[int]] = {}
+    for part in record.parts:
+        places = found.setdefault((part.tensor, part.by), set())
+        for _, first, size in part.runs:
+            places.update(range(first, first + size))
+    return found
+
+
+def _by_use(moment: Moment) -> dict[Use, list[set[int]]]:
+    """The same, rank by rank, of what all ranks have used."""
+    each = [_uses(record) for record in moment.values()]
+    return {use: [one[use] for one in each] for use in each[0] if all(use in one for one in each)}
+
+
+def _dealt(moment: Moment) -> dict[Use, list[set[int]]]:
+    """The uses for which no two ranks have taken the same place."""
+    return {use: ones for use, ones in _by_use(moment).items() if sum(map(len, ones)) == len(set().union(*ones))}
+
+
+# --- what may be wrong
+
+
+class _Wrong(NamedTuple):
+    subject: str
+    expected: str
+    found: str
+    cause: str
+    advice: str
+
+
+def _left_out(group: Sharers, moment: Moment) -> _Wrong | None:
+    """Targets are shifted within a rank's own part, and what follows its last token is another rank's first."""
+    dealt = _dealt(moment)
+    read = [set().union(*ones) for (_, by), ones in dealt.items() if by in _INPUTS]
+    for (tensor, by), ones in dealt.items():
+        if by not in _TARGETS:
+            continue
+        every = set().union(*ones)
+        holes = [place for place in range(min(every), max(every)) if place not in every]
+        begins = _beginnings(moment, tensor)
+        lost = [place for place in holes if place in begins or (not read and len(holes) == len(ones) - 1)]
+        if lost and lost == holes:
+            places = listing([str(place) for place in lost])
+            return _Wrong(
+                subject="the targets of a sequence that ranks share",
+                expected="the parts of all ranks to have every token as a target that the whole sequence has",
+                found=f"{count(len(lost), 'place')} (counted from 0: {places}) to be a target on no rank: the first "
+                "tokens of parts, which the parts before them would have to predict",
+                cause="the labels are shifted within each rank's part, whose last token has nothing to predict then",
+                advice="Shift the labels of the whole sequence, and deal inputs and labels out alike; see to it that "
+                "the model does not shift them once more.",
+            )
+    return None
+
+
+def _beginnings(moment: Moment, tensor: int) -> set[int]:
+    """The places of the batch where a piece begins that some rank reads, apart from the first of all."""
+    runs = [
+        run
+        for record in moment.values()
+        for part in record.parts
+        if part.by in _INPUTS
+        for run in part.runs
+        if record.lengths[part.tensor] == record.lengths[tensor]
+    ]
+    return {place for _, place, _ in runs} - {min((place for _, place, _ in runs), default=0)}
+
+
+def _not_dealt_out(group: Sharers, moment: Moment) -> _Wrong | None:
+    """Every rank takes the same places of one tensor, as many as its part of the others has."""
+    dealt = _dealt(moment)
+    lengths = next(iter(moment.values())).lengths
+    for (tensor, by), ones in _by_use(moment).items():
+        if (tensor, by) in dealt or any(one != ones[0] for one in ones) or len(ones[0]) >= lengths[tensor] - 1:
+            continue
+        sizes = [len(one) for one in ones]
+        beside = [
+            other
+            for (other, _), theirs in dealt.items()
+            if other != tensor and [*map(len, theirs)] == sizes and abs(lengths[other] - lengths[tensor]) <= 1
+        ]
+        if beside:
+            return _Wrong(
+                subject=f"tensor {tensor} of the batch",
+                expected="what belongs to the tokens of a sequence (a mask, positions) to be dealt out as these are",
+                found=f"places {min(ones[0])} to {max(ones[0])} of it in use ({by}) on each of "
+                f"{ranks_text([rank.rank for rank in group.ranks])}, which have different places of tensor {beside[0]}",
+                cause="every rank cuts it at the same place, to the length of its part",
+                advice="Take the rank's own part of it, by the same places as of the tokens.",
+            )
+    return None
+
+
+def _in_rank_order(group: Sharers, moment: Moment) -> _Wrong | None:
+    """Parts are not in the order of ranks, and what is gathered of them is joined in that order."""
+    if not all(record.in_rank_order for record in moment.values()):
+        return None
+    for by in (*_INPUTS, *_TARGETS):
+        pieces = [[run for part in record.parts if part.by == by for run in part.runs] for record in moment.values()]
+        order = [place for runs in pieces for _, place, _ in sorted(runs)]
+        if all(pieces):
+            return None if order == sorted(order) else _order_lost(group, pieces)
+    return None
+
+
+def _order_lost(group: Sharers, pieces: Sequence[Sequence[Sequence[int]]]) -> _Wrong:
+    which = "; ".join(
+        f"{listing([f'{first} to {first + size - 1}' for _, first, size in runs])} on rank {rank.rank}"
+        for rank, runs in zip(group.ranks, pieces, strict=True)
+    )
+    return _Wrong(
+        subject="what ranks gather of a sequence",
+        expected="the pieces of a sequence to be joined in the order that they have in it",
+        found=f"what all ranks had gathered joined in the order of ranks, whose pieces are places {which}",
+        cause="the sequence is dealt out in a zigzag, from its front and its back, and joined as if it had been cut",
+        advice="Undo the order by which the pieces were dealt out before they are joined; where the order does not "
+        "matter, because positions are gathered alike, accept this finding.",
+    )
+
+
+def _finding(group: Sharers, wrong: _Wrong, times: int) -> Finding:
+    rank = group.ranks[0]
+    return Finding(
+        severity="warning",
+        ranks=tuple(one.rank for one in group.ranks),
+        subject=wrong.subject,
+        expected=wrong.expected,
+        found=wrong.found,
+        cause=wrong.cause,
+        advice=wrong.advice,
+        where=rank.where(group.moments[0][rank.rank].site),
+        count=times,
+    )
+
+
+def others(world: World) -> Iterator[int]:
+    """The ranks that take a part of what a lower rank was handed as well."""
+    for group in groups(world):
+        yield from (rank.rank for rank in group.ranks[1:])

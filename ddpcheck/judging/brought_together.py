@@ -1,0 +1,65 @@
+"""What a program brings together between steps, now and then: parameters that differed, and are the same afterwards.
+
+So do local SGD, model averaging and DiLoCo, whatever they send: parameters,
+changes of them, a buffer. It is seen by what is done, at the step that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.model import CallSite
+
+
+class Meeting(NamedTuple):
+    """An exchange between two steps of an optimizer, among all of its ranks."""
+
+    optimizer: Aligned
+    number: int
+    """The step that follows."""
+    lines: tuple[CallSite | None, ...]
+    """Of the calls, on the first rank."""
+    met: frozenset[int]
+    """The places that differed before, and are the same now."""
+    apart: frozenset[int]
+    """Those that differ now."""
+
+
+@once_per_world
+def meetings(world: World) -> list[Meeting]:
+    """All that were looked at, optimizer by optimizer."""
+    if not any(rank.of(ev.AfterExchange) for rank in world):
+        return []
+    return [one for optimizer in step_alignment.optimizers(world) for one in _of(world, optimizer)]
+
+
+def _of(world: World, optimizer: Aligned) -> Iterator[Meeting]:
+    numbers = {rank.rank for rank in optimizer.ranks}
+    looked = [
+        {one.number: one for one in rank.of(ev.AfterExchange) if one.optimizer == described.optimizer}
+        for rank, described in zip(optimizer.ranks, optimizer.described, strict=True)
+    ]
+    before = {number: steps for number, steps in optimizer.compared() if all(s.whole for s in steps)}
+    for number in sorted(set(looked[0]).intersection(*looked[1:])):
+        each = [its[number] for its in looked]
+        among = [{r.rank for r in step_alignment.members(world, group)} for group in each[0].groups]
+        if number - 1 not in before or not all(numbers <= ranks for ranks in among):
+            continue
+        if any(order is not None for order in optimizer.orders):
+            continue
+        apart = frozenset(step_alignment.differing([one.values for one in each]))
+        differed = frozenset(step_alignment.differing([s.parameters for s in before[number - 1]]))
+        lines = tuple(optimizer.ranks[0].where(site) for site in each[0].sites)
+        yield Meeting(optimizer, number, lines, differed - apart, apart)
+
+
+def brought_together(world: World, optimizer: Aligned) -> frozenset[int]:
+    """The places of an optimizer's parameters that are brought together whenever that was looked at."""
+    mine = [one.met for one in meetings(world) if one.optimizer is optimizer and one.met]
+    return frozenset.intersection(*mine) if mine else frozenset()

@@ -1,0 +1,218 @@
+"""Which places of a batch, along its second dimension, have gone into a loss: its graph keeps what it was made from.
+
+Nothing is unpacked that a hook has packed: that may run a part of the forward again. What lies on devices is not looked
+at, since that would be waited for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import xxhash
+
+from ddpcheck.evidence import Part, Sequences
+from ddpcheck.probes.data.loader_pass import Tally
+from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording.pace import is_due
+from ddpcheck.probes.recording.patching import around, shielded
+from ddpcheck.probes.recording.shapes import tensors
+
+MOST_NODES, MOST_PARTS = 4096, 64
+LARGEST = 1 << 18
+"""Elements of a tensor that is looked at."""
+SHORTEST = 4
+"""Places; fewer are the channels of a picture."""
+
+_KEPT = re.compile(r"_raw_saved_(?!tensors|result|weight|total_weight|bias|rng)")
+"""What an operation has made itself, and its parameters, are nothing of a batch; a list has no hook to ask for."""
+_GATHERED = "AllGather"
+"""In the names of what torch's own functions put into a graph for a gather."""
+
+_names: dict[type, list[str]] = {}
+"""By the kind of operation: the attributes with what it keeps."""
+_backwards = 0
+
+
+class _Whole(NamedTuple):
+    """A tensor of the batch."""
+
+    tensor: torch.Tensor
+    columns: list[int]
+    """A number for what is at each place, in all samples."""
+    at: dict[int, int]
+    """The places by these numbers, where no two are the same."""
+
+
+def watch() -> None:
+    """See what backwards need again from now on."""
+    around(torch.autograd, "backward", _around_backward)
+
+
+def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        global _backwards
+        writer = recorder.current()
+        if writer is not None:
+            number = _backwards
+            _backwards += 1
+            if is_due(number) and Tally.latest is not None and Tally.latest.handed:
+                _look(writer, number, args[0] if args else kwargs.get("tensors"), user_lines.here())
+        return original(*args, **kwargs)
+
+    return backward
+
+
+@shielded
+def _look(writer: recorder.Recorder, number: int, losses: Any, site: int) -> None:
+    handed = Tally.latest.handed if Tally.latest is not None else []
+    alive = [one for ref in handed if (one := ref()) is not None]
+    with recorder.silence(), torch.no_grad():
+        batch = [_Whole(one, *_numbered(one)) for one in alive if _is_readable(one) and one.shape[1] >= SHORTEST]
+        if not batch or len(alive) < len(handed):
+            return
+        parts, in_rank_order = _parts_in([losses] if isinstance(losses, torch.Tensor) else list(tensors(losses)), batch)
+    if parts:
+        digests = b"".join(xxhash.xxh3_64_digest(repr(whole.columns).encode()) for whole in batch)
+        record = Sequences(
+            **writer.next(),
+            number=number,
+            site=site,
+            digests=digests,
+            lengths=[len(whole.columns) for whole in batch],
+            parts=parts,
+            in_rank_order=in_rank_order,
+        )
+        writer.write(record)
+
+
+def _parts_in(losses: Iterable[torch.Tensor], batch: Sequence[_Whole]) -> tuple[list[Part], bool]:
+    waiting = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
+    seen = set(waiting)
+    parts: list[Part] = []
+    in_rank_order = False
+    for node in waiting:
+        in_rank_order = in_rank_order or _joins_in_rank_order(node)
+        for name in _names_of(node):
+            kept = getattr(node, name)
+            # A list of them, and what this torch says nothing of, are left alone.
+            if getattr(kept, "unpack_hook", kept) is None and len(parts) < MOST_PARTS:
+                part = _part(kept.data, re.sub(r"Backward\d*$", "", node.name()), batch)
+                parts += [part] if part is not None and part not in parts else []
+        for further, _ in node.next_functions:
+            if further is not None and further not in seen and len(waiting) < MOST_NODES:
+                seen.add(further)
+                waiting.append(further)
+    return parts, in_rank_order
+
+
+def _names_of(node: Any) -> list[str]:
+    kind = type(node)
+    if kind not in _names:
+        _names[kind] = [name for name in dir(node) if _KEPT.match(name)]
+    return _names[kind]
+
+
+def _joins_in_rank_order(node: Any) -> bool:
+    """Whether it joins all that one gather has given, along the second dimension, as it came."""
+    if not node.name().startswith("CatBackward") or getattr(node, "_saved_dim", None) != 1:
+        return False
+    sources = {one for one, _ in node.next_functions}
+    places = [place for _, place in node.next_functions]
+    source = next(iter(sources))
+    return len(sources) == 1 and source is not None and _GATHERED in source.name() and places == [*range(len(places))]
+
+
+# --- places
+
+
+def _part(kept: Any, by: str, batch: Sequence[_Whole]) -> Part | None:
+    """Where in the batch the tensor is from; None where it is from nowhere."""
+    if not isinstance(kept, torch.Tensor) or not _is_readable(kept, 1):
+        return None
+    best: Part | None = None
+    for number, whole in enumerate(batch):
+        lies = _like(kept, whole.tensor)
+        if lies is None or lies.shape[1] < 2:
+            continue
+        places = _by_memory(lies, whole.tensor) or _by_content(_columns(lies), whole)
+        known = sum(place >= 0 for place in places)
+        if known >= 2 and known * 2 >= len(places) and (best is None or known > sum(n for _, _, n in best.runs)):
+            best = Part(tensor=number, by=by, size=len(places), runs=_runs(places))
+    return best
+
+
+def _like(kept: torch.Tensor, whole: torch.Tensor) -> torch.Tensor | None:
+    """The same with samples first and then places, if it can be a part of that."""
+    samples, further = whole.shape[0], whole.shape[2:]
+    if further or kept.shape[0] != samples:
+        each = max(1, samples * further.numel())
+        fits = kept.shape[0] % samples == 0 and kept.numel() % each == 0 and tuple(kept.shape[1:]) == tuple(further)
+        if kept.dim() == whole.dim() and kept.shape[0] == samples and tuple(kept.shape[2:]) == tuple(further):
+            return kept
+        return kept.reshape(samples, -1, *further) if fits else None
+    if kept.dim() == 2:
+        return kept
+    lengths = [size for size in kept.shape[1:] if size != 1]
+    return kept.reshape(samples, -1) if len(lengths) == 1 else None
+
+
+def _by_memory(lies: torch.Tensor, whole: torch.Tensor) -> list[int]:
+    """The places, where it is a view of the batch; none where it is not."""
+    same = lies.dtype == whole.dtype and lies.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+    if not same or lies.stride() != whole.stride() or not whole.stride(1):
+        return []
+    first, rest = divmod(int(lies.storage_offset()) - int(whole.storage_offset()), whole.stride(1))
+    inside = not rest and first >= 0 and first + lies.shape[1] <= whole.shape[1]
+    return [*range(first, first + lies.shape[1])] if inside else []
+
+
+def _by_content(columns: Sequence[int], whole: _Whole) -> list[int]:
+    """The places, and -1 for what is at none; one that could be at several is where its neighbours lead to."""
+    places = [whole.at.get(one, -1) for one in columns]
+    for order, step in ((range(1, len(places)), 1), (range(len(places) - 2, -1, -1), -1)):
+        for own in order:
+            place = places[own - step] + step
+            if places[own] < 0 <= places[own - step] and 0 <= place < len(whole.columns):
+                places[own] = place if whole.columns[place] == columns[own] else -1
+    return places
+
+
+def _runs(places: Sequence[int]) -> list[list[int]]:
+    runs: list[list[int]] = []
+    for own, place in enumerate(places):
+        if place < 0:
+            continue
+        if runs and own == runs[-1][0] + runs[-1][2] and place == runs[-1][1] + runs[-1][2]:
+            runs[-1][2] += 1
+        else:
+            runs.append([own, place, 1])
+    return runs
+
+
+# --- contents
+
+
+def _is_readable(one: torch.Tensor, dimensions: int = 2) -> bool:
+    plain = type(one) is torch.Tensor and one.device.type == "cpu" and one.layout is torch.strided
+    small = one.dim() >= dimensions and 0 < one.numel() <= LARGEST
+    return plain and small and not one.is_complex() and not one.is_quantized and not one.requires_grad
+
+
+def _numbered(one: torch.Tensor) -> tuple[list[int], dict[int, int]]:
+    columns = _columns(one)
+    often = Counter(columns)
+    return columns, {number: place for place, number in enumerate(columns) if often[number] == 1}
+
+
+def _columns(one: torch.Tensor) -> list[int]:
+    """A number for what is at each place, whatever kind of number it is written in."""
+    bits = (one.reshape(one.shape[0], one.shape[1], -1).double() + 0.0).view(torch.int64)
+    bits = bits ^ (bits >> 32)
+    # Whole numbers are taken modulo 2 ** 64: those of a row are those of one sample's elements.
+    rows = torch.arange(1, bits.shape[0] * bits.shape[2] + 1) * 0x9E3779B97F4A7C1 + 0x632BE59BD9B4E01
+    found: list[int] = (bits * rows.reshape(bits.shape[0], 1, bits.shape[2])).sum((0, 2)).tolist()
+    return found

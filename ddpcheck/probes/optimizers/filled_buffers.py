@@ -1,0 +1,95 @@
+"""What goes into collectives during an optimizer's step, piece by piece: buffers that were filled with its tensors.
+
+An optimizer that deals its parameters out to the ranks stacks gradients of one
+shape, has each owner get the sum of its own, and gathers what the owners have
+made of them. Such buffers share no memory with a parameter; they hold its elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ddpcheck.evidence import Call, Filled
+from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.digests import fast_digests, readable_memory
+from ddpcheck.probes.optimizers import gradient_events
+from ddpcheck.probes.processes import later_records
+from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording.pace import is_due
+
+_GIVEN = {
+    "all_gather": "tensor",
+    "all_gather_into_tensor": "input_tensor",
+    "all_gather_single": "input_tensor",
+    "_all_gather_base": "input_tensor",
+    "reduce_scatter": "input_list",
+    "reduce_scatter_tensor": "input",
+    "reduce_scatter_single": "input",
+    "_reduce_scatter_base": "input",
+}
+"""What a rank gives."""
+
+MOST = 1 << 12
+"""Pieces of one call that are looked at."""
+
+
+class _Step:
+    """The step that is under way."""
+
+    def __init__(self, optimizer: int, number: int, parameters: Sequence[torch.Tensor]) -> None:
+        self.optimizer, self.number = optimizer, number
+        self.shapes = {tuple(p.shape) for p in parameters if not readable_memory.unseen(p) and p.dim()}
+
+
+class _Now:
+    step: _Step | None = None
+
+
+def watch() -> None:
+    """Look at them from now on."""
+    gradient_events.STEP.also(_entered)
+    gradient_events.STEPPED.also(_left)
+    gradient_events.COLLECTIVE.also(_gives)
+
+
+def _entered(_: Any, optimizer: int, number: int, parameters: Sequence[torch.Tensor], __: int) -> None:
+    _Now.step = _Step(optimizer, number, parameters) if is_due(number) else None
+
+
+def _left() -> None:
+    _Now.step = None
+
+
+def _gives(op: str, given: Arguments, made: Call) -> None:
+    step, writer, name = _Now.step, recorder.current(), _GIVEN.get(op)
+    if step is None or writer is None or name is None:
+        return
+    with recorder.silence():
+        pieces = list(_pieces(given.get(name), step.shapes))
+        if not pieces or len(pieces) > MOST:
+            return
+        record = partial(
+            Filled,
+            **writer.next(),
+            optimizer=step.optimizer,
+            number=step.number,
+            op="gather" if "gather" in op else "scatter",
+            group=made.group,
+            site=made.site,
+        )
+        later_records.write(writer, record, pieces=fast_digests.queued(pieces))
+
+
+def _pieces(value: Any, shapes: set[tuple[int, ...]]) -> Iterator[torch.Tensor]:
+    """A tensor of a parameter's shape, or each of those that are stacked in it."""
+    for one in value if isinstance(value, (list, tuple)) else (value,):
+        if not isinstance(one, torch.Tensor) or not one.is_floating_point() or readable_memory.unseen(one):
+            continue
+        if tuple(one.shape) in shapes:
+            yield one.detach()
+        elif one.dim() > 1 and tuple(one.shape[1:]) in shapes:
+            yield from one.detach().unbind(0)

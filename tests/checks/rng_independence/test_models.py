@@ -1,0 +1,147 @@
+"""Forwards of models in no wrapper: other states where ranks read other data, one for what all of them hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.rng_independence.run import judge
+from tests.judging.loaded import drawn
+from tests.judging.own_reductions import carried
+from tests.judging.sharded_models import held, layout, mesh, model, optimizer, stepped
+from tests.judging.written import ended, exchanged, world
+
+SHARDED = (ev.Parallelised, {"how": "fully_shard", "site": 3, "ranks": (0, 1)})
+SPLIT = (ev.Parallelised, {"how": "parallelize_module", "site": 3, "ranks": (0, 1)})
+
+
+def forwards(states, number=0, **more):
+    return [drawn(s, number=n, wrapper=None, model=number, **more) for n, s in enumerate(states)]
+
+
+def of(*ranks, declared=(SHARDED,), number=(0, 0)):
+    """Ranks that draw from these states in forwards of one model, which each has a number of its own for."""
+    return judge(
+        world(
+            *[
+                [*declared, model(9, held("w"), model=its), *forwards(states, its), ended()]
+                for its, states in zip(number, ranks, strict=True)
+            ]
+        )
+    )
+
+
+# --- ranks that read other data
+
+
+def test_shards_of_one_model():
+    """FSDP averages over these ranks, and so each reads data of its own."""
+    assert (of("ab", "cd").checked, of("ab", "cd").findings) == (2, ())
+    (found,) = of("ab", "ab", number=(4, 7)).findings
+    assert (found.severity, found.ranks, found.where.line, found.links) == ("warning", (0, 1), 30, ("model 4",))
+
+
+def test_nobody_says_what_the_ranks_read():
+    """Parts of one model may have to draw the same."""
+    judged = of("ab", "ab", declared=())
+    assert (judged.checked, judged.findings) == (0, ())
+    assert of("ab", "ab", declared=(SPLIT,)).findings == ()
+
+
+def test_peers_of_a_mesh_read_the_same():
+    """Sharded over data and sequence, both: along the sequence all may draw the same noise."""
+    ranks = (ev.Parallelised, {"how": "fully_shard", "site": 3, "ranks": (0, 1, 2, 3)})
+    axes = mesh((2, 2), ("dp", "cp"))
+    assert of("ab", "ab", "cd", "cd", declared=(ranks, axes), number=range(4)).findings == ()
+    (found,) = of("ab", "ab", "ab", "ab", declared=(ranks, axes), number=range(4)).findings
+    assert found.ranks == (0, 1, 2, 3)
+
+
+def reduced(states, *calls):
+    parameters = {"w": None, "b": None}
+    both = [carried(0), carried(1)][: len(calls) or 2]
+    return [
+        model(9, held("w")),
+        optimizer(5, parameters),
+        exchanged(0, *both),
+        stepped(20, 0, "gh"),
+        *forwards(states),
+        ended(),
+    ]
+
+
+def test_gradients_that_the_program_reduces_itself():
+    """All of them: these are copies of one model. Of some that are reduced nobody knows what they are."""
+    (found,) = judge(world(reduced("ab"), reduced("ab"))).findings
+    assert found.ranks == (0, 1)
+    assert judge(world(reduced("ab"), reduced("cd"))).checked == 2
+    assert judge(world(reduced("ab", 1), reduced("ab", 1))).findings == ()
+
+
+@pytest.mark.parametrize("before", ["ab", "a"])
+def test_one_state_is_put_back_on_several_ranks(before):
+    """They drew apart before: that nobody has declared what they are does not matter."""
+    restored = {"seeded": 7, "seed": "f1"}
+
+    def rank(letter):
+        first = [model(9, held("w")), *forwards([letter + one for one in before])]
+        return [*first, model(9, held("w"), model=1), *forwards("xy", 1, **restored), ended()]
+
+    judged = judge(world(rank("p"), rank("q"), lines={7: "torch.set_rng_state(state)"}))
+    if before == "a":  # one forward may be a rehearsal
+        assert judged.findings == ()
+        return
+    (found,) = judged.findings
+    assert (found.where.line, found.cause) == (7, "the random state of one rank was restored on all of them")
+    assert judge(world(rank("p"), rank("p"), lines={7: "torch.set_rng_state(state)"})).findings == ()
+    assert judge(world(rank("p"), rank("q"), lines={7: "torch.manual_seed(1)"})).findings == ()
+
+
+# --- ranks that share one copy
+
+
+def peers(*ranks, names=("tp",), declared=SPLIT):
+    """Ranks with a norm that all of them have; each with the states of its forwards, and the norm's gradients."""
+    axes = (len(ranks),)
+    return judge(
+        world(
+            *[
+                [
+                    mesh(axes, names),
+                    declared,
+                    model(9, held("norm")),
+                    optimizer(5, {"norm": layout(number, axes, ("R",))}),
+                    *forwards(states),
+                    *[stepped(20, n, [gradient], ["p"]) for n, gradient in enumerate(gradients)],
+                    ended(),
+                ]
+                for number, (states, gradients) in enumerate(ranks)
+            ]
+        )
+    )
+
+
+def test_peers_draw_the_same():
+    judged = peers(("ab", "gh"), ("ab", "gh"))
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+def test_masks_for_parts_of_activations():
+    """The gradients of what all of them hold are the same."""
+    judged = peers(("ab", "gh"), ("cd", "gh"))
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+def test_other_masks_for_what_all_of_them_hold():
+    (found,) = peers(("ab", "gh"), ("cd", "ij")).findings
+    assert (found.severity, found.ranks, found.where.line, found.count) == ("warning", (0, 1), 30, 2)
+    assert found.found == (
+        "other states on ranks 0 and 1 at the start of 2 of the 2 forwards compared that drew from them, and gradients "
+        "of copies that differ in 2 of 2 steps"
+    )
+    assert peers(("ab", "gh"), ("ab", "ij")).findings == ()  # by something else
+
+
+def test_replicas_are_no_peers():
+    """Copies on ranks that read other data draw apart."""
+    assert peers(("ab", "gh"), ("cd", "ij"), names=("dp",), declared=SHARDED).findings == ()

@@ -1,0 +1,46 @@
+"""What the paragraph says of a program whose ranks hold unlike parts, in words that are true of all of them."""
+
+from __future__ import annotations
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging import parallelism_seen
+from tests.judging import own_reductions
+from tests.judging.sharded_models import optimizer, stepped
+from tests.judging.written import exchanged, transfers, world, wrapped
+
+
+def test_what_stages_do_not_share_is_counted_for_each_rank():
+    """Stages have unequally many parameters, and what one optimizer has may be what another one reduces."""
+    ranks = [[optimizer(5, dict.fromkeys("abc"[: rank + 2])), stepped(7, 0, ["g"] * (rank + 2))] for rank in range(2)]
+    staged = [[own_part(rank), *own] for rank, own in enumerate(ranks)]
+    told = parallelism_seen.paragraph(world(*staged))
+    assert "2 to 3 parameters of a rank in no wrapper were not compared" in told
+
+
+def own_part(rank):
+    given = {"how": "PipelineStage", "site": 3, "stage": rank, "stages": 2, "pipeline": (0, 1)}
+    return ev.Parallelised, given
+
+
+def test_what_two_optimizers_step_is_one_parameter():
+    """An outer optimizer's gradients are reduced; the inner one has the same parameters."""
+    reduced = ev.Carried(place=0, of="gradient", inside=False, group="world", number=0, offset=0, alike=True)
+    own = [
+        optimizer(5, {"w": None}),
+        optimizer(6, {"w": None}, optimizer=1),
+        stepped(7, 0, ["i"]),
+        exchanged(0, reduced, of=1),
+        stepped(8, 0, ["o"], optimizer=1),
+        transfers(of_models=1),
+    ]
+    told = parallelism_seen.paragraph(world(own, own))
+    assert "gradients of 1 parameter reduced by the program itself" in told
+    assert "not compared" not in told
+
+
+def test_what_makes_plain_tensors_of_parameters_is_named():
+    """DDP over a model whose DTensors are plain during the forward: that it was parallelised is known."""
+    tp = ev.Parallelised, {"how": "parallelize_module", "site": 3, "ranks": (0, 1)}
+    ranks = [[tp, wrapped(4), own_reductions.optimizer(wrapper=0), own_reductions.stepped("gh")] for _ in range(2)]
+    told = parallelism_seen.paragraph(world(*ranks))
+    assert "tensor parallelism over 2 ranks" in told

@@ -1,0 +1,106 @@
+"""What checkpointed functions draw and write when they run again for backward()."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import Folder
+from ddpcheck.probes import all_probes
+from ddpcheck.probes.ddp import recomputation
+from ddpcheck.probes.recording import recorder
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[ev.Recomputed]]]:
+    """The second runs that are recorded from now on."""
+    all_probes.patch()
+    monkeypatch.setattr(recomputation, "_runs", 0)
+    monkeypatch.setattr(recomputation._Owners, "written", set())
+    recorder.begin(tmp_path, 1 << 22)
+
+    def records() -> list[ev.Recomputed]:
+        folder = Folder(tmp_path)
+        folder.read()
+        return [record for process in folder.processes.values() for record in process.of(ev.Recomputed)]
+
+    yield records
+    recorder.stop()
+
+
+class Block(nn.Module):
+    """Counts, keeps a constant, and normalises; all of it runs twice."""
+
+    def __init__(self, p: float = 0.0, **how: Any) -> None:
+        super().__init__()
+        self.inner, self.norm, self.drop = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(p)
+        self.how = {"use_reentrant": False, **how}
+        self.register_buffer("seen", torch.zeros(1))
+        self.register_buffer("scratch", torch.zeros(1))
+
+    def part(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += len(x)
+        self.scratch.fill_(3)
+        return self.drop(self.norm(self.inner(x)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.part, x, **self.how)
+
+
+def train(model: nn.Module, steps: int = 3) -> None:
+    for _ in range(steps):
+        model(torch.randn(5, 4, requires_grad=True)).square().sum().backward()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("preserve", [False, True])
+def test_random_states(recorded, reentrant, preserve):
+    """Torch puts the state of the first run back, and then that of the backward, unless it is told not to."""
+    train(Block(0.5, use_reentrant=reentrant, preserve_rng_state=preserve))
+    kinds = [] if preserve else ["torch"]
+    assert [(one.drew, one.apart) for one in recorded()] == [(kinds, kinds)] * 3
+
+
+def test_nothing_is_drawn(recorded):
+    """States that differ do not matter then."""
+    train(Block(preserve_rng_state=False))
+    assert [(one.drew, one.apart) for one in recorded()] == [([], [])] * 3
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_buffers_that_are_changed_twice(recorded, reentrant):
+    """From the second time on, their values are looked at: what is written once more the same is no change."""
+    model = Block(use_reentrant=reentrant)
+    train(model)
+    assert [one.buffers for one in recorded()] == [[], ["seen"], ["seen"]]
+    assert int(model.seen) == 2 * 3 * 5
+
+
+def test_an_error_of_the_program_is_its_own(recorded):
+    """It comes out of the second run as it would without us."""
+    runs = []
+
+    class Failing(Block):
+        def part(self, x: torch.Tensor) -> torch.Tensor:
+            runs.append(1)
+            if len(runs) > 1:
+                raise KeyError("mine")
+            return super().part(x)
+
+    with pytest.raises(KeyError, match="mine"):
+        train(Failing())
+    assert len(recorded()) == 1
+
+
+def test_without_gradients_nothing_runs_again(recorded):
+    """An evaluation has its first run alone."""
+    with torch.no_grad():
+        Block()(torch.randn(5, 4))
+    assert recorded() == []

@@ -1,0 +1,121 @@
+"""Which places of a batch are seen to have gone into a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.evidence_folder import Folder
+from ddpcheck.probes import all_probes
+from ddpcheck.probes.data import sequence_parts
+from ddpcheck.probes.recording import recorder
+
+WORDS, IGNORED = 40, -100
+Step = Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[ev.Sequences]]]:
+    """What is recorded from now on."""
+    all_probes.patch()
+    monkeypatch.setattr(sequence_parts, "_backwards", 0)
+    recorder.begin(tmp_path, 1 << 22)
+
+    def records() -> list[ev.Sequences]:
+        folder = Folder(tmp_path)
+        folder.read()
+        return [record for process in folder.processes.values() for record in process.of(ev.Sequences)]
+
+    yield records
+    recorder.stop()
+
+
+def train(step: Step, samples: int = 4) -> None:
+    draw = torch.Generator().manual_seed(1)
+    data = TensorDataset(
+        torch.randint(WORDS, (8, 9), generator=draw), torch.arange(9) >= torch.arange(1, 9).unsqueeze(1)
+    )
+    model = nn.Sequential(nn.Embedding(WORDS, 6), nn.Linear(6, WORDS))
+    for text, mask in DataLoader(data, batch_size=samples):
+        step(model, text, mask).backward()
+
+
+def loss(model: nn.Module, words: torch.Tensor, targets: torch.Tensor, **more: str) -> torch.Tensor:
+    return nn.functional.cross_entropy(model(words).transpose(1, 2), targets, ignore_index=IGNORED, **more)
+
+
+def places(record: ev.Sequences) -> dict[tuple[int, str], list[list[int]]]:
+    return {(part.tensor, part.by): part.runs for part in record.parts}
+
+
+def test_views_and_copies(recorded):
+    """Memory says it of views, and contents of copies."""
+    train(lambda model, text, mask: loss(model, text[:, 2:6], text[:, 3:7].clone()))
+    assert [places(one) for one in recorded()] == [{(0, "Embedding"): [[0, 2, 4]], (0, "NllLoss2D"): [[0, 3, 4]]}] * 2
+
+
+def test_targets_that_are_shifted(recorded):
+    """What is ignored is at no place; targets in one row are as those of samples and places."""
+
+    def step(model: nn.Module, text: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        words = text[:, :5]
+        targets = torch.cat([words[:, 1:], words.new_full((len(words), 1), IGNORED)], 1)
+        return nn.functional.cross_entropy(model(words).flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+
+    train(step)
+    assert [places(one)[0, "NllLoss"] for one in recorded()] == [[[0, 1, 4]]] * 2
+
+
+def test_a_mask(recorded):
+    """Many of its places are the same, and memory knows which they were; it may be of another kind, too."""
+
+    def step(model: nn.Module, text: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        each = loss(model, text[:, :4], text[:, 1:5], reduction="none")
+        return (each * mask[:, 5:]).sum() + (each.exp() * mask[:, :4].float()).sum()
+
+    train(step)
+    first = recorded()[0]
+    runs = [part.runs for part in first.parts if (part.tensor, part.by) == (1, "Mul")]
+    assert [[0, 5, 4]] in runs
+    assert [[0, 0, 4]] in runs
+
+
+def test_pieces_out_of_order(recorded):
+    """Each run is known by its own place and the batch's."""
+    train(lambda model, text, mask: loss(model, torch.cat([text[:, :2], text[:, 7:]], 1), text[:, :4]))
+    assert places(recorded()[0])[0, "Embedding"] == [[0, 0, 2], [2, 7, 2]]
+
+
+def test_nothing_is_unpacked(recorded):
+    """A hook that unpacks, as that of a checkpointed function, has its own reasons."""
+    unpacked = []
+
+    def step(model: nn.Module, text: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        with saved_tensors_hooks(lambda one: one, lambda one: unpacked.append(len(unpacked)) or one):
+            return loss(model, text[:, :4], text[:, 1:5]) + checkpoint(model, text, use_reentrant=False).sum()
+
+    train(step)
+    assert recorded() == []
+    twice = len(unpacked)
+    sequence_parts._backwards = 0
+    with recorder.silence():
+        train(step)
+    assert len(unpacked) == 2 * twice
+
+
+def test_a_batch_that_is_gone(recorded):
+    """Nothing is kept for a look at it."""
+    model = nn.Embedding(WORDS, 6)
+    for (text,) in DataLoader(TensorDataset(torch.randint(WORDS, (8, 9))), batch_size=4):
+        words = text[:, :4].clone()
+        del text
+        model(words).sum().backward()
+    assert recorded() == []
