@@ -27,6 +27,11 @@ def _mesh(world: World) -> ev.Mesh | None:
     return None
 
 
+def of_other_data(mesh: ev.Mesh) -> bool:
+    """Whether ranks read other data along all of its dimensions, by their names."""
+    return bool(mesh.names) and all(name.lower() in _OTHER_DATA for name in mesh.names)
+
+
 def readers(world: World) -> list[list[int]]:
     """The ranks that read different data, group by group; none where no mesh says so."""
     return _groups(world, _OTHER_DATA)

@@ -8,17 +8,23 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import SENDS
-from ddpcheck.judging import step_alignment
+from ddpcheck.judging import mesh_names, step_alignment
 from ddpcheck.judging.brought_together import brought_together
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.replicated_parameters import dealt_out, grounds
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.wording import count, listing
 
+TENSOR = "tensor parallelism"
+EXPERT = "expert parallelism"
+_SPLIT = frozenset({"tp", "tensor", "tensor_parallel", "sp", "sequence", "sequence_parallel", "etp"})
+_EXPERTS = frozenset({"ep", "expert", "experts", "expert_parallel"})
+"""Names of a mesh's dimensions: along which modules are split, and along which experts are dealt out."""
+
 _KINDS = {
     "fully_shard": "FSDP2",
     "FullyShardedDataParallel": "FSDP",
-    "parallelize_module": "tensor parallelism",
+    "parallelize_module": TENSOR,
     "PipelineStage": "pipeline stages",
 }
 
@@ -48,6 +54,8 @@ def paragraph(world: World) -> str:
 
 def _is_named(name: str, world: World, seen: tuple[str, ...]) -> bool:
     how = {_KINDS[one.how].partition(" stages")[0] for rank in world for one in rank.of(ev.Parallelised)}
+    if any(EXPERT in one for one in seen):
+        how.discard(TENSOR)
     return name in how or any(name in one for one in seen)
 
 
@@ -75,7 +83,7 @@ def _on_meshes(world: World) -> Iterator[str]:
     """What DTensors say, mesh by mesh; of stages that differ, those of the first rank of each."""
     for rank in world:
         meshes = {one.mesh: one for one in rank.of(ev.Mesh)}
-        how = " and ".join(dict.fromkeys(_KINDS[one.how] for one in rank.of(ev.Parallelised) if one.stage is None))
+        kinds = list(dict.fromkeys(_KINDS[one.how] for one in rank.of(ev.Parallelised) if one.stage is None))
         layouts = Counter(
             (one.layout.mesh, one.layout.placements)
             for one in described(rank)
@@ -89,7 +97,20 @@ def _on_meshes(world: World) -> Iterator[str]:
             for (its, placements), times in layouts.items():
                 ways[_placed(mesh, placements)] += times if its == number else 0
             parts = [f"{count(times, 'parameter')} {way}" for way, times in ways.most_common() if times]
-            yield f"{how or 'DTensors'} over {_mesh(mesh)}: {', '.join(parts)}"
+            yield f"{' and '.join(_on(mesh, kinds)) or 'DTensors'} over {_mesh(mesh)}: {', '.join(parts)}"
+
+
+def _on(mesh: ev.Mesh, kinds: Sequence[str]) -> Iterator[str]:
+    """What of this has spread tensors over a mesh, as far as the names of its dimensions tell."""
+    names = {name.lower() for name in mesh.names}
+    for kind in kinds:
+        if kind != TENSOR:
+            if not names or not names <= _SPLIT | _EXPERTS or kinds == [kind]:
+                yield kind
+        elif names & _EXPERTS and not names & _SPLIT:
+            yield EXPERT
+        elif not mesh_names.of_other_data(mesh):
+            yield kind
 
 
 def _mesh(mesh: ev.Mesh) -> str:
@@ -171,6 +192,8 @@ def _told_by_its_name_alone(world: World, found: Sequence[str]) -> Iterator[str]
     for rank in world if found else ():
         for one in rank.of(ev.Parallelised):
             kind = _KINDS[one.how]
+            if kind == TENSOR and any(EXPERT in phrase for phrase in found):
+                continue
             if one.stage is None and len(one.ranks) > 1 and not any(kind in phrase for phrase in found):
                 yield f"{kind} over {count(len(one.ranks), 'rank')}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ddpcheck import evidence as ev
 from ddpcheck.judging import parallelism_seen
 from tests.judging import own_reductions
-from tests.judging.sharded_models import optimizer, stepped
+from tests.judging.sharded_models import layout, mesh, optimizer, stepped
 from tests.judging.written import exchanged, transfers, world, wrapped
 
 
@@ -36,6 +36,33 @@ def test_what_two_optimizers_step_is_one_parameter():
     told = parallelism_seen.paragraph(world(own, own))
     assert "gradients of 1 parameter reduced by the program itself" in told
     assert "not compared" not in told
+
+
+def spread(*hows, meshes):
+    """The paragraph of two ranks that share a parameter out over each of these meshes."""
+    done = [(ev.Parallelised, {"how": how, "site": 3, "ranks": (0, 1)}) for how in hows]
+    ranks = []
+    for rank in range(2):
+        layouts = {f"w{n}": layout(rank, (2,), ["S0"], mesh=n) for n in range(len(meshes))}
+        its = [mesh((2,), (name,), number=n) for n, name in enumerate(meshes)]
+        ranks.append([*done, *its, optimizer(5, layouts), stepped(7, 0, ["g"] * len(meshes))])
+    return parallelism_seen.paragraph(world(*ranks))
+
+
+def test_experts_on_a_mesh_of_their_own():
+    """torch has one function for both: the dimension's name says which it is."""
+    told = spread("parallelize_module", "fully_shard", meshes=["fsdp", "ep"])
+    assert "FSDP2 over 2 ranks (fsdp)" in told
+    assert "expert parallelism over 2 ranks (ep)" in told
+    assert "None of: DDP, tensor parallelism, pipeline." in told
+
+
+def test_each_mesh_by_what_lies_on_it():
+    """A dimension that is called for data is not split by tensor parallelism, nor one called for that by FSDP2."""
+    told = spread("parallelize_module", "fully_shard", meshes=["dp", "tp"])
+    assert told.startswith("FSDP2 over 2 ranks (dp): 1 parameter sharded; tensor parallelism over 2 ranks (tp)")
+    nameless = spread("parallelize_module", "fully_shard", meshes=["own"])
+    assert nameless.startswith("tensor parallelism and FSDP2 over 2 ranks (own)")
 
 
 def test_what_makes_plain_tensors_of_parameters_is_named():

@@ -10,7 +10,7 @@ from itertools import compress
 from typing import Any
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.optimizer_sync import skipped
+from ddpcheck.checks.optimizer_sync import shards, skipped
 from ddpcheck.judging import program_text, step_alignment
 from ddpcheck.judging.copies import copies
 from ddpcheck.judging.differing_steps import states, wrapper_links
@@ -37,6 +37,11 @@ def judge(world: World) -> Judged:
         steps = list(optimizer.common())
         checked += len(steps)
         findings += _apart(optimizer, steps, places)
+    # What copies show already is not shown of shards once more.
+    times, of_shards = shards.judge(world)
+    checked += times
+    known = {link for finding in findings for link in finding.links}
+    findings += [one for one in of_shards if not known.intersection(one.links)]
     findings += _schedulers(world)
     times, found = skipped.judge(world)
     checked += times

@@ -79,14 +79,14 @@ def judge(world: World) -> Judged:
             unshared = unshared or because
     told = {link for finding in findings for link in finding.links}
     findings += [finding for finding in sampler_lost(every_pass(world)) if told.isdisjoint(finding.links)]
-    findings += one_copy.judge(world, training)
-    times, found = sequences.judge(world)
-    checked += times
-    findings += found
+    for times, found in (one_copy.judge(world, training), sequences.judge(world)):
+        checked += times
+        findings += found
     if not training:
         times, found, unshared = same_inputs(world, groups)
         checked += times
         findings += found
+    unshared = unshared or (one_copy.ONE_COPY if training and wrapped and not groups else "")
     because = unshared or no_loader(world) or "no two ranks were seen to train with one loader"
     return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 

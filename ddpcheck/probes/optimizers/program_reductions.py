@@ -7,7 +7,7 @@ must agree on. A tensor is known by its storage, and never by its values.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -254,16 +254,22 @@ def _calls_on(group: str) -> int:
     return book.last(group) if book is not None else 0
 
 
-def _of_plain(parameters: Sequence[torch.Tensor]) -> Iterator[_Tensor]:
+def _each(parameters: Sequence[torch.Tensor], wanted: Callable[[torch.Tensor], bool]) -> Iterator[_Tensor]:
     for place, parameter in enumerate(parameters):
-        yield place, "parameter", parameter
-        if parameter.grad is not None:
-            yield place, "gradient", parameter.grad
+        if wanted(parameter):
+            yield place, "parameter", parameter
+            if parameter.grad is not None:
+                yield place, "gradient", parameter.grad
+
+
+def _of_plain(parameters: Sequence[torch.Tensor]) -> Iterator[_Tensor]:
+    """What may have a storage: a DTensor has none, and neither has its gradient."""
+    return _each(parameters, readable_memory.may_have_storage)
 
 
 def _of_parts(parameters: Sequence[torch.Tensor]) -> Iterator[_Tensor]:
     """What this rank has of DTensors and of their gradients."""
-    for place, of, tensor in _of_plain(parameters):
+    for place, of, tensor in _each(parameters, readable_memory.is_dtensor):
         own = readable_memory.part(tensor) if readable_memory.is_dtensor(tensor) else None
         if own is not None:
             yield place, of, own
@@ -279,7 +285,6 @@ def _by_storage(tensors: Iterable[_Tensor], operands: Sequence[Operand]) -> Iter
         # Most programs exchange a loss alone, which holds no parameter: a look at each one's storage takes far longer.
         if type(tensor) in _PLAIN and tensor.numel() > largest:
             continue
-<<<<<<< HEAD
         storage = readable_memory.storage(tensor)
         if storage is None:
             continue
@@ -292,26 +297,6 @@ def _by_storage(tensors: Iterable[_Tensor], operands: Sequence[Operand]) -> Iter
         if last is not None:
             offset = start - last.start
             yield _Found(place, of, last.group, last.number, offset, last.alike, to_one=last.to_one)
-=======
-        if not readable_memory.may_have_storage(parameter):  # and neither has its gradient
-            continue
-        tensors: tuple[tuple[Of, torch.Tensor | None], ...] = (
-            ("parameter", parameter), ("gradient", parameter.grad),
-        )  # fmt: skip
-        for of, tensor in tensors:
-            storage = readable_memory.storage(tensor) if tensor is not None else None
-            if tensor is None or storage is None:
-                continue
-            last = None
-            start = int(tensor.storage_offset())
-            for operand in by_storage.get(StorageWeakRef(storage).cdata, ()):  # type: ignore[no-untyped-call]
-                if operand.start <= start and start + tensor.numel() <= operand.start + operand.numel:
-                    operand.known = True
-                    last = operand
-            if last is not None:
-                offset = start - last.start
-                yield _Found(place, of, last.group, last.number, offset, last.alike, to_one=last.to_one)
->>>>>>> 2663656f0d5d6494f52d1c379b5d3dd03412cd6a
 
 
 def _by_size(parameters: Sequence[torch.Tensor], operands: Sequence[Operand], inside: bool) -> Iterator[_Found]:
