@@ -206,8 +206,9 @@ def soak(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def long_run(session: nox.Session) -> None:
-    """The command's memory over 100,000 simulated steps of 32 ranks; the better part of an hour."""
+    """The command's memory over 100,000 simulated steps of 32 ranks; what ranks write of 1,000 parameters: hours."""
     session.install("-e", ".[dev]")
+    session.run("python", "-m", "tests.soak.evidence_size")
     session.run("python", "-m", "tests.soak.long_run", *session.posargs)
 
 
