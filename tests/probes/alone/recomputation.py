@@ -17,6 +17,8 @@ from ddpcheck.probes import all_probes
 from ddpcheck.probes.ddp import recomputation
 from ddpcheck.probes.recording import recorder
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*autocast:FutureWarning")  # torch 2.4's own, in a second run
+
 
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[ev.Recomputed]]]:
