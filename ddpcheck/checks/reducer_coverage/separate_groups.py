@@ -49,8 +49,8 @@ def judge(world: World) -> Iterator[Finding]:
         found=f"{len(parts)} models, of {listing([ranks_text(sorted(part)) for part in parts])}: no collective of more "
         "than a few numbers goes beyond these, and their parameters differ after the last step",
         cause="the model was sharded or wrapped for a group, or a dimension of a mesh, that leaves the other ranks out",
-        advice="If it is to be one model, give it the ranks that the sampler deals out to: the whole mesh, or one with a "
-        "dimension for replicas.",
+        advice="If it is to be one model, give it the ranks that the sampler deals out to: the whole mesh, or one with "
+        "a dimension for replicas.",
         where=where,
         links=(line.link,),
         proof=tuple((rank.rank, site) for site in (made, line.first.where) if site is not None),
