@@ -7,6 +7,8 @@ from itertools import accumulate
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.data_ranks import models_of
+from ddpcheck.judging.first_forwards import numbered
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
@@ -16,6 +18,8 @@ def judge(world: World) -> tuple[int, list[Finding]]:
     """Compare the rates of the groups that hold shards, among the ranks that a tensor is dealt out to."""
     checked, findings = 0, []
     for optimizer in step_alignment.optimizers(world):
+        if not _is_of_one_model(optimizer):
+            continue
         for ranks, groups in _dealt_out(optimizer).items():
             columns = [c for c, rank in enumerate(optimizer.ranks) if rank.rank in ranks]
             if len(columns) < 2:
@@ -32,6 +36,12 @@ def judge(world: World) -> tuple[int, list[Finding]]:
             if broken:
                 findings.append(_finding(optimizer, [optimizer.ranks[c] for c in columns], broken))
     return checked, findings
+
+
+def _is_of_one_model(optimizer: Aligned) -> bool:
+    """Whether it steps the same model on all ranks, which may have made their optimizers in another order."""
+    stepped = models_of(optimizer)
+    return len({frozenset(numbered(rank).get(one) for one in models) for rank, models in stepped.items()}) == 1
 
 
 def _dealt_out(optimizer: Aligned) -> dict[frozenset[int], set[int]]:

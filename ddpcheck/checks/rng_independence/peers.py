@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ddpcheck import evidence as ev
 from ddpcheck.checks.rng_independence import forward_streams
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
@@ -32,11 +31,6 @@ def judge(world: World) -> tuple[int, list[Finding]]:
         if len(apart) > 1 and differing:
             findings.append(_finding(held, len(common), apart, len(differing), len(steps)))
     return checked, findings
-
-
-def _differ(held: Copies, step: list[ev.Step]) -> bool:
-    """Whether gradients of copies differ on entry to a step."""
-    return bool(set(step_alignment.differing([one.gradients for one in step])) & {*held.gradients})
 
 
 def _finding(held: Copies, common: int, apart: list[list[forward_streams.Drew]], differing: int, steps: int) -> Finding:
