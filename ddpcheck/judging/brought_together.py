@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.replicated_parameters import grounds
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite
@@ -63,3 +64,14 @@ def brought_together(world: World, optimizer: Aligned) -> frozenset[int]:
     """The places of an optimizer's parameters that are brought together whenever that was looked at."""
     mine = [one.met for one in meetings(world) if one.optimizer is optimizer and one.met]
     return frozenset.intersection(*mine) if mine else frozenset()
+
+
+@once_per_world
+def is_trained_apart(world: World) -> bool:
+    """Whether ranks step copies each for itself, and bring them together now and then: they differ on purpose."""
+    return any(
+        any(one.apart for one in optimizer.described)
+        or bool(grounds(world, optimizer).moved)
+        or bool(brought_together(world, optimizer))
+        for optimizer in step_alignment.optimizers(world)
+    )
