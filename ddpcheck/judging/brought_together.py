@@ -30,6 +30,8 @@ class Meeting(NamedTuple):
     """The places that differed before, and are the same now."""
     apart: frozenset[int]
     """Those that differ now."""
+    of_some: bool
+    """Of these, some ranks hold the same, and not all."""
 
 
 @once_per_world
@@ -57,7 +59,8 @@ def _of(world: World, optimizer: Aligned) -> Iterator[Meeting]:
         apart = frozenset(step_alignment.differing([one.values for one in each]))
         differed = frozenset(step_alignment.differing([s.parameters for s in before[number - 1]]))
         lines = tuple(optimizer.ranks[0].where(site) for site in each[0].sites)
-        yield Meeting(optimizer, number, lines, differed - apart, apart)
+        of_some = any(len({step_alignment.at(one.values, place) for one in each}) < len(each) for place in apart)
+        yield Meeting(optimizer, number, lines, differed - apart, apart, of_some)
 
 
 def brought_together(world: World, optimizer: Aligned) -> frozenset[int]:

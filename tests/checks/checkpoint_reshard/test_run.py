@@ -268,6 +268,7 @@ def test_moments_of_other_parameters():
 
 def test_moments_that_the_program_has_made():
     assert moments([(1, 2), (3, 4)], [(0, 0), (0, 0)]).findings == ()
+    assert moments([(1, 2), (0, 0)], [(0, 0), (0, 0)]).findings == ()  # begun anew, as another's were never begun
 
 
 def of_another_rank(own_weights):

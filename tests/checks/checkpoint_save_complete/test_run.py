@@ -263,6 +263,12 @@ def test_no_copies(first, second):
     assert through_torch(first, second).findings == ()
 
 
+def test_buffers_that_each_rank_keeps_for_itself():
+    """Statistics of one rank may be meant to serve all."""
+    (found,) = through_torch(copy(1, 2, 3, 4, role="buffer"), copy(1, 2, 3, 5, role="buffer")).findings
+    assert found.severity == "warning"
+
+
 def test_copies_of_the_training_itself():
     """That these differ is parameter-sync's affair."""
     net = model_of(ev.Held(name="norm", kind="float32[4]", layout=copy(1, 2, 3, 4).entry.layout))
