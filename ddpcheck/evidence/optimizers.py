@@ -52,11 +52,26 @@ class LeftOut(Record, frozen=True, kw_only=True):
     number: int
     """The step."""
     stale: list[int]
-    """The places of those that no model has."""
+    """The places of those that no model has, and that have no gradient."""
     names: list[str]
     """Trainable parameters of models that are in no optimizer, and have a gradient."""
     kinds: list[str]
     """Of these, side by side: dtype and shape."""
+
+
+class Unstepped(Record, frozen=True, kw_only=True):
+    """A step of an optimizer that has parameters of a model, while others of it are in no optimizer that there is."""
+
+    optimizer: int
+    number: int
+    """The step."""
+    model: int
+    names: list[str]
+    """Trainable parameters of the model with a gradient that is no constant."""
+    values: bytes
+    """Digests of these, side by side."""
+    among: int
+    """Trainable parameters of the model, all together."""
 
 
 NOBODYS = 1 << 20

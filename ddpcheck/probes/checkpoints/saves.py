@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ddpcheck.evidence import UNSEEN, WIDTH, StateSaved, StateWritten
+from ddpcheck.evidence import UNSEEN, WIDTH, SaveBegan, StateSaved, StateWritten
 from ddpcheck.probes.checkpoints import entries
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.collectives.process_groups import ranks_of
@@ -157,9 +157,10 @@ def _give(how: How, state: Any, path: str, site: int, ranks: tuple[int, ...]) ->
     writer = recorder.always()
     number = _numbers[how, site]
     _numbers[how, site] += 1
-    if writer is None or not is_due(number):
+    if writer is None:
         return None
-    looked = _looked(writer, state)
+    writer.write(SaveBegan(**writer.next(), path=path))
+    looked = _looked(writer, state) if is_due(number) else None
     if looked is None or not looked.entries:
         return None
     save, _saves = _saves, _saves + 1
