@@ -53,8 +53,9 @@ def test_shards_of_it():
 @pytest.mark.parametrize(
     "more",
     [{"still": ()}, {"still": NAMES}, {"absent": NAMES[:1]}, {"changed": NAMES[:1]}, {"steps": AT_LEAST - 1},
-     {"still": ["a.weight"], "names": ["a.weight", "b.bias"]}],
-    ids=["all train", "none does", "no gradient at all", "decay changes it", "few steps", "another module"],
+     {"still": ["a.weight"], "names": ["a.weight", "b.bias"]}, {"still": NAMES[1:]}],
+    ids=["all train", "none does", "no gradient at all", "decay changes it", "few steps", "another module",
+         "a critic's last bias"],
 )  # fmt: skip
 def test_what_may_be_meant(more):
     """Nothing is said of it."""
