@@ -69,6 +69,8 @@ class StateLoaded(Record, frozen=True, kw_only=True):
     """Nobody could look at what it returned: the keys that do not fit."""
     assigned: bool = False
     """The tensors that were given took the place of the module's own, as for one that was made on the meta device."""
+    optimizer: int = -1
+    """The number of the optimizer that it went into."""
 
 
 class DrawnAnew(Record, frozen=True, kw_only=True):

@@ -59,6 +59,21 @@ class LeftOut(Record, frozen=True, kw_only=True):
     """Of these, side by side: dtype and shape."""
 
 
+class Unstepped(Record, frozen=True, kw_only=True):
+    """A step of an optimizer that has parameters of a model, while others of it are in no optimizer that there is."""
+
+    optimizer: int
+    number: int
+    """The step."""
+    model: int
+    names: list[str]
+    """Trainable parameters of the model with a gradient that is no constant."""
+    values: bytes
+    """Digests of these, side by side."""
+    among: int
+    """Trainable parameters of the model, all together."""
+
+
 NOBODYS = 1 << 20
 """The number of the optimizer that stands at a line of a test where none was seen to step the model."""
 

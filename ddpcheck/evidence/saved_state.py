@@ -104,6 +104,8 @@ class StateRead(Record, frozen=True, kw_only=True):
     """Entries of what was given, where that is known."""
     when: int = 0
     """The ``n`` of the moment when it was loaded, where it was looked at later."""
+    made: int = 0
+    """Optimizers that this process had built by then."""
 
 
 class LoadBegan(Record, frozen=True, kw_only=True):

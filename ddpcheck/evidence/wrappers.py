@@ -47,6 +47,10 @@ class Wrapped(Record, frozen=True, kw_only=True):
     """The numbers of its parts that had one already, as what was evaluated has; its own is among them."""
     find_unused: bool = False
     """find_unused_parameters."""
+    before: bytes = b""
+    """Digests of the parameters before they were made those of one rank."""
+    filled: list[int] = msgspec.field(default_factory=list)
+    """The places of those that were a constant."""
 
 
 class PartClass(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

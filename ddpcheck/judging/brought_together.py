@@ -43,24 +43,30 @@ def meetings(world: World) -> list[Meeting]:
 
 
 def _of(world: World, optimizer: Aligned) -> Iterator[Meeting]:
+    before = {number: steps for number, steps in optimizer.compared() if all(s.whole for s in steps)}
+    for number, apart, each in looks(world, optimizer):
+        if number - 1 not in before:
+            continue
+        differed = frozenset(step_alignment.differing([s.parameters for s in before[number - 1]]))
+        lines = tuple(optimizer.ranks[0].where(site) for site in each[0].sites)
+        of_some = any(len({step_alignment.at(one.values, place) for one in each}) < len(each) for place in apart)
+        yield Meeting(optimizer, number, lines, differed - apart, apart, of_some)
+
+
+def looks(world: World, optimizer: Aligned) -> Iterator[tuple[int, frozenset[int], list[ev.AfterExchange]]]:
+    """Each look after an exchange among all of its ranks: the step that follows, what differs, and the records."""
     numbers = {rank.rank for rank in optimizer.ranks}
     looked = [
         {one.number: one for one in rank.of(ev.AfterExchange) if one.optimizer == described.optimizer}
         for rank, described in zip(optimizer.ranks, optimizer.described, strict=True)
     ]
-    before = {number: steps for number, steps in optimizer.compared() if all(s.whole for s in steps)}
+    if any(order is not None for order in optimizer.orders):
+        return
     for number in sorted(set(looked[0]).intersection(*looked[1:])):
         each = [its[number] for its in looked]
         among = [{r.rank for r in step_alignment.members(world, group)} for group in each[0].groups]
-        if number - 1 not in before or not all(numbers <= ranks for ranks in among):
-            continue
-        if any(order is not None for order in optimizer.orders):
-            continue
-        apart = frozenset(step_alignment.differing([one.values for one in each]))
-        differed = frozenset(step_alignment.differing([s.parameters for s in before[number - 1]]))
-        lines = tuple(optimizer.ranks[0].where(site) for site in each[0].sites)
-        of_some = any(len({step_alignment.at(one.values, place) for one in each}) < len(each) for place in apart)
-        yield Meeting(optimizer, number, lines, differed - apart, apart, of_some)
+        if all(numbers <= ranks for ranks in among):
+            yield number, frozenset(step_alignment.differing([one.values for one in each])), each
 
 
 def brought_together(world: World, optimizer: Aligned) -> frozenset[int]:

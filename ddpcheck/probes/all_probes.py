@@ -46,6 +46,7 @@ PROBES = (
     "optimizers.filled_buffers",
     "optimizers.gradient_norms",
     "optimizers.fsdp_syncs",
+    "optimizers.unstepped",
     "optimizers.windows",
     "ddp.module_calls",
     "data.dataloaders",

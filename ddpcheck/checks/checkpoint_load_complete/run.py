@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_load_complete import drawn_anew
+from ddpcheck.checks.checkpoint_load_complete import drawn_anew, made_anew, never_set
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.file_history import LOADS, MOST_LOADS, SAVES, Files, Touch, files_of, next_load, shown
 from ddpcheck.judging.file_races import races_of
@@ -33,6 +33,8 @@ def judge(world: World) -> Judged:
         *(() if races_of(world).written else _on_some_ranks(world)),
         *_left_in_the_file(files_of(world)),
         *drawn_anew.judge(world),
+        *made_anew.judge(world),
+        *never_set.judge(world),
     ]
     because = "" if checked or findings else "no load_state_dict was called"
     return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)

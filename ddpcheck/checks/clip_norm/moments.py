@@ -63,6 +63,8 @@ def steps(world: World) -> Iterator[tuple[int, int, Step]]:
             if isinstance(record, ev.Optimizer):
                 described[record.optimizer] = record
                 continue
+            if record.how == "unscale_":
+                continue
             last = described.get(record.optimizer)
             if last is not None and len(last.parameters) * 8 == len(record.squares):
                 found[record.optimizer, record.number][rank.rank].append(Measured(rank, last, record))

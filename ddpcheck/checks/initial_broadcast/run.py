@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.initial_broadcast import experts
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import wrapper_links
@@ -20,9 +21,8 @@ def judge(world: World) -> Judged:
     findings: list[Finding] = []
     for replicas in step_alignment.wrappers(world):
         checked += _is_seen(replicas)
-        finding = _constructed(replicas)
-        if finding is not None:
-            findings.append(finding)
+        both = (_constructed(replicas), experts.judge(world, replicas))
+        findings += [finding for finding in both if finding is not None]
     told = {link for finding in findings for link in finding.links}
     for held in copies(world):
         optimizer = held.optimizer

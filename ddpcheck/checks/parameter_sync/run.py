@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ddpcheck.checks.parameter_sync import averaged, causes, evaluated_copies, evaluated_weights, left_over
+from ddpcheck.checks.parameter_sync import (
+    averaged,
+    causes,
+    evaluated_copies,
+    evaluated_weights,
+    left_over,
+    never_averaged,
+)
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import Broken, Compared, odd_site, parts, wrapper_links
@@ -32,7 +39,12 @@ def judge(world: World) -> Judged:
             findings.append(_finding(held, steps, broken, wanted, handed))
         if (finding := left_over.judge(held, steps, handed)) is not None:
             findings.append(finding)
-    for times, found in (evaluated_weights.judge(world), evaluated_copies.judge(world), averaged.judge(world)):
+    for times, found in (
+        evaluated_weights.judge(world),
+        evaluated_copies.judge(world),
+        averaged.judge(world),
+        never_averaged.judge(world),
+    ):
         checked += times
         findings += found
     because = why_none(world, step_alignment.optimizers(world))

@@ -9,6 +9,7 @@ from ddpcheck.checks.reducer_coverage import (
     beside_sharded,
     crossed_reductions,
     left_behind,
+    other_copies,
     other_shards,
     reused_or_dropped_gradients,
     round_the_wrapper,
@@ -58,7 +59,7 @@ def judge(world: World) -> Judged:
                 findings += found
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
-    findings += [*beside_sharded.judge(world), *other_shards.judge(world)]
+    findings += [*beside_sharded.judge(world), *other_shards.judge(world), *other_copies.judge(world)]
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
         findings += left_behind.judge(world)

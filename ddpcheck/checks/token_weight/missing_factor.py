@@ -7,8 +7,8 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.token_weight.brought_together import brought
 from ddpcheck.checks.token_weight.whole_weight import NEAR, called, is_near, whole
+from ddpcheck.judging.summed_gradients import brought
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite, Finding
 

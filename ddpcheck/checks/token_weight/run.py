@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.token_weight import brought_together, missing_factor, whole_weight
+from ddpcheck.checks.token_weight import divided_twice, missing_factor, whole_weight
 from ddpcheck.checks.token_weight.sample_weights import Batch, Fault, Part, fault_of, finding
 from ddpcheck.checks.token_weight.world_factor import Text
-from ddpcheck.judging import step_alignment
+from ddpcheck.judging import step_alignment, summed_gradients
 from ddpcheck.judging.replicated_parameters import declared_apart, grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
@@ -60,7 +60,7 @@ def judge(world: World) -> Judged:
                     met.setdefault(key, _Met([], part, fault, unlike)).numbers.append(number)
     findings = [finding(one.part, one.fault, one.numbers, one.unlike) for one in met.values()]
     compared = [*whole_weight.scaled(world), *whole_weight.unequal(world), *whole_weight.undivided(world)]
-    compared += missing_factor.judge(world)
+    compared += missing_factor.judge(world) + divided_twice.judge(world)
     if not checked and not findings and not compared and not grounded:
         reason = NOT_AVERAGED if declared_apart(world) else why_none(world, optimizers)
         return Judged(checked=0, skipped_because=(whys.most_common(1) or [(reason, 0)])[0][0])
@@ -94,7 +94,7 @@ def _others(world: World, grounded: Sequence[Aligned]) -> Iterator[_Group]:
     """Ranks that hold parts, window by window: those of them that compute a loss."""
     known = [{rank.rank for rank in one.ranks} for one in grounded]
     with_loss = set().union(*whole_weight.with_loss(world).values())
-    for numbers in brought_together.together(world):
+    for numbers in summed_gradients.together(world):
         if any(set(numbers) <= one for one in known):
             continue
         ranks = [rank for rank in world if rank.rank in numbers and rank.rank in with_loss]

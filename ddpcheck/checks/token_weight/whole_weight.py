@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.token_weight import brought_together
-from ddpcheck.checks.token_weight.brought_together import Brought, brought
-from ddpcheck.judging import happens_before
+from ddpcheck.judging import happens_before, summed_gradients
 from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.summed_gradients import Brought, brought
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
-from ddpcheck.vocabulary.wording import listing
+from ddpcheck.vocabulary.wording import count, listing
 
 NEAR = 5e-3
 """By how much of itself a number may be off to be called a whole one."""
@@ -68,14 +67,14 @@ def with_loss(world: World) -> dict[int, set[int]]:
     return found
 
 
-def _known(world: World, window: int, ranks: Sequence[int]) -> list[Loss] | None:
+def known(world: World, window: int, ranks: Sequence[int]) -> list[Loss] | None:
     """Of the ranks that have one; None where one is not known, or two are of the same batch."""
     wanted = sorted(with_loss(world).get(window, set()).intersection(ranks))
     its = losses(world).get(window, {})
     if not wanted or not all(number in its for number in wanted):
         return None
-    known = [its[number] for number in wanted]
-    values = [one.values for one in known]
+    found = [its[number] for number in wanted]
+    values = [one.values for one in found]
     if any(None in one for one in values):
         return None
     same = any(
@@ -83,7 +82,7 @@ def _known(world: World, window: int, ranks: Sequence[int]) -> list[Loss] | None
         for place, a in enumerate(values)
         for b in values[:place]
     )
-    return None if same else known
+    return None if same else found
 
 
 def whole(value: float) -> int | None:
@@ -115,12 +114,12 @@ def scaled(world: World) -> list[Finding]:
         if len(one.over) > 1 and one.rank.rank == min(one.over):
             first.setdefault((one.over, one.window), one)
     for (over, window), one in first.items():
-        known = _known(world, window, over)
-        if known is None or len(known) < 2 or not _is_of_all(known):
+        each = known(world, window, over)
+        if each is None or len(each) < 2 or not _is_of_all(each):
             continue
-        off = met.setdefault(over, _Off([], [], one, known[0]))
+        off = met.setdefault(over, _Off([], [], one, each[0]))
         off.windows.append(window)
-        off.values.append(one.factor * math.fsum(loss.total for loss in known))
+        off.values.append(one.factor * math.fsum(loss.total for loss in each))
     found = []
     for over, off in met.items():
         size = whole(off.values[0])
@@ -207,20 +206,20 @@ def unequal(world: World) -> list[Finding]:
     met: dict[tuple[int, int], _Unequal] = {}
     by_rank: dict[tuple[Rank, int], list[Brought]] = defaultdict(list)
     for one in brought(world):
-        if len(one.over) > 1 or abs(one.factor - 1) > NEAR:
+        if len(one.over) > 1 or abs(one.factor - 1) > NEAR or summed_gradients.serves_others(world, one.rank):
             by_rank[one.rank, one.window].append(one)
     for (_, window), each in by_rank.items():
-        known = _known(world, window, [rank.rank for rank in world])
-        if known is None or len(each) < 2:
+        all_of_it = known(world, window, [rank.rank for rank in world])
+        if all_of_it is None or len(each) < 2:
             continue
-        weight = math.fsum(loss.total for loss in known)
+        weight = math.fsum(loss.total for loss in all_of_it)
         usual = max(each, key=lambda one: (is_near(one.factor * weight, 1), len(one.over)))
         for one in each:
             size = whole(one.factor / usual.factor)
             joined = one.model == usual.model or one.optimizer == usual.optimizer
             if size is None or not joined or one.over == usual.over or world.world_size % size:
                 continue
-            if brought_together.reach(world, one.over) != brought_together.reach(world, usual.over):
+            if summed_gradients.reach(world, one.over) != summed_gradients.reach(world, usual.over):
                 continue
             off = met.setdefault((one.model, size), _Unequal([], one, usual, size))
             if window not in off.windows:
@@ -246,7 +245,7 @@ def _of_parameter(world: World, off: _Unequal) -> Finding:
     heavier = one.factor > usual.factor
     kind = next((step for step in one.rank.of(ev.Step) if step.optimizer == one.optimizer), None)
     times = f"{size} times" if heavier else f"1/{size} of"
-    total = len(brought_together.reach(world, one.over))
+    total = len(summed_gradients.reach(world, one.over))
     return Finding(
         ranks=tuple(sorted({*one.over, *usual.over})),
         subject=one.path,
@@ -254,8 +253,8 @@ def _of_parameter(world: World, off: _Unequal) -> Finding:
         step=windows[0],
         count=len(windows),
         expected=f"a token to count the same in {one.path} as in {usual.path}",
-        found=f"{times} that: gradients of {one.path} are added up over {len(one.over)} ranks and multiplied by "
-        f"{_fraction(one.factor)}, those of {usual.path} over {len(usual.over)} and multiplied by "
+        found=f"{times} that: gradients of {one.path} are added up over {count(len(one.over), 'rank')} and multiplied "
+        f"by {_fraction(one.factor)}, those of {usual.path} over {len(usual.over)} and multiplied by "
         f"{_fraction(usual.factor)}, while the tokens of {total} ranks reach either",
         cause=f"{size} is {called(world, size, one.over)}: gradients are divided by the ranks that hold a copy, and "
         "not by those whose tokens they come from"

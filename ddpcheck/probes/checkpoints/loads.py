@@ -19,6 +19,7 @@ from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.files import state_dict_loads
 from ddpcheck.probes.layouts import declared
 from ddpcheck.probes.layouts.own_names import own_name
+from ddpcheck.probes.optimizers import steps
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, once_imported, shielded
@@ -138,6 +139,7 @@ def _write(
                 prints=looked.prints,
                 given=given,
                 when=when,
+                made=steps.made(),
             )
         )
 

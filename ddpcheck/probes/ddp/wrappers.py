@@ -16,7 +16,7 @@ from ddpcheck.probes.collectives import every_call
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.collectives.process_groups import group_key
 from ddpcheck.probes.data import dataloaders
-from ddpcheck.probes.ddp import forward_inputs, module_lines, parameter_names, unfinished_backward
+from ddpcheck.probes.ddp import before_wrap, forward_inputs, module_lines, parameter_names, unfinished_backward
 from ddpcheck.probes.ddp.after_backward import AfterBackward
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper, reduced_by
 from ddpcheck.probes.devices import queued_calls
@@ -85,13 +85,14 @@ def _around_init(original: Any) -> Any:
             return
         site = user_lines.here()
         group = _group_of(known_places, (self, module, *args), kwargs)
+        before = before_wrap.values_of(module)
         call = every_call.call("ddp-construct", group, f"wrapper {WRAPPERS.made}")
         with call if group != "?" else nullcontext():  # on a group that is not known it could be matched with none
             original(self, module, *args, **kwargs)
         wrapper = _take_up(self)
         parameters, buffers = dict(self.module.named_parameters()), dict(self.module.named_buffers())
         with recorder.silence():
-            _describe(writer, self, wrapper, site, parameters, buffers)
+            _describe(writer, self, wrapper, site, parameters, buffers, before)
             modules = module_lines.describe(writer, self.module, wrapper.number, parameters, list(buffers))
         if modules is not None:
             writer.write(modules)
@@ -132,6 +133,7 @@ def _describe(
     site: int,
     parameters: dict[str, torch.Tensor],
     buffers: dict[str, torch.Tensor],
+    before: dict[str, Any],
 ) -> None:
     owners, local = owners_of_buffers(ddp.module)
     called = {id(p): n for n, p in parameters.items()}
@@ -155,7 +157,7 @@ def _describe(
         parts=parameter_names.numbers_within(ddp.module),
         find_unused=bool(attribute(ddp, "find_unused_parameters", False)),
     )
-    later_records.write(writer, described, parameters=tensors(parameters), buffers=tensors(buffers))
+    later_records.write(writer, described, parameters=tensors(parameters), buffers=tensors(buffers), **before)
 
 
 def _around_comm_hook(original: Any) -> Any:

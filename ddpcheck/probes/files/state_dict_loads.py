@@ -14,6 +14,7 @@ from ddpcheck.evidence import StateLoaded
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
+from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.call_frames import caller
@@ -34,7 +35,7 @@ load_listeners: list[Callable[[str, Any, int, int], None]] = []
 def watch() -> None:
     """Record every load_state_dict from now on."""
     around(torch.nn.Module, "load_state_dict", _around("module", _module))
-    around(torch.optim.Optimizer, "load_state_dict", _around("optimizer", _nothing))
+    around(torch.optim.Optimizer, "load_state_dict", _around("optimizer", _optimizer))
     schedulers = (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau)
     for kind in vars(lr_scheduler).values():
         if isinstance(kind, type) and issubclass(kind, schedulers) and "load_state_dict" in vars(kind):
@@ -79,6 +80,10 @@ def _around(
 
 def _nothing(owner: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     return {"missing": [], "unexpected": [], "total": 0, "strict": True}
+
+
+def _optimizer(optimizer: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {**_nothing(optimizer, result, args, kwargs), "optimizer": gradient_events.number_of(optimizer)}
 
 
 def _module(module: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -119,6 +119,11 @@ def optimizers() -> list[Any]:
     return list(_watched)
 
 
+def made() -> int:
+    """How many there have been: each has the number of those before it."""
+    return _made
+
+
 def watched(optimizer: Any) -> Watched | None:
     """What is known of an optimizer."""
     return _watched.get(optimizer)

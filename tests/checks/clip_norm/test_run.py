@@ -262,6 +262,34 @@ def test_clipped_before_the_scale_was_undone(scale, largest, found):
     assert judged.checked
 
 
+def by_hand(*each: tuple[float, float, float], **more: Any) -> Any:
+    """At each step: what gradients were multiplied by before a scaler divided them, their square then, the scale."""
+    steps = [
+        norm(number, [square], 1 / scale, how="unscale_", was=was, scale=scale, **more)
+        for number, (was, square, scale) in enumerate(each)
+    ]
+    return judge(world(*([optimizer(3, {"w": None}), *steps, stepped(9, 0, ["g"])] for _ in range(2))))
+
+
+def test_clipped_by_hand_before_the_scale_was_undone():
+    """They have one norm, whatever they were multiplied by."""
+    judged = by_hand((0.01, 4.0, 1024.0), (0.02, 4.0, 1024.0))
+    (finding,) = judged.findings
+    assert (finding.severity, finding.ranks, finding.where.line, finding.step) == ("error", (0, 1), 7, 0)
+    assert "have the norm 2 before each of 2" in finding.found
+
+
+@pytest.mark.parametrize("each", [
+    [(0.01, 4.0, 1024.0), (0.02, 5.0, 1024.0)],  # a factor, and no clip
+    [(0.5, 4.0, 1024.0), (0.5, 4.0, 1024.0)],  # a division by a number
+    [(0.01, 1e6, 1024.0), (0.02, 1e6, 1024.0)],  # a bound that is multiplied by the scale
+    [(0.01, 4.0, 1024.0)],
+    [(1.0, 4.0, 1024.0), (1.0, 4.0, 1024.0)],
+])  # fmt: skip
+def test_what_is_no_clip_before(each):
+    assert by_hand(*each).findings == ()
+
+
 # --- norms that are added up as they are
 
 

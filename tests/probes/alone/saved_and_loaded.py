@@ -162,6 +162,7 @@ def test_when_a_load_begins(sharded):
     for rank in sharded:
         (began,) = rank.of(ev.LoadBegan)
         (read,) = (one.record for one in reads(sharded) if one.rank is rank and one.record.how == "dcp.load")
+        assert read.made == 1
         assert began.path == read.path
         assert max(one.n for one in rank.of(ev.StateWritten)) < began.n < read.n
 

@@ -162,6 +162,11 @@ def exchanges(world: World) -> list[frozenset[int]]:
     return [one for one in found if len(one) > 1]
 
 
+def serves_others(world: World, rank: Rank) -> bool:
+    """Whether an all-to-all brings this rank what others have: what it has alone may be for the tokens of all."""
+    return any("all_to_all" in call.op for call in rank.of(ev.Call))
+
+
 def reach(world: World, ranks: Sequence[int]) -> frozenset[int]:
     """The ranks whose tokens may have a part in gradients that are added up over these."""
     found = frozenset(ranks)

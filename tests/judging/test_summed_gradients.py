@@ -7,9 +7,9 @@ import math
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.token_weight.brought_together import brought
 from ddpcheck.checks.token_weight.run import judge
 from ddpcheck.checks.token_weight.whole_weight import whole
+from ddpcheck.judging.summed_gradients import brought
 from tests.judging.written import call, world
 
 PAIR = (0, 1)

@@ -1,0 +1,70 @@
+"""Is there a trainable parameter with gradients that nothing ever steps, in a model that is trained otherwise?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing
+
+ENOUGH = 3
+"""Steps before which it had a gradient, and that have left it as it was."""
+
+
+def findings(world: World) -> Iterator[Finding]:
+    """A few that are left out of the optimizer of all others.
+
+    Who trains a part of a model, such as a head, may do so without a word to the
+    rest: where as many are left out as are stepped, that is meant.
+    """
+    met: dict[str, list[tuple[Rank, ev.Optimizer, list[str]]]] = defaultdict(list)
+    for rank in world:
+        looked: dict[tuple[int, int], list[ev.Unstepped]] = defaultdict(list)
+        for record in rank.of(ev.Unstepped):
+            looked[record.optimizer, record.model].append(record)
+        for (number, model), records in looked.items():
+            described = next((one for one in rank.of(ev.Optimizer) if one.optimizer == number), None)
+            if described is None or len(records) < ENOUGH:
+                continue
+            names = _left_alone(rank, model, records)
+            if names and 2 * len(records[0].names) < records[0].among:
+                met[str(rank.where(described.site))].append((rank, described, names))
+    for each in met.values():
+        yield _finding(each)
+
+
+def _left_alone(rank: Rank, model: int, records: list[ev.Unstepped]) -> list[str]:
+    """Those that are in no optimizer from first to last, and the same at each look."""
+    ever = {p.path for one in rank.of(ev.Optimizer) for p in one.parameters if p.model == model}
+    values = [
+        {name: step_alignment.at(one.values, place) for place, name in enumerate(one.names)} for one in records
+    ]  # fmt: skip
+    return [
+        name
+        for name, value in values[0].items()
+        if name not in ever and value != ev.UNSEEN and all(one.get(name) == value for one in values)
+    ]
+
+
+def _finding(each: list[tuple[Rank, ev.Optimizer, list[str]]]) -> Finding:
+    rank, described, names = each[0]
+    several = len(names) > 1
+    return Finding(
+        severity="warning",
+        ranks=tuple(sorted({one.rank for one, _, _ in each})),
+        subject=names[0],
+        step=0,
+        expected="every trainable parameter of a model that gets gradients to be in an optimizer",
+        found=f"{count(len(names), 'parameter')} that {'are' if several else 'is'} in none and "
+        f"{'stay' if several else 'stays'} as before, while the {described.kind} steps the others: {listing(names)}",
+        cause="the groups of parameters that the optimizer was given leave "
+        f"{'these' if several else 'this one'} out, as by {'their names' if several else 'its name'}",
+        advice="Give each parameter to one group; or set requires_grad=False for what is not to be trained: its "
+        "gradients cost time, count in norms, and are never zeroed by the optimizer.",
+        where=rank.where(described.site),
+        links=(f"optimizer {described.optimizer}",),
+    )

@@ -1,0 +1,66 @@
+"""Parameters that began alike, and that every exchange leaves out which brings the others together."""
+
+from __future__ import annotations
+
+from ddpcheck.judging import step_alignment
+from ddpcheck.judging.brought_together import Meeting, looks, meetings
+from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing
+
+ENOUGH = 3
+"""Exchanges that have to bring the same ones together: who takes turns brings others together in each."""
+
+
+def judge(world: World) -> tuple[int, list[Finding]]:
+    """How often that was looked at, and what was left out each time."""
+    by_optimizer: dict[int, list[Meeting]] = {}
+    for one in meetings(world):
+        if one.met:
+            by_optimizer.setdefault(one.optimizer.number, []).append(one)
+    checked, findings = 0, []
+    for each in by_optimizer.values():
+        optimizer = each[0].optimizer
+        apart = [places for _, places, _ in looks(world, optimizer)]
+        if len(apart) < ENOUGH or len(set(apart)) > 1 or len({(one.met, one.lines) for one in each}) > 1:
+            continue
+        checked += len(apart)
+        left = _left_out(optimizer, apart[0])
+        if left:
+            findings.append(_finding(optimizer, each[0], len(apart), left))
+    return checked, findings
+
+
+def _left_out(optimizer: Aligned, apart: frozenset[int]) -> list[int]:
+    """The places that differ after every exchange and were the same before the first step.
+
+    Where something else began apart, as experts do, constants may be a part of it:
+    biases of zeros are the same by chance.
+    """
+    parameters = optimizer.described[0].parameters
+    begun = set(step_alignment.differing([one.values for one in optimizer.described]))
+    plain = {place for place in apart if parameters[place].wrapper is None and parameters[place].layout is None}
+    alike = plain - begun
+    drawn = {place for place in alike if not parameters[place].filled}
+    return sorted(drawn if begun else alike) if drawn else []
+
+
+def _finding(optimizer: Aligned, first: Meeting, times: int, left: list[int]) -> Finding:
+    parameters = optimizer.described[0].parameters
+    names = [parameters[place].name for place in left]
+    return Finding(
+        severity="warning",
+        ranks=tuple(rank.rank for rank in optimizer.ranks),
+        subject=names[0],
+        step=first.number,
+        expected="what the program exchanges at this line to bring all parameters together that began alike on all "
+        "ranks",
+        found=f"{count(len(first.met), 'parameter')} that are the same afterwards, and {len(names)} that never are, in "
+        f"each of {count(times, 'exchange')} looked at: {listing(names)}",
+        cause="the average goes over some of the parameters alone, and the others drift apart, rank by rank",
+        advice="Average all parameters of the model; or accept it, where a part is meant to be each rank's own.",
+        where=next((line for line in first.lines if line is not None), None),
+        count=times,
+        links=(f"optimizer {optimizer.number}",),
+    )

@@ -1,0 +1,21 @@
+"""What the parameters of a module are until a wrapper makes them those of one rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddpcheck.probes.digests import fast_digests, readable_memory
+from ddpcheck.probes.recording import recorder, signal_exceptions
+
+
+def values_of(module: Any) -> dict[str, Any]:
+    """The fields of the wrapper's record: their digests, and the places of constants."""
+    try:
+        with recorder.silence():
+            parameters = list(module.parameters())
+            unseen = {place for place, one in enumerate(parameters) if readable_memory.unseen(one)}
+            filled = [p for p, one in enumerate(parameters) if p not in unseen and fast_digests.is_filled(one)]
+            return {"before": fast_digests.queued(parameters, but=unseen), "filled": filled}
+    except Exception as error:  # what is no module is refused by the wrapper, and not by us
+        signal_exceptions.let_through(error)
+        return {}

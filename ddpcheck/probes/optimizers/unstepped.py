@@ -1,0 +1,55 @@
+"""Trainable parameters of a model that no optimizer has, at the first steps of one that has the others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from ddpcheck.evidence import Unstepped
+from ddpcheck.probes.digests import fast_digests
+from ddpcheck.probes.layouts import models
+from ddpcheck.probes.optimizers import gradient_events
+from ddpcheck.probes.processes import later_records
+from ddpcheck.probes.recording import recorder
+
+STEPS = 3
+"""The first ones of an optimizer: what changes between them is stepped by something."""
+
+
+def watch() -> None:
+    """Look at the first steps of each optimizer from now on."""
+    gradient_events.STEP.also(_entered)
+
+
+def _entered(
+    writer: recorder.Recorder, optimizer: int, number: int, parameters: Sequence[torch.Tensor], site: int
+) -> None:
+    if number >= STEPS:
+        return
+    known = models.places(writer)
+    mine = {known[id(one)].model for one in parameters if id(one) in known}
+    if not mine:
+        return
+    held = {id(one) for _, each in gradient_events.optimizers(lambda _: True) for one in each}
+    held.update(map(id, parameters))
+    left: dict[int, list[tuple[str, torch.Tensor]]] = defaultdict(list)
+    among: dict[int, int] = defaultdict(int)
+    for at, one in models.trainable(known):
+        among[at.model] += 1
+        if at.model in mine and id(one) not in held and one.grad is not None and not fast_digests.is_filled(one.grad):
+            left[at.model].append((at.path, one))
+    for model, each in left.items():
+        record = partial(
+            Unstepped,
+            **writer.next(),
+            optimizer=optimizer,
+            number=number,
+            model=model,
+            names=[path for path, _ in each],
+            among=among[model],
+        )
+        with recorder.silence():
+            later_records.write(writer, record, values=fast_digests.queued([one for _, one in each]))

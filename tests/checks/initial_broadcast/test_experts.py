@@ -1,0 +1,69 @@
+"""What differed between the ranks before a wrap, in models that deal tokens out and in others."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.initial_broadcast.run import judge
+from tests.judging.own_reductions import digests
+from tests.judging.written import call, world, wrapped
+
+NAMES = ["gate.weight", "expert.weight"]
+
+
+def built(*before, op="all_to_all_single", group="world", **more):
+    """Ranks that build a wrapper; by rank, what its two parameters were until then."""
+    parameters = ev.Tensors(names=NAMES, digests=digests("gx"))
+    ranks = [
+        [wrapped(11, parameters=parameters, before=digests(one), **more), call(1, 20, op=op, group=group)]
+        for one in before
+    ]
+    return judge(world(*ranks)).findings
+
+
+def test_experts_inside():
+    (found,) = built("gx", "gy")
+    assert (found.severity, found.ranks, found.subject, found.where.line) == ("warning", (0, 1), "expert.weight", 11)
+    assert "1 parameter that differed" in found.found
+
+
+@pytest.mark.parametrize(("before", "more"), [
+    (("gx", "gx"), {}),
+    (("gx", "hy"), {}),  # each rank draws everything for itself
+    (("gx", "gy"), {"filled": [0]}),  # what is alike is a constant
+    (("gx", "gy"), {"ignored": ["expert.weight"]}),
+    (("gx", "gy"), {"op": "all_reduce"}),  # a new head, and ranks that send each other no tokens
+    (("gx", "gy"), {"group": "0#1"}),
+    (("", ""), {}),
+])  # fmt: skip
+def test_what_a_wrapper_is_for(before, more):
+    assert built(*before, **more) == ()
+
+
+def across(*before, groups=("0,1#1", "0,1#1", "2,3#1", "2,3#1")):
+    """Four ranks in two wrappers."""
+    parameters = ev.Tensors(names=NAMES, digests=digests("gx"))
+    ranks = [
+        [wrapped(11, parameters=parameters, before=digests(one), group=group)]
+        for one, group in zip(before, groups, strict=True)
+    ]
+    return judge(world(*ranks)).findings
+
+
+def test_a_wrapper_along_the_dimension_that_is_dealt_out():
+    """Ranks 0 and 2 have drawn one part, ranks 1 and 3 the other."""
+    found = across("gx", "gy", "gx", "gy")
+    assert {(one.severity, one.ranks, one.where.line) for one in found} == {
+        ("warning", (0, 1), 11), ("warning", (2, 3), 11)
+    }  # fmt: skip
+    assert "otherwise than each other and as ranks 2 and 3" in found[0].found
+
+
+@pytest.mark.parametrize("before", [
+    ("gx", "gx", "gy", "gy"),  # along the copies
+    ("gx", "gy", "gv", "gw"),  # nobody has drawn the same
+    ("ax", "by", "ax", "by"),  # everything by each rank of a group
+])  # fmt: skip
+def test_a_wrapper_of_copies(before):
+    assert across(*before) == ()

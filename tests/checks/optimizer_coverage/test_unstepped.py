@@ -1,0 +1,54 @@
+"""Trainable parameters that no optimizer has, in models that are stepped otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.optimizer_coverage.run import judge
+from tests.judging.sharded_models import digest, optimizer, stepped
+from tests.judging.written import world
+
+HELD = dict.fromkeys(("body.weight", "body.bias", "norm.weight"))
+
+
+def left(*values, names=("head.weight", "head.bias"), among=5, held=HELD, later=()):
+    """Two ranks, and at each step what these parameters were."""
+    looks = [
+        (ev.Unstepped, {"optimizer": 0, "number": number, "model": 0, "names": list(names), "among": among,
+                        "values": b"".join(digest(value) for _ in names)})
+        for number, value in enumerate(values)
+    ]  # fmt: skip
+    return world(*[[*looks, optimizer(5, held), stepped(7, 0, list(held)), *later]] * 2)
+
+
+def test_a_head_in_no_group():
+    """It has gradients at each step, and stays as it is."""
+    (found,) = judge(left("a", "a", "a")).findings
+    assert (found.severity, found.ranks, found.where.line) == ("warning", (0, 1), 5)
+    assert "2 parameters that are in none" in found.found
+    assert "head.weight" in found.found
+
+
+@pytest.mark.parametrize("given", [
+    {"values": ("a", "b", "c")},  # stepped by hand, or sent by an owner
+    {"values": ("a", "a")},  # too early to say
+    {"values": ("a", "a", "a"), "among": 4},  # the rest is meant to be trained: a head on a frozen body
+    {"values": ("a", "a", "a"), "names": ("body.bias",)},  # of another optimizer, later on
+])  # fmt: skip
+def test_what_is_stepped_or_meant(given):
+    values = given.pop("values")
+    assert judge(left(*values, **given)).findings == ()
+
+
+def test_what_was_not_looked_at():
+    ranks = left("a", "a", "a")
+    for rank in ranks:
+        for one in rank.of(ev.Unstepped):
+            assert len(one.values) == 2 * ev.WIDTH
+    unseen = [
+        (ev.Unstepped, {"optimizer": 0, "number": number, "model": 0, "names": ["head.weight"], "among": 5,
+                        "values": ev.UNSEEN})
+        for number in range(3)
+    ]  # fmt: skip
+    assert judge(world([*unseen, optimizer(5, HELD), stepped(7, 0, list(HELD))])).findings == ()

@@ -1,0 +1,90 @@
+"""Faults planted into right programs, one line or two each: what is reported of them, and nothing without them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.torch_names import skip_without
+
+pytestmark = pytest.mark.long
+
+RIGHT = Path(__file__).parents[2] / "fixtures" / "right"
+
+
+class Planted(NamedTuple):
+    """What is replaced in a program, and what is said of it then: the check and the ranks; a warning each."""
+
+    program: str
+    ranks: int
+    replaced: tuple[tuple[str, str], ...]
+    expected: list[tuple[str, list[int]]]
+
+
+ALONG = "dist.all_reduce(p.grad, group=replicas[r % 2])"
+IGNORE = 'DDP._set_params_and_buffers_to_ignore_for_model(net, ["expert.weight", "expert.bias"])\n'
+STATE = 'state = {"weights": weights, "moments": moments}\n'
+ON = "train(new, after, range(3, 6))"
+
+FAULTS = {
+    "a layer that DiLoCo forgets": Planted(
+        "diloco_flat",
+        2,
+        (
+            ("for p in model.parameters()]", "for p in model[:2].parameters()]"),
+            ("self.model.parameters(), strict=True)])", "self.model[:2].parameters(), strict=True)])"),
+            ("zip(outer, self.model.parameters(), strict=True):", "zip(outer, self.model[:2].parameters()):"),
+        ),
+        [("parameter-sync", [0, 1])],
+    ),
+    "experts reduced with other ones": Planted(
+        "experts_of_two",
+        4,
+        ((ALONG, ALONG.replace("replicas[r % 2]", "exchange[r // 2]")),),
+        [("reducer-coverage", [0, 1, 2, 3])],
+    ),
+    "a wrapper along the experts": Planted(
+        "experts_of_two",
+        4,
+        (
+            (IGNORE, ""),
+            ("DDP(net)", "DDP(net, process_group=exchange[r // 2])"),
+            (f"{ALONG}\n        p.grad /= 2", "pass"),
+        ),
+        [("initial-broadcast", [0, 1, 2, 3])],
+    ),
+    "an optimizer made anew": Planted(
+        "resume_in_one_run",
+        2,
+        ((ON, f"after = torch.optim.AdamW(new.parameters(), lr=0.01)\n{ON}"),),
+        [("checkpoint-load-complete", [0, 1])],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault(name, ask, tmp_path):
+    """A warning, and nothing else."""
+    fault = FAULTS[name]
+    text = (RIGHT / f"{fault.program}.py").read_text()
+    skip_without(RIGHT / f"{fault.program}.py")
+    for before, after in fault.replaced:
+        assert before in text
+        text = text.replace(before, after)
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    told = json.loads(ask(script, ranks=fault.ranks))
+    assert set(told["exits"].values()) == {0}, told["output"]
+    found = [(f["check"], f["severity"], f["ranks"]) for f in told["findings"]]
+    assert found == [(check, "warning", ranks) for check, ranks in fault.expected]
+
+
+@pytest.mark.parametrize("program", sorted({fault.program for fault in FAULTS.values()}))
+def test_without_it(program, ask):
+    """Nothing at all is said."""
+    ranks = next(fault.ranks for fault in FAULTS.values() if fault.program == program)
+    told = json.loads(ask(RIGHT / f"{program}.py", ranks=ranks))
+    assert told["findings"] == []
