@@ -10,6 +10,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.evidence import SENDS
 from ddpcheck.judging import mesh_names, step_alignment
 from ddpcheck.judging.brought_together import brought_together
+from ddpcheck.judging.indirect_exchanges import kept_apart
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.replicated_parameters import dealt_out, grounds
 from ddpcheck.judging.world import Rank, World
@@ -48,7 +49,7 @@ def paragraph(world: World) -> str:
             "program itself. What compares ranks was not checked."
         )
         return " ".join([told, *_sent(world)])
-    told = f"{'; '.join(seen)}. None of: {', '.join(absent)}." if absent else f"{'; '.join(seen)}."
+    told = f"{'; '.join(seen)}. Not seen: {', '.join(absent)}." if absent else f"{'; '.join(seen)}."
     return " ".join([told, *_left_out(world), *_sent(world)])
 
 
@@ -156,8 +157,11 @@ def _by_hand(world: World) -> Iterator[str]:
         ]
         dealt = dealt_out(optimizer)
         reduced, moved = set(ground.by_hand).intersection(bare), set(ground.moved) - dealt
+        # What brings these together, if anything does, is no collective over them.
+        kept = moved.intersection(set[int]().union(*kept_apart(world, optimizer).values())) - set(ground.exchanged)
+        moved -= kept
         handed = set(ground.handed_out)
-        together = brought_together(world, optimizer) - moved
+        together = brought_together(world, optimizer) - moved - kept
         others = set(ground.exchanged).intersection(bare) - reduced - moved - handed - together
         if any(one.apart for one in optimizer.described):
             yield f"a communication hook that leaves each rank its own gradients, {over}"
@@ -176,6 +180,8 @@ def _by_hand(world: World) -> Iterator[str]:
                 f"{count(len(together), 'parameter')} that each rank steps for itself, brought together by the program "
                 f"itself now and then, as in local SGD, {over}"
             )
+        if kept:
+            yield f"{count(len(kept), 'parameter')} that DDP is never let reduce (no_sync), {over}"
         if moved:
             yield f"{count(len(moved), 'parameter')} made the same by the program itself between steps, {over}"
         if others:
@@ -232,7 +238,7 @@ def _left_out(world: World) -> Iterator[str]:
         yield f"{beside} beside sharded ones {were} not compared: nobody says whether they are copies."
     ignored, were = _number([one.ignored for one in each])
     if ignored:
-        yield f"{ignored} that were given to a wrapper to ignore {were} left alone."
+        yield f"{ignored} that {were} given to a wrapper to ignore {were} left alone."
 
 
 def _sent(world: World) -> Iterator[str]:

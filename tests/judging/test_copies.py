@@ -121,7 +121,7 @@ def test_the_paragraph_counts_by_placement():
     told = parallelism_seen.paragraph(hsdp())
     assert "DTensors over 4 ranks (replicate 2 x shard 2): 1 parameter" in told
     assert "replicated along replicate and sharded along shard" in told
-    assert "None of: DDP, FSDP2, tensor parallelism, pipeline." in told
+    assert "Not seen: DDP, FSDP2, tensor parallelism, pipeline." in told
 
 
 def test_a_run_of_which_nothing_is_understood_says_so():

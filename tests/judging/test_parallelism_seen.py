@@ -54,7 +54,7 @@ def test_experts_on_a_mesh_of_their_own():
     told = spread("parallelize_module", "fully_shard", meshes=["fsdp", "ep"])
     assert "FSDP2 over 2 ranks (fsdp)" in told
     assert "expert parallelism over 2 ranks (ep)" in told
-    assert "None of: DDP, tensor parallelism, pipeline." in told
+    assert "Not seen: DDP, tensor parallelism, pipeline." in told
 
 
 def test_each_mesh_by_what_lies_on_it():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging import parallelism_seen, step_alignment
+from ddpcheck.judging.replicated_parameters import grounds
 from tests.judging import sharded_models
 from tests.judging.judged import OF_STEPS, run_findings, run_judged
 from tests.judging.own_reductions import BOTH, carried, digests, optimizer, stepped
@@ -107,6 +110,24 @@ def test_parameters_that_are_averaged_now_and_then():
     assert checks(rank("gh"), rank("ij")) == ["gradient-sync", "parameter-sync", "reducer-coverage"]
 
 
+@pytest.mark.parametrize(("layout", "moved"), [
+    (None, [0, 1]),
+    (ev.Layout(ground="FSDP", shape=(4,), placements=("F",), local=(4,)), []),
+])  # fmt: skip
+def test_what_has_the_size_of_all_shards(layout, moved):
+    """It may be moments that were gathered for a checkpoint, and no average of parameters."""
+
+    def rank():
+        kind, fields = optimizer()
+        held = [msgspec.structs.replace(one, layout=layout) for one in fields["parameters"]]
+        gathered = exchanged(1, carried(0, "parameter", flat=True), carried(1, "parameter", flat=True))
+        return [(kind, {**fields, "parameters": held}), stepped("gh"), gathered, stepped("gh", number=1)]
+
+    over = world(rank(), rank())
+    (one,) = step_alignment.optimizers(over)
+    assert grounds(over, one).moved == moved
+
+
 @pytest.mark.parametrize(("between", "others", "armed", "expected"), [
     ("mm", 2, 0, []),  # objects went over, and all have loaded the same
     ("..", 2, 0, [("reducer-coverage", (0, 1), "warning")]),  # objects went over: nobody knows what became of them
@@ -133,6 +154,7 @@ def test_a_wrapper_that_is_never_let_reduce(between, others, armed, expected):
         (judged,) = run_judged(world(*ranks), "reducer-coverage")
         assert judged.checked == len(expected)  # what the program reduces is not on record, and so not held
         assert "by other means" in judged.skipped_because or judged.checked
+        assert "2 parameters that DDP is never let reduce" in parallelism_seen.paragraph(world(*ranks))
 
 
 def test_the_first_broadcast_is_not_an_average():

@@ -112,7 +112,8 @@ def _matters(own: Piece, apart: bool) -> bool:
     """Whether it is needed; of ranks that step copies for themselves, one's may be meant to serve all."""
     if own.entry.role in ("parameter", "moment"):
         return not apart
-    return own.entry.role == "random" or bool(_POSITION.search(own.entry.name))
+    # A buffer is no place in the data, whatever its model is called: such as a generator.
+    return own.entry.role == "random" or bool(not own.entry.role and _POSITION.search(own.entry.name))
 
 
 def _saved_at(given: list[State]) -> tuple[tuple[int, CallSite], ...]:

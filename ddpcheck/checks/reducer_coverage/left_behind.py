@@ -66,7 +66,9 @@ def _judged(parts: Sequence[_Part]) -> Finding | None:
     left = [
         name
         for name, each in by_name.items()
-        if all(part.stands for part in each) and name.rpartition(".")[0] in moving and "." in name
+        # A loss may be no function of a bias, as of a critic's last one: its gradients are zero by right.
+        if "." in name and not name.endswith("bias")
+        if all(part.stands for part in each) and name.rpartition(".")[0] in moving
     ]
     if not left:
         return None

@@ -159,7 +159,8 @@ def _give(how: How, state: Any, path: str, site: int, ranks: tuple[int, ...]) ->
     _numbers[how, site] += 1
     if writer is None:
         return None
-    writer.write(SaveBegan(**writer.next(), path=path))
+    if path:
+        writer.write(SaveBegan(**writer.next(), path=path))
     looked = _looked(writer, state) if is_due(number) else None
     if looked is None or not looked.entries:
         return None

@@ -65,7 +65,12 @@ def test_a_part_that_was_not_seen():
 
 @pytest.mark.parametrize(
     ("name", "role", "severity"),
-    [("rng", "random", "error"), ("loader.position", "", "error"), ("loss", "", "warning")],
+    [
+        ("rng", "random", "error"),
+        ("loader.position", "", "error"),
+        ("loss", "", "warning"),
+        ("generator.mean", "buffer", "warning"),
+    ],
 )
 def test_what_another_rank_has_saved(name, role, severity):
     """Of plain values one rank's are written."""

@@ -56,8 +56,9 @@ def test_shards_of_it():
 @pytest.mark.parametrize(
     "more",
     [{"still": ()}, {"still": NAMES}, {"absent": NAMES[:1]}, {"changed": NAMES[:1]}, {"steps": AT_LEAST - 1},
-     {"still": ["a.weight"], "names": ["a.weight", "b.bias"]}, {"layout": None}],
-    ids=["all train", "none does", "no gradient at all", "decay changes it", "few steps", "another module", "whole"],
+     {"still": ["a.weight"], "names": ["a.weight", "b.bias"]}, {"layout": None}, {"still": NAMES[1:]}],
+    ids=["all train", "none does", "no gradient at all", "decay changes it", "few steps", "another module", "whole",
+         "a critic's last bias"],
 )  # fmt: skip
 def test_what_may_be_meant(more):
     """Nothing is said of it."""
