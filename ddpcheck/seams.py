@@ -176,7 +176,7 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "module calls": ("which modules are called", _at(_MODULE, "__call__")),
     "recomputation": ("what runs again for a backward", _at(_CHECKPOINTS, "_CheckpointFrame", later=True)
         + _at(f"{_CHECKPOINTS}._CheckpointFrame", "__init__", later=True)
-        + _at(f"{_CHECKPOINTS}.CheckpointFunction", "forward backward", later=True)),
+        + _at(f"{_CHECKPOINTS}.CheckpointFunction", "forward", later=True)),
     "conversions": ("which wrapped modules are moved or cast", _at(_MODULE, "_apply")),
     "parameter names": ("where parameters come from, and gradients begin anew", _at(_MODULE, "zero_grad")
         + _at(_OPTIMIZER, "zero_grad")

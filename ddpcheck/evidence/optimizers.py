@@ -52,7 +52,7 @@ class LeftOut(Record, frozen=True, kw_only=True):
     number: int
     """The step."""
     stale: list[int]
-    """The places of those that no model has."""
+    """The places of those that no model has, and that have no gradient."""
     names: list[str]
     """Trainable parameters of models that are in no optimizer, and have a gradient."""
     kinds: list[str]

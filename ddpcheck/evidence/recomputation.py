@@ -15,7 +15,9 @@ class Recomputed(Record, frozen=True, kw_only=True):
     number: int
     """Runs of this process, from 0."""
     drew: list[str]
-    """The kinds of random streams that it has moved on when it ran again: none that torch has put back for it."""
+    """The kinds of random streams that it has moved on when it ran again: none that it sets itself, or that torch has
+    put back around the run.
+    """
     apart: list[str]
     """Of these, those that began from another state than at its first run."""
     buffers: list[str] = msgspec.field(default_factory=list)

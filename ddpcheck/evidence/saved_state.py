@@ -67,6 +67,12 @@ class StateSaved(Record, frozen=True, kw_only=True):
     """Those that save together; empty for a file of this rank's."""
 
 
+class SaveBegan(Record, frozen=True, kw_only=True):
+    """A state dict is about to be saved, be it looked at or not: what was there before is not there any more."""
+
+    path: str
+
+
 class StateWritten(Record, frozen=True, kw_only=True):
     """What was saved has been written: which of it had become something else by then."""
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.replicated_parameters import grounds
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite
@@ -29,6 +30,8 @@ class Meeting(NamedTuple):
     """The places that differed before, and are the same now."""
     apart: frozenset[int]
     """Those that differ now."""
+    of_some: bool
+    """Of these, some ranks hold the same, and not all."""
 
 
 @once_per_world
@@ -46,7 +49,8 @@ def _of(world: World, optimizer: Aligned) -> Iterator[Meeting]:
             continue
         differed = frozenset(step_alignment.differing([s.parameters for s in before[number - 1]]))
         lines = tuple(optimizer.ranks[0].where(site) for site in each[0].sites)
-        yield Meeting(optimizer, number, lines, differed - apart, apart)
+        of_some = any(len({step_alignment.at(one.values, place) for one in each}) < len(each) for place in apart)
+        yield Meeting(optimizer, number, lines, differed - apart, apart, of_some)
 
 
 def looks(world: World, optimizer: Aligned) -> Iterator[tuple[int, frozenset[int], list[ev.AfterExchange]]]:
@@ -69,3 +73,14 @@ def brought_together(world: World, optimizer: Aligned) -> frozenset[int]:
     """The places of an optimizer's parameters that are brought together whenever that was looked at."""
     mine = [one.met for one in meetings(world) if one.optimizer is optimizer and one.met]
     return frozenset.intersection(*mine) if mine else frozenset()
+
+
+@once_per_world
+def is_trained_apart(world: World) -> bool:
+    """Whether ranks step copies each for itself, and bring them together now and then: they differ on purpose."""
+    return any(
+        any(one.apart for one in optimizer.described)
+        or bool(grounds(world, optimizer).moved)
+        or bool(brought_together(world, optimizer))
+        for optimizer in step_alignment.optimizers(world)
+    )

@@ -65,11 +65,15 @@ def _given(before: list[bytes], after: list[bytes], gathered: list[set[bytes]]) 
     every = set[bytes]().union(*gathered)
     found, taken = set(), False
     for place in range(min(map(len, after)) // WIDTH):
-        for mine, old, given in zip(after, before, gathered, strict=True):
-            value = step_alignment.at(mine, place)
-            if value in every and value != step_alignment.at(old, place):
-                found.add(place)
-                taken |= value not in given
+        new = [
+            (value, given)
+            for mine, old, given in zip(after, before, gathered, strict=True)
+            if (value := step_alignment.at(mine, place)) in every and value != step_alignment.at(old, place)
+        ]
+        # Where ranks keep different values that each has given itself, all own it: as in a population.
+        if new and len({value for value, given in new if value in given}) < 2:
+            found.add(place)
+            taken |= any(value not in given for value, given in new)
     return found if taken else set()
 
 

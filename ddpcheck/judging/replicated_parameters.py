@@ -48,7 +48,13 @@ def grounds(world: World, optimizer: Aligned) -> Grounds:
         for carried in record.carried
         if carried.of == "gradient" or carried.inside or record.number > one.number
     ]
-    moved = {one.place for one in trained if one.of == "parameter" and not one.inside and one.alike}
+    # What has the size of all shards side by side may be anything that was gathered, such as moments for a checkpoint.
+    sharded = {place for one in optimizer.described for place, p in enumerate(one.parameters) if _is_declared(p)}
+    moved = {
+        one.place
+        for one in trained
+        if one.of == "parameter" and not one.inside and one.alike and not (one.flat and one.place in sharded)
+    }
     moved.update(*kept_apart(world, optimizer).values())
     by_hand = _by_hand(world, optimizer, history)
     # What is reduced during the step itself is not yet the same on entry.
@@ -63,6 +69,10 @@ def grounds(world: World, optimizer: Aligned) -> Grounds:
         handed_out=sorted(handed),
         exchanged=sorted({one.place for one in trained}),
     )
+
+
+def _is_declared(parameter: ev.Parameter) -> bool:
+    return parameter.layout is not None and parameter.layout.ground in ("DTensor", "FSDP")
 
 
 def why_none(world: World, optimizers: Sequence[Aligned]) -> str:

@@ -213,7 +213,15 @@ def saved_at(world: World, path: str, before: float) -> list[State]:
     for state in saves(world):
         if state.record.at < before and path in known_as(world, state.record.path, state.record.at, before):
             last[state.rank] = state
-    return list(last.values())
+    return [] if any(_is_replaced(world, state, path, before) for state in last.values()) else list(last.values())
+
+
+def _is_replaced(world: World, state: State, path: str, before: float) -> bool:
+    """Whether its rank has saved there since, and what, nobody has looked at."""
+    return any(
+        state.record.at < one.at < before and path in known_as(world, one.path, one.at, before)
+        for one in state.rank.of(ev.SaveBegan)
+    )
 
 
 def known_as(world: World, path: str, since: float, until: float) -> set[str]:

@@ -90,7 +90,7 @@ def _functions(text: str) -> list[tuple[int, int]]:
     """The first and last line of every function."""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):  # it has been changed since
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # it has been changed since
         return []
     return [
         (node.lineno, node.end_lineno or node.lineno)

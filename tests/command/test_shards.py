@@ -10,7 +10,7 @@ import torch.distributed.fsdp
 from running import run, script
 
 PROGRAMS = Path(__file__).parents[2] / "fixtures" / "cases" / "run"
-COMPARED = ("initial-broadcast", "gradient-sync", "parameter-sync", "optimizer-sync")
+COMPARED = ("initial-broadcast", "gradient-sync", "parameter-sync")
 
 
 @pytest.mark.parametrize(("name", "ranks", "printed", "told", "compared"), [

@@ -24,6 +24,11 @@ def stepped(gradients, parameters="pp", number=0, state=None, **more):
     return step(9, number=number, place=number, **looked, **more)
 
 
+def averaged():
+    """A rank that steps a copy of its own, as local SGD does."""
+    return [optimizer(apart=True), stepped("gh")]
+
+
 def carried(place, of="gradient", number=0, group="world", inside=False, alike=True, flat=False):
     given = {"of": of, "inside": inside, "group": group, "number": number - 5, "alike": alike, "flat": flat}
     return ev.Carried(place=place, offset=0, **given)

@@ -45,6 +45,12 @@ def test_an_average_that_does_not_bring_them_together_any_more():
     assert "2 of 2 parameters to differ when step 2 began" in found.found
 
 
+def test_a_round_of_some_ranks():
+    """As where clients are drawn for each round, and all of them for the first one."""
+    members = [(("pq", "vw"), (own, its)) for own, its in (("rs", "tu"), ("ab", "tu"), ("cd", "ef"))]
+    assert judge(world(*[rank(*one) for one in members])).findings == ()
+
+
 @pytest.mark.parametrize(("first", "second", "more"), [
     # Fragments take turns, and others are mixed in.
     ((("pq", "vq"), ("vq", "vw")), (("ab", "vb"), ("vb", "xw")), {}),

@@ -61,6 +61,14 @@ def test_what_is_no_ground(first, second):
     assert judge(world(rank(*first), rank(*second))).findings == ()
 
 
+def test_a_population_looks_at_each_other():
+    """All give all of theirs, and one takes another's: the rest go on with what is their own."""
+    members = [rank((its, "gh", its)) for its in ("pq", "rs", "tu")]
+    last = rank(("xy", "gh", "pq"))
+    assert places(*members, last) == set()
+    assert judge(world(*members, last)).findings == ()
+
+
 def test_gathers_of_other_ranks_say_nothing():
     """A group of one rank brings nothing to another."""
     alone = [[(kind, {**fields, "group": "0#1"}) if kind is ev.Filled else (kind, fields) for kind, fields in one]

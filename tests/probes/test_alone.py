@@ -28,4 +28,6 @@ def test_a_file_by_itself(name):
     ]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert ran.returncode == 0, ran.stdout[-4000:]
-    assert " passed" in ran.stdout
+    if " passed" not in ran.stdout:
+        assert " skipped" in ran.stdout
+        pytest.skip(f"{name}: every test was skipped")

@@ -14,29 +14,28 @@ from ddpcheck.vocabulary.wording import count
 def judge(world: World) -> Iterator[Finding]:
     """Say it once for each line that draws, where the training goes on and no other load has left anything.
 
-    Who loads layer by layer may draw a new head; and who assigns what was loaded may have wanted no more of it than
-    tensors for a module that was made on the meta device.
+    Who loads layer by layer may draw a new head. Whether all was meant to be drawn nobody knows: a program may have
+    made a copy of what was loaded, such as of a teacher, or of embeddings that it puts back.
     """
     groups: dict[str, list[tuple[Rank, ev.DrawnAnew]]] = defaultdict(list)
-    assigned: set[tuple[int, int]] = set()
     for rank in world:
         drawn = rank.of(ev.DrawnAnew)
         steps = [one.n for one in rank.of(ev.Step) if drawn and one.n > drawn[0].n]
         loads = [one for one in rank.of(ev.StateLoaded) if one.owner == "module" and steps and one.n < steps[0]]
-        assigned |= {(rank.rank, one.site) for one in loads if one.assigned}
         for one in drawn if steps and len(loads) <= len(drawn) else ():
             groups[str(rank.where(one.site))].append((rank, one))
     for each in groups.values():
         rank, first = each[0]
         loaded = rank.where(first.loaded)
         yield Finding(
-            severity="warning" if all((one.rank, its.loaded) in assigned for one, its in each) else "error",
+            severity="warning",
             ranks=tuple(sorted({one.rank for one, _ in each})),
             subject=f"{first.kind}.{first.weight}",
             expected="a model to train on what was loaded into it",
             found=f"the {count(first.of, 'matrix', 'matrices')} of the {first.kind} drawn anew after the load, before "
-            "anything had used them: nothing is left of what was loaded",
-            advice="Draw first and load then; or draw only what the checkpoint does not have.",
+            "any module was called: what was loaded into them is overwritten",
+            advice="Draw first and load then; or draw only what the checkpoint does not have. Where a training from "
+            "scratch is meant, accept it.",
             where=rank.where(first.site),
             count=len(each),
             proof=((rank.rank, loaded),) if loaded is not None else (),

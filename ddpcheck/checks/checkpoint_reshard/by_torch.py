@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoint_reshard.compared import Answer, by_name, compared, is_cut
+from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.saved_state import Piece, State, same_turn, saved_at
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -28,13 +29,13 @@ def judge(world: World) -> tuple[int, list[Finding]]:
         given = saved_at(world, record.path, min(state.record.at for state in group))
         if not given:
             continue
-        looked, found = _compared(given, group)
+        looked, found = _compared(world, given, group)
         checked += looked
         findings += found
     return checked, findings
 
 
-def _compared(given: list[State], group: list[State]) -> tuple[int, list[Finding]]:
+def _compared(world: World, given: list[State], group: list[State]) -> tuple[int, list[Finding]]:
     saved = by_name([piece for state in given for piece in state.pieces])
     held = by_name([piece for state in group for piece in state.pieces])
     looked = 0
@@ -58,7 +59,7 @@ def _compared(given: list[State], group: list[State]) -> tuple[int, list[Finding
             if own.digest != piece.digest:
                 strange.append((own, piece))
     findings = [_changed(given, group, answer, names) for answer, names in other.items()]
-    return looked, [*findings, *_of_others(given, group, strange)]
+    return looked, [*findings, *_of_others(given, group, strange, is_trained_apart(world))]
 
 
 def _changed(given: list[State], group: list[State], answer: Answer, names: list[str]) -> Finding:
@@ -76,9 +77,11 @@ def _changed(given: list[State], group: list[State], answer: Answer, names: list
     )
 
 
-def _of_others(given: list[State], group: list[State], strange: list[tuple[Piece, Piece]]) -> list[Finding]:
+def _of_others(
+    given: list[State], group: list[State], strange: list[tuple[Piece, Piece]], apart: bool
+) -> list[Finding]:
     """What ranks hold after the load that they have not saved under that name."""
-    harmful = [(own, piece) for own, piece in strange if _matters(own)]
+    harmful = [(own, piece) for own, piece in strange if _matters(own, apart)]
     found = []
     for severity, each in (("error", harmful), ("warning", [one for one in strange if one not in harmful])):
         if each:
@@ -105,8 +108,11 @@ def _of_others(given: list[State], group: list[State], strange: list[tuple[Piece
     return found
 
 
-def _matters(own: Piece) -> bool:
-    return own.entry.role in ("parameter", "moment", "random") or bool(_POSITION.search(own.entry.name))
+def _matters(own: Piece, apart: bool) -> bool:
+    """Whether it is needed; of ranks that step copies for themselves, one's may be meant to serve all."""
+    if own.entry.role in ("parameter", "moment"):
+        return not apart
+    return own.entry.role == "random" or bool(_POSITION.search(own.entry.name))
 
 
 def _saved_at(given: list[State]) -> tuple[tuple[int, CallSite], ...]:

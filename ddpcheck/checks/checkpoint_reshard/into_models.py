@@ -21,17 +21,24 @@ def judge(world: World) -> tuple[int, list[Finding]]:
         if not isinstance(record, ev.StateRead) or record.how != "module":
             continue
         wrong: dict[Answer, list[tuple[str, list[Piece]]]] = defaultdict(list)
+        taken: dict[tuple[int, str], str] = {}
         pairs = list(_pairs(world, group))
         for name, saved, held in pairs:
             answer = compared(saved, held)
             if answer == "values" and not is_cut(saved):
                 # Who loads from one file may have made other values of it; those of another name nobody has made.
-                answer = "name" if _of_another(held[0], name, pairs) else ""
+                other = _of_another(held[0], name, pairs)
+                answer = "name" if other else ""
+                if other:
+                    taken[held[0].rank.rank, name] = other
+            if answer == "part" and all(one.rank is held[0].rank for one in saved):
+                answer = ""  # its own part, in a module that may have been made for it
             checked += bool(answer)
             if answer in ("order", "part", "values", "name"):
                 wrong[answer].append((name, held))
-        if len({name for name, _ in wrong["name"]}) < 2:  # one alone may be a constant, as another one is
-            wrong.pop("name")
+        # One that is given in two places may be meant: such as an encoder's weights to begin a decoder with.
+        if {(rank, one) for (rank, _), one in taken.items()} != set(taken):
+            wrong.pop("name", None)
         given = _given(world, group)
         findings += [_finding(given, group, answer, each) for answer, each in wrong.items()]
     return checked, findings
@@ -80,15 +87,17 @@ def _named(given: list[State], group: list[State]) -> Iterator[tuple[str, list[P
         yield name, saved.get(f"{prefix}{name}", []), held.get(name, [])
 
 
-def _of_another(held: Piece, name: str, pairs: list[tuple[str, list[Piece], list[Piece]]]) -> bool:
-    """Whether it holds what its rank has loaded under another name."""
-    return any(
-        other != name
+def _of_another(held: Piece, name: str, pairs: list[tuple[str, list[Piece], list[Piece]]]) -> str:
+    """The other name under which its rank has loaded what it holds; empty where there is none."""
+    found = (
+        other
+        for other, saved, its in pairs
+        if other != name
         and held.rank is its[0].rank
         and len(saved) == 1
         and (saved[0].digest, saved[0].entry.kind) == (held.digest, held.entry.kind)
-        for other, saved, its in pairs
     )
+    return next(found, "")
 
 
 def _prefix(state: State, names: set[str]) -> str | None:

@@ -63,6 +63,8 @@ def _compared(world: World, read: State, own: State, given: list[State]) -> tupl
         if before.digest == piece.digest:
             continue
         name, which = key
+        if sum(_same(one, piece) for one in held.values()) > 1:
+            continue  # such as moments that are begun anew: whose these are does not show
         twin = next((o for (o, k), one in saved.items() if k == which and o != name and _same(one, piece)), None)
         if twin is not None:
             strange.append(_Strange(name, twin, own.rank.rank))

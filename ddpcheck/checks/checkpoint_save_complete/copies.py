@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.saved_state import Piece, State
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
@@ -35,7 +36,11 @@ def judge(world: World, group: list[State]) -> tuple[int, list[Finding]]:
         for pieces in common
         if len({one.digest for one in pieces}) > 1 and not any(one.entry.of in trained for one in pieces)
     ]
-    return len(common), [_finding(group, apart)] if apart else []
+    if not apart:
+        return len(common), []
+    # Of statistics that each rank takes for itself, those of one rank are saved for all by many programs.
+    own = is_trained_apart(world) or all(one.entry.role == "buffer" for pieces in apart for one in pieces)
+    return len(common), [_finding(group, apart, own)]
 
 
 def _names_one_part(layout: ev.Layout) -> bool:
@@ -53,11 +58,12 @@ def _declared(world: World) -> set[str]:
     }
 
 
-def _finding(group: list[State], apart: list[list[Piece]]) -> Finding:
+def _finding(group: list[State], apart: list[list[Piece]], own: bool) -> Finding:
     first = apart[0]
     names = list(dict.fromkeys(pieces[0].entry.name for pieces in apart))
     other = next(one for one in first if one.digest != first[0].digest)
     return Finding(
+        severity="warning" if own else "error",
         ranks=tuple(sorted({one.rank.rank for pieces in apart for one in pieces})),
         subject=names[0],
         expected="ranks that save the same part of a tensor, by its placements, to hold the same values",

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Collection
+
 from ddpcheck import evidence as ev
 from ddpcheck.judging.saved_state import Piece, State, saves
 from ddpcheck.judging.world import Rank, World
-from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 
 def judge(world: World) -> tuple[int, list[Finding]]:
     """Compare whose moments were saved with which parameters the optimizers of all ranks step."""
     savers: dict[Rank, State] = {}
+    keys: dict[Rank, set[str]] = defaultdict(set)
     for state in saves(world):
-        if any(one.entry.role == "moment" for one in state.pieces):
+        its = {one.entry.key for one in state.pieces if one.entry.role == "moment"}
+        keys[state.rank] |= its
+        if its:
             savers.setdefault(state.rank, state)
+    gathered = {state.rank for state in saves(world) if _has_copies(state, keys[state.rank])}
     others = [rank for rank in world if rank not in savers]
     if not savers or not world.complete or any(rank.of(ev.Raised) for rank in world):
         return 0, []
     looked, findings = 0, []
     for rank, state in savers.items():
-        if not isinstance(state.record, ev.StateSaved) or state.record.how != "torch.save" or _has_copies(state):
+        if not isinstance(state.record, ev.StateSaved) or state.record.how != "torch.save" or rank in gathered:
             continue
         looked += 1
         lost, holders = _lost(rank, state, others)
@@ -29,9 +36,8 @@ def judge(world: World) -> tuple[int, list[Finding]]:
     return looked, findings
 
 
-def _has_copies(state: State) -> bool:
-    """Whether there are moments beside the rank's own: what was gathered from others, most likely."""
-    keys = {one.entry.key for one in state.pieces if one.entry.role == "moment"}
+def _has_copies(state: State, keys: set[str]) -> bool:
+    """Whether there are moments that are not the rank's own: what was gathered from others, most likely."""
     return any(
         not one.entry.role and "[" in one.entry.kind and one.entry.name.rpartition(".")[2] in keys
         for one in state.pieces
@@ -44,11 +50,13 @@ def _lost(saver: Rank, state: State, others: list[Rank]) -> tuple[list[str], lis
     if parts and others:
         return list(dict.fromkeys(one.entry.of for one in parts)), [rank.rank for rank in others]
     mine = set(_stepped(saver))
+    lines = {saver.where(one.site) for one in saver.of(ev.Optimizer)}
     models = {held.name for model in saver.of(ev.Model) for held in model.held}
     lost: list[str] = []
     holders = []
     for rank in others:
-        theirs = [name for name in _stepped(rank) if name in models and name not in mine]
+        # An optimizer of another line shares no work with it: such as that of a critic beside its actor.
+        theirs = [name for name in _stepped(rank, lines) if name in models and name not in mine]
         if theirs and mine and rank.of(ev.Step):
             holders.append(rank.rank)
             lost += theirs
@@ -57,12 +65,13 @@ def _lost(saver: Rank, state: State, others: list[Rank]) -> tuple[list[str], lis
 
 def _is_part(one: Piece) -> bool:
     layout = one.entry.layout
-    return layout is not None and layout.ground == "FSDP" and layout.offset is None
+    return layout is not None and layout.ground == "FSDP" and "R" not in layout.placements and layout.offset is None
 
 
-def _stepped(rank: Rank) -> list[str]:
-    """The parameters of models that the optimizers of a rank step, by their paths."""
-    return [one.path for described in rank.of(ev.Optimizer) for one in described.parameters if one.path]
+def _stepped(rank: Rank, lines: Collection[CallSite | None] = ()) -> list[str]:
+    """The parameters of models that the optimizers of a rank (those of these lines) step, by their paths."""
+    every = [one for one in rank.of(ev.Optimizer) if not lines or rank.where(one.site) in lines]
+    return [one.path for described in every for one in described.parameters if one.path]
 
 
 def _finding(state: State, lost: list[str], holders: list[int]) -> Finding:

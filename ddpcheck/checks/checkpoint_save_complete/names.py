@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.saved_state import Piece, State
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
@@ -25,6 +26,7 @@ _ADVICE = {
     BUFFERS: "Bring the ranks' buffers together before they are saved, or save them under a name for each rank.",
     OTHERS: "Save one value for each rank, under a name with its rank in it, where each is needed.",
 }
+_OF_COPIES = "Save right after an average; and where each rank is to go on with its own moments, a file for each rank."
 
 
 def judge(world: World, group: list[State]) -> tuple[int, list[Finding]]:
@@ -46,7 +48,9 @@ def judge(world: World, group: list[State]) -> tuple[int, list[Finding]]:
         if len({(one.entry.kind, one.digest) for one in plain}) > 1:
             differing[_what(plain)].append(plain)
     wrapped = any(rank.of(ev.Wrapped) for rank in world)
-    return looked, [_finding(group, what, each) for what, each in differing.items() if what != BUFFERS or not wrapped]
+    apart = is_trained_apart(world)
+    found = [(what, each) for what, each in differing.items() if what != BUFFERS or not wrapped]
+    return looked, [_finding(group, what, each, apart) for what, each in found]
 
 
 def _what(plain: list[Piece]) -> str:
@@ -56,7 +60,7 @@ def _what(plain: list[Piece]) -> str:
     return STREAMS if "random" in roles else BUFFERS if "buffer" in roles else OTHERS
 
 
-def _finding(group: list[State], what: str, each: list[list[Piece]]) -> Finding:
+def _finding(group: list[State], what: str, each: list[list[Piece]], apart: bool) -> Finding:
     first = each[0]
     ranks = tuple(sorted({one.rank.rank for pieces in each for one in pieces}))
     names = [pieces[0].entry.name for pieces in each]
@@ -66,17 +70,19 @@ def _finding(group: list[State], what: str, each: list[list[Piece]]) -> Finding:
     shapes = {one.entry.kind for one in first}
     how = "other shapes" if len(shapes) > 1 else "other values"
     return Finding(
-        severity="error" if what == WEIGHTS else "warning",
+        severity="error" if what == WEIGHTS and not apart else "warning",
         ranks=ranks,
         subject=names[0],
         expected="a name in a checkpoint to mean the same on all ranks that save it",
         found=f"{_WHAT[what]} under {count(len(names), 'name')} for which rank {first[0].rank.rank} has {how} than "
         f"rank {other.rank.rank} ({listing(names)}); a plain tensor or value of one name is written once, and what the "
         "other ranks have is lost",
-        cause="parts of one model are named alike on all ranks, as stages are that count their layers from zero"
-        if what == WEIGHTS
-        else "",
-        advice=_ADVICE[what],
+        cause=""
+        if what != WEIGHTS
+        else "each rank steps a copy of its own between averages, and the state of one copy is saved for all"
+        if apart
+        else "parts of one model are named alike on all ranks, as stages are that count their layers from zero",
+        advice=_OF_COPIES if what == WEIGHTS and apart else _ADVICE[what],
         where=group[0].where,
         links=("saved state", *(f"entry {name}" for name in names[:10])),
     )

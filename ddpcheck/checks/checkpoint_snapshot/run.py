@@ -55,6 +55,8 @@ def _since_its_thread(state: State, end: int) -> tuple[ev.Step | None, list[str]
     others = [one for one in state.rank.of(ev.StateSaved) if one.thread == record.thread and one.n != record.n]
     if not began or any(began[-1] < one.n for one in others):
         return None, []
+    if not any(one.n < began[-1] for one in state.rank.of(ev.Step)):
+        return None, []  # a thread from before the training waits for whatever it will be given
     held = {p.path or p.name for one in state.rank.of(ev.Optimizer) for p in one.parameters}
     names = [one.name for one in live if one.of in held]
     step = next((one for one in state.rank.of(ev.Step) if began[-1] < one.n < end), None)

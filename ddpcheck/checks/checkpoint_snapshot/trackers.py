@@ -67,10 +67,15 @@ def _notes(world: World, rank: Rank) -> dict[str, list[_Note]]:
 
 
 def _saves(world: World, rank: Rank, folder: str) -> Iterator[_Save]:
-    """What this rank has saved into a folder, or into a folder in it, under a name with one number."""
+    """What this rank has saved in the background into a folder, or into a folder in it, under a name with one number.
+
+    A note that follows a save which was waited for is of its own moment on purpose.
+    """
     for state in saves(world):
         record = state.record
         if state.rank is not rank or not isinstance(record, ev.StateSaved):
+            continue
+        if not record.thread and record.how != "dcp.async_save":
             continue
         for path in known_as(world, record.path, record.at, float("inf")):
             inside = path.removeprefix(folder + "/")

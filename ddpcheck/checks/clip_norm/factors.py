@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.checks.clip_norm import moments
 from ddpcheck.checks.clip_norm.moments import Measured, Step
+from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import ranks_text
@@ -65,7 +66,7 @@ def _together(world: World, step: Step) -> Iterator[list[Measured]]:
         if len(group) > 1 and group not in met and all(rank in _parts(factors[other]) for other in group):
             met.add(group)
             yield [factors[other] for other in sorted(group)]
-    if met:
+    if met or is_trained_apart(world):  # a rank that steps a copy of its own clips by its own norm
         return
     for one in factors.values():
         group = frozenset(other for other in moments.joint(world, one.norm) if other in factors)

@@ -93,7 +93,8 @@ def why_declared(held: Copies, broken: Broken) -> tuple[str, str]:
             f"Sum them up {held.along} before the step, and treat them alike afterwards{_clipping(ranks, step)}.",
         )
     return (
-        f"each rank has computed them from its own part of the activations, and nothing sums them up {held.along}",
+        f"each rank has computed them from its own part of the activations, and nothing sums them up {held.along}; or "
+        "these ranks have read different samples",
         "Say where a local tensor is taken that its gradient is part of a sum (to_local(grad_placements=[Partial()])), "
         f"or all-reduce these gradients {held.along} before the step.",
     )

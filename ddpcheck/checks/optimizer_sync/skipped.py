@@ -1,6 +1,7 @@
 """Ranks that hold parts of one model: do their optimizers skip the same steps, as after an overflow?
 
-Copies are compared with each other elsewhere. Shards hold other numbers, and have to step together all the same.
+Copies are compared with each other elsewhere. Shards hold other numbers, and have to step together all the same. The
+ranks' common clock is their collectives: how often each calls backward() before a step may be its own affair.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from ddpcheck.vocabulary.wording import ranks_text
 
 Stepped = dict[int, ev.Step]
 """By the backward() calls so far: the step after them."""
+Clock = dict[int, int]
+"""By the same: the collectives so far."""
 
 
 def judge(world: World) -> tuple[int, list[Finding]]:
@@ -25,13 +28,15 @@ def judge(world: World) -> tuple[int, list[Finding]]:
     checked = 0
     findings = []
     for severity, ranks in groups:
-        stepped = [_stepped(rank) for rank in ranks]
+        each = [_stepped(rank, severity == "error") for rank in ranks]
+        stepped, clocks = [one for one, _ in each], [clock for _, clock in each]
         # Ranks that split a loss otherwise, and call backward() more often for each step, skip nothing.
         if len(ranks) < 2 or not all(stepped) or len({_usual(one) for one in stepped}) > 1:
             continue
         last = min(max(one) for one in stepped)
         every = sorted({number for one in stepped for number in one if number <= last})
         apart = [number for number in every if any(number not in one for one in stepped)]
+        apart = [number for number in apart if _left_out(number, clocks)] if _is_one(stepped, clocks) else []
         checked += len(every)
         if apart:
             findings.append(_finding(ranks, stepped, apart, severity))
@@ -65,6 +70,9 @@ def _by_what_is_exchanged(world: World) -> list[Rank]:
             return []
         # What has the size of all parameters by chance is told by that alone.
         carried = any(not carried.flat for one in rank.of(ev.Exchanged) for carried in one.carried)
+        # Parts of a layer are added up; models that learn from each other's answers gather them.
+        if not any("reduce" in call.op for call in rank.of(ev.Call)):
+            return []
         exchanged = any(one.others for one in rank.of(ev.Transfers))
         if carried or not exchanged or rank.of(ev.Wrapped):
             return []
@@ -82,18 +90,41 @@ def _hold_anything_alike(world: World) -> bool:
     return False
 
 
-def _stepped(rank: Rank) -> Stepped:
-    """As far as every step is on record."""
+def _stepped(rank: Rank, of_shards: bool) -> tuple[Stepped, Clock]:
+    """As far as every step is on record; those of optimizers that hold shards, or of all."""
     found: Stepped = {}
-    backwards = 0
+    clock: Clock = {}
+    backwards = collectives = 0
     following: dict[int, int] = {}
+    sharded = {
+        one.optimizer
+        for one in rank.of(ev.Optimizer)
+        if any(p.layout is not None and p.layout.sharded for p in one.parameters)
+    }
     for step in rank.of(ev.Step):
         if step.number != following.get(step.optimizer, 0) or step.region:
             break
         following[step.optimizer] = step.number + 1
         backwards += step.backwards
-        found.setdefault(backwards, step)
-    return found
+        collectives += step.collectives
+        if not of_shards or step.optimizer in sharded:
+            found.setdefault(backwards, step)
+            clock.setdefault(backwards, collectives)
+    return found, clock
+
+
+def _is_one(stepped: Sequence[Stepped], clocks: Sequence[Clock]) -> bool:
+    """Whether ranks that have stepped after the same backwards have made the same number of collectives by then."""
+    common = set(stepped[0]).intersection(*stepped[1:])
+    return all(len({clock[number] for clock in clocks}) == 1 for number in common)
+
+
+def _left_out(number: int, clocks: Sequence[Clock]) -> bool:
+    """Whether some rank has made no step after the collectives that another one has stepped after.
+
+    Ranks that accumulate other numbers of micro-batches step after the same collectives all the same.
+    """
+    return any(clock[number] not in one.values() for clock in clocks if number in clock for one in clocks)
 
 
 def _usual(stepped: Stepped) -> int:

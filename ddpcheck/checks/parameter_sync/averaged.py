@@ -12,7 +12,8 @@ def judge(world: World) -> tuple[int, list[Finding]]:
     """Compare what exchanges at the same lines come to: how often, and what was found.
 
     Whoever averages parts in turn, or mixes the average into what a rank has,
-    never brings all parameters together: of that nothing is said.
+    never brings all parameters together: of that nothing is said. Nor where some
+    ranks hold the same then: a round may be of some ranks alone.
     """
     checked = 0
     whole: dict[object, Meeting] = {}
@@ -22,7 +23,7 @@ def judge(world: World) -> tuple[int, list[Finding]]:
         if one.met and not one.apart:
             checked += 1
             whole.setdefault(key, one)
-        elif key in whole and one.apart and not one.met:
+        elif key in whole and one.apart and not one.met and not one.of_some:
             parted.setdefault(key, []).append(one)
     return checked, [_finding(whole[key], later) for key, later in parted.items()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.reducer_coverage.separate_models import with_gradient
+from ddpcheck.checks.reducer_coverage.separate_models import shards, with_gradient
 from ddpcheck.judging import first_forwards, step_alignment
 from ddpcheck.judging.copies import beside
 from ddpcheck.judging.replicated_parameters import histories
@@ -28,6 +28,8 @@ def judge(world: World) -> Iterator[Finding]:
 def _apart(world: World, optimizer: Aligned, looked: list[tuple[int, list[ev.Step]]]) -> Iterator[Finding]:
     exchanged = {c.place for records in histories(optimizer) for record in records for c in record.carried}
     apart = {place for _, step in looked for place in step_alignment.differing([s.gradients for s in step])}
+    # An optimizer of the program's own may bring together what it makes of them.
+    apart &= {place for _, step in looked for place in step_alignment.differing([s.parameters for s in step])}
     places = sorted((apart & with_gradient(optimizer, looked)) - exchanged)
     if not places:
         return
@@ -46,8 +48,9 @@ def _apart(world: World, optimizer: Aligned, looked: list[tuple[int, list[ev.Ste
         first_forwards.sharded_at(rank, model) if model is not None else None,
     ]
     yield Finding(
-        # What begins as copies of one model is one; otherwise each rank may be meant to own its part.
-        severity="error" if equal and not ignored else "warning",
+        # What begins as copies, and is trained on shards of one dataset, is one model; otherwise each rank may be meant
+        # to own its part, such as the head of a task.
+        severity="error" if equal and not ignored and shards(world) is not None else "warning",
         ranks=tuple(one.rank for one in optimizer.ranks),
         subject=names[0],
         expected="the gradient of every parameter that is no shard to be reduced over the ranks before it is stepped",

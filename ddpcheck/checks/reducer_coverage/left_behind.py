@@ -1,7 +1,8 @@
 """Weights that never get a gradient, while others of their module do at every step.
 
 A module that is not used at all has none for any of them. One that computes with a copy of a weight, which was made
-where no gradients are computed, trains the rest of itself.
+where no gradients are computed, trains the rest of itself. What is sharded gets zeros then; any other parameter would
+have no gradient, and one of zeros was computed.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def _parts(rank: Rank, described: ev.Optimizer) -> list[_Part]:
         gradients = [step_alignment.at(s.gradients, place) for s in steps]
         values = {step_alignment.at(s.parameters, place) for s in steps}
         if {ev.ABSENT, ev.UNSEEN}.isdisjoint(gradients) and {ev.ABSENT, ev.UNSEEN}.isdisjoint(values):
-            stands = len(set(gradients)) == len(values) == 1
+            sharded = parameter.layout is not None and parameter.layout.sharded
+            stands = sharded and len(set(gradients)) == len(values) == 1
             name = parameter.path or parameter.name
             found.append(_Part(name, rank, steps, stands, len(set(gradients)) == len(gradients)))
     return found
@@ -77,7 +79,7 @@ def _judged(parts: Sequence[_Part]) -> Finding | None:
         found=f"{count(len(left), 'parameter')} never to be changed, in {len(first.steps)} steps that were looked at, "
         f"beside others of the same module that get a new gradient at every step: {listing(left)}",
         cause="the forward has computed with a copy of the weight that was made where no gradients are computed, as a "
-        "copy in half precision that is kept between two calls",
+        "copy in half precision that is kept between two calls; or what it is multiplied with was zero at every step",
         advice="Make such a copy anew for each forward with gradients, or outside of torch.no_grad(). Freeze the "
         "weight (requires_grad_(False)) if it is not meant to train.",
         where=first.rank.where(first.steps[0].site),

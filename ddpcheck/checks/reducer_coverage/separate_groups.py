@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage.separate_models import shards
-from ddpcheck.judging import first_forwards, step_alignment
+from ddpcheck.judging import first_forwards, mesh_names, step_alignment
 from ddpcheck.judging.indirect_exchanges import by_files
 from ddpcheck.judging.tensor_kinds import known_shape
 from ddpcheck.judging.world import Rank, World
@@ -41,17 +41,26 @@ def judge(world: World) -> Iterator[Finding]:
     made = line.first.rank.where(line.loader.site) if line.loader is not None else None
     dataset = line.loader.dataset if line.loader is not None else "dataset"
     yield Finding(
+        # Members of an ensemble may each have their part of a dataset; the replicas that a mesh names are of one model.
+        severity="error" if _are_replicas(world) else "warning",
         ranks=tuple(one.rank for one in world),
         subject="the model",
         expected=f"ranks that train on shards of one {dataset} to train one model",
         found=f"{len(parts)} models, of {listing([ranks_text(sorted(part)) for part in parts])}: no collective of more "
         "than a few numbers goes beyond these, and their parameters differ after the last step",
         cause="the model was sharded or wrapped for a group, or a dimension of a mesh, that leaves the other ranks out",
-        advice="Give it the ranks that the sampler deals out to: the whole mesh, or one with a dimension for replicas.",
+        advice="If it is to be one model, give it the ranks that the sampler deals out to: the whole mesh, or one with "
+        "a dimension for replicas.",
         where=where,
         links=(line.link,),
         proof=tuple((rank.rank, site) for site in (made, line.first.where) if site is not None),
     )
+
+
+def _are_replicas(world: World) -> bool:
+    """Whether a mesh over all ranks says by its names that they read other data for one model."""
+    meshes = [mesh for rank in world for mesh in rank.of(ev.Mesh)]
+    return any(mesh_names.of_other_data(mesh) and len(mesh.ranks) == world.world_size for mesh in meshes)
 
 
 def _is_whole(rank: Rank) -> bool:

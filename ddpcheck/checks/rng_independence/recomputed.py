@@ -15,13 +15,18 @@ def judge(world: World) -> tuple[int, list[Finding]]:
     checked = 0
     found: dict[str, list[tuple[Rank, ev.Recomputed]]] = defaultdict(list)
     drew: dict[str, int] = defaultdict(int)
+    others: set[str] = set()
     for rank in world:
         for one in rank.of(ev.Recomputed):
+            line = str(rank.where(one.site))
             checked += bool(one.drew)
-            drew[str(rank.where(one.site))] += bool(one.drew)
+            drew[line] += bool(one.drew)
+            if not one.drew:
+                others.add(line)
             if one.apart:
-                found[str(rank.where(one.site))].append((rank, one))
-    return checked, [_finding(there, drew[line]) for line, there in found.items()]
+                found[line].append((rank, one))
+    # Where some runs draw nothing, it may be another thread that has drawn while the others ran.
+    return checked, [_finding(there, drew[line]) for line, there in found.items() if line not in others]
 
 
 def _finding(there: list[tuple[Rank, ev.Recomputed]], drew: int) -> Finding:
@@ -33,7 +38,7 @@ def _finding(there: list[tuple[Rank, ev.Recomputed]], drew: int) -> Finding:
         expected="a part of the forward that runs once more for backward() to draw the random numbers of its first run",
         found=f"{len(there)} of the {count(drew, 'second run')} that drew to begin from another state: gradients are "
         "those of another dropout mask than the one that the loss was computed with",
-        cause="preserve_rng_state=False, or random states that are set within the function",
+        cause="preserve_rng_state=False: no random state is put back for the second run",
         advice="Leave preserve_rng_state=True where the function draws random numbers.",
         where=rank.where(first.site),
         count=len(there),

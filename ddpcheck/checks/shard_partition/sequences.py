@@ -123,7 +123,7 @@ def _left_out(group: Sharers, moment: Moment) -> _Wrong | None:
                 "tokens of parts, which the parts before them would have to predict",
                 cause="the labels are shifted within each rank's part, whose last token has nothing to predict then",
                 advice="Shift the labels of the whole sequence, and deal inputs and labels out alike; see to it that "
-                "the model does not shift them once more.",
+                "the model does not shift them once more. Where each part is a text of its own, accept this finding.",
             )
     return None
 
@@ -167,8 +167,11 @@ def _not_dealt_out(group: Sharers, moment: Moment) -> _Wrong | None:
 
 
 def _in_rank_order(group: Sharers, moment: Moment) -> _Wrong | None:
-    """Parts are not in the order of ranks, and what is gathered of them is joined in that order."""
-    if not all(record.in_rank_order for record in moment.values()):
+    """Parts are not in the order of ranks, and what is gathered of them is joined in that order.
+
+    Who gathers whole numbers as well has the positions beside, and may look there.
+    """
+    if not all(record.in_rank_order for record in moment.values()) or any(map(_gathers_positions, group.ranks)):
         return None
     for by in (*_INPUTS, *_TARGETS):
         pieces = [[run for part in record.parts if part.by == by for run in part.runs] for record in moment.values()]
@@ -176,6 +179,10 @@ def _in_rank_order(group: Sharers, moment: Moment) -> _Wrong | None:
         if all(pieces):
             return None if order == sorted(order) else _order_lost(group, pieces)
     return None
+
+
+def _gathers_positions(rank: Rank) -> bool:
+    return any("gather" in call.op and call.detail.startswith(("int", "uint")) for call in rank.of(ev.Call))
 
 
 def _order_lost(group: Sharers, pieces: Sequence[Sequence[Sequence[int]]]) -> _Wrong:

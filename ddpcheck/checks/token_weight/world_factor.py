@@ -38,7 +38,8 @@ def products(functions: Iterable[Text]) -> list[CallSite]:
 def _scalings(functions: Iterable[Text], fits: _Fits) -> list[CallSite]:
     try:
         return list(_found(list(functions), fits))
-    except (ValueError, RecursionError):  # a source that Python has compiled, and whose tree is too deep to go through
+    # A source that Python has compiled, and whose tree is too deep to go through.
+    except (ValueError, RecursionError, MemoryError):
         return []
 
 

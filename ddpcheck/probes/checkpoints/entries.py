@@ -9,7 +9,7 @@ import msgspec
 import torch
 
 from ddpcheck.evidence import ABSENT, UNSEEN, Entry, Layout, StateForm
-from ddpcheck.probes.checkpoints.live import Training
+from ddpcheck.probes.checkpoints.live import Training, Where, where
 from ddpcheck.probes.digests import fast_digests, readable_memory, whole_prints
 from ddpcheck.probes.layouts import declared
 from ddpcheck.probes.recording import recorder
@@ -83,16 +83,18 @@ def _looked(writer: recorder.Recorder, each: list[tuple[Entry, Any]], more: bool
 
 
 def _mistaken(training: Training, looked: Looked) -> list[tuple[int, int]]:
-    """Copies of parameters and buffers with the elements of another one, which the model itself holds apart."""
-    width = len(ABSENT)
-    same: dict[tuple[str, bytes], int] = {}
+    """One copy under the names of several parameters or buffers, which the model itself holds apart.
+
+    Two copies with the same elements may be meant: a model may be grown, and begin with layers of a smaller one.
+    """
+    same: dict[Where, int] = {}
     found = []
     for place, entry in enumerate(looked.entries):
         copy = looked.tensors[place]
         if entry.live or copy is None or entry.role not in ("parameter", "buffer") or fast_digests.is_filled(copy):
             continue
-        key = (entry.kind, looked.digests[place * width : (place + 1) * width])
-        other = same.setdefault(key, place)
+        at = where(copy)
+        other = same.setdefault(at, place) if at is not None else place
         if other != place:
             for mine, its in ((place, other), (other, place)):
                 if training.holds(looked.entries[its].of, copy) and training.lacks(looked.entries[mine].of, copy):

@@ -12,9 +12,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ddpcheck.evidence import UNSEEN, WIDTH, StateSaved, StateWritten
+from ddpcheck.evidence import UNSEEN, WIDTH, SaveBegan, StateSaved, StateWritten
 from ddpcheck.probes.checkpoints import entries
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
+from ddpcheck.probes.collectives.process_groups import ranks_of
 from ddpcheck.probes.files import paths, torch_save_and_load, writer_threads
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.pace import is_due
@@ -145,8 +146,7 @@ def path_of(given: Any, writer: Any) -> str:
 def _ranks(given: Arguments) -> tuple[int, ...]:
     if given.get("no_dist") or not dist.is_initialized():
         return ()
-    group = given.get("process_group")
-    return tuple(range(dist.get_world_size())) if group is None else tuple(dist.get_process_group_ranks(group))
+    return ranks_of(given.get("process_group"))
 
 
 # --- what is given, and what was written
@@ -157,9 +157,10 @@ def _give(how: How, state: Any, path: str, site: int, ranks: tuple[int, ...]) ->
     writer = recorder.always()
     number = _numbers[how, site]
     _numbers[how, site] += 1
-    if writer is None or not is_due(number):
+    if writer is None:
         return None
-    looked = _looked(writer, state)
+    writer.write(SaveBegan(**writer.next(), path=path))
+    looked = _looked(writer, state) if is_due(number) else None
     if looked is None or not looked.entries:
         return None
     save, _saves = _saves, _saves + 1

@@ -52,8 +52,13 @@ def group_key(group: Any) -> str:
 
 def _made_before(group: Any) -> str:
     """The key of a group that was made before anything was recorded: by its ranks, and the name that they share."""
-    ranks = ",".join(map(str, sorted(dist.get_process_group_ranks(group))))
+    ranks = ",".join(map(str, ranks_of(group)))
     return f"{ranks}#{group.group_name}"
+
+
+def ranks_of(group: Any) -> tuple[int, ...]:
+    """The ranks of a group, sorted; None is the default one, which torch 2.4 does not know it to be."""
+    return tuple(range(dist.get_world_size())) if group is None else tuple(sorted(dist.get_process_group_ranks(group)))
 
 
 def _around_init(original: Any) -> Any:

@@ -7,6 +7,7 @@ at, since that would be waited for.
 from __future__ import annotations
 
 import re
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +17,8 @@ import xxhash
 
 from ddpcheck.evidence import Part, Sequences
 from ddpcheck.probes.data.loader_pass import Tally
-from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.digests import readable_memory
+from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, shielded
 from ddpcheck.probes.recording.shapes import tensors
@@ -32,8 +34,8 @@ _KEPT = re.compile(r"_raw_saved_(?!tensors|result|weight|total_weight|bias|rng)"
 _GATHERED = "AllGather"
 """In the names of what torch's own functions put into a graph for a gather."""
 
-_names: dict[type, list[str]] = {}
-"""By the kind of operation: the attributes with what it keeps."""
+_names: weakref.WeakKeyDictionary[type, list[str]] = weakref.WeakKeyDictionary()
+"""By the kind of operation: the attributes with what it keeps. What is compiled makes a kind of its own each time."""
 _backwards = 0
 
 
@@ -97,16 +99,24 @@ def _parts_in(losses: Iterable[torch.Tensor], batch: Sequence[_Whole]) -> tuple[
     for node in waiting:
         in_rank_order = in_rank_order or _joins_in_rank_order(node)
         for name in _names_of(node):
-            kept = getattr(node, name)
-            # A list of them, and what this torch says nothing of, are left alone.
-            if getattr(kept, "unpack_hook", kept) is None and len(parts) < MOST_PARTS:
-                part = _part(kept.data, re.sub(r"Backward\d*$", "", node.name()), batch)
-                parts += [part] if part is not None and part not in parts else []
+            kept = _kept(node, name) if len(parts) < MOST_PARTS else None
+            part = _part(kept, re.sub(r"Backward\d*$", "", node.name()), batch) if kept is not None else None
+            parts += [part] if part is not None and part not in parts else []
         for further, _ in node.next_functions:
             if further is not None and further not in seen and len(waiting) < MOST_NODES:
                 seen.add(further)
                 waiting.append(further)
     return parts, in_rank_order
+
+
+def _kept(node: Any, name: str) -> Any:
+    """A tensor that an operation keeps as it was; None of a list of them, and of what this torch says nothing of."""
+    try:
+        kept = getattr(node, name)
+        return kept.data if getattr(kept, "unpack_hook", kept) is None else None
+    except RuntimeError as error:  # let go of with another backward(), and none of what this one needs
+        signal_exceptions.let_through(error)
+        return None
 
 
 def _names_of(node: Any) -> list[str]:
@@ -199,7 +209,10 @@ def _runs(places: Sequence[int]) -> list[list[int]]:
 def _is_readable(one: torch.Tensor, dimensions: int = 2) -> bool:
     plain = type(one) is torch.Tensor and one.device.type == "cpu" and one.layout is torch.strided
     small = one.dim() >= dimensions and 0 < one.numel() <= LARGEST
-    return plain and small and not one.is_complex() and not one.is_quantized and not one.requires_grad
+    if not plain or not small or one.is_complex() or one.is_quantized or one.requires_grad:
+        return False
+    # A frozen weight that FSDP has let go of until its backward says that it lies somewhere, and has no memory.
+    return readable_memory.strided(one) is not None
 
 
 def _numbered(one: torch.Tensor) -> tuple[list[int], dict[int, int]]:
@@ -213,6 +226,6 @@ def _columns(one: torch.Tensor) -> list[int]:
     bits = (one.reshape(one.shape[0], one.shape[1], -1).double() + 0.0).view(torch.int64)
     bits = bits ^ (bits >> 32)
     # Whole numbers are taken modulo 2 ** 64: those of a row are those of one sample's elements.
-    rows = torch.arange(1, bits.shape[0] * bits.shape[2] + 1) * 0x9E3779B97F4A7C1 + 0x632BE59BD9B4E01
+    rows = torch.arange(1, bits.shape[0] * bits.shape[2] + 1, device="cpu") * 0x9E3779B97F4A7C1 + 0x632BE59BD9B4E01
     found: list[int] = (bits * rows.reshape(bits.shape[0], 1, bits.shape[2])).sum((0, 2)).tolist()
     return found

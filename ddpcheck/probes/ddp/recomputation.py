@@ -1,12 +1,14 @@
 """What checkpointed functions do when they run once more for backward(): what they draw, and the buffers they write.
 
-Torch puts random states back for the second run, unless it is told not to; nothing puts back what was written.
+Torch puts random states back for the second run, unless it is told not to; nothing puts back what was written. The
+second run alone is looked at, and not the backward that it is made for, whose hooks may draw as well.
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from ddpcheck.evidence import Recomputed
 from ddpcheck.probes.digests.batch_fingerprints import head
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.layouts.own_names import own_name
+from ddpcheck.probes.randomness import seed_lines
 from ddpcheck.probes.randomness.random_draws import Kind, of_torch
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
@@ -25,13 +28,13 @@ CHECKPOINTS = "torch.utils.checkpoint"
 FIRST = 256
 """Runs that are looked at, before it is powers of two: the blocks of one model have a line in common."""
 ALWAYS = 8
-"""So many are on record whatever they did."""
+"""So many of each line are on record whatever they did."""
 _BYTES = 64 * 1024
 """Of a buffer that is looked at."""
 _STATISTICS = "Norm"
 """In the names of classes whose buffers are moving averages: one more average of the same batch changes little."""
-_LOOK = "_ddpcheck_look"
-"""The attribute of torch's context of a checkpointed function that keeps what was there at its first run."""
+_FUNCTION = "run_function"
+"""The attribute of torch's context of a reentrant checkpoint that keeps the function."""
 
 Key = tuple[int, str]
 """A module, and the name of a buffer in it."""
@@ -44,6 +47,8 @@ class _Owners:
     all: list[tuple[str, weakref.ref[Any], list[str]]] = []  # noqa: RUF012
     written: set[Key] = set()  # noqa: RUF012
     """Buffers that were seen to be written in a second run: from then on their values are looked at."""
+    seen: defaultdict[Key, dict[bytes, int]] = defaultdict(dict)  # noqa: RUF012
+    """What these have held before some run, and before which one that was last."""
 
 
 class _First:
@@ -52,8 +57,11 @@ class _First:
     def __init__(self, number: int) -> None:
         self.number = number
         self.site = user_lines.here()
+        self.early = _lines[self.site] < ALWAYS
+        _lines[self.site] += 1
         self.random = of_torch()
         self.versions = {key: buffer._version for key, _, buffer in _buffers()}
+        self.moment, self.values = _held()
 
 
 class _Second:
@@ -63,14 +71,20 @@ class _Second:
         self.first = first
         self.random: dict[Kind, bytes] = of_torch()
         self.versions = {key: buffer._version for key, _, buffer in _buffers()}
-        self.values = {key: head(buffer, _BYTES) for key, _, buffer in _buffers() if key in _Owners.written}
+        self.sets = seed_lines.sets.copy()
+        _, self.values = _held()
 
     def is_over(self, writer: recorder.Recorder) -> None:
         after = of_torch()
-        drew = [kind for kind, state in self.random.items() if after.get(kind, state) != state]
+        # What sets a state itself may draw the same each time.
+        drew = [
+            kind
+            for kind, state in self.random.items()
+            if after.get(kind, state) != state and seed_lines.sets[kind] == self.sets[kind]
+        ]
         apart = [kind for kind in drew if self.first.random.get(kind, self.random[kind]) != self.random[kind]]
         buffers = self._written()
-        if drew or buffers or self.first.number < ALWAYS:
+        if drew or buffers or self.first.early:
             first = self.first
             record = Recomputed(
                 **writer.next(), site=first.site, number=first.number, drew=[*drew], apart=[*apart], buffers=buffers
@@ -78,19 +92,25 @@ class _Second:
             writer.write(record)
 
     def _written(self) -> list[str]:
-        """The buffers that both runs have written, where the second one has changed the values."""
+        """The buffers that both runs have written, where the second one has changed the values.
+
+        Not to what they were before: that is no sum, but what one batch alone has made of them.
+        """
         found = []
         for key, name, buffer in _buffers():
             before = self.versions.get(key)
             if before is None or buffer._version == before or self.first.versions.get(key, before) == before:
                 continue
             _Owners.written.add(key)
-            if key in self.values and self.values[key] != head(buffer, _BYTES):
+            value = head(buffer, _BYTES) if key in self.values and key in self.first.values else b""
+            if value and self.values[key] != value and _Owners.seen[key].get(value, 0) <= self.first.moment:
                 found.append(name)
         return found
 
 
-_runs = 0
+_runs = _moments = 0
+_lines: Counter[int] = Counter()
+"""By line: the runs that were looked at."""
 
 
 def watch() -> None:
@@ -102,7 +122,6 @@ def _watch() -> None:
     module = sys.modules.get(CHECKPOINTS)
     around(getattr(module, "_CheckpointFrame", None), "__init__", _around_frame)
     around(getattr(module, "CheckpointFunction", None), "forward", _around_forward)
-    around(getattr(module, "CheckpointFunction", None), "backward", _around_backward)
 
 
 def _look() -> _First | None:
@@ -139,22 +158,14 @@ def _followed(recompute: Callable[..., Any], first: _First) -> Callable[..., Any
 
 def _around_forward(original: Any) -> Any:
     def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
-        setattr(ctx, _LOOK, _look())
-        return original(ctx, *args, **kwargs)
+        first = _look()
+        result = original(ctx, *args, **kwargs)
+        function = attribute(ctx, _FUNCTION, None)
+        if first is not None and function is not None:
+            setattr(ctx, _FUNCTION, _followed(function, first))
+        return result
 
     return forward
-
-
-def _around_backward(original: Any) -> Any:
-    def backward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
-        first = getattr(ctx, _LOOK, None)
-        second = _begin(first) if first is not None else None
-        try:
-            return original(ctx, *args, **kwargs)
-        finally:
-            _end(second)
-
-    return backward
 
 
 @shielded
@@ -171,6 +182,16 @@ def _end(second: _Second | None) -> None:
     if second is not None and writer is not None:
         with recorder.silence():
             second.is_over(writer)
+
+
+def _held() -> tuple[int, dict[Key, bytes]]:
+    """The number of this look, and what the buffers hold whose values are looked at."""
+    global _moments
+    _moments += 1
+    values = {key: head(buffer, _BYTES) for key, _, buffer in _buffers() if key in _Owners.written}
+    for key, value in values.items():
+        _Owners.seen[key][value] = _moments
+    return _moments, values
 
 
 def _buffers() -> list[tuple[Key, str, torch.Tensor]]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.collectives.process_groups import ranks_of
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.recording.tensor_references import reference
 
@@ -47,16 +48,11 @@ def _dealt_out(given: Arguments) -> Dealt | None:
     else:
         groups = tuple(group) if isinstance(group, tuple) else (group,)
     if "HYBRID" in strategy:  # the ranks that a copy is cut among, and those that have the same part
-        return Dealt(_ranks(groups[0]), _ranks(groups[1])) if len(groups) == 2 else None
-    ranks = _ranks(groups[0])
+        return Dealt(ranks_of(groups[0]), ranks_of(groups[1])) if len(groups) == 2 else None
+    ranks = ranks_of(groups[0])
     return Dealt((), ranks) if strategy == WHOLE else Dealt(ranks, (dist.get_rank(),))
 
 
 def of(parameter: Any) -> Dealt | None:
     """How a parameter was dealt out; None where that was not seen."""
     return _dealt.get(id(parameter))
-
-
-def _ranks(group: Any) -> tuple[int, ...]:
-    """Of a group; None is the default one."""
-    return tuple(sorted(dist.get_process_group_ranks(group)))

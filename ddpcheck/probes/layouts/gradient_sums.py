@@ -6,6 +6,7 @@ between the two, by whatever collectives and divisions, can be worked out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -161,7 +162,8 @@ def _factors_on(device: torch.device) -> torch.Tensor:
     """For each element what it is multiplied by in each sum: the same in every process, and drawn from no stream."""
     known = _factors.get(device)
     if known is None:
-        places = torch.arange(1, ELEMENTS * NUMBERS + 1, dtype=torch.float64, device="cpu")
-        numbers = (places.sqrt() * 997).frac().sub(0.5).view(ELEMENTS, NUMBERS)
-        known = _factors[device] = sent(numbers, device)
+        # Not by torch, whose sqrt() wants several threads: in a fork of a process that had some, it waits forever.
+        numbers = [math.sqrt(place) * 997 % 1 - 0.5 for place in range(1, ELEMENTS * NUMBERS + 1)]
+        every = torch.tensor(numbers, dtype=torch.float64, device="cpu").view(ELEMENTS, NUMBERS)
+        known = _factors[device] = sent(every, device)
     return known

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpcheck.probes.collectives.process_groups import ranks_of
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.layouts import declared
 
@@ -60,7 +60,7 @@ def is_on_mesh(wrapper: DistributedDataParallel) -> bool:
 
 
 def _of_wrapper(wrapper: DistributedDataParallel | None) -> tuple[int, ...]:
-    return tuple(sorted(dist.get_process_group_ranks(wrapper.process_group))) if wrapper is not None else ()
+    return ranks_of(wrapper.process_group) if wrapper is not None else ()
 
 
 def _is_ignored(wrapper: DistributedDataParallel, name: str) -> bool:

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed import device_mesh
 
 from ddpcheck.evidence import Parallelised
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
+from ddpcheck.probes.collectives.process_groups import ranks_of
 from ddpcheck.probes.layouts import averaged, declared, fsdp_groups, models
 from ddpcheck.probes.layouts.cut_from import Cutting
 from ddpcheck.probes.layouts.unwritten import Kept
@@ -115,9 +115,7 @@ def _ranks(mesh: Any, group: Any = None) -> tuple[int, ...]:
     if mesh is not None:
         return tuple(sorted(mesh.mesh.flatten().tolist()))
     groups = group if isinstance(group, tuple) else (group,)
-    if None in groups:
-        return tuple(range(dist.get_world_size()))
-    return tuple(sorted({rank for one in groups for rank in dist.get_process_group_ranks(one)}))
+    return tuple(sorted({rank for one in groups for rank in ranks_of(one)}))
 
 
 def _around_parallelize(original: Any) -> Any:

@@ -101,8 +101,15 @@ def _note_left_out(
     known: dict[int, models.Place],
     optimizers: Iterable[Any],
 ) -> None:
-    """Where it steps what no model has any more, say what of the models nobody steps."""
-    stale = [place for place, one in enumerate(described) if one.model is None and one.wrapper is None]
+    """Where it steps what no model has any more, say what of the models nobody steps.
+
+    What has a gradient is not stepped in vain: so have copies in full precision, and weights that ranks share.
+    """
+    stale = [
+        place
+        for place, one in enumerate(described)
+        if one.model is None and one.wrapper is None and parameters[place].grad is None
+    ]
     if not known or not stale:
         return
     held = {id(p) for one in optimizers for group in one.param_groups for p in group["params"]}

@@ -15,7 +15,7 @@ _noted: dict[str, Seam] = {}
 
 def note(seam: Seam | None) -> None:
     """Take down that a seam is missing; of what is not declared as one, nothing."""
-    if seam is None or seam.optional or seam.name in _noted:
+    if seam is None or not seam.is_needed or seam.name in _noted:
         return
     _noted[seam.name] = seam
     writer = recorder.always()

@@ -17,14 +17,9 @@ def of(*records):
 
 def test_nothing_is_left_of_a_load():
     (found,) = of(loaded("module", 6), drawn(), step(30))
-    assert (found.severity, found.ranks, found.where.line) == ("error", (0,), 20)
+    # A warning: whether a copy was made of what was loaded, nobody knows.
+    assert (found.severity, found.ranks, found.where.line) == ("warning", (0,), 20)
     assert found.proof[0][1].line == 6
-
-
-def test_what_gave_a_module_its_tensors():
-    """A load that assigns may be there for the tensors alone, of a module that was made on the meta device."""
-    (found,) = of(loaded("module", 6, assigned=True), drawn(), step(30))
-    assert found.severity == "warning"
 
 
 def test_all_of_several_loads():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoint_reshard.run import judge
+from tests.judging.own_reductions import averaged
 from tests.judging.written import load, rename, step, world
 from tests.judging.written_state import Forms, moment, part, plain, weight
 
@@ -72,6 +74,32 @@ def test_what_another_rank_has_saved(name, role, severity):
     assert (found.severity, found.ranks) == (severity, (1,))
 
 
+def test_a_checkpoint_that_was_saved_over_without_a_look():
+    """Of saves of one line not all are looked at: what was there before is no longer there."""
+    ranks = []
+    for given, got in zip(HALVES, [part("w", 0, 4, 5, 6), part("w", 2, 4, 7, 8)], strict=True):
+        forms = Forms()
+        began = ev.SaveBegan, {"path": "/job/c"}
+        saves = [began, *forms.saved(10, "/job/c", given, **BOTH), began]
+        ranks.append([*saves, *forms.read(11, "dcp.load", got, path="/job/c")])
+    judged = of(*ranks)
+    assert (judged.checked, judged.findings) == (0, ())
+
+
+def test_copies_that_are_stepped_apart():
+    """Local SGD: the momentum of one rank may be meant to serve all."""
+    values = [plain("m", number, role="moment", of="a", key="momentum_buffer") for number in (1, 2)]
+    ranks = []
+    for given in values:
+        forms = Forms()
+        saves = forms.saved(10, "/job/c", given, **BOTH)
+        ranks.append([*averaged(), *saves, *forms.read(11, "dcp.load", values[0], path="/job/c")])
+    (found,) = of(*ranks).findings
+    assert (found.severity, found.ranks) == ("warning", (1,))
+    (found,) = through_torch(values, [values[0]] * 2).findings
+    assert found.severity == "error"
+
+
 # --- into modules
 
 
@@ -101,6 +129,21 @@ def test_rows_joined_in_another_order():
     (found,) = rows(HALVES, held(3, 4, 1, 2)).findings
     assert (found.severity, found.subject, found.where.line) == ("error", "w", 21)
     assert "another order" in found.found
+
+
+def test_a_ranks_own_rows():
+    """In a module that was made for its part."""
+    forms = Forms()
+    judged = of(
+        [
+            *forms.saved(10, "/job/0.pt", HALVES[0]),
+            step(12),
+            load("/job/0.pt", 20),
+            *forms.read(21, "module", held(1, 2)),
+        ],
+        [*Forms().saved(10, "/job/1.pt", HALVES[1]), step(12)],
+    )
+    assert (judged.checked, judged.findings) == (0, ())
 
 
 def test_one_ranks_rows_for_all():
@@ -155,7 +198,15 @@ def test_names_that_change_places():
     assert "under the name of another one" in found.found
 
 
-@pytest.mark.parametrize("after", [[(1, 2), (3, 4), (9, 9)], [(1, 2), (1, 2), (5, 6)]])
+@pytest.mark.parametrize(
+    "after",
+    [
+        [(1, 2), (3, 4), (9, 9)],
+        [(1, 2), (1, 2), (5, 6)],
+        [(1, 2), (1, 2), (1, 2)],  # such as a decoder that begins as its encoder
+        [(1, 2), (1, 2), (3, 4)],
+    ],
+)
 def test_values_that_the_program_has_made(after):
     assert one_file([(1, 2), (3, 4), (5, 6)], after).findings == ()
 
@@ -217,6 +268,7 @@ def test_moments_of_other_parameters():
 
 def test_moments_that_the_program_has_made():
     assert moments([(1, 2), (3, 4)], [(0, 0), (0, 0)]).findings == ()
+    assert moments([(1, 2), (0, 0)], [(0, 0), (0, 0)]).findings == ()  # begun anew, as another's were never begun
 
 
 def of_another_rank(own_weights):

@@ -7,6 +7,7 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoint_save_complete.run import judge
 from ddpcheck.judging.world import World
+from tests.judging.own_reductions import averaged
 from tests.judging.written import ended, raised, step, world, wrapped
 from tests.judging.written import rank as written_rank
 from tests.judging.written_state import Forms, Value, moment, part, plain, weight
@@ -67,6 +68,16 @@ def test_a_plain_tensor_that_differs_is_lost():
     assert "stages" in found.cause
 
 
+def test_copies_that_are_stepped_apart():
+    """Local SGD: the momentum of one rank may be meant to serve all."""
+    ranks = [[*averaged(), *saved(moment("a", 1, rank), **BOTH)] for rank in (1, 2)]
+    (found,) = of(*ranks).findings
+    assert found.severity == "warning"
+    assert "a copy of its own" in found.cause
+    (found,) = of(*[one[2:] for one in ranks]).findings
+    assert found.severity == "error"
+
+
 def test_equal_names_with_equal_values():
     """Replicas: one of them is written."""
     judged = of(*[saved(weight("model.0.weight", 1, 2), plain("step", 7), **BOTH)] * 2)
@@ -123,14 +134,14 @@ def test_a_dtensor_that_differs_is_no_matter_of_names():
 # --- optimizers
 
 
-def optimizer(*paths):
+def optimizer(*paths, line=5):
     parameters = [
         ev.Parameter(name=path, kind="float32[2]", wrapper=None, reduced=False, model=0, path=path) for path in paths
     ]
     return ev.Optimizer, {
         "optimizer": 0,
         "kind": "Adam",
-        "site": 5,
+        "site": line,
         "parameters": parameters,
         "sharded": False,
         "values": b"",
@@ -142,11 +153,11 @@ def model(*names):
     return ev.Model, {"model": 0, "kind": "Net", "site": 4, "held": held}
 
 
-def sharing(first, second, *more):
+def sharing(first, second, *more, then=(), line=5):
     """Rank 0 saves its optimizer's state; both have the whole model."""
     both = model("a", "b")
-    ours = [both, optimizer(*first), step(6), *saved(*[moment(one, 1, 2) for one in first], *more)]
-    return of(ours, [both, optimizer(*second), step(6), step(20), ended()])
+    ours = [both, optimizer(*first), step(6), *saved(*[moment(one, 1, 2) for one in first], *more), *then]
+    return of(ours, [both, optimizer(*second, line=line), step(6), step(20), ended()])
 
 
 def test_an_optimizer_that_shares_its_work():
@@ -164,6 +175,27 @@ def test_an_optimizer_that_all_ranks_have():
 def test_moments_that_were_gathered():
     """Beside its own there are copies, of another's most likely."""
     assert sharing(["a"], ["b"], plain("all.1.b.exp_avg", 5, 6)).findings == ()
+
+
+def test_moments_that_are_gathered_later():
+    """A rank's own state, for whatever purpose, and then that of all."""
+    gathered = Forms().saved(12, "/job/all", plain("all.1.b.exp_avg", 5, 6), save=9, form=9)
+    assert sharing(["a"], ["b"], then=gathered).findings == ()
+
+
+def test_optimizers_of_other_lines_share_nothing():
+    """A critic of one rank, beside the actor of another."""
+    assert sharing(["a"], ["b"], line=7).findings == ()
+
+
+def test_moments_of_what_every_rank_has():
+    """FSDP that shards nothing."""
+    layout = ev.Layout(ground="FSDP", shape=(2,), placements=("R",), local=(2,))
+    entry = ev.Entry(
+        name="0.exp_avg", kind="float32[2]", role="moment", of="a", key="exp_avg", live=True, layout=layout
+    )
+    judged = of([optimizer("a"), step(6), *saved(Value(entry, (1, 2)))], [optimizer("a"), step(6), step(20), ended()])
+    assert judged.findings == ()
 
 
 def test_moments_of_a_flat_parameter():
@@ -229,6 +261,12 @@ def test_copies_that_differ():
 )
 def test_no_copies(first, second):
     assert through_torch(first, second).findings == ()
+
+
+def test_buffers_that_each_rank_keeps_for_itself():
+    """Statistics of one rank may be meant to serve all."""
+    (found,) = through_torch(copy(1, 2, 3, 4, role="buffer"), copy(1, 2, 3, 5, role="buffer")).findings
+    assert found.severity == "warning"
 
 
 def test_copies_of_the_training_itself():

@@ -10,8 +10,9 @@ from tests.judging.written import file, step, world
 from tests.judging.written_state import Forms, weight
 
 
-def saved(number, line=10, forms=None):
-    return (forms or Forms()).saved(line, f"/job/step-{number}.pt", weight("a", 1, 2))
+def saved(number, line=10, forms=None, **more):
+    more = {"thread": "Thread-9 (save)", **more}
+    return (forms or Forms()).saved(line, f"/job/step-{number}.pt", weight("a", 1, 2), **more)
 
 
 def noted(number, path="/job/latest.txt"):
@@ -52,6 +53,7 @@ def test_a_note_that_is_renamed():
     (step(5), *saved(1), *noted(1), step(5), *noted(2)),  # written with every step
     (step(5), *saved(1), step(5), *noted(2, "/elsewhere/progress.txt")),
     (step(5), *noted(1), *saved(1), step(5)),
+    (step(5), *saved(1, thread=""), step(5), *noted(2)),  # waited for: a note of what the training has come to
 ])  # fmt: skip
 def test_notes_that_may_be_right(records):
     assert of(*records)[1] == []

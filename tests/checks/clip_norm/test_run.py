@@ -151,6 +151,19 @@ def test_what_ranks_compute_together(equal, joint, found):
     assert len(judge(world(*each)).findings) == found
 
 
+def test_what_ranks_step_apart():
+    """Local SGD: a rank clips by the norm of its own gradients, though they exchange something within the backward."""
+    each = [
+        [
+            optimizer(3, {"trunk": None, "expert": None}, apart=True),
+            norm(0, [2.0, 3.0 + rank], factor, "all_reduce", joint=["world"]),
+            stepped(9, 0, ["g", "h"]),
+        ]
+        for rank, factor in enumerate([0.5, 0.25])
+    ]
+    assert judge(world(*each)).findings == ()
+
+
 # --- sums of squares
 
 

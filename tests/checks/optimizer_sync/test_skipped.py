@@ -8,7 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.optimizer_sync import skipped
 from ddpcheck.checks.optimizer_sync.run import judge
 from tests.judging.loaded import digest
-from tests.judging.written import ended, step, transfers, world
+from tests.judging.written import call, ended, step, transfers, world
 
 LINE = 50
 FLAT = {"ground": "FSDP", "placements": ("F",), "among": (0, 1)}
@@ -21,7 +21,7 @@ def described(number, layout):
     return ev.Optimizer, given
 
 
-def rank(number, *backwards, layout=FLAT, others=4, collectives=1, alike=False, scale=None):
+def rank(number, *backwards, layout=FLAT, others=4, collectives=1, alike=False, scale=None, op="all_reduce"):
     """A rank that has stepped each time after so many backward() calls."""
     steps = [
         step(
@@ -34,7 +34,7 @@ def rank(number, *backwards, layout=FLAT, others=4, collectives=1, alike=False, 
         )
         for place, times in enumerate(backwards)
     ]
-    return [described(number, layout), *steps, transfers(others=others), ended()]
+    return [described(number, layout), call(0, LINE - 9, op), *steps, transfers(others=others), ended()]
 
 
 def said(*ranks):
@@ -68,8 +68,8 @@ def test_parts_of_a_program_s_own():
 
 @pytest.mark.parametrize(
     "more",
-    [{"others": 0}, {"collectives": 0}, {"alike": True}],
-    ids=["numbers alone", "now and then", "copies"],
+    [{"others": 0}, {"collectives": 0}, {"alike": True}, {"op": "all_gather"}],
+    ids=["numbers alone", "now and then", "copies", "answers"],
 )
 def test_models_of_each_rank_s_own(more):
     """They may skip what they like; copies are compared elsewhere."""
@@ -86,3 +86,21 @@ def test_models_that_are_sharded_apart():
 def test_a_rank_that_calls_backward_twice_for_each_step():
     """It counts otherwise, and skips nothing."""
     assert said(rank(0, *[2] * 6), rank(1, *[1] * 12)).findings == ()
+
+
+def test_windows_of_other_lengths():
+    """With gradients that are reduced once a window, each rank may choose how many micro-batches it has."""
+    ranks = rank(0, 2, 1, 1, 1, 1), rank(1, 1, 2, 1, 1, 1)
+    for records in ranks:
+        for _, given in records:
+            if "backwards" in given:
+                given["collectives"] = 2
+    assert skipped.judge(world(*ranks)) == (6, [])
+
+
+def test_what_one_rank_trains_beside():
+    """An optimizer that holds no shard steps when its rank likes."""
+    kind, given = described(0, None)
+    own = [(kind, {**given, "optimizer": 1}), step(LINE + 9, number=0, optimizer=1, backwards=5, collectives=0)]
+    mine = rank(0, 1, 1, 1, 1)
+    assert skipped.judge(world([mine[0], *own, *mine[1:]], rank(1, 1, 1, 1, 1)))[1] == []

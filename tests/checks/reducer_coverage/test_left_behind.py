@@ -13,7 +13,10 @@ LINE = 60
 NAMES = ["net.0.weight", "net.0.bias"]
 
 
-def rank(still=("net.0.weight",), absent=(), changed=(), steps=AT_LEAST, names=NAMES):
+PART = ev.Layout(ground="FSDP", placements=("F",), holders=(0,), among=(0, 1))
+
+
+def rank(still=("net.0.weight",), absent=(), changed=(), steps=AT_LEAST, names=NAMES, layout=PART):
     """A rank whose optimizer finds the same gradient at each step for what is still, and new ones for the rest."""
 
     def digests(turn, *moving):
@@ -22,7 +25,7 @@ def rank(still=("net.0.weight",), absent=(), changed=(), steps=AT_LEAST, names=N
         )
 
     own = [
-        ev.Parameter(name=name, kind="float32 (8,)", wrapper=None, reduced=False, layout=None, path=name)
+        ev.Parameter(name=name, kind="float32 (8,)", wrapper=None, reduced=False, layout=layout, path=name)
         for name in names
     ]
     moving = [name for name in names if name not in still]
@@ -53,8 +56,8 @@ def test_shards_of_it():
 @pytest.mark.parametrize(
     "more",
     [{"still": ()}, {"still": NAMES}, {"absent": NAMES[:1]}, {"changed": NAMES[:1]}, {"steps": AT_LEAST - 1},
-     {"still": ["a.weight"], "names": ["a.weight", "b.bias"]}],
-    ids=["all train", "none does", "no gradient at all", "decay changes it", "few steps", "another module"],
+     {"still": ["a.weight"], "names": ["a.weight", "b.bias"]}, {"layout": None}],
+    ids=["all train", "none does", "no gradient at all", "decay changes it", "few steps", "another module", "whole"],
 )  # fmt: skip
 def test_what_may_be_meant(more):
     """Nothing is said of it."""

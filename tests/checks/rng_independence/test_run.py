@@ -256,6 +256,12 @@ def test_other_numbers_in_the_second_forward():
     assert finding.found.startswith("2 of the 4 second runs that drew to begin from another state")
 
 
+def test_second_forwards_that_do_not_always_draw():
+    """Another thread may have drawn while they ran."""
+    verdict = judged([again(apart=["torch"]), again(1, drew=())], [])
+    assert (verdict.checked, verdict.findings) == (1, ())
+
+
 def test_the_same_numbers_in_the_second_forward():
     """They are held; a second run that draws nothing is not."""
     verdict = judged([again(), again(1, drew=())], [])

@@ -7,7 +7,7 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.run import judge
 from tests.judging.loaded import loader, through
-from tests.judging.written import ended, world
+from tests.judging.written import call, ended, world
 
 LINE = 44
 FRONT, BACK = [[0, 0, 5]], [[0, 5, 4]]
@@ -89,6 +89,13 @@ def test_a_zigzag_that_is_joined_in_the_order_of_ranks():
     assert "places 0 to 2, 9 to 11 on rank 0; 3 to 8 on rank 1" in finding.found
     assert said(*[rank(use) for use in zigzag]).findings == ()
     assert said(*[rank(use, in_rank_order=True) for use in INPUTS]).findings == ()
+
+
+def test_a_zigzag_whose_positions_are_gathered_as_well():
+    """A mask that is made of these needs no order."""
+    zigzag = ("Embedding", [[0, 0, 3], [3, 9, 3]]), ("Embedding", [[0, 3, 6]])
+    positions = call(0, LINE, "all_gather", detail="int64[4, 6]")
+    assert said(*[[positions, *rank(use, in_rank_order=True)] for use in zigzag]).findings == ()
 
 
 def test_other_batches_and_whole_sequences():

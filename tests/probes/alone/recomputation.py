@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,15 @@ from ddpcheck.probes import all_probes
 from ddpcheck.probes.ddp import recomputation
 from ddpcheck.probes.recording import recorder
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*autocast:FutureWarning")  # torch 2.4's own, in a second run
+
 
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[ev.Recomputed]]]:
     """The second runs that are recorded from now on."""
     all_probes.patch()
     monkeypatch.setattr(recomputation, "_runs", 0)
+    monkeypatch.setattr(recomputation, "_lines", Counter())
     monkeypatch.setattr(recomputation._Owners, "written", set())
     recorder.begin(tmp_path, 1 << 22)
 
@@ -64,8 +68,32 @@ def train(model: nn.Module, steps: int = 3) -> None:
 def test_random_states(recorded, reentrant, preserve):
     """Torch puts the state of the first run back, and then that of the backward, unless it is told not to."""
     train(Block(0.5, use_reentrant=reentrant, preserve_rng_state=preserve))
-    kinds = [] if preserve else ["torch"]
-    assert [(one.drew, one.apart) for one in recorded()] == [(kinds, kinds)] * 3
+    apart = [] if preserve else ["torch"]
+    drew = ["torch"] if reentrant or not preserve else []
+    assert [(one.drew, one.apart) for one in recorded()] == [(drew, apart)] * 3
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_state_that_is_set_within(recorded, reentrant):
+    """It may be the same each time."""
+
+    class Seeded(Block):
+        def part(self, x: torch.Tensor) -> torch.Tensor:
+            torch.manual_seed(5)
+            return super().part(x)
+
+    train(Seeded(0.5, use_reentrant=reentrant, preserve_rng_state=False))
+    assert [(one.drew, one.apart) for one in recorded()] == [([], [])] * 3
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_hooks_that_draw(recorded, reentrant):
+    """What the backward draws is none of the second forward."""
+    model = Block(use_reentrant=reentrant)
+    for parameter in model.parameters():
+        parameter.register_hook(lambda gradient: gradient + torch.randn_like(gradient))
+    train(model)
+    assert [(one.drew, one.apart) for one in recorded()] == [([], [])] * 3
 
 
 def test_nothing_is_drawn(recorded):
@@ -81,6 +109,21 @@ def test_buffers_that_are_changed_twice(recorded, reentrant):
     train(model)
     assert [one.buffers for one in recorded()] == [[], ["seen"], ["seen"]]
     assert int(model.seen) == 2 * 3 * 5
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_buffers_that_say_what_was_last(recorded, reentrant):
+    """Two forwards before their backward: the second run puts what is of one batch in the place of the other's."""
+
+    class Last(Block):
+        def part(self, x: torch.Tensor) -> torch.Tensor:
+            self.scratch.copy_(x.detach().mean())
+            return self.drop(self.norm(self.inner(x)))
+
+    model = Last(use_reentrant=reentrant)
+    for _ in range(4):
+        sum(model(torch.randn(5, 4, requires_grad=True)).square().sum() for _ in range(2)).backward()
+    assert [one.buffers for one in recorded()] == [[]] * 8
 
 
 def test_an_error_of_the_program_is_its_own(recorded):

@@ -18,6 +18,10 @@ from ddpcheck.probes import all_probes
 from ddpcheck.probes.data import sequence_parts
 from ddpcheck.probes.recording import recorder
 
+pytestmark = pytest.mark.skipif(
+    not hasattr(torch._C._autograd.SavedTensor, "unpack_hook"),
+    reason="this torch does not say what a graph keeps as it is",
+)
 WORDS, IGNORED = 40, -100
 Step = Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -119,3 +123,26 @@ def test_a_batch_that_is_gone(recorded):
         del text
         model(words).sum().backward()
     assert recorded() == []
+
+
+def test_memory_that_was_let_go_of(recorded):
+    """FSDP frees what it has gathered until the backward, also of a frozen weight that the graph keeps."""
+    data = torch.randn(8, 5, 16)
+    layer = nn.Linear(16, 16).requires_grad_(False)
+    for (batch,) in DataLoader(TensorDataset(data), batch_size=4):
+        made = layer(batch * nn.Parameter(torch.ones(16)))
+        size = layer.weight.untyped_storage().nbytes()
+        layer.weight.untyped_storage().resize_(0)
+        sequence_parts._look(recorder.current(), 0, made.sum(), 0)
+        layer.weight.untyped_storage().resize_(size)
+    assert {part.by for one in recorded() for part in one.parts} == {"Mul"}
+
+
+def test_a_default_device(recorded):
+    """The look makes its own numbers where the batch is, whatever the program makes its tensors on."""
+    model = nn.Sequential(nn.Embedding(WORDS, 6), nn.Linear(6, WORDS))
+    for (text,) in DataLoader(TensorDataset(torch.randint(WORDS, (4, 9))), batch_size=4):
+        made = loss(model, text[:, :4], text[:, 1:5])
+        with torch.device("meta"):
+            sequence_parts._look(recorder.current(), 0, made, 0)
+    assert len(recorded()) == 1

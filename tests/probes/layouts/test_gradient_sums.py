@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
@@ -69,3 +72,24 @@ def test_a_step_finds_what_backward_has_left():
     assert [one.path for one in other.each] == ["weight"]
     for a, b in zip(left.each, stepped.each, strict=True):
         assert [value / 4 for value in a.numbers] == pytest.approx(b.numbers)
+
+
+FORKED = """
+import os, sys
+import torch
+from ddpcheck.probes.layouts import gradient_sums
+torch.set_num_threads(2)
+torch.randn(1 << 20).sqrt()  # by two threads, which a fork has not got
+child = os.fork()
+if child == 0:
+    parameter = torch.nn.Parameter(torch.zeros(1 << 14))
+    parameter.grad = torch.ones(1 << 14)
+    os._exit(len(gradient_sums._sums_of(parameter)))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_of_a_process_that_has_had_threads():
+    """No operation is large enough for torch to want several threads: it would wait for those of its parent."""
+    ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=60)
+    assert ran.stdout.strip() == str(gradient_sums.NUMBERS), ran.stderr
