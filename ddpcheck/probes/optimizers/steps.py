@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -110,8 +111,15 @@ _stepped: set[int] = set()
 """By id: every parameter that an optimizer has stepped, also one whose optimizer is gone."""
 _made = 0
 _steps = 0
-_pretended = False
-"""Whether the step that is under way is none of the program's."""
+
+
+class _Pretended(threading.local):
+    """Whether the step that is under way in a thread is none of the program's: another one may train meanwhile."""
+
+    now = False
+
+
+_pretended = _Pretended()
 
 
 def optimizers() -> list[Any]:
@@ -151,12 +159,11 @@ def _is_within_step(frame: FrameType | None) -> bool:
 @contextmanager
 def not_of_the_training() -> Iterator[None]:
     """Steps that torch makes for a state dict's sake, of zeros: nothing was learnt, and nothing is due."""
-    global _pretended
-    _pretended = True
+    _pretended.now = True
     try:
         yield
     finally:
-        _pretended = False
+        _pretended.now = False
 
 
 def watch() -> None:
@@ -234,7 +241,7 @@ def steps_so_far() -> int:
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _step
     writer = recorder.current()
-    if writer is None or _pretended:
+    if writer is None or _pretended.now:
         return
     step = sys._getframe(_HOOKED)
     _step = step.f_code
@@ -290,7 +297,7 @@ def _spend(it: Watched, parameters: list[torch.Tensor], look: bool) -> Spent | N
 
 def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _steps
-    if _pretended or _is_within_step(sys._getframe(_HOOKED).f_back):
+    if _pretended.now or _is_within_step(sys._getframe(_HOOKED).f_back):
         return
     Passes.stepping = False
     gradient_events.STEPPED.tell()

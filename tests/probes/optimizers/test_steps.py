@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,3 +135,25 @@ def test_an_optimizer_that_steps_another(recorded: Any) -> None:
     records = recorded(Ahead(inner))
     assert len([one for one in records if isinstance(one, ev.Step)]) == 1
     assert [one.kind for one in records if isinstance(one, ev.Optimizer)] == ["Ahead"]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_step_for_the_sake_of_a_state_dict(recorded: Any, elsewhere: bool) -> None:
+    """It is none of the training's; what another thread steps at that moment is."""
+
+    def pretend() -> None:
+        with steps.not_of_the_training():
+            begun.set()
+            over.wait(10) if elsewhere else found.extend(recorded(optimizer))
+
+    begun, over = threading.Event(), threading.Event()
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(3))], lr=0.1)
+    found: list[Any] = []
+    other = threading.Thread(target=pretend)
+    other.start()
+    begun.wait(10)
+    if elsewhere:
+        found = recorded(optimizer)
+    over.set()
+    other.join()
+    assert sum(isinstance(one, ev.Step) for one in found) == elsewhere
