@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.probes import all_probes
 from ddpcheck.probes.optimizers.gradient_norms import _Measured
-from ddpcheck.probes.recording import recorder
 
 GRADIENTS = [torch.randn(5, 4, generator=torch.Generator().manual_seed(n)) for n in range(4)]
 
@@ -73,21 +68,6 @@ def test_nothing_to_measure():
     assert not measured([torch.zeros(5, 4)]).is_seen
     assert not measured([torch.zeros(5, 4, device="meta")]).is_seen
     assert not measured([torch.eye(5)[:, :4].to_sparse()]).is_seen
-
-
-@pytest.fixture
-def recorded(tmp_path: Path) -> Iterator[Any]:
-    """What is recorded from now on, of one kind."""
-    all_probes.patch()
-    recorder.begin(tmp_path, 1 << 22)
-
-    def records(kind: Any) -> list[Any]:
-        folder = Folder(tmp_path)
-        folder.read()
-        return [record for process in folder.processes.values() for record in process.of(kind)]
-
-    yield records
-    recorder.stop()
 
 
 def train(steps: int, before_step: Any) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,30 +12,18 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.probes import all_probes
 from ddpcheck.probes.ddp import recomputation
-from ddpcheck.probes.recording import recorder
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*autocast:FutureWarning")  # torch 2.4's own, in a second run
 
 
 @pytest.fixture
-def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[ev.Recomputed]]]:
+def recorded(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[ev.Recomputed]]:
     """The second runs that are recorded from now on."""
-    all_probes.patch()
     monkeypatch.setattr(recomputation, "_runs", 0)
     monkeypatch.setattr(recomputation, "_lines", Counter())
     monkeypatch.setattr(recomputation._Owners, "written", set())
-    recorder.begin(tmp_path, 1 << 22)
-
-    def records() -> list[ev.Recomputed]:
-        folder = Folder(tmp_path)
-        folder.read()
-        return [record for process in folder.processes.values() for record in process.of(ev.Recomputed)]
-
-    yield records
-    recorder.stop()
+    return lambda: recorded(ev.Recomputed)
 
 
 class Block(nn.Module):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,8 +13,6 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.probes import all_probes
 from ddpcheck.probes.data import sequence_parts
 from ddpcheck.probes.recording import recorder
 
@@ -27,19 +25,10 @@ Step = Callable[[nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 @pytest.fixture
-def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[ev.Sequences]]]:
+def recorded(recorded: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[ev.Sequences]]:
     """What is recorded from now on."""
-    all_probes.patch()
     monkeypatch.setattr(sequence_parts, "_backwards", 0)
-    recorder.begin(tmp_path, 1 << 22)
-
-    def records() -> list[ev.Sequences]:
-        folder = Folder(tmp_path)
-        folder.read()
-        return [record for process in folder.processes.values() for record in process.of(ev.Sequences)]
-
-    yield records
-    recorder.stop()
+    return lambda: recorded(ev.Sequences)
 
 
 def train(step: Step, samples: int = 4) -> None:

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.probes import all_probes
-from ddpcheck.probes.recording import recorder
 
 
 @pytest.fixture
-def recorded(tmp_path: Path) -> Iterator[Callable[[], list[ev.Window]]]:
+def recorded(recorded: Any) -> Callable[[], list[ev.Window]]:
     """The windows that are recorded from now on."""
-    all_probes.patch()
-    recorder.begin(tmp_path, 1 << 22)
-
-    def records() -> list[ev.Window]:
-        folder = Folder(tmp_path)
-        folder.read()
-        return [record for process in folder.processes.values() for record in process.of(ev.Window)]
-
-    yield records
-    recorder.stop()
+    return lambda: recorded(ev.Window)
 
 
 def nothing(net: Any, micro: int) -> None:
