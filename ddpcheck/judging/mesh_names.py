@@ -15,6 +15,9 @@ _SAME_DATA = frozenset(
     {"tp", "sp", "cp", "pp", "tensor", "sequence", "context", "pipeline", "model", "stage", "tensor_parallel",
      "sequence_parallel", "context_parallel", "pipeline_parallel", "ulysses", "ring"}
 )  # fmt: skip
+SPLIT = frozenset({"tp", "tensor", "tensor_parallel", "sp", "sequence", "sequence_parallel", "etp"})
+EXPERTS = frozenset({"ep", "expert", "experts", "expert_parallel"})
+"""Along which modules are split, and along which experts are dealt out."""
 
 
 def _mesh(world: World) -> ev.Mesh | None:

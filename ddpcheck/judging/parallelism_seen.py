@@ -18,10 +18,6 @@ from ddpcheck.vocabulary.wording import count, listing
 
 TENSOR = "tensor parallelism"
 EXPERT = "expert parallelism"
-_SPLIT = frozenset({"tp", "tensor", "tensor_parallel", "sp", "sequence", "sequence_parallel", "etp"})
-_EXPERTS = frozenset({"ep", "expert", "experts", "expert_parallel"})
-"""Names of a mesh's dimensions: along which modules are split, and along which experts are dealt out."""
-
 _KINDS = {
     "fully_shard": "FSDP2",
     "FullyShardedDataParallel": "FSDP",
@@ -106,9 +102,9 @@ def _on(mesh: ev.Mesh, kinds: Sequence[str]) -> Iterator[str]:
     names = {name.lower() for name in mesh.names}
     for kind in kinds:
         if kind != TENSOR:
-            if not names or not names <= _SPLIT | _EXPERTS or kinds == [kind]:
+            if not names or not names <= mesh_names.SPLIT | mesh_names.EXPERTS or kinds == [kind]:
                 yield kind
-        elif names & _EXPERTS and not names & _SPLIT:
+        elif names & mesh_names.EXPERTS and not names & mesh_names.SPLIT:
             yield EXPERT
         elif not mesh_names.of_other_data(mesh):
             yield kind
