@@ -30,7 +30,7 @@ def judge(world: World) -> Iterator[Finding]:
 
     Equal values are no ground for that ranks must agree; but to add up gradients
     of unlike ones, and none of those that were drawn alike, is right for no
-    parameter. The copies must have parted by it, too.
+    parameter. The copies must have diverged, too.
     """
     if world.world_size < 4:
         return
@@ -94,7 +94,7 @@ def _finding(
         subject=name,
         expected="gradients of a parameter to be added up over the ranks that have copies of it",
         found=f"those of {count(len(names), 'parameter')} added up over {ranks_text(groups[0])}, which began with "
-        f"other values each, while {ranks_text(copies)}, which began alike, are not brought together and part: "
+        f"other values each, while {ranks_text(copies)}, which began alike, are not brought together and diverge: "
         f"{listing(names)}",
         cause="the group is that of the ranks with other experts or shards, and not of those with copies",
         advice="Reduce over the ranks that hold the same expert or shard: the other dimension of the mesh.",
