@@ -1,7 +1,8 @@
-"""Gradients that DDP has reduced, and that the program adds up over the same ranks once more before the step."""
+"""Gradients that DDP or FSDP has reduced, and that the program adds up over the same ranks once more."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,11 @@ class _Again(NamedTuple):
     places: list[int]
     call: ev.Call
     """The program's own, on the first rank."""
+    over: list[int]
+    """The ranks."""
+
+
+_INSTEAD = "; or have the forward within no_sync(), if it is to take the place of DDP's"
 
 
 def judge(world: World, optimizer: Aligned) -> list[Finding]:
@@ -58,7 +64,7 @@ def _again(
         most = elements_in(optimizer.described[0].parameters[place].kind)
         for call in calls:
             if call.group == one.group and elements_in(call.detail) >= most:
-                return _Again(number, list(found), call)
+                return _Again(number, list(found), call, sorted(every))
     return None
 
 
@@ -93,27 +99,80 @@ def _sums(optimizer: Aligned, rank: Rank, step: ev.Step) -> Iterator[ev.Call]:
     """The sums that the program itself makes on a rank before a step, since the one before."""
     begin = max((one.n for one in optimizer.steps[0].values() if one.n < step.n), default=0)
     for call in rank.of(ev.Call):
-        if begin < call.n < step.n and call.op == "all_reduce" and call.detail.endswith(" sum"):
+        if begin < call.n < step.n and _is_sum(call):
             yield call
 
 
+def _is_sum(call: ev.Call) -> bool:
+    return call.op == "all_reduce" and call.detail.endswith(" sum")
+
+
+def of_declared(world: World) -> list[Finding]:
+    """The same of copies that FSDP has reduced along a dimension of its mesh (HSDP), as is declared."""
+    found: dict[str, list[_Again]] = defaultdict(list)
+    described: dict[str, tuple[Rank, ev.Optimizer]] = {}
+    for rank in world:
+        given = [set(one.ranks) for one in rank.of(ev.Parallelised) if one.how == "fully_shard"]
+        for exchanged in rank.of(ev.Exchanged) if given else ():
+            of_it = [one for one in rank.of(ev.Optimizer) if one.optimizer == exchanged.optimizer]
+            last = next((one for one in reversed(of_it) if one.n < exchanged.n), None)
+            again = _reduced_by_fsdp(world, rank, exchanged, last, given) if last is not None else None
+            if again is not None and last is not None:
+                line = str(rank.where(again.call.site))
+                found[line].append(again)
+                described.setdefault(line, (rank, last))
+    return [_finding_of_declared(*described[line], each) for line, each in found.items()]
+
+
+def _reduced_by_fsdp(
+    world: World, rank: Rank, exchanged: ev.Exchanged, described: ev.Optimizer, given: Sequence[set[int]]
+) -> _Again | None:
+    steps = [s for s in rank.of(ev.Step) if s.optimizer == exchanged.optimizer and s.number <= exchanged.number]
+    if not steps or steps[-1].number != exchanged.number:
+        return None
+    begin, step = steps[-2].n if len(steps) > 1 else 0, steps[-1]
+    calls = [one for one in rank.of(ev.Call) if begin < one.n < step.n and one.op == "all_reduce"]
+    places: dict[str, list[int]] = defaultdict(list)
+    for carried in exchanged.parts:
+        layout = described.parameters[carried.place].layout
+        if layout is None or carried.of != "gradient" or not carried.alike or carried.inside:
+            continue
+        over = {one.rank for one in step_alignment.members(world, carried.group)}
+        if len(over) > 1 and over <= set(layout.holders) and any(over <= ranks for ranks in given):
+            places[carried.group].append(carried.place)
+    for group, its in places.items():
+        # FSDP calls from within the backward(), and the program once that is over.
+        own = [one for one in calls if one.group == group and one.site == step.backward_site]
+        over = {one.rank for one in step_alignment.members(world, group)}
+        later = [one for one in calls if own and one.group == group and one.n > own[-1].n and _is_sum(one)]
+        if later:
+            return _Again(exchanged.number, its, later[0], sorted(over))
+    return None
+
+
 def _finding(optimizer: Aligned, again: Sequence[_Again]) -> Finding:
+    return _told("DDP", optimizer.ranks[0], optimizer.described[0], again[0].over, again)
+
+
+def _finding_of_declared(rank: Rank, described: ev.Optimizer, each: Sequence[_Again]) -> Finding:
+    return _told("FSDP", rank, described, each[0].over, each)
+
+
+def _told(by: str, rank: Rank, described: ev.Optimizer, over: Sequence[int], again: Sequence[_Again]) -> Finding:
     first = again[0]
-    names = [optimizer.described[0].parameters[place].name for place in first.places]
-    ranks = [rank.rank for rank in optimizer.ranks]
+    names = [described.parameters[place].name for place in first.places]
     return Finding(
         severity="warning",
-        ranks=tuple(ranks),
+        ranks=tuple(sorted({r for one in again for r in one.over})),
         subject=names[0],
         step=first.number,
         expected="one reduction of each gradient for a step",
-        found=f"{count(len(names), 'gradient')} that DDP had made the same on {ranks_text(ranks)} in backward(), "
+        found=f"{count(len(names), 'gradient')} that {by} had made the same on {ranks_text(over)} in backward(), "
         f"added up over them once more by the program itself: {listing(names)}",
-        cause=f"it was written for a model without DDP; what all ranks have alike becomes {len(ranks)} times as large, "
+        cause=f"it was written for a model without {by}; what all ranks have alike becomes {len(over)} times as large, "
         "unless it is divided",
-        advice="Leave the program's own reduction out; or have the forward within no_sync(), if it is to take the "
-        "place of DDP's.",
-        where=optimizer.ranks[0].where(first.call.site),
-        count=len(again),
-        links=(f"optimizer {optimizer.number}",),
+        advice=f"Leave the program's own reduction out{_INSTEAD if by == 'DDP' else ''}.",
+        where=rank.where(first.call.site),
+        count=len({one.number for one in again}),
+        links=(f"optimizer {described.optimizer}",),
     )

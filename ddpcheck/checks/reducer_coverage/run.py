@@ -61,6 +61,7 @@ def judge(world: World) -> Judged:
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
     findings += [*beside_sharded.judge(world), *other_shards.judge(world), *other_copies.judge(world)]
+    findings += reduced_twice.of_declared(world)
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
         findings += left_behind.judge(world)

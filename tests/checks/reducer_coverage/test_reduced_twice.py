@@ -7,6 +7,9 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import run as coverage
 from tests.judging.own_reductions import carried, digests, optimizer, stepped
+from tests.judging.sharded_models import layout, mesh
+from tests.judging.sharded_models import optimizer as sharded
+from tests.judging.sharded_models import stepped as sharded_step
 from tests.judging.written import call, exchanged, world, wrapped
 
 SUM = "float32 x 4 sum"
@@ -84,3 +87,46 @@ def test_a_group_with_ranks_that_the_wrapper_does_not_have():
     nodes = [{"group": "0,1#node"}, {"group": "2,3#node"}]
     assert found(*[rank(wrapper=nodes[number // 2]) for number in range(4)]) == []
     assert len(found(*[rank() for _ in range(4)])) == 1
+
+
+# --- as is declared
+
+
+def replica(number, op=SUM, after_backward=True, of_fsdp=True, group=None, way=("R", "S0"), how="fully_shard"):
+    """A rank of two replicas of two shards, each of one parameter: FSDP calls at line 7, and the program at line 8."""
+    pair = group or f"{number % 2},{number % 2 + 2}#replicate"
+    calls = [call(1, 7, "all_reduce", group=pair, detail=SUM)] if of_fsdp else []
+    own = [call(2, 8, "all_reduce", group=pair, detail=op)]
+    part = ev.Carried(place=0, of="gradient", inside=False, group=pair, number=1, offset=0, alike=True)
+    return [
+        (ev.Parallelised, {"how": how, "site": 3, "ranks": (0, 1, 2, 3)}),
+        mesh((2, 2), ("replicate", "shard")),
+        sharded(4, {"w": layout(number, (2, 2), way)}),
+        *(calls + own if after_backward else own + calls),
+        (ev.Exchanged, {"optimizer": 0, "number": 0, "carried": [], "parts": [part]}),
+        sharded_step(9, 0, ["g"], backward_site=7),
+    ]
+
+
+def test_copies_that_fsdp_has_reduced():
+    """A warning for all of the ranks, once, at the program's own line."""
+    (one,) = found(*[replica(number) for number in range(4)])
+    assert (one.severity, one.subject, one.where.line, one.count) == ("warning", "w", 8, 1)
+    assert one.ranks == (0, 1, 2, 3)
+    assert "FSDP had made the same on ranks 0 and 2" in one.found
+    assert "no_sync" not in one.advice
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"op": "float32 x 4 max"}, id="a look at whether they agree"),
+        pytest.param({"of_fsdp": False}, id="FSDP does not reduce over these"),
+        pytest.param({"after_backward": False}, id="before the backward()"),
+        pytest.param({"how": "parallelize_module"}, id="nothing says that the backward() reduces"),
+        pytest.param({"way": ("P", "S0")}, id="partial sums"),
+    ],
+)
+def test_what_is_no_second_sum_of_copies(other):
+    """Each of these is right, or not known to be wrong."""
+    assert found(*[replica(number, **other) for number in range(4)]) == []
