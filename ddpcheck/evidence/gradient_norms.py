@@ -58,3 +58,24 @@ def packed(squares: list[float]) -> bytes:
 def unpacked(squares: bytes) -> tuple[float, ...]:
     """The same as numbers."""
     return struct.unpack(f"<{len(squares) // 8}d", squares)
+
+
+class PartRead(Record, frozen=True, kw_only=True):
+    """A number was read of a DTensor whose parts are still to be brought together: what this rank's part gives."""
+
+    share: ClassVar[float] = 0.01
+
+    site: int
+    number: int
+    """How many of this line there were before."""
+    what: str
+    """``norm``, ``sum``, ``max`` or ``min``: what is to be made of the parts."""
+    value: float
+    ranks: tuple[int, ...]
+    """Those that have parts."""
+
+
+class PartsJoined(Record, frozen=True, kw_only=True):
+    """Numbers that were read so at a line went into a collective of the program's own."""
+
+    site: int

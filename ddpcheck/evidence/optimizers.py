@@ -253,3 +253,59 @@ class Scheduled(Record, frozen=True, kw_only=True):
     site: int
     bursts: int
     """How many rows of this length there were."""
+
+
+class BucketOrder(Record, frozen=True, kw_only=True):
+    """A collective of the program's own adds up gradients that were laid side by side in new memory: which, in order.
+
+    They are known by their elements, each of which lies there and in one gradient alone.
+    """
+
+    share: ClassVar[float] = 0.02
+
+    group: str
+    number: int
+    """The calls on this group so far: the same on all ranks for one call."""
+    site: int
+    model: int
+    paths: list[str]
+
+
+class GroupCounts(Record, frozen=True, kw_only=True):
+    """What an optimizer counts in its groups of parameters, beside their rates: by how much it has grown.
+
+    Not on record where nothing has grown on this rank.
+    """
+
+    share: ClassVar[float] = 0.01
+
+    optimizer: int
+    number: int
+    """The step on whose entry it was looked at, counted from the first step on."""
+    grown: dict[str, int]
+    """By the place of the group and the name of the entry, such as ``0 step``."""
+
+
+class LateReduction(Record, frozen=True, kw_only=True):
+    """Gradients were reduced after the step that was made on them, and were gone when the next backward() began."""
+
+    share: ClassVar[float] = 0.01
+
+    optimizer: int
+    number: int
+    """The step."""
+    site: int
+    """The collective."""
+    places: list[int]
+
+
+class MovedBetween(Record, frozen=True, kw_only=True):
+    """What was written to an optimizer's parameters between one of its steps and the next, by whatever means."""
+
+    share: ClassVar[float] = 0.02
+
+    optimizer: int
+    number: int
+    """The later step."""
+    moved: list[int]
+    """The places of parameters with other elements than the step before has left, as far as a few of them tell."""

@@ -70,26 +70,16 @@ _LOGGED = "a number that is logged, and nothing else (metric-oracle): only one p
 
 MISSED: dict[str, str] = {
     **dict.fromkeys(("p11_gathered_tokens_sliced_back", "p17_key_norm_before_exchange"), _ONE_MODEL),
-    "q03_expert_mesh_without_replicas": "experts on two meshes of the same shape may be copies, or other experts: who "
-    "knows",
-    "s03_tied_copies_apart": "two tables that begin alike may be meant to go their own ways: who never adds them up "
-    "does not show that they are one",
     "s05_raw_shards_of_shared_table": "the shards are stepped, and plain tensors that the program deals out itself: "
     "that a part of each is of one table, nobody says",
     "t08_count_reduced_in_place": _ONE_MODEL,
     "u06_shard_orthogonalised": "that a matrix must be whole where it is orthogonalised, nobody says: experts in a "
     "stack are rightly handled part by part",
-    "u08_counters_part": "what an optimizer of the program's own counts, beside the state of a parameter, may be each "
-    "rank's affair",
-    "u11_bucket_in_order_of_arrival": "the bucket is new memory, filled by the program: which slice is of which weight "
-    "its elements show before the reduction, and nobody says that the order is meant",
-    "u16_lone_peer_steps_with_zeros": "a gradient of zeros may be a step that is left out on purpose, as without a "
-    "partner",
     "u21_average_written_outside": "FSDP keeps gathered weights for forwards without gradients: that they are older "
     "than the shards shows in no public name",
     "u24_engine_not_updated": "a frozen copy may be meant to stay as it is, as a reference policy is",
     "v12_norm_of_one_partition": "the gradients are variables of an engine that steps without torch.optim",
-    **dict.fromkeys(("v14_norm_of_one_shard_logged", "v15_largest_gradient_of_own_shard"), _LOGGED),
+    "v15_largest_gradient_of_own_shard": _LOGGED,
     **dict.fromkeys(("v18_whole_value_summed_again", "v19_tokens_counted_per_split_rank"), _LOGGED),
     "v20_channel_loss_by_own_labels": _LOGGED,
     "x10_positions_of_missing_ranks": _RESUME,

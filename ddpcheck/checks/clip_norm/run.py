@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.clip_norm import added_roots, counted, factors, moments, unscaled
+from ddpcheck.checks.clip_norm import added_roots, counted, factors, moments, parts_read, unscaled
 from ddpcheck.judging.world import Judged, World
 
 
@@ -14,6 +14,9 @@ def judge(world: World) -> Judged:
         times, its = part.judge(world, steps)
         checked += times
         findings += its
+    times, its = parts_read.judge(world)
+    checked += times
+    findings += its
     return Judged(
         checked=checked,
         findings=tuple(findings),

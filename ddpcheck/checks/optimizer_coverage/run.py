@@ -6,7 +6,7 @@ from collections import Counter
 from math import prod
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.optimizer_coverage import state_wholes, unstepped
+from ddpcheck.checks.optimizer_coverage import emptied, state_wholes, unstepped
 from ddpcheck.judging.tensor_kinds import shape_of
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
@@ -27,10 +27,12 @@ def judge(world: World) -> Judged:
             if record is not None and _replaces(described, record):
                 checked += not known
                 stale.setdefault(str(rank.where(described.site)), []).append((rank, described, record))
-    findings = (*(_finding(each) for each in stale.values()), *state_wholes.findings(world), *unstepped.findings(world))
+    findings = [_finding(each) for each in stale.values()]
+    for part in (state_wholes, unstepped, emptied):
+        findings += part.findings(world)
     return Judged(
         checked=checked,
-        findings=findings,
+        findings=tuple(findings),
         skipped_because="" if checked else "no optimizer was seen to hold a parameter of a module that was called",
     )
 

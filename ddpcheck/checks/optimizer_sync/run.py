@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.optimizer_sync import shards, skipped
+from ddpcheck.checks.optimizer_sync import counters, shards, skipped
 from ddpcheck.judging import program_text, step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import states, wrapper_links
@@ -32,6 +32,7 @@ def judge(world: World) -> Judged:
     """Compare what decides the length and direction of each step."""
     checked = 0
     findings: list[Finding] = []
+    behind: dict[str, Finding] = {}
     for held in copies(world):
         optimizer, places = held.optimizer, held.parameters
         if not places:
@@ -39,6 +40,8 @@ def judge(world: World) -> Judged:
         steps = list(optimizer.common())
         checked += len(steps)
         findings += _apart(held, steps)
+        behind |= {f"{one.subject} {one.links}": one for one in counters.findings(held)}
+    findings += behind.values()
     # What copies show already is not shown of shards once more.
     times, of_shards = shards.judge(world)
     checked += times

@@ -10,6 +10,7 @@ from ddpcheck.checks.parameter_sync import (
     evaluated_copies,
     evaluated_weights,
     left_over,
+    moved_apart,
     never_averaged,
 )
 from ddpcheck.judging import step_alignment
@@ -43,6 +44,7 @@ def judge(world: World) -> Judged:
         evaluated_weights.judge(world),
         evaluated_copies.judge(world),
         averaged.judge(world),
+        moved_apart.judge(world),
         never_averaged.judge(world),
     ):
         checked += times

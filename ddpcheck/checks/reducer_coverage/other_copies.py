@@ -4,93 +4,65 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import first_forwards, parameter_history
+from ddpcheck.checks.reducer_coverage.drawn_alike import Holder, Key, have_parted, holders, key_of
 from ddpcheck.judging.summed_gradients import Brought, brought
-from ddpcheck.judging.world import Rank, World
+from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
-
-Key = tuple[str, str]
-"""The class of a model, and a parameter's name in there."""
-
-
-class _Holder(NamedTuple):
-    """A rank that has a parameter."""
-
-    rank: Rank
-    model: int
-    held: ev.Held
 
 
 def judge(world: World) -> Iterator[Finding]:
     """The group goes across: all in it began with values of their own, and each has a copy beyond it.
 
-    Equal values are no ground for that ranks must agree; but to add up gradients
-    of unlike ones, and none of those that were drawn alike, is right for no
-    parameter. The copies must have diverged, too.
+    To add up gradients of unlike parameters, and none of those that were drawn
+    alike, is right for no parameter. The copies must have diverged, too.
     """
     if world.world_size < 4:
         return
-    holders: dict[Key, dict[int, _Holder]] = defaultdict(dict)
-    kinds: dict[tuple[int, int], str] = {}
-    for rank, model in first_forwards.models(world):
-        kinds[rank.rank, model.model] = model.kind
-        for one in model.held:
-            if not one.buffer and one.layout is None and not one.filled and one.digest not in (b"", ev.UNSEEN):
-                holders[model.kind, one.name].setdefault(rank.rank, _Holder(rank, model.model, one))
+    known = holders(world)
     crossed: dict[Key, list[Brought]] = defaultdict(list)
     for gradient in brought(world):
         if len(gradient.over) > 1:
-            crossed[kinds.get((gradient.rank.rank, gradient.model), ""), gradient.path].append(gradient)
+            crossed[key_of(world, gradient)].append(gradient)
     by_groups: dict[tuple[tuple[int, ...], ...], list[tuple[Key, Brought]]] = defaultdict(list)
     for key, each in crossed.items():
+        mine = known.get(key, {})
         groups = tuple(sorted({one.over for one in each}))
-        if {rank for group in groups for rank in group} != set(holders[key]) or len(groups) < 2:
+        if {rank for group in groups for rank in group} != set(mine) or len(groups) < 2:
             continue
         windows = {one.window for one in each}
-        if len(windows) > 1 and all(_goes_across(group, holders[key]) for group in groups):
+        if len(windows) > 1 and all(_goes_across(group, mine) for group in groups):
             by_groups[groups].append((key, each[0]))
     for over, found in by_groups.items():
-        yield _finding(world, over, found, holders[found[0][0]])
+        yield _finding(world, over, found, known[found[0][0]])
 
 
-def _goes_across(group: tuple[int, ...], holders: dict[int, _Holder]) -> bool:
+def _goes_across(group: tuple[int, ...], mine: dict[int, Holder]) -> bool:
     """Whether its ranks have values of their own, each the same as another rank's at first, and not at last."""
-    inside = [holders[number].held.digest for number in group]
+    inside = [mine[number].held.digest for number in group]
     if len(set(inside)) < len(inside):
         return False
     for number in group:
-        mine = holders[number]
-        copies = [one for other, one in holders.items() if other not in group and one.held.digest == mine.held.digest]
-        if not copies or not all(_part(mine, copy) for copy in copies):
+        one = mine[number]
+        copies = [it for other, it in mine.items() if other not in group and it.held.digest == one.held.digest]
+        if not copies or not all(have_parted(one, copy) for copy in copies):
             return False
     return True
 
 
-def _part(one: _Holder, other: _Holder) -> bool:
-    """Whether two that began alike differ after the last step that was looked at on both."""
-    mine, its = (
-        {step.number: digest for step, digest in parameter_history.after_steps(each.rank, each.model, each.held.name)}
-        for each in (one, other)
-    )
-    common = mine.keys() & its.keys()
-    return bool(common) and mine[max(common)] != its[max(common)]
-
-
 def _finding(
-    world: World, groups: tuple[tuple[int, ...], ...], found: list[tuple[Key, Brought]], holders: dict[int, _Holder]
+    world: World, groups: tuple[tuple[int, ...], ...], found: list[tuple[Key, Brought]], mine: dict[int, Holder]
 ) -> Finding:
     (_, name), first = found[0]
     names = [path for (_, path), _ in found]
-    mine = holders[groups[0][0]]
-    copies = [number for number, one in holders.items() if one.held.digest == mine.held.digest]
+    begun = mine[groups[0][0]].held.digest
+    copies = [number for number, one in mine.items() if one.held.digest == begun]
     step = next((one for one in first.rank.of(ev.Step) if one.optimizer == first.optimizer), None)
     return Finding(
         severity="warning",
-        ranks=tuple(rank.rank for rank in world if rank.rank in holders),
+        ranks=tuple(rank.rank for rank in world if rank.rank in mine),
         subject=name,
         expected="gradients of a parameter to be added up over the ranks that have copies of it",
         found=f"those of {count(len(names), 'parameter')} added up over {ranks_text(groups[0])}, which began with "

@@ -7,8 +7,10 @@ from collections.abc import Collection, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import (
     beside_sharded,
+    bucket_order,
     crossed_reductions,
     left_behind,
+    lone_copies,
     other_copies,
     other_shards,
     reduced_twice,
@@ -61,7 +63,7 @@ def judge(world: World) -> Judged:
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
     findings += [*beside_sharded.judge(world), *other_shards.judge(world), *other_copies.judge(world)]
-    findings += reduced_twice.of_declared(world)
+    findings += [*reduced_twice.of_declared(world), *lone_copies.judge(world), *bucket_order.judge(world)]
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
         findings += left_behind.judge(world)

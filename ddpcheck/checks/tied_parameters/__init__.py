@@ -8,5 +8,5 @@ CHECK = Check(
     holds=("what was one parameter before parallelising stays one, or copies that are equal after every step"),
     order=99,
     follows=("checkpoint-load-complete", "initial-values"),
-    rests_on=("module calls", "held state", "parameter names", "steps", "optimizers"),
+    rests_on=("module calls", "held state", "parameter names", "steps", "optimizers", "collectives", "sharding"),
 )

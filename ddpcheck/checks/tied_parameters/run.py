@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.tied_parameters import pipeline_ends
 from ddpcheck.judging import first_forwards, parameter_history
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -49,11 +50,16 @@ def judge(world: World) -> Judged:
         checked += times
         if finding is not None:
             findings.setdefault(tie.words, finding)
+    times, of_ends = pipeline_ends.judge(world)
+    checked += times
+    # What is known to have been tied is told by that.
+    for finding in of_ends if not findings else ():
+        findings.setdefault(finding.expected, finding)
     ties = any(model.ties for _, model in first_forwards.models(world))
     return Judged(
         checked=checked,
         findings=tuple(findings.values()),
-        skipped_because="" if ties else "no parameter was seen to have two names",
+        skipped_because="" if ties or checked else "no parameter was seen to have two names",
     )
 
 

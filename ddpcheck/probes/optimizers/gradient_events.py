@@ -90,6 +90,11 @@ def optimizers(wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[torch.
             yield number, [p for group in groups for p in group["params"]]
 
 
+def groups(number: int) -> list[dict[str, Any]]:
+    """The groups of parameters of an optimizer, by its number."""
+    return next((list(one.param_groups) for one, its in list(_optimizers.items()) if its == number), [])
+
+
 def forget_gone(known: dict[int, Any]) -> None:
     """Drop what is known of optimizers that are gone, by their numbers, where it has become much."""
     if len(known) > 4 * MOST:

@@ -121,7 +121,7 @@ def are_gone(parameters: Tensors) -> bool:
     for one in parameters:
         gradient = None if one is None else one.grad
         if gradient is not None:
-            values = _elements(gradient)
+            values = elements(gradient)
             if values is None or any(values):
                 return False
     return True
@@ -133,7 +133,7 @@ def sample(tensors: Tensors) -> Sample | None:
     chosen = found if len(found) <= SAMPLED else [found[len(found) * k // SAMPLED] for k in range(SAMPLED)]
     values: list[float] = []
     for one in chosen:
-        read = _elements(one)
+        read = elements(one)
         if read is None:
             return None
         values += read
@@ -150,7 +150,7 @@ def is_multiple(one: Sample, other: Sample) -> bool:
     return factor > 0 and all(abs(a - factor * b) <= nearly for a, b in zip(one, other, strict=True))
 
 
-def _elements(tensor: Any) -> list[float] | None:
+def elements(tensor: Any) -> list[float] | None:
     """Some elements in the middle."""
     form = _FORMATS.get(tensor.dtype)
     lies = readable_memory.memory(tensor) if form else None

@@ -1,0 +1,133 @@
+"""What happens to parameters and gradients between one step and the next: written to, reduced too late, counted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ddpcheck import evidence as ev
+
+
+@pytest.fixture
+def group(tmp_path):
+    """This process alone, as a group of one rank."""
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def training(steps, before_step=None, after_step=None):
+    net = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for number in range(steps):
+        optimizer.zero_grad()
+        net(torch.randn(5, 4)).square().mean().backward()
+        if before_step is not None:
+            before_step(net, number)
+        optimizer.step()
+        if after_step is not None:
+            after_step(net, number)
+    return net
+
+
+def reduce(net, number):
+    for p in net.parameters():
+        dist.all_reduce(p.grad)
+
+
+def test_what_is_written_between_two_steps(recorded):
+    def average(net, number):
+        if number == 1:
+            net.weight.data.mul_(0.5)
+
+    training(4, after_step=average)
+    assert [(one.number, one.moved) for one in recorded(ev.MovedBetween)] == [(1, []), (2, [0]), (3, [])]
+
+
+def test_reduced_after_the_step(recorded, group):
+    training(3, after_step=reduce)
+    found = recorded(ev.LateReduction)
+    assert [(one.number, one.places) for one in found] == [(0, [0]), (0, [1]), (1, [0]), (1, [1])] or [
+        (one.number, one.places) for one in found
+    ] == [(0, [0, 1]), (1, [0, 1])]
+
+
+def test_reduced_before_the_step(recorded, group):
+    training(3, before_step=reduce)
+    training(3, before_step=reduce, after_step=reduce)  # once more, as to log them
+    assert recorded(ev.LateReduction) == []
+
+
+def test_made_good_by_hand(recorded, group):
+    """What was reduced after the step has moved the parameters."""
+
+    def make_good(net, number):
+        for p in net.parameters():
+            dist.all_reduce(p.grad)
+            p.data -= 0.1 * p.grad
+
+    training(3, after_step=make_good)
+    assert recorded(ev.LateReduction) == []
+
+
+def test_added_to(recorded, group):
+    """It is there when the next backward() begins."""
+    net = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        net(torch.randn(5, 4)).square().mean().backward()
+        optimizer.step()
+        reduce(net, 0)
+    assert recorded(ev.LateReduction) == []
+
+
+class Counting(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1, "step": 3, "every": 2, "decoupled": True})
+
+    def step(self, closure=None):
+        self.param_groups[0]["step"] += 1
+
+
+def test_counts_in_groups(recorded):
+    net = torch.nn.Linear(4, 3)
+    optimizer = Counting(net.parameters())
+    for _ in range(3):
+        optimizer.step()
+    assert [(one.number, one.grown) for one in recorded(ev.GroupCounts)] == [(1, {"0 step": 1}), (2, {"0 step": 2})]
+
+
+def test_torchs_own_count_nothing_there(recorded):
+    training(4)
+    assert recorded(ev.GroupCounts) == []
+
+
+def bucket_of(net, order, factor=1.0):
+    return torch.cat([net[at].weight.grad.flatten() * factor for at in order])
+
+
+@pytest.mark.parametrize(("order", "names"), [
+    ((0, 1, 2), ["0.weight", "1.weight", "2.weight"]),
+    ((2, 0), ["2.weight", "0.weight"]),
+    ((1,), None),
+])  # fmt: skip
+def test_a_bucket(recorded, group, order, names):
+    """It is known by its elements what the program has laid side by side."""
+    net = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(3)])
+    net(torch.randn(5, 4)).square().mean().backward()
+    dist.all_reduce(bucket_of(net, order))
+    found = recorded(ev.BucketOrder)
+    assert [one.paths for one in found] == ([names] if names else [])
+
+
+def test_buckets_of_anything_else(recorded, group):
+    net = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(3)])
+    net(torch.randn(5, 4)).square().mean().backward()
+    dist.all_reduce(torch.cat([bucket_of(net, (0, 1)), torch.ones(3)]))
+    dist.all_reduce(bucket_of(net, (0, 1), 3.0))
+    net[1].weight.grad.copy_(net[0].weight.grad)
+    dist.all_reduce(bucket_of(net, (0, 1)))
+    net.zero_grad()
+    dist.all_reduce(torch.zeros(32))
+    assert recorded(ev.BucketOrder) == []
