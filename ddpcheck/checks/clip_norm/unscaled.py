@@ -26,12 +26,19 @@ def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[F
                     continue
                 checked += 1
                 clips[optimizer] = clips.get(optimizer, 0) + 1
-                scale = one.norm.scale
-                if scale is not None and scale > FAR * one.norm.largest and scale > 1:
+                if _is_clipped_while_scaled(one.norm):
                     wrong.setdefault(optimizer, []).append(one)
     findings = [_finding(its) for optimizer, its in wrong.items() if len(its) == clips[optimizer]]
     times, by_hand = _by_hand(world)
     return checked + times, findings + by_hand
+
+
+def _is_clipped_while_scaled(norm: ev.Norm) -> bool:
+    """Whether gradients are made smaller than a scaler makes them afterwards: a clip of another optimizer's is none."""
+    scale, largest = norm.scale, norm.largest
+    if scale is None or largest is None or norm.factor is None:
+        return False
+    return scale > FAR * largest and scale > 1 and norm.factor * scale < 1 - ALIKE
 
 
 def _by_hand(world: World) -> tuple[int, list[Finding]]:

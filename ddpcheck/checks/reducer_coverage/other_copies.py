@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import first_forwards, parameter_history
+from ddpcheck.judging import parameter_history, step_alignment
 from ddpcheck.judging.summed_gradients import Brought, brought
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
@@ -22,7 +22,9 @@ class _Holder(NamedTuple):
 
     rank: Rank
     model: int
-    held: ev.Held
+    path: str
+    begun: bytes
+    """Its digest before the first step."""
 
 
 def judge(world: World) -> Iterator[Finding]:
@@ -34,13 +36,8 @@ def judge(world: World) -> Iterator[Finding]:
     """
     if world.world_size < 4:
         return
-    holders: dict[Key, dict[int, _Holder]] = defaultdict(dict)
-    kinds: dict[tuple[int, int], str] = {}
-    for rank, model in first_forwards.models(world):
-        kinds[rank.rank, model.model] = model.kind
-        for one in model.held:
-            if not one.buffer and one.layout is None and not one.filled and one.digest not in (b"", ev.UNSEEN):
-                holders[model.kind, one.name].setdefault(rank.rank, _Holder(rank, model.model, one))
+    kinds = {(rank.rank, one.model): one.kind for rank in world for one in rank.of(ev.Model)}
+    holders = _holders(world, kinds)
     crossed: dict[Key, list[Brought]] = defaultdict(list)
     for gradient in brought(world):
         if len(gradient.over) > 1:
@@ -57,14 +54,28 @@ def judge(world: World) -> Iterator[Finding]:
         yield _finding(world, over, found, holders[found[0][0]])
 
 
+def _holders(world: World, kinds: dict[tuple[int, int], str]) -> dict[Key, dict[int, _Holder]]:
+    """By parameter and rank, as it was when an optimizer came to it first: until then it may be drawn, and sent."""
+    found: dict[Key, dict[int, _Holder]] = defaultdict(dict)
+    for rank in world:
+        for described in rank.of(ev.Optimizer):
+            for place, one in enumerate(described.parameters):
+                begun = step_alignment.at(described.values, place)
+                if one.model is None or one.layout is not None or one.filled or begun in (b"", ev.UNSEEN):
+                    continue
+                holder = _Holder(rank, one.model, one.path, begun)
+                found[kinds.get((rank.rank, one.model), ""), one.path].setdefault(rank.rank, holder)
+    return found
+
+
 def _goes_across(group: tuple[int, ...], holders: dict[int, _Holder]) -> bool:
     """Whether its ranks have values of their own, each the same as another rank's at first, and not at last."""
-    inside = [holders[number].held.digest for number in group]
+    inside = [holders[number].begun for number in group]
     if len(set(inside)) < len(inside):
         return False
     for number in group:
         mine = holders[number]
-        copies = [one for other, one in holders.items() if other not in group and one.held.digest == mine.held.digest]
+        copies = [one for other, one in holders.items() if other not in group and one.begun == mine.begun]
         if not copies or not all(_part(mine, copy) for copy in copies):
             return False
     return True
@@ -73,7 +84,7 @@ def _goes_across(group: tuple[int, ...], holders: dict[int, _Holder]) -> bool:
 def _part(one: _Holder, other: _Holder) -> bool:
     """Whether two that began alike differ after the last step that was looked at on both."""
     mine, its = (
-        {step.number: digest for step, digest in parameter_history.after_steps(each.rank, each.model, each.held.name)}
+        {step.number: digest for step, digest in parameter_history.after_steps(each.rank, each.model, each.path)}
         for each in (one, other)
     )
     common = mine.keys() & its.keys()
@@ -86,7 +97,7 @@ def _finding(
     (_, name), first = found[0]
     names = [path for (_, path), _ in found]
     mine = holders[groups[0][0]]
-    copies = [number for number, one in holders.items() if one.held.digest == mine.held.digest]
+    copies = [number for number, one in holders.items() if one.begun == mine.begun]
     step = next((one for one in first.rank.of(ev.Step) if one.optimizer == first.optimizer), None)
     return Finding(
         severity="warning",

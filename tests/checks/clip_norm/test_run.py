@@ -262,6 +262,15 @@ def test_clipped_before_the_scale_was_undone(scale, largest, found):
     assert judged.checked
 
 
+def test_a_clip_of_another_optimizer():
+    """These gradients are divided by the scale, and by nothing else."""
+    each = [
+        [optimizer(3, {"w": None}), norm(0, [4.0], 2.0**-16, scale=2.0**16, largest=1.0), stepped(9, 0, ["g"])]
+        for _ in range(2)
+    ]
+    assert judge(world(*each)).findings == ()
+
+
 def by_hand(*each: tuple[float, float, float], **more: Any) -> Any:
     """At each step: what gradients were multiplied by before a scaler divided them, their square then, the scale."""
     steps = [
