@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 _SIZES = re.compile(r"\[([\d, ]*)\]")
 _FLAT = re.compile(r" x (\d+)")
@@ -15,6 +16,7 @@ def known_shape(kind: str) -> tuple[int, ...] | None:
     return tuple(int(one) for one in sizes[1].split(",") if one.strip()) if sizes is not None else None
 
 
+@lru_cache(maxsize=4096)
 def elements_in(detail: str) -> int:
     """The elements of a collective's tensor, in ``float32[3, 4]`` or ``float32 x 12``; zero if there is neither."""
     flat = _FLAT.search(detail)

@@ -18,7 +18,7 @@ from ddpcheck.vocabulary.model import Finding
 PERIOD = 1.0
 """Seconds between two judgements, at the least."""
 
-SHARE = 0.05
+SHARE = 0.02
 """Of one core, the most that judging takes while the run goes on."""
 
 NICE = 10

@@ -62,7 +62,7 @@ def _added(world: World, number: int, step: Step, group: str) -> _Added | None:
     ranks = happens_before.members(group, world.world_size)
     for rank in ranks:
         mine = [one for one in step.get(rank, ()) if one.norm.group == group and _is_root(one)]
-        if not mine or not set(ranks) <= moments.declared(mine[0].rank, mine[0].optimizer):
+        if not mine or not set(ranks) <= mine[0].among:
             return None
         each.append(mine[0])
     if len(each) < 2 or not all(_is_split(one) for one in each):

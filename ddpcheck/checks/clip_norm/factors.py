@@ -61,9 +61,8 @@ def _together(world: World, step: Step) -> Iterator[list[Measured]]:
     factors = {rank: one for rank, measured in step.items() if (one := moments.scaled(measured)) is not None}
     met: set[frozenset[int]] = set()
     for rank, one in factors.items():
-        parts = moments.declared(one.rank, one.optimizer)
-        group = frozenset(other for other in parts if other in factors)
-        if len(group) > 1 and group not in met and all(rank in _parts(factors[other]) for other in group):
+        group = frozenset(other for other in one.among if other in factors)
+        if len(group) > 1 and group not in met and all(rank in factors[other].among for other in group):
             met.add(group)
             yield [factors[other] for other in sorted(group)]
     if met or is_trained_apart(world):  # a rank that steps a copy of its own clips by its own norm
@@ -74,10 +73,6 @@ def _together(world: World, step: Step) -> Iterator[list[Measured]]:
         if len(group) > 1 and group not in met and _have_equals(each):
             met.add(group)
             yield each
-
-
-def _parts(measured: Measured) -> frozenset[int]:
-    return moments.declared(measured.rank, measured.optimizer)
 
 
 def _have_equals(each: Sequence[Measured]) -> bool:

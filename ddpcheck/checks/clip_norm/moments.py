@@ -25,6 +25,8 @@ class Measured(NamedTuple):
     optimizer: ev.Optimizer
     """As it was then."""
     norm: ev.Norm
+    among: frozenset[int]
+    """The ranks that hold other parts of the model, as is declared, and this one."""
 
     @property
     def squares(self) -> tuple[float, ...]:
@@ -57,17 +59,17 @@ def steps(world: World) -> Iterator[tuple[int, int, Step]]:
     """All steps before which something was measured: the optimizer, the number, and each rank's."""
     found: dict[tuple[int, int], Step] = defaultdict(lambda: defaultdict(list))
     for rank in world:
-        described: dict[int, ev.Optimizer] = {}
+        described: dict[int, tuple[ev.Optimizer, frozenset[int]]] = {}
         records: list[ev.Optimizer | ev.Norm] = [*rank.of(ev.Optimizer), *rank.of(ev.Norm)]
         for record in sorted(records, key=lambda one: one.n):
             if isinstance(record, ev.Optimizer):
-                described[record.optimizer] = record
+                described[record.optimizer] = record, _declared(rank, record)
                 continue
             if record.how == "unscale_":
                 continue
-            last = described.get(record.optimizer)
+            last, among = described.get(record.optimizer, (None, frozenset[int]()))
             if last is not None and len(last.parameters) * 8 == len(record.squares):
-                found[record.optimizer, record.number][rank.rank].append(Measured(rank, last, record))
+                found[record.optimizer, record.number][rank.rank].append(Measured(rank, last, record, among))
     for (optimizer, number), each in sorted(found.items()):
         yield optimizer, number, each
 
@@ -94,7 +96,7 @@ def differ(one: float, other: float, by: float = ALIKE) -> bool:
 # --- which ranks have parts of one model
 
 
-def declared(rank: Rank, optimizer: ev.Optimizer) -> frozenset[int]:
+def _declared(rank: Rank, optimizer: ev.Optimizer) -> frozenset[int]:
     """The ranks that hold other parts of the model whose parameters these are, as is declared, and this one."""
     found = {rank.rank}
     for one in optimizer.parameters:

@@ -45,21 +45,36 @@ def _steps(world: World, rank: Rank) -> int:
         for described, steps in phases:
             before: dict[int, int] = {}
             groups = [_groups(rank, one, given) for one in described.parameters]
+            by_presence: dict[tuple[bool, ...], dict[Group, int]] = {}
             for step in steps.values():
                 # The step before has to be on record: what is reduced since then is reduced for this one.
                 begin = before.get(step.number - 1, 0)
                 before[step.number] = step.n
                 if not step.gradients or (not begin and step.number != described.number):
                     continue
-                wanted: dict[Group, int] = defaultdict(int)
-                for place, (parameter, its) in enumerate(zip(described.parameters, groups, strict=True)):
-                    if its and step_alignment.at(step.gradients, place) != ev.ABSENT:
-                        for group in its:
-                            wanted[group] += math.prod(parameter.layout.local) if parameter.layout is not None else 0
+                present = _present(step)
+                if present not in by_presence:  # nearly all steps have the same gradients
+                    by_presence[present] = _wanted(described, groups, present)
+                wanted = by_presence[present]
                 found += bool(wanted) and all(
                     _between(reduced[group], begin, step.n) >= elements for group, elements in wanted.items()
                 )
     return found
+
+
+def _present(step: ev.Step) -> tuple[bool, ...]:
+    """For each parameter, whether it had a gradient: the digest of one that is absent is zero."""
+    return tuple(map(bool, memoryview(step.gradients).cast("Q")))
+
+
+def _wanted(described: ev.Optimizer, groups: list[list[Group]], present: tuple[bool, ...]) -> dict[Group, int]:
+    """How many elements of gradients FSDP has to reduce over each group before a step."""
+    wanted: dict[Group, int] = defaultdict(int)
+    for parameter, its, is_there in zip(described.parameters, groups, present, strict=False):
+        if is_there and parameter.layout is not None:
+            for group in its:
+                wanted[group] += math.prod(parameter.layout.local)
+    return wanted
 
 
 def _groups(rank: Rank, parameter: ev.Parameter, given: list[set[int]]) -> list[Group]:
@@ -94,11 +109,13 @@ def _along(mesh: ev.Mesh, rank: int) -> Iterator[Group]:
 def _reduced(world: World, rank: Rank) -> dict[Group, list[tuple[int, int]]]:
     """By the ranks of a group: when, and how many elements this rank got of what was reduced over it so far."""
     found: dict[Group, list[tuple[int, int]]] = defaultdict(list)
+    groups: dict[str, Group] = {}
     for call in rank.of(ev.Call):
         if "reduce_scatter" in call.op or "all_reduce" in call.op:
-            group = frozenset(one.rank for one in step_alignment.members(world, call.group))
-            before = found[group][-1][1] if found[group] else 0
-            found[group].append((call.n, before + elements_in(call.detail)))
+            if call.group not in groups:
+                groups[call.group] = frozenset(one.rank for one in step_alignment.members(world, call.group))
+            its = found[groups[call.group]]
+            its.append((call.n, (its[-1][1] if its else 0) + elements_in(call.detail)))
     return found
 
 
