@@ -103,6 +103,8 @@ class Optimizer(Record, frozen=True, kw_only=True):
     """How many parameters each of its groups has, in order: each group has a learning rate."""
     torchs: bool = True
     """One of torch's own, whose state follows from the gradients alone."""
+    begun: bool = False
+    """It had state before this step, whoever has given it that."""
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

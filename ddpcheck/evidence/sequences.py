@@ -36,5 +36,9 @@ class Sequences(Record, frozen=True, kw_only=True):
     lengths: list[int]
     """How many places each has."""
     parts: list[Part]
+    breaks: list[list[int]] = msgspec.field(default_factory=list)
+    """Of each tensor the places where another text may begin: with what the first one begins with, or after its end."""
     in_rank_order: bool = False
     """What ranks had gathered along these places was joined in their order."""
+    any_order: bool = False
+    """Attention goes over what was joined, and none of it takes the places there for those of the sequence."""

@@ -217,10 +217,15 @@ def saved_at(world: World, path: str, before: float) -> list[State]:
 
 
 def _is_replaced(world: World, state: State, path: str, before: float) -> bool:
-    """Whether its rank has saved there since, and what, nobody has looked at."""
-    return any(
-        state.record.at < one.at < before and path in known_as(world, one.path, one.at, before)
+    """Whether something else stands there since: what, nobody has looked at."""
+    since = state.record.at
+    again = any(
+        since < one.at < before and path in known_as(world, one.path, one.at, before)
         for one in state.rank.of(ev.SaveBegan)
+    )
+    return again or any(
+        since < at < before and old not in known_as(world, state.record.path, since, at)
+        for at, old in _put_there(world).get(path, ())
     )
 
 
@@ -231,6 +236,18 @@ def known_as(world: World, path: str, since: float, until: float) -> set[str]:
         if since <= at <= until:
             names |= {new + one[len(old) :] for one in list(names) if one == old or one.startswith(old + "/")}
     return names
+
+
+@once_per_world
+def _put_there(world: World) -> dict[str, list[tuple[float, str]]]:
+    """By path, when something else than a save has put content there, and what was renamed for that, if it was."""
+    found: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    for one in (one for rank in world for one in rank.of(ev.File)):
+        if one.op == "rename":
+            found[one.target].append((one.at, one.path))
+        elif one.op == "write" and one.how == "open":
+            found[one.path].append((one.at, ""))
+    return found
 
 
 @once_per_world

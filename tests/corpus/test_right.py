@@ -28,6 +28,24 @@ CASES = [
 ]
 
 
+SILENT = (
+    "checkpoint_tried_out",
+    "clipped_beside_another",
+    "critic_clipped_alone",
+    "dry_run_before_broadcast",
+    "ensemble_by_node",
+    "halved_table_gradient",
+    "moments_carried_over",
+    "packed_texts",
+    "rate_searched_first",
+    "table_averaged_seldom",
+    "table_stepped_by_hand",
+    "tables_and_dense_parts",
+    "zigzag_with_computed_positions",
+)
+"""Of these there is no warning either: each is close to a fault that is one."""
+
+
 def ranks(path):
     """The number on the first line of a program: ``# 4 ranks …``; two where there is none."""
     found = re.match(r"# (\d) ranks\b", path.read_text())
@@ -41,7 +59,8 @@ def test_a_right_program(path, ask):
     told = json.loads(ask(path, ranks=ranks(path)))
     assert set(told["exits"].values()) == {0}, told["output"]
     assert told["defects"] == []
-    assert [f"{f['check']}: {f['found']}" for f in told["findings"] if f["severity"] == "error"] == []
+    found = [f"{f['check']}: {f['found']}" for f in told["findings"] if f["severity"] == "error" or path.stem in SILENT]
+    assert found == []
 
 
 SEPARATE = """

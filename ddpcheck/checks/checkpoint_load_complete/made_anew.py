@@ -49,8 +49,14 @@ def judge(world: World) -> Iterator[Finding]:
 
 
 def _given(world: World, rank: Rank) -> Iterator[_Given]:
+    trained = {step.optimizer: step.n for step in reversed(rank.of(ev.Step))}
     for loaded in rank.of(ev.StateLoaded):
-        if loaded.owner == "optimizer" and loaded.optimizer >= 0:
+        # One that has trained before was put back, as after a search for a rate, and has served.
+        if (
+            loaded.owner == "optimizer"
+            and loaded.optimizer >= 0
+            and trained.get(loaded.optimizer, loaded.n) >= loaded.n
+        ):
             # Of those before it, one may have been given its state first.
             yield _Given(loaded.n, loaded.site, loaded.optimizer + 1, loaded.kind)
     for state in reads(world):
@@ -62,7 +68,7 @@ def _given(world: World, rank: Rank) -> Iterator[_Given]:
 
 
 def _stepped_instead(rank: Rank, given: _Given) -> ev.Optimizer | None:
-    """The optimizer that goes on, where it was built later, was given nothing, and no earlier one steps."""
+    """The optimizer that goes on, where it was built later, was given nothing by any way, and no earlier one steps."""
     numbers = {step.optimizer for step in rank.of(ev.Step) if step.n > given.n}
     if not numbers or min(numbers) < given.made:
         return None
@@ -70,4 +76,6 @@ def _stepped_instead(rank: Rank, given: _Given) -> ev.Optimizer | None:
     if loaded:
         return None
     first = next((one for one in rank.of(ev.Optimizer) if one.optimizer in numbers), None)
-    return first if first is not None and given.kind in ("", first.kind) else None
+    if first is None or first.begun or given.kind not in ("", first.kind):
+        return None
+    return first

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.saved_state import State, reads
+from ddpcheck.judging.saved_state import State, reads, saved_at
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -22,7 +22,7 @@ def judge(world: World) -> Iterator[Finding]:
     for state in reads(world):
         record = state.record
         if isinstance(record, ev.StateRead) and record.how == "dcp.load":
-            names = _untouched(state, record)
+            names = _untouched(world, state, record)
             if names:
                 groups[state.where].append((state, names))
     for where, each in groups.items():
@@ -42,7 +42,7 @@ def judge(world: World) -> Iterator[Finding]:
         )
 
 
-def _untouched(state: State, record: ev.StateRead) -> list[str]:
+def _untouched(world: World, state: State, record: ev.StateRead) -> list[str]:
     """Parameters of which copies were loaded, and whose shards nobody has written to before the first forward."""
     rank = state.rank
     copies = {one.of for one in state.form.entries if one.role == "parameter" and not one.live}
@@ -51,9 +51,25 @@ def _untouched(state: State, record: ev.StateRead) -> list[str]:
     model = next((one for one in rank.of(ev.Model) if one.n > record.n), None)
     if not copies or own or not steps or model is None or model.n > steps[0]:
         return []
+    # Who has loaded the model from elsewhere before reads something else here: an anchor, or an average of weights.
+    if any(one.owner == "module" and one.n < record.n for one in rank.of(ev.StateLoaded)):
+        return []
     later = [one.n for one in (*rank.of(ev.StateLoaded), *rank.of(ev.Parallelised)) if one.n > record.n]
     if later and min(later) < steps[0]:
         return []
     held = {one.name: one for one in model.held if not one.buffer}
     known = sorted(copies & held.keys())
-    return known if known and all(held[name].cut_from for name in known) else []
+    if not all(held[name].cut_from for name in known) or _are_the_same(world, state, held):
+        return []
+    return known
+
+
+def _are_the_same(world: World, state: State, held: dict[str, ev.Held]) -> bool:
+    """Whether the checkpoint holds what the model holds anyway, as one that is only tried out does."""
+    saved = {
+        piece.entry.of: piece.digest
+        for one in saved_at(world, state.record.path, state.record.at)
+        for piece in one.pieces
+        if one.rank is state.rank and piece.entry.role == "parameter"
+    }
+    return bool(saved) and all(name in held and held[name].digest == digest for name, digest in saved.items())

@@ -26,16 +26,24 @@ def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[F
                     continue
                 checked += 1
                 clips[optimizer] = clips.get(optimizer, 0) + 1
-                scale = one.norm.scale
-                if scale is not None and scale > FAR * one.norm.largest and scale > 1:
+                if _is_clipped_while_scaled(one.norm):
                     wrong.setdefault(optimizer, []).append(one)
-    findings = [_finding(its) for optimizer, its in wrong.items() if len(its) == clips[optimizer]]
+    always = {optimizer: its for optimizer, its in wrong.items() if len(its) == clips[optimizer]}
     times, by_hand = _by_hand(world)
-    return checked + times, findings + by_hand
+    findings = [_finding(its) for its in always.values()]
+    return checked + times, findings + [_of_hand(its) for optimizer, its in by_hand.items() if optimizer not in always]
 
 
-def _by_hand(world: World) -> tuple[int, list[Finding]]:
-    """Of a program that clips without torch's function: gradients have the same norm before a scaler divides them.
+def _is_clipped_while_scaled(norm: ev.Norm) -> bool:
+    """Whether gradients are made smaller than a scaler makes them afterwards: a clip of another optimizer's is none."""
+    scale, largest = norm.scale, norm.largest
+    if scale is None or largest is None or norm.factor is None:
+        return False
+    return scale > FAR * largest and scale > 1 and norm.factor * scale < 1 - ALIKE
+
+
+def _by_hand(world: World) -> tuple[int, dict[int, list[tuple[Rank, list[ev.Norm]]]]]:
+    """Where the program clips without torch's function: gradients have the same norm before a scaler divides them.
 
     Whatever they were multiplied by, by another number at each step, it was
     chosen so.
@@ -54,7 +62,7 @@ def _by_hand(world: World) -> tuple[int, list[Finding]]:
             same = not any(differ(length, lengths[0]) for length in lengths)
             if len(norms) > 1 and chosen and same and all((n.scale or 0) > FAR * lengths[0] for n in norms):
                 wrong[optimizer].append((rank, norms))
-    return checked, [_of_hand(its) for its in wrong.values()]
+    return checked, wrong
 
 
 def _length(norm: ev.Norm) -> float:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import happens_before, step_alignment
 from ddpcheck.judging.step_alignment import Replicas
+from ddpcheck.judging.tensor_kinds import elements_in
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
+
+_EXPERT = "expert"
+"""In the names of parameters: what else is drawn by each rank for itself may be a new head."""
+FEW = 4
+"""Elements of a tensor that is a loss or a count."""
 
 
 def judge(world: World, replicas: Replicas) -> Finding | None:
@@ -17,7 +23,7 @@ def judge(world: World, replicas: Replicas) -> Finding | None:
 
     Ranks that draw everything for themselves mean to get rank 0's; and those that
     draw a part of the model alike and another one apart, as a new head, may so, too.
-    Where an all-to-all goes among ranks of the wrapper, that part may well be experts.
+    Where an all-to-all goes among ranks of the wrapper, and that part has its name, it is experts.
     """
     wrapped, ranks = replicas.wrapped, [rank.rank for rank in replicas.ranks]
     before = [one.before for one in wrapped]
@@ -27,20 +33,23 @@ def judge(world: World, replicas: Replicas) -> Finding | None:
     apart = step_alignment.differing(before)
     ignored, filled = set(wrapped[0].ignored), set(wrapped[0].filled)
     lost = [names[place] for place in apart if names[place] not in ignored]
+    experts = [name for name in lost if _EXPERT in name.lower()]
     alike = [place for place in range(len(names)) if place not in apart and place not in filled]
     if not lost or not alike:
         return None
-    if not _deals_out(world, set(ranks)):
+    if not experts or not _sends(world, set(ranks), lambda call: "all_to_all" in call.op):
+        if not _sends(world, set(ranks), _is_of_activations):
+            return None
         beyond = _drawn_alike_beyond(world, replicas, [place for place in apart if place not in filled])
         return _across(replicas, lost, beyond) if beyond else None
     return Finding(
         severity="warning",
         ranks=tuple(ranks),
-        subject=lost[0],
+        subject=experts[0],
         expected="what each rank has drawn for itself in a model whose other parameters are the same, and that deals "
         "tokens out by an all-to-all, to be left to it by the wrapper",
-        found=f"{count(len(lost), 'parameter')} that differed between the ranks, and that DDP has made rank "
-        f"{ranks[0]}'s on all of them: {listing(lost)}",
+        found=f"{count(len(experts), 'parameter')} that differed between the ranks, and that DDP has made rank "
+        f"{ranks[0]}'s on all of them: {listing(experts)}",
         cause="experts of each rank are inside of the wrapper, which takes them for copies and averages them",
         advice="Leave experts out of the wrapper (DDP._set_params_and_buffers_to_ignore_for_model before it is built), "
         "and divide their gradients by the ranks whose tokens they get; or draw these alike, if they are copies.",
@@ -91,10 +100,12 @@ def _across(replicas: Replicas, lost: Sequence[str], beyond: Sequence[int]) -> F
     )
 
 
-def _deals_out(world: World, ranks: set[int]) -> bool:
-    """Whether an all-to-all goes among some of these ranks and no others."""
-    groups = {
-        call.group for rank in world if rank.rank in ranks for call in rank.of(ev.Call) if "all_to_all" in call.op
-    }
+def _is_of_activations(call: ev.Call) -> bool:
+    return not call.op.startswith("ddp-") and elements_in(call.detail) > FEW
+
+
+def _sends(world: World, ranks: set[int], so: Callable[[ev.Call], bool]) -> bool:
+    """Whether the program itself makes such a call among some of these ranks and no others."""
+    groups = {call.group for rank in world if rank.rank in ranks for call in rank.of(ev.Call) if so(call)}
     members = [set(happens_before.members(group, world.world_size)) for group in groups]
     return any(len(one) > 1 and one <= ranks for one in members)

@@ -64,7 +64,8 @@ def _finding(each: list[tuple[Rank, ev.Optimizer, list[str]]]) -> Finding:
         cause="the groups of parameters that the optimizer was given leave "
         f"{'these' if several else 'this one'} out, as by {'their names' if several else 'its name'}",
         advice="Give each parameter to one group; or set requires_grad=False for what is not to be trained: its "
-        "gradients cost time, count in norms, and are never zeroed by the optimizer.",
+        "gradients cost time, count in norms, and are never zeroed by the optimizer. Accept it where they are read, or "
+        "it is set free later.",
         where=rank.where(described.site),
         links=(f"optimizer {described.optimizer}",),
     )

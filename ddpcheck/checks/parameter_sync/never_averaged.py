@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.brought_together import Meeting, looks, meetings
+from ddpcheck.judging.loader_passes import loops
+from ddpcheck.judging.same_dataset import identity_of
+from ddpcheck.judging.saved_state import every_save
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
@@ -27,7 +31,7 @@ def judge(world: World) -> tuple[int, list[Finding]]:
             continue
         checked += len(apart)
         left = _left_out(optimizer, apart[0])
-        if left:
+        if left and not _is_sent(optimizer, each[0], left) and not _is_each_ranks_own(world, optimizer, left):
             findings.append(_finding(optimizer, each[0], len(apart), left))
     return checked, findings
 
@@ -44,6 +48,30 @@ def _left_out(optimizer: Aligned, apart: frozenset[int]) -> list[int]:
     alike = plain - begun
     drawn = {place for place in alike if not parameters[place].filled}
     return sorted(drawn if begun else alike) if drawn else []
+
+
+def _is_sent(optimizer: Aligned, first: Meeting, left: list[int]) -> bool:
+    """Whether something of their shapes was sent, which what is exchanged each time has not: it is done seldom."""
+    parameters = optimizer.described[0].parameters
+    kinds = {parameters[place].kind for place in left} - {parameters[place].kind for place in first.met}
+    calls = [call.detail for rank in optimizer.ranks for call in rank.of(ev.Call)]
+    return any(detail.startswith(kind) for kind in kinds for detail in calls)
+
+
+def _is_each_ranks_own(world: World, optimizer: Aligned, left: list[int]) -> bool:
+    """Whether ranks are clients: each has a dataset of its own, or saves these parameters for itself."""
+    for line in loops(world):
+        if line.training and identity_of(one for ones in line.passes.values() for one in ones).different:
+            return True
+    parameters = optimizer.described[0].parameters
+    names = {parameters[place].path or parameters[place].name for place in left}
+    saved = {
+        (state.record.path, state.rank.rank)
+        for state in every_save(world)
+        if any(one.role == "parameter" and one.of in names for one in state.form.entries)
+    }
+    alone = {rank for path, rank in saved if sum(other == path for other, _ in saved) == 1}
+    return alone >= {rank.rank for rank in optimizer.ranks}
 
 
 def _finding(optimizer: Aligned, first: Meeting, times: int, left: list[int]) -> Finding:

@@ -47,7 +47,7 @@ def _are_copies(world: World, each: Bucket) -> bool:
         held = [
             known.get((kinds.get((rank.rank, one.model), ""), name), {}).get(rank.rank) for rank, one in each.items()
         ]
-        digests = {one.held.digest for one in held if one is not None}
+        digests = {one.begun for one in held if one is not None}
         if len(digests) > 1:
             return False
         drawn += None not in held

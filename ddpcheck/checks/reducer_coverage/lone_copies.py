@@ -56,7 +56,7 @@ def judge(world: World) -> Iterator[Finding]:
 def _copies(mine: dict[int, Holder]) -> Copies:
     alike: dict[bytes, list[int]] = defaultdict(list)
     for number, one in sorted(mine.items()):
-        alike[one.held.digest].append(number)
+        alike[one.begun].append(number)
     return tuple(tuple(ranks) for ranks in alike.values())
 
 
@@ -72,7 +72,7 @@ def _is_dealt_out(world: World, copies: Copies) -> bool:
 
 
 def _may_meet(one: Holder) -> bool:
-    return may_meet(one.rank, one.model, one.held.name)
+    return may_meet(one.rank, one.model, one.path)
 
 
 def _finding(copies: Copies, names: Sequence[str], first: Brought) -> Finding:

@@ -41,12 +41,12 @@ def judge(world: World) -> Iterator[Finding]:
 
 def _goes_across(group: tuple[int, ...], mine: dict[int, Holder]) -> bool:
     """Whether its ranks have values of their own, each the same as another rank's at first, and not at last."""
-    inside = [mine[number].held.digest for number in group]
+    inside = [mine[number].begun for number in group]
     if len(set(inside)) < len(inside):
         return False
     for number in group:
         one = mine[number]
-        copies = [it for other, it in mine.items() if other not in group and it.held.digest == one.held.digest]
+        copies = [it for other, it in mine.items() if other not in group and it.begun == one.begun]
         if not copies or not all(have_parted(one, copy) for copy in copies):
             return False
     return True
@@ -57,8 +57,8 @@ def _finding(
 ) -> Finding:
     (_, name), first = found[0]
     names = [path for (_, path), _ in found]
-    begun = mine[groups[0][0]].held.digest
-    copies = [number for number, one in mine.items() if one.held.digest == begun]
+    begun = mine[groups[0][0]].begun
+    copies = [number for number, one in mine.items() if one.begun == begun]
     step = next((one for one in first.rank.of(ev.Step) if one.optimizer == first.optimizer), None)
     return Finding(
         severity="warning",

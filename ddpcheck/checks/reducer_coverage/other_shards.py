@@ -39,6 +39,7 @@ def _mixed(world: World, rank: Rank) -> Iterator[_Mixed]:
         described = [one for one in rank.of(ev.Optimizer) if one.optimizer == exchanged.optimizer]
         described = [one for one in described if one.n < exchanged.n]
         names: dict[tuple[str, str], list[str]] = defaultdict(list)
+        last: dict[tuple[str, str], ev.Carried] = {}
         others: set[int] = set()
         for carried in exchanged.parts if described else ():
             parameter = described[-1].parameters[carried.place]
@@ -51,19 +52,21 @@ def _mixed(world: World, rank: Rank) -> Iterator[_Mixed]:
             apart = members[carried.group].intersection(mesh.ranks).difference(layout.holders)
             if apart:
                 names[carried.of, carried.group].append(parameter.name)
+                last[carried.of, carried.group] = carried
                 others |= apart
         for (of, group), mine in names.items():
-            yield _Mixed(rank, exchanged.number, of, mine, sorted(others), _line(rank, group, exchanged.n))
+            yield _Mixed(rank, exchanged.number, of, mine, sorted(others), _line(rank, last[of, group], exchanged.n))
 
 
 def _is_cut(layout: ev.Layout) -> bool:
     return bool(layout.holders) and layout.sharded and all(way[:1] in ("R", "S") for way in layout.placements)
 
 
-def _line(rank: Rank, group: str, before: int) -> CallSite | None:
-    """The last call over that group."""
-    calls = [one for one in rank.of(ev.Call) if one.group == group and one.n < before and one.op != "wait"]
-    return rank.where(calls[-1].site) if calls else None
+def _line(rank: Rank, carried: ev.Carried, before: int) -> CallSite | None:
+    """That of the call; of one over values, which are counted otherwise, that of the last one over the group."""
+    calls = [one for one in rank.of(ev.Call) if one.group == carried.group and one.n < before and one.op != "wait"]
+    counted = [one for one in calls if carried.of == "gradient" and one.number == calls[-1].number + carried.number]
+    return rank.where((counted or calls)[-1].site) if calls else None
 
 
 def _finding(each: list[_Mixed]) -> Finding:

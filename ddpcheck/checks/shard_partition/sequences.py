@@ -103,8 +103,33 @@ class _Wrong(NamedTuple):
     advice: str
 
 
+class _Lost(NamedTuple):
+    """Places that are a target on no rank, at one moment."""
+
+    places: list[int]
+    length: int
+    """Of the whole sequence."""
+    breaks: list[int]
+
+
 def _left_out(group: Sharers, moment: Moment) -> _Wrong | None:
     """Targets are shifted within a rank's own part, and what follows its last token is another rank's first."""
+    lost = _lost(moment)
+    if lost is None or _are_texts(group):
+        return None
+    places = listing([str(place) for place in lost.places])
+    return _Wrong(
+        subject="the targets of a sequence that ranks share",
+        expected="the parts of all ranks to have every token as a target that the whole sequence has",
+        found=f"{count(len(lost.places), 'place')} (counted from 0: {places}) to be a target on no rank: the first "
+        "tokens of parts, which the parts before them would have to predict",
+        cause="the labels are shifted within each rank's part, whose last token has nothing to predict then",
+        advice="Shift the labels of the whole sequence, and deal inputs and labels out alike; see to it that "
+        "the model does not shift them once more. Where each part is a text of its own, accept this finding.",
+    )
+
+
+def _lost(moment: Moment) -> _Lost | None:
     dealt = _dealt(moment)
     read = [set().union(*ones) for (_, by), ones in dealt.items() if by in _INPUTS]
     for (tensor, by), ones in dealt.items():
@@ -115,17 +140,20 @@ def _left_out(group: Sharers, moment: Moment) -> _Wrong | None:
         begins = _beginnings(moment, tensor)
         lost = [place for place in holes if place in begins or (not read and len(holes) == len(ones) - 1)]
         if lost and lost == holes:
-            places = listing([str(place) for place in lost])
-            return _Wrong(
-                subject="the targets of a sequence that ranks share",
-                expected="the parts of all ranks to have every token as a target that the whole sequence has",
-                found=f"{count(len(lost), 'place')} (counted from 0: {places}) to be a target on no rank: the first "
-                "tokens of parts, which the parts before them would have to predict",
-                cause="the labels are shifted within each rank's part, whose last token has nothing to predict then",
-                advice="Shift the labels of the whole sequence, and deal inputs and labels out alike; see to it that "
-                "the model does not shift them once more. Where each part is a text of its own, accept this finding.",
-            )
+            first = next(iter(moment.values()))
+            return _Lost(lost, first.lengths[tensor], first.breaks[tensor] if first.breaks else [])
     return None
+
+
+def _are_texts(group: Sharers) -> bool:
+    """Whether the parts are texts that were packed into one sequence: nobody has to predict how such a one begins.
+
+    They begin where a text may, by what stands there; or at other places in sequences of one length.
+    """
+    each = [lost for lost in map(_lost, group.moments) if lost is not None]
+    lengths = {lost.length for lost in each}
+    vary = len({(lost.length, *lost.places) for lost in each}) > len(lengths)
+    return vary or all(set(lost.places) <= set(lost.breaks) for lost in each)
 
 
 def _beginnings(moment: Moment, tensor: int) -> set[int]:
@@ -169,9 +197,12 @@ def _not_dealt_out(group: Sharers, moment: Moment) -> _Wrong | None:
 def _in_rank_order(group: Sharers, moment: Moment) -> _Wrong | None:
     """Parts are not in the order of ranks, and what is gathered of them is joined in that order.
 
-    Who gathers whole numbers as well has the positions beside, and may look there.
+    Who gathers whole numbers as well has the positions beside, and may look there. Attention that is masked in that
+    very order, or that sees all places, needs no other one.
     """
     if not all(record.in_rank_order for record in moment.values()) or any(map(_gathers_positions, group.ranks)):
+        return None
+    if any(record.any_order for record in moment.values()):
         return None
     for by in (*_INPUTS, *_TARGETS):
         pieces = [[run for part in record.parts if part.by == by for run in part.runs] for record in moment.values()]

@@ -28,13 +28,13 @@ def judge(world: World) -> list[Finding]:
     means counts 1, or by the size of a group; not by the number of its own
     micro-batches.
     """
-    first: dict[tuple[tuple[int, ...], int], Brought] = {}
+    met: dict[tuple[tuple[int, ...], int], list[Brought]] = defaultdict(list)
     for one in brought(world):
         if one.rank.rank == min(one.over):
-            first.setdefault((one.over, one.window), one)
+            met[one.over, one.window].append(one)
     by_ranks: dict[tuple[int, ...], list[_Window | None]] = defaultdict(list)
-    for (over, window), one in first.items():
-        by_ranks[over].append(_window(world, over, window, one))
+    for (over, window), gradients in met.items():
+        by_ranks[over].append(_window(world, over, window, gradients))
     found: dict[CallSite | None, Finding] = {}
     for over, each in by_ranks.items():
         windows = [one for one in each if one is not None and is_near(one.total * one.micro_batches, 1)]
@@ -43,7 +43,11 @@ def judge(world: World) -> list[Finding]:
     return list(found.values())
 
 
-def _window(world: World, over: tuple[int, ...], window: int, one: Brought) -> _Window | None:
+def _window(world: World, over: tuple[int, ...], window: int, gradients: list[Brought]) -> _Window | None:
+    """Of gradients that have one factor all together: a part of a model may count less on purpose."""
+    factor = gradients[0].factor
+    if not all(is_near(one.factor, factor) for one in gradients):
+        return None
     losses = known(world, window, over)
     if not losses or len({len(loss.values) for loss in losses}) > 1:
         return None
@@ -51,7 +55,7 @@ def _window(world: World, over: tuple[int, ...], window: int, one: Brought) -> _
     if number < 2 or not all(loss.kind == "mean" and is_near(loss.total, 1) for loss in losses):
         return None
     # A mean over the ranks that compute a loss: each of them counts one.
-    total = one.factor * math.fsum(loss.total for loss in losses)
+    total = factor * math.fsum(loss.total for loss in losses)
     return _Window(losses[0].number, losses[0], number, total)
 
 

@@ -10,6 +10,7 @@ import re
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +32,10 @@ SHORTEST = 4
 
 _KEPT = re.compile(r"_raw_saved_(?!tensors|result|weight|total_weight|bias|rng)")
 """What an operation has made itself, and its parameters, are nothing of a batch; a list has no hook to ask for."""
+_ATTENTION = "_raw_saved_result"
+"""What a softmax keeps: zeros where a place does not see another one."""
+MOST_SEEN = 1 << 15
+"""Elements of that; more of them are compared by several threads, which a fork has not got."""
 _GATHERED = "AllGather"
 """In the names of what torch's own functions put into a graph for a gather."""
 
@@ -76,7 +81,7 @@ def _look(writer: recorder.Recorder, number: int, losses: Any, site: int) -> Non
         batch = [_Whole(one, *_numbered(one)) for one in alive if _is_readable(one) and one.shape[1] >= SHORTEST]
         if not batch or len(alive) < len(handed):
             return
-        parts, in_rank_order = _parts_in([losses] if isinstance(losses, torch.Tensor) else list(tensors(losses)), batch)
+        parts, joined = _parts_in([losses] if isinstance(losses, torch.Tensor) else list(tensors(losses)), batch)
     if parts:
         digests = b"".join(xxhash.xxh3_64_digest(repr(whole.columns).encode()) for whole in batch)
         record = Sequences(
@@ -86,18 +91,40 @@ def _look(writer: recorder.Recorder, number: int, losses: Any, site: int) -> Non
             digests=digests,
             lengths=[len(whole.columns) for whole in batch],
             parts=parts,
-            in_rank_order=in_rank_order,
+            breaks=[_breaks(whole.columns) for whole in batch],
+            in_rank_order=joined.in_rank_order,
+            any_order=joined.any_order,
         )
         writer.write(record)
 
 
-def _parts_in(losses: Iterable[torch.Tensor], batch: Sequence[_Whole]) -> tuple[list[Part], bool]:
+class _Joined:
+    """What is known of how the parts of a sequence were joined."""
+
+    def __init__(self) -> None:
+        self.in_rank_order = False
+        self._fronts: set[bool] = set()
+
+    @property
+    def any_order(self) -> bool:
+        """Attention was seen, and none that takes the places for those of the sequence."""
+        return self._fronts == {False}
+
+    def note(self, node: Any) -> None:
+        """One more operation of the graph."""
+        self.in_rank_order = self.in_rank_order or _joins_in_rank_order(node)
+        front = _sees_fronts(node)
+        if front is not None:
+            self._fronts.add(front)
+
+
+def _parts_in(losses: Iterable[torch.Tensor], batch: Sequence[_Whole]) -> tuple[list[Part], _Joined]:
     waiting = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
     seen = set(waiting)
     parts: list[Part] = []
-    in_rank_order = False
+    joined = _Joined()
     for node in waiting:
-        in_rank_order = in_rank_order or _joins_in_rank_order(node)
+        joined.note(node)
         for name in _names_of(node):
             kept = _kept(node, name) if len(parts) < MOST_PARTS else None
             part = _part(kept, re.sub(r"Backward\d*$", "", node.name()), batch) if kept is not None else None
@@ -106,7 +133,7 @@ def _parts_in(losses: Iterable[torch.Tensor], batch: Sequence[_Whole]) -> tuple[
             if further is not None and further not in seen and len(waiting) < MOST_NODES:
                 seen.add(further)
                 waiting.append(further)
-    return parts, in_rank_order
+    return parts, joined
 
 
 def _kept(node: Any, name: str) -> Any:
@@ -134,6 +161,24 @@ def _joins_in_rank_order(node: Any) -> bool:
     places = [place for _, place in node.next_functions]
     source = next(iter(sources))
     return len(sources) == 1 and source is not None and _GATHERED in source.name() and places == [*range(len(places))]
+
+
+def _sees_fronts(node: Any) -> bool | None:
+    """Of attention to more places than a rank has: whether each of its own sees those up to some one.
+
+    None where it is no such attention. Who sees all places, or some with others in between, needs no order, or another.
+    """
+    kept = _kept(node, _ATTENTION) if node.name().startswith("SoftmaxBackward") else None
+    if not isinstance(kept, torch.Tensor) or kept.dim() < 2 or type(kept) is not torch.Tensor or not kept.is_cpu:
+        return None
+    own, every = kept.shape[-2:]
+    if own < 2 or every <= own or every % own or readable_memory.strided(kept) is None:
+        return None
+    one = kept[(0,) * (kept.dim() - 2)][:: max(1, own // 8)]
+    if one.numel() > MOST_SEEN:
+        return None
+    seen = one != 0
+    return not bool(seen.all()) and not bool((seen[:, 1:] & ~seen[:, :-1]).any())
 
 
 # --- places
@@ -201,6 +246,12 @@ def _runs(places: Sequence[int]) -> list[list[int]]:
         else:
             runs.append([own, place, 1])
     return runs
+
+
+def _breaks(columns: Sequence[int]) -> list[int]:
+    """The places, after the first, where another text may begin: with what that begins with, or after its end."""
+    found = (p for p in range(1, len(columns)) if columns[p] == columns[0] or columns[p - 1] == columns[-1])
+    return [*islice(found, MOST_PARTS)]
 
 
 # --- contents

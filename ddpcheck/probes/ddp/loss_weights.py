@@ -18,6 +18,7 @@ from ddpcheck.probes.ddp.wrapper_usage import REGION, WRAPPERS
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.devices.device_numbers import Fetched
 from ddpcheck.probes.layouts import gradient_sums
+from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.patching import around, shielded
@@ -55,7 +56,8 @@ class _Window:
 
     @property
     def due(self) -> bool:
-        return self.number < FIRST or not self.number & (self.number - 1) or _is_asked_for()
+        early = self.number < FIRST or not self.number & (self.number - 1)
+        return (early or _is_asked_for()) and not gradient_events.several_train()
 
     def begin(self) -> None:
         self.count += bool(self.backwards)
@@ -142,8 +144,9 @@ def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
                 handle.remove()
             if one is not None:
                 one.parts = [part._replace(node=None, chain=()) for part in one.parts]
-        with recorder.silence():
-            gradient_sums.after_backward(writer, _window.count)
+        if _window.due:
+            with recorder.silence():
+                gradient_sums.after_backward(writer, _window.count)
         return result
 
     return backward

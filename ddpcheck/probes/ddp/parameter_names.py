@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.modules import module as nn_module
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ddpcheck.evidence import NO_SITE
 from ddpcheck.probes.recording import user_lines
@@ -36,14 +37,13 @@ PLACES = 8
 _registered: dict[int, _Registered] = {}
 """By the id of the parameter, the last time."""
 
-_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_numbers: MutableMapping[Any, int] = WeakIdKeyDictionary()
+"""By identity: a module may have an equality of its own."""
 _given = itertools.count()
 
 
 def number_of(module: Any) -> int:
-    """A number of its own for a module of this process; -1 for one that defines equality, and has no hash."""
-    if type(module).__hash__ is None:
-        return -1
+    """A number of its own for a module of this process."""
     number = _numbers.get(module)
     if number is None:
         number = _numbers[module] = next(_given)
@@ -52,8 +52,7 @@ def number_of(module: Any) -> int:
 
 def numbers_within(module: Any) -> list[int]:
     """The numbers of a module and its parts, of those that have one already."""
-    parts = [part for part in module.modules() if type(part).__hash__ is not None]
-    return [number for part in parts if (number := _numbers.get(part)) is not None]
+    return [number for part in module.modules() if (number := _numbers.get(part)) is not None]
 
 
 def watch() -> None:

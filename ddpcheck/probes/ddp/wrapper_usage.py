@@ -37,6 +37,8 @@ class Wrapper:
         self.no_sync_site = self.sync_flag_site = NO_SITE
         self.armed_now = False
         """A forward has prepared the reducer, and no backward has come through its output yet."""
+        self.thread = 0
+        """That of the last forward with gradients."""
         self.unarmed_flag: bool | None = None
         """What ``require_backward_grad_sync`` was at the last forward, outside of no_sync()."""
         self.depth = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
@@ -22,7 +23,7 @@ from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper, reduced_by
 from ddpcheck.probes.devices import queued_calls
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
-from ddpcheck.probes.optimizers import program_reductions
+from ddpcheck.probes.optimizers import gradient_events, program_reductions
 from ddpcheck.probes.optimizers.gradient_reuse import Passes
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.randomness import random_draws
@@ -276,6 +277,7 @@ def _broadcasts(ddp: Any) -> bool:
 def _armed(ddp: Any, wrapper: Wrapper, output: Any) -> None:
     counts = wrapper.counts
     counts["forwards"] += 1
+    wrapper.thread = threading.get_ident()
     if wrapper.depth:
         counts["no_sync_forwards"] += 1
     flag = bool(attribute(ddp, "require_backward_grad_sync", False))
@@ -347,6 +349,8 @@ def _around_backward(original: Any) -> Any:
         site = user_lines.here()
         armed = []
         for ddp, wrapper in list(WRAPPERS.all.items()):
+            if gradient_events.trains_for_itself(wrapper.thread):
+                continue
             wrapper.backward_site = site
             wrapper.after = None  # this backward may add to its gradients
             if wrapper.reduced.pending:

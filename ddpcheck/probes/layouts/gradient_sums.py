@@ -146,7 +146,7 @@ def _sums_of(parameter: torch.Tensor | None) -> torch.Tensor | None:
     """A few numbers, on the device of the gradient: nothing here waits for it."""
     gradient = parameter.grad if parameter is not None else None
     own = readable_memory.own_part(gradient) if gradient is not None else None
-    if own is None or own.device.type not in ("cpu", "cuda") or not own.numel():
+    if own is None or own.device.type not in ("cpu", "cuda") or not own.numel() or own.is_complex():
         return None
     try:
         with torch.no_grad():

@@ -88,6 +88,7 @@ def write(
         number=it.steps,
         groups=[len(group["params"]) for group in optimizer.param_groups],
         torchs=type(optimizer).__module__.startswith("torch."),
+        begun=bool(optimizer.state),
     )
     _note_left_out(writer, it, parameters, described, known, optimizers)
     later_records.write(writer, record, values=fast_digests.queued(parameters, but=it.unseen))

@@ -7,6 +7,7 @@ made of them. Such buffers share no memory with a parameter; they hold its eleme
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from ddpcheck.evidence import Call, Filled
 from ddpcheck.probes.collectives.call_arguments import Arguments
 from ddpcheck.probes.digests import fast_digests, readable_memory
-from ddpcheck.probes.optimizers import gradient_events
+from ddpcheck.probes.optimizers import gradient_events, steps
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.pace import is_due
@@ -67,6 +68,8 @@ def _left() -> None:
 def _gives(op: str, given: Arguments, made: Call) -> None:
     step, writer, name = _Now.step, recorder.current(), _GIVEN.get(op)
     if step is None or writer is None or name is None:
+        return
+    if not steps.is_within_step(sys._getframe()):  # it has failed, and torch says nothing of that
         return
     with recorder.silence():
         pieces = list(_pieces(given.get(name), step.shapes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
@@ -59,6 +60,14 @@ _optimizers: MutableMapping[Any, int] = WeakIdKeyDictionary()
 """By identity, their numbers."""
 
 
+_calling: set[int] = set()
+"""The threads of the program's own that call backward()."""
+_forwards: set[int] = set()
+"""Those that call modules with gradients."""
+_stepping: dict[int, int] = {}
+"""By the number of an optimizer, the thread that has stepped it last."""
+
+
 class Running:
     """The outermost backward() of this process that is under way, in whichever thread its hooks are called."""
 
@@ -70,6 +79,8 @@ class Running:
 def watch() -> None:
     """See every backward from now on."""
     around(torch.autograd, "backward", _around_backward)
+    STEP.also(_stepped)
+    MODULE_CALLED.also(_called)
 
 
 def follow(optimizer: Any, number: int) -> None:
@@ -95,6 +106,36 @@ def groups(number: int) -> list[dict[str, Any]]:
     return next((list(one.param_groups) for one, its in list(_optimizers.items()) if its == number), [])
 
 
+def trained_here(wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[torch.Tensor]]]:
+    """The same of those that this thread trains, whose gradients may be looked at.
+
+    Autograd writes gradients under no lock: to read one of another thread's while that trains may end the process.
+    """
+    here = threading.get_ident()
+    alone = _calling <= {here}
+    return optimizers(lambda number: (alone or _stepping.get(number) == here) and wanted(number))
+
+
+def several_train() -> bool:
+    """Whether several threads of the program call backward(): what is counted for all of them belongs to none."""
+    return len(_calling) > 1
+
+
+def trains_for_itself(other: int) -> bool:
+    """Whether a backward() of this thread is none of what another thread's forward has made."""
+    here = threading.get_ident()
+    return other not in (0, here) and here in _forwards
+
+
+def _stepped(_: Any, optimizer: int, *__: Any) -> None:
+    _stepping[optimizer] = threading.get_ident()
+    forget_gone(_stepping)
+
+
+def _called(*_: Any) -> None:
+    _forwards.add(threading.get_ident())
+
+
 def forget_gone(known: dict[int, Any]) -> None:
     """Drop what is known of optimizers that are gone, by their numbers, where it has become much."""
     if len(known) > 4 * MOST:
@@ -112,6 +153,9 @@ def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
         if recorder.current() is None:
             return original(*args, **kwargs)
+        here = threading.get_ident()
+        if here not in _calling and any(one.ident == here for one in threading.enumerate()):  # none of autograd's own
+            _calling.add(here)
         if not Running.depth:
             Running.site = user_lines.here()
             BACKWARD_BEGINS.tell(args[0] if args else kwargs.get("tensors"))

@@ -189,7 +189,7 @@ def _measured(wanted: Callable[[int, Sequence[torch.Tensor]], bool] = lambda *_:
     if is_tracing():
         return {}
     found: dict[int, _Measured] = {}
-    for number, parameters in gradient_events.optimizers(_is_wanted):
+    for number, parameters in gradient_events.trained_here(_is_wanted):
         if not wanted(number, parameters):
             continue
         _looks[number] = _looks.get(number, 0) + 1

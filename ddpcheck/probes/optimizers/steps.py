@@ -143,7 +143,7 @@ _HOOKED = 2
 """Frames between a hook of ours and the step that torch calls it from."""
 
 
-def _is_within_step(frame: FrameType | None) -> bool:
+def is_within_step(frame: FrameType | None) -> bool:
     """Whether a step is under way around this frame: what an optimizer steps in turn is its own.
 
     The stack itself is asked. A frame that is kept from the beginning of a step to its end would keep all that there
@@ -181,7 +181,7 @@ def watch() -> None:
 
 def _around_init(original: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        if recorder.current() is not None and not _is_within_step(sys._getframe(1)):
+        if recorder.current() is not None and not is_within_step(sys._getframe(1)):
             _take_up(self, user_lines.here())
         original(self, *args, **kwargs)
 
@@ -245,7 +245,7 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
         return
     step = sys._getframe(_HOOKED)
     _step = step.f_code
-    if _is_within_step(step.f_back):
+    if is_within_step(step.f_back):
         return
     del step
     it = _take_up(optimizer, NO_SITE)
@@ -297,7 +297,7 @@ def _spend(it: Watched, parameters: list[torch.Tensor], look: bool) -> Spent | N
 
 def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _steps
-    if _pretended.now or _is_within_step(sys._getframe(_HOOKED).f_back):
+    if _pretended.now or is_within_step(sys._getframe(_HOOKED).f_back):
         return
     Passes.stepping = False
     gradient_events.STEPPED.tell()

@@ -1,4 +1,4 @@
-"""Trainable parameters of a model that no optimizer has, at the first steps of one that has the others."""
+"""Trainable parameters of a model that no optimizer has, at steps of one that has the others."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ from ddpcheck.probes.layouts import models
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder
-
-STEPS = 3
-"""The first ones of an optimizer: what changes between them is stepped by something."""
+from ddpcheck.probes.recording.pace import is_due
 
 
 def watch() -> None:
-    """Look at the first steps of each optimizer from now on."""
+    """Look at the first steps of each optimizer from now on, and at some of those that follow."""
     gradient_events.STEP.also(_entered)
 
 
 def _entered(
     writer: recorder.Recorder, optimizer: int, number: int, parameters: Sequence[torch.Tensor], site: int
 ) -> None:
-    if number >= STEPS:
+    if not is_due(number):  # what is stepped seldom, or later on, changes between some of them
         return
     known = models.places(writer)
     mine = {known[id(one)].model for one in parameters if id(one) in known}

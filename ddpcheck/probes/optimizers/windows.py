@@ -116,7 +116,7 @@ def _reduces(op: str, given: Arguments, _: Any) -> Callable[[], None] | None:
 
 def _due() -> list[tuple[int, _Open, list[torch.Tensor]]]:
     """The optimizers at whose next steps there will be a look."""
-    return [(number, _open[number], parameters) for number, parameters in gradient_events.optimizers(_is_wanted)]
+    return [(number, _open[number], parameters) for number, parameters in gradient_events.trained_here(_is_wanted)]
 
 
 def _is_wanted(optimizer: int) -> bool:

@@ -27,9 +27,16 @@ def test_another_one_steps():
     [optimizer(0), stepped("gh"), optimizer(1), stepped("gh", optimizer=1)],
     [loaded("optimizer", 21, optimizer=1, kind="SGD"), optimizer(1), stepped("gh", optimizer=1)],
     [optimizer(1, kind="Muon"), stepped("gh", optimizer=1)],
+    [optimizer(1, begun=True), stepped("gh", optimizer=1)],  # moments were carried over by hand
 ])  # fmt: skip
 def test_what_goes_on_with_it(after):
     assert of_file(*after) == ()
+
+
+def test_an_optimizer_that_is_put_back():
+    """It has served, as in a search for a rate; the training begins with another one on purpose."""
+    tried = [optimizer(0), stepped("gh"), loaded("optimizer", 20, optimizer=0, kind="SGD")]
+    assert judge(world(*[[*tried, optimizer(1), stepped("gh", optimizer=1)]] * 2)).findings == ()
 
 
 def of_torch(made, *after, role="moment"):

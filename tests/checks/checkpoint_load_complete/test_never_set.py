@@ -11,7 +11,7 @@ from tests.judging.sharded_models import layout
 from tests.judging.written import loaded, world
 
 
-def trained(*between, live=False, cut=b"whole...", role="parameter", first=True):
+def trained(*between, live=False, cut=b"whole...", role="parameter", first=True, before=(), digest=b""):
     """A state dict is filled, something may happen, the model is called for the first time, and a step is made."""
     entry = ev.Entry(name="model.w", kind="float32[16]", role=role, of="w", live=live)
     form = (ev.StateForm, {"form": 0, "entries": [entry]})
@@ -19,9 +19,13 @@ def trained(*between, live=False, cut=b"whole...", role="parameter", first=True)
                            "digests": b"", "prints": b"", "made": 9})  # fmt: skip
 
     def of(rank):
-        held = ev.Held(name="w", kind="float32[16]", layout=layout(rank, (2,), ("S0",)), cut_from=cut)
+        held = ev.Held(name="w", kind="float32[16]", layout=layout(rank, (2,), ("S0",)), cut_from=cut, digest=digest)
         model = (ev.Model, {"model": 0, "kind": "Net", "site": 25, "held": [held]})
-        return [form, read, *between, model, stepped("g")] if first else [model, form, read, *between, stepped("g")]
+        return (
+            [*before, form, read, *between, model, stepped("g")]
+            if first
+            else [model, form, read, *between, stepped("g")]
+        )
 
     return judge(world(of(0), of(1))).findings
 
@@ -40,6 +44,21 @@ def test_copies_alone():
     ([], {"cut": b""}),  # something was written to them
     ([], {"role": "moment"}),
     ([], {"first": False}),  # of a model that was called before, nobody knows
+    ([], {"before": [loaded("module", 19)]}),  # the model has its values from elsewhere
 ])  # fmt: skip
 def test_what_has_reached_the_model(between, more):
     assert trained(*between, **more) == ()
+
+
+@pytest.mark.parametrize(("digest", "found"), [(b"as saved", 0), (b"other...", 1)])
+def test_a_checkpoint_that_is_tried_out(digest, found):
+    """It holds what the model has anyway."""
+    saved = ev.Entry(
+        name="model.w", kind="float32[8]", role="parameter", of="w", live=True, layout=layout(0, (2,), ("S0",))
+    )
+    before = [
+        (ev.StateForm, {"form": 1, "entries": [saved]}),
+        (ev.StateSaved, {"save": 0, "how": "dcp.save", "path": "c", "site": 18, "number": 0, "form": 1,
+                         "digests": b"as saved", "prints": bytes(16), "ranks": (0, 1)}),
+    ]  # fmt: skip
+    assert len(trained(before=before, digest=digest)) == found

@@ -7,7 +7,7 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoint_reshard.run import judge
 from tests.judging.own_reductions import averaged
-from tests.judging.written import load, rename, step, world
+from tests.judging.written import file, load, rename, step, world
 from tests.judging.written_state import Forms, moment, part, plain, weight
 
 BOTH = {"how": "dcp.save", "ranks": (0, 1)}
@@ -103,6 +103,20 @@ def test_copies_that_are_stepped_apart():
     assert (found.severity, found.ranks) == ("warning", (1,))
     (found,) = through_torch(values, [values[0]] * 2).findings
     assert found.severity == "error"
+
+
+@pytest.mark.parametrize("put", [
+    file("write", "open", "/job/c", 12),  # as shutil.copy() does
+    rename("/job/other", "/job/c", 12),
+])  # fmt: skip
+def test_a_checkpoint_that_something_else_was_put_in_the_place_of(put):
+    ranks = []
+    for given, got in zip(HALVES, [part("w", 0, 4, 5, 6), part("w", 2, 4, 7, 8)], strict=True):
+        forms = Forms()
+        saves = [*forms.saved(10, "/job/c", given, **BOTH), put]
+        ranks.append([*saves, *forms.read(11, "dcp.load", got, path="/job/c")])
+    judged = of(*ranks)
+    assert (judged.checked, judged.findings) == (0, ())
 
 
 # --- into modules

@@ -262,6 +262,30 @@ def test_clipped_before_the_scale_was_undone(scale, largest, found):
     assert judged.checked
 
 
+def test_what_torch_has_clipped_is_said_once():
+    """Before the scaler divides them, these have one norm, too."""
+    each = [
+        made
+        for number, was in enumerate((0.01, 0.02))
+        for made in (
+            norm(number, [4.0], 1e-6, scale=65536.0, largest=1.0),
+            norm(number, [4.0], 1e-6, how="unscale_", was=was, scale=65536.0),
+        )
+    ]
+    judged = judge(world(*([optimizer(3, {"w": None}), *each, stepped(9, 0, ["g"])] for _ in range(2))))
+    (finding,) = judged.findings
+    assert "which is clipped to 1" in finding.found
+
+
+def test_a_clip_of_another_optimizer():
+    """These gradients are divided by the scale, and by nothing else."""
+    each = [
+        [optimizer(3, {"w": None}), norm(0, [4.0], 2.0**-16, scale=2.0**16, largest=1.0), stepped(9, 0, ["g"])]
+        for _ in range(2)
+    ]
+    assert judge(world(*each)).findings == ()
+
+
 def by_hand(*each: tuple[float, float, float], **more: Any) -> Any:
     """At each step: what gradients were multiplied by before a scaler divided them, their square then, the scale."""
     steps = [

@@ -12,9 +12,9 @@ from tests.judging.written import call, world, wrapped
 NAMES = ["gate.weight", "expert.weight"]
 
 
-def built(*before, op="all_to_all_single", group="world", **more):
+def built(*before, op="all_to_all_single", group="world", names=NAMES, **more):
     """Ranks that build a wrapper; by rank, what its two parameters were until then."""
-    parameters = ev.Tensors(names=NAMES, digests=digests("gx"))
+    parameters = ev.Tensors(names=names, digests=digests("gx"))
     ranks = [
         [wrapped(11, parameters=parameters, before=digests(one), **more), call(1, 20, op=op, group=group)]
         for one in before
@@ -35,17 +35,21 @@ def test_experts_inside():
     (("gx", "gy"), {"ignored": ["expert.weight"]}),
     (("gx", "gy"), {"op": "all_reduce"}),  # a new head, and ranks that send each other no tokens
     (("gx", "gy"), {"group": "0#1"}),
+    (("gx", "gy"), {"names": ["body.weight", "head.weight"]}),  # a new head, however activations go round
     (("", ""), {}),
 ])  # fmt: skip
 def test_what_a_wrapper_is_for(before, more):
     assert built(*before, **more) == ()
 
 
-def across(*before, groups=("0,1#1", "0,1#1", "2,3#1", "2,3#1")):
+def across(*before, groups=("0,1#1", "0,1#1", "2,3#1", "2,3#1"), sent="float32[4, 6], SUM"):
     """Four ranks in two wrappers."""
     parameters = ev.Tensors(names=NAMES, digests=digests("gx"))
     ranks = [
-        [wrapped(11, parameters=parameters, before=digests(one), group=group)]
+        [
+            wrapped(11, parameters=parameters, before=digests(one), group=group),
+            call(1, 20, op="all_reduce", group=group, detail=sent),
+        ]
         for one, group in zip(before, groups, strict=True)
     ]
     return judge(world(*ranks)).findings
@@ -67,3 +71,8 @@ def test_a_wrapper_along_the_dimension_that_is_dealt_out():
 ])  # fmt: skip
 def test_a_wrapper_of_copies(before):
     assert across(*before) == ()
+
+
+def test_ranks_that_send_each_other_no_activations():
+    """Those of a node, whose heads are drawn by their places in it: each node may train a model of its own."""
+    assert across("gx", "gy", "gx", "gy", sent="float32[], SUM") == ()

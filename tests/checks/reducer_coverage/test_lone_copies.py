@@ -25,7 +25,8 @@ def judged(begun="xyxy", ended="abcd", windows=4, alone=True, trunk=(0, 1, 2, 3)
             ev.Held(name="t", kind="float32[4]", digest=digests("t")),
         ]
         parameters = [
-            ev.Parameter(name=name, kind="float32[4]", wrapper=None, reduced=False, model=0, path=name) for name in "wt"
+            ev.Parameter(name=name, kind="float32[4]", wrapper=None, reduced=False, model=0, path=name, filled=filled)
+            for name in "wt"
         ]
         records = [
             (ev.Model, {"model": 0, "kind": "Net", "site": 8, "held": held}),

@@ -15,7 +15,7 @@ def reduced(place=0, of="gradient", group="0,1", alike=True):
     return ev.Exchanged, {"optimizer": 0, "number": 0, "carried": [], "parts": [carried]}
 
 
-def of(exchanged, shape=(2,), placements=("S0",)):
+def of(exchanged, shape=(2,), placements=("S0",), calls=(8,)):
     """Two pairs, each with a mesh of its own where the shape is that of two ranks."""
     ranks = []
     for rank in range(4):
@@ -23,7 +23,9 @@ def of(exchanged, shape=(2,), placements=("S0",)):
         where = layout(rank, shape, placements, first=first)
         of_mine = exchanged(rank)
         records = [mesh(shape, first=first), optimizer(3, {"weight": where})]
-        ranks.append([*records, call(1, 8, op="all_reduce", group=of_mine[1]["parts"][0].group), of_mine])
+        group = of_mine[1]["parts"][0].group
+        made = [call(number, line, op="all_reduce", group=group) for number, line in enumerate(calls, 1)]
+        ranks.append([*records, *made, of_mine])
     return list(judge(world(*ranks)))
 
 
@@ -56,3 +58,14 @@ def test_over_what_is_not_cut(placements):
 def test_what_is_not_made_the_same():
     """A gather leaves each rank its own."""
     assert of(lambda rank: reduced(group=pair(rank), alike=False)) == []
+
+
+def test_the_line_of_the_call_itself():
+    """Another one went over the group after it, before the step."""
+
+    def exchanged(rank):
+        carried = ev.Carried(place=0, of="gradient", inside=False, group=pair(rank), number=-1, offset=0, alike=True)
+        return ev.Exchanged, {"optimizer": 0, "number": 0, "carried": [], "parts": [carried]}
+
+    (found,) = of(exchanged, calls=(8, 9))
+    assert found.where.line == 8

@@ -110,3 +110,34 @@ def test_ranks_that_share_sequences_read_the_same_data_on_purpose():
     parts = rank(INPUTS[0], SHIFTED[0]), rank(INPUTS[1], SHIFTED[1])
     assert len(said([*read, ended()], [*read, ended()]).findings) == 1
     assert said(*[[*read, *own] for own in parts]).findings == ()
+
+
+def packed(begins, breaks=()):
+    """Two texts in a sequence of nine places, of which each rank takes one and shifts its labels within it."""
+    first = rank(("Embedding", [[0, 0, begins]]), ("NllLoss", [[0, 1, begins - 1]]), times=1, breaks=[list(breaks), []])
+    second = rank(
+        ("Embedding", [[0, begins, 9 - begins]]), ("NllLoss", [[0, begins + 1, 8 - begins]]), times=1, breaks=[[], []]
+    )
+    return first[0], second[0]
+
+
+def of_packs(*each):
+    sides = [[], []]
+    for number, pair in enumerate(each):
+        for side, (kind, fields) in zip(sides, pair, strict=True):
+            side.append((kind, {**fields, "number": number}))
+    return said(*[[*side, ended()] for side in sides]).findings
+
+
+def test_texts_that_are_packed_into_one_sequence():
+    """Parts begin where a text may, or elsewhere in each pack: nobody has to predict their first tokens."""
+    assert len(of_packs(packed(5), packed(5))) == 1
+    assert of_packs(packed(5), packed(4)) == ()
+    assert of_packs(packed(5, breaks=[2, 5]), packed(5, breaks=[5])) == ()
+    assert len(of_packs(packed(5, breaks=[5]), packed(5, breaks=[2]))) == 1
+
+
+def test_a_zigzag_that_is_attended_to_in_its_own_order():
+    """Whoever masks by positions, or looks at all of them, needs no other order."""
+    zigzag = ("Embedding", [[0, 0, 3], [3, 9, 3]]), ("Embedding", [[0, 3, 6]])
+    assert said(*[rank(use, in_rank_order=True, any_order=True) for use in zigzag]).findings == ()

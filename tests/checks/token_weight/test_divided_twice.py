@@ -10,7 +10,7 @@ from tests.checks.token_weight.test_whole_weight import gradients
 from tests.judging.written import call, world
 
 
-def judged(number, weight, factor, elements=5, kind="mean", windows=2, ranks=2, over=(0, 1)):
+def judged(number, weight, factor, elements=5, kind="mean", windows=2, ranks=2, over=(0, 1), **others):
     """Ranks with windows of so many micro-batches, each a mean or sum whose elements have this weight."""
 
     def of(rank):
@@ -21,7 +21,10 @@ def judged(number, weight, factor, elements=5, kind="mean", windows=2, ranks=2, 
                 ev.Weighed(site=20, terms=terms, value=rank + 10.0 * window + 0.1 * micro) for micro in range(number)
             ]
             mine = over if rank in over else (rank,)
-            records += [call(1, 30, op="all_reduce"), *gradients(rank, window, w=(mine, factor))]
+            records += [
+                call(1, 30, op="all_reduce"),
+                *gradients(rank, window, w=(mine, factor), **{path: (mine, one) for path, one in others.items()}),
+            ]
             records.append((ev.StepWeights, {"optimizer": 0, "number": window, "backwards": each, "window": window}))
         return records
 
@@ -58,3 +61,9 @@ def test_one_of_both(given):
 def test_a_sum_may_be_divided_by_anything():
     assert judged(2, 1 / 10, 1 / 4, kind="elements").findings == ()
     assert judged(2, 1 / 10, 1 / 4, windows=1).findings == ()
+
+
+def test_a_part_that_counts_less_on_purpose():
+    """A table whose gradients are halved: it is not the window."""
+    assert judged(2, 1 / 10, 1 / 4, head=1 / 2).findings == ()
+    assert len(judged(2, 1 / 10, 1 / 4, head=1 / 4).findings) == 1

@@ -135,3 +135,38 @@ def test_a_default_device(recorded):
         with torch.device("meta"):
             sequence_parts._look(recorder.current(), 0, made, 0)
     assert len(recorded()) == 1
+
+
+def test_where_another_text_may_begin(recorded):
+    """With what the first one begins with, or after what the last one ends with."""
+    text = torch.arange(1, 10).repeat(2, 1)
+    text[:, 4], text[:, 6] = text[:, 0], text[:, 8]
+    model = nn.Sequential(nn.Embedding(WORDS, 6), nn.Linear(6, WORDS))
+    for (batch,) in DataLoader(TensorDataset(text), batch_size=2):
+        loss(model, batch[:, :4], batch[:, 1:5]).backward()
+    assert [one.breaks for one in recorded()] == [[[4, 7]]]
+
+
+KEYS = 8
+CAUSAL = torch.arange(4).unsqueeze(1) + 2 >= torch.arange(KEYS)
+ZIGZAG = torch.tensor([0, 1, 6, 7]).unsqueeze(1) >= torch.tensor([0, 1, 6, 7, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize(("seen", "expected"), [
+    ([CAUSAL], False),  # places are taken for those of the sequence
+    ([ZIGZAG], True),
+    ([torch.ones(4, KEYS, dtype=torch.bool)], True),
+    ([ZIGZAG, CAUSAL], False),
+    ([CAUSAL[:, :4]], False),  # among its own places alone
+    ([], False),
+])  # fmt: skip
+def test_what_attention_sees_of_more_than_a_ranks_own(recorded, seen, expected):
+    model = nn.Sequential(nn.Embedding(WORDS, 6), nn.Linear(6, WORDS))
+    for (text,) in DataLoader(TensorDataset(torch.randint(WORDS, (4, 9))), batch_size=4):
+        hidden = model[0](text[:, :4])
+        for mask in seen:
+            every = torch.cat([hidden, hidden], 1)[:, : mask.shape[1]]
+            scores = (hidden @ every.transpose(1, 2)).masked_fill(~mask, -torch.inf)
+            hidden = scores.softmax(-1) @ every
+        nn.functional.cross_entropy(model[1](hidden).transpose(1, 2), text[:, 1:5]).backward()
+    assert [one.any_order for one in recorded()] == [expected]

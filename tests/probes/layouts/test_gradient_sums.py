@@ -93,3 +93,11 @@ def test_a_fork_of_a_process_that_has_had_threads():
     """No operation is large enough for torch to want several threads: it would wait for those of its parent."""
     ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=60)
     assert ran.stdout.strip() == str(gradient_sums.NUMBERS), ran.stderr
+
+
+@pytest.mark.filterwarnings("error")
+def test_complex_gradients():
+    """Half of them would be lost, with a warning of torch's in the program's output."""
+    parameter = nn.Parameter(torch.zeros(4, dtype=torch.complex64))
+    parameter.grad = torch.ones(4, dtype=torch.complex64)
+    assert gradient_sums._sums_of(parameter) is None
