@@ -253,3 +253,16 @@ class Scheduled(Record, frozen=True, kw_only=True):
     site: int
     bursts: int
     """How many rows of this length there were."""
+
+
+class ScheduledInVain(Record, frozen=True, kw_only=True):
+    """A scheduler has changed the rates of an optimizer that makes no step, nor any other one on its parameters."""
+
+    kind: str
+    optimizer: int
+    of: str
+    """The optimizer's class."""
+    first: float
+    """The rate of its first group, at the first call and now."""
+    last: float
+    site: int

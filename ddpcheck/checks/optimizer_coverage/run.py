@@ -6,7 +6,7 @@ from collections import Counter
 from math import prod
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.optimizer_coverage import state_wholes, unstepped
+from ddpcheck.checks.optimizer_coverage import idle_schedules, state_wholes, unstepped
 from ddpcheck.judging.tensor_kinds import shape_of
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
@@ -27,7 +27,12 @@ def judge(world: World) -> Judged:
             if record is not None and _replaces(described, record):
                 checked += not known
                 stale.setdefault(str(rank.where(described.site)), []).append((rank, described, record))
-    findings = (*(_finding(each) for each in stale.values()), *state_wholes.findings(world), *unstepped.findings(world))
+    findings = (
+        *(_finding(each) for each in stale.values()),
+        *state_wholes.findings(world),
+        *unstepped.findings(world),
+        *idle_schedules.findings(world),
+    )
     return Judged(
         checked=checked,
         findings=findings,

@@ -11,6 +11,7 @@ from ddpcheck.checks.reducer_coverage import (
     left_behind,
     other_copies,
     other_shards,
+    reduced_again,
     reused_or_dropped_gradients,
     round_the_wrapper,
     separate_groups,
@@ -60,6 +61,7 @@ def judge(world: World) -> Judged:
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
     findings += [*beside_sharded.judge(world), *other_shards.judge(world), *other_copies.judge(world)]
+    findings += reduced_again.judge(world)
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
         findings += left_behind.judge(world)
