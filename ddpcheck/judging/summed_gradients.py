@@ -43,6 +43,8 @@ class Brought(NamedTuple):
     """The ranks whose gradients were added up."""
     factor: float
     """By which the sum was multiplied."""
+    declared: bool = False
+    """A wrapper is declared to do it."""
 
 
 @once_per_world
@@ -83,7 +85,9 @@ def _of(
     about = (rank, record.window, record.optimizer, one.model, one.path)
     if one.over:
         factor = _factor(stepped, left.numbers[key].get(rank.rank, ()))
-        return Brought(*about, tuple(one.over), factor / one.divisor) if factor is not None and one.divisor else None
+        if factor is None or not one.divisor:
+            return None
+        return Brought(*about, tuple(one.over), factor / one.divisor, declared=True)
     found = []
     for ranks in groups:
         factor = _factor(stepped, left.sum(key, ranks, len(stepped)))

@@ -32,7 +32,7 @@ def judge(world: World) -> Iterator[Finding]:
     met: dict[tuple[CallSite | None, tuple[int, ...]], list[_Again]] = defaultdict(list)
     looked: dict[tuple[int, int, str], list[_Again | None]] = defaultdict(list)
     for one in brought(world):
-        if len(one.over) > 1:
+        if one.declared and len(one.over) > 1:
             looked[one.rank.rank, one.model, one.path].append(_again(world, one))
     for each in looked.values():
         again = [one for one in each if one is not None]

@@ -48,6 +48,7 @@ def test_the_sum_over_replicas_once_more():
     {"times": 2.0, "alike": False},
     {"times": 2.0, "flat": True},
     {"times": 2.0, "group": "0#1"},
+    {"times": 4.0, "over": (), "group": "0,1,2,3#1"},  # nothing but the program's own reduction
 ])  # fmt: skip
 def test_once_or_not_known(more):
     assert list(reduced_again.judge(ran(**more))) == []
