@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import optimizer_pairing, step_alignment
+from ddpcheck.judging.loader_passes import AVERAGING
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.optimizer_pairing import Built
 from ddpcheck.judging.replicated_parameters import grounds
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Rank, World
+from ddpcheck.vocabulary.model import Severity
 
 Key = tuple[int, str, tuple[int, ...], tuple[str, ...]]
 """A parameter among those that a rank's optimizers hold: how many times the name was met before, its name, shape and
@@ -34,6 +36,13 @@ class Copies(NamedTuple):
     """Those that must on its exit, and so in what decides the step."""
     along: str = ""
     """The dimensions of the mesh along which they are copies, as a clause; empty for a wrapper's, or the program's."""
+    computed_apart: bool = False
+    """Each rank computes the same for itself, on a device whose kernels need not give the same bits: nobody reduces."""
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is that they differ: how much, digests do not say, and rounding is no mistake of the program's."""
+        return "warning" if self.computed_apart else "error"
 
     @property
     def links(self) -> tuple[str, ...]:
@@ -61,9 +70,19 @@ def _declared(world: World) -> list[Copies]:
     found = aligned(world, _holders)
     every = [list(range(len(one.described[0].parameters))) for one in found]
     return [
-        Copies(one, places, places, _along(one.ranks[0], one.described[0]))
+        Copies(one, places, places, _along(one.ranks[0], one.described[0]), _is_computed_apart(world, one))
         for one, places in zip(found, every, strict=True)
     ]
+
+
+def _is_computed_apart(world: World, optimizer: Aligned) -> bool:
+    """Whether the holders of some parameters are on devices, and FSDP does not reduce their gradients."""
+    layouts = [one.parameters[0].layout for one in optimizer.described]
+    meshes = {one.mesh: one.device for one in optimizer.ranks[0].of(ev.Mesh)}
+    if layouts[0] is None or meshes.get(layouts[0].mesh or 0, "") in ("", "cpu"):
+        return False
+    reduced = [set(one.ranks) for rank in world for one in rank.of(ev.Parallelised) if one.how in AVERAGING]
+    return not any(ranks.issuperset(layouts[0].holders) for ranks in reduced)
 
 
 @once_per_world

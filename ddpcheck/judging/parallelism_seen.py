@@ -40,9 +40,10 @@ def paragraph(world: World) -> str:
     seen = understood(world)
     absent = [name for name in ("DDP", "FSDP2", "tensor parallelism", "pipeline") if not _is_named(name, world, seen)]
     if not seen:
+        used = list(dict.fromkeys(_KINDS[one.how] for rank in world for one in rank.of(ev.Parallelised)))
         told = (
-            "nothing: no parameter that an optimizer steps was wrapped, declared to lie on a mesh, or reduced by the "
-            "program itself. What compares ranks was not checked."
+            f"{f'{listing(used)}, and yet' if used else 'nothing:'} no parameter that an optimizer steps was wrapped, "
+            "declared to lie on a mesh, or reduced by the program itself. What compares ranks was not checked."
         )
         return " ".join([told, *_sent(world)])
     told = f"{'; '.join(seen)}. Not seen: {', '.join(absent)}." if absent else f"{'; '.join(seen)}."

@@ -43,8 +43,6 @@ class Brought(NamedTuple):
     """The ranks whose gradients were added up."""
     factor: float
     """By which the sum was multiplied."""
-    declared: bool = False
-    """A wrapper is declared to do it."""
 
 
 @once_per_world
@@ -85,9 +83,7 @@ def _of(
     about = (rank, record.window, record.optimizer, one.model, one.path)
     if one.over:
         factor = _factor(stepped, left.numbers[key].get(rank.rank, ()))
-        if factor is None or not one.divisor:
-            return None
-        return Brought(*about, tuple(one.over), factor / one.divisor, declared=True)
+        return Brought(*about, tuple(one.over), factor / one.divisor) if factor is not None and one.divisor else None
     found = []
     for ranks in groups:
         factor = _factor(stepped, left.sum(key, ranks, len(stepped)))

@@ -62,6 +62,24 @@ FAULTS = {
         ((ON, f"after = torch.optim.AdamW(new.parameters(), lr=0.01)\n{ON}"),),
         [("checkpoint-load-complete", [0, 1])],
     ),
+    "gradients that FSDP has reduced already": Planted(
+        "hsdp",
+        4,
+        (
+            (
+                "backward()\n",
+                "backward()\n    for p in model.parameters():\n"
+                "        dist.all_reduce(p.grad.to_local(), group=mesh.get_group('replicate'))\n",
+            ),
+        ),
+        [("reducer-coverage", [0, 1, 2, 3])],
+    ),
+    "gradients that DDP has reduced already": Planted(
+        "ddp_and_no_sync_reduced_by_hand",
+        2,
+        (("with model.no_sync():", "if True:"),),
+        [("reducer-coverage", [0, 1])],
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ddpcheck import evidence as ev
 from ddpcheck.checks.gradient_sync import run as gradient_sync
 from ddpcheck.checks.initial_broadcast import run as initial_broadcast
 from ddpcheck.checks.optimizer_sync import run as optimizer_sync
@@ -37,6 +38,43 @@ def test_holders_are_compared_and_nobody_else():
     assert [[rank.rank for rank in one.optimizer.ranks] for one in found if one.along] == [[0, 2], [1, 3]]
     assert {one.along for one in found if one.along} == {"along replicate"}
     assert [one.parameters for one in found if one.along] == [[0], [0]]
+
+
+def norm_under_tensor_parallel(device, gradients, parallelised=(), **more):
+    """A step of a norm that every rank of a dimension computes for itself."""
+    declared, given = mesh((2,), ("tp",))
+    begin = [(declared, {**given, "device": device}), *parallelised]
+    return world(
+        *[
+            [*begin, optimizer(5, {"norm": layout(r, (2,), ("R",))}, ["n"]), stepped(7, 0, [gradients[r]], **more)]
+            for r in range(2)
+        ]
+    )
+
+
+NO_GRADIENT = ev.ABSENT.decode()
+FSDP2 = (ev.Parallelised, {"how": "fully_shard", "site": 5, "ranks": (0, 1)})
+
+
+@pytest.mark.parametrize(
+    ("device", "parallelised", "severity"), [("cpu", [], "error"), ("cuda", [], "warning"), ("cuda", [FSDP2], "error")]
+)
+def test_what_each_rank_computes_on_a_device_may_be_rounded(device, parallelised, severity):
+    """A kernel need not give the same bits twice: an error is what is reduced, and differs all the same."""
+    (found,) = gradient_sync.judge(norm_under_tensor_parallel(device, "ab", parallelised)).findings
+    assert found.severity == severity
+    assert ("rounded" in found.cause) == (severity == "warning")
+    (found,) = parameter_sync.judge(norm_under_tensor_parallel(device, "ab", parallelised)).findings
+    assert found.severity == severity
+    apart = norm_under_tensor_parallel(device, "ab", parallelised)
+    assert gradient_sync.judge(norm_under_tensor_parallel(device, "aa", parallelised)).findings == ()
+    assert {one.severity for one in optimizer_sync.judge(apart).findings} <= {severity}
+
+
+def test_a_gradient_that_is_not_there_is_no_rounding():
+    """On a device as well."""
+    (found,) = gradient_sync.judge(norm_under_tensor_parallel("cuda", ["a", NO_GRADIENT])).findings
+    assert found.severity == "error"
 
 
 @pytest.mark.parametrize("judge", [gradient_sync.judge, parameter_sync.judge, initial_broadcast.judge])

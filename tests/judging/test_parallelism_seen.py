@@ -22,6 +22,15 @@ def own_part(rank):
     return ev.Parallelised, given
 
 
+def test_an_optimizer_may_have_nothing_of_what_was_sharded():
+    """As one that was built before: it is said that there is FSDP2, and that nothing of it was understood."""
+    sharded = (ev.Parallelised, {"how": "fully_shard", "site": 3, "ranks": (0, 1)})
+    own = [sharded, optimizer(5, {"w": None}), stepped(7, 0, ["g"])]
+    seen = world(own, own)
+    assert parallelism_seen.understood(seen) == ()
+    assert parallelism_seen.paragraph(seen).startswith("FSDP2, and yet no parameter that an optimizer steps was")
+
+
 def test_what_two_optimizers_step_is_one_parameter():
     """An outer optimizer's gradients are reduced; the inner one has the same parameters."""
     reduced = ev.Carried(place=0, of="gradient", inside=False, group="world", number=0, offset=0, alike=True)

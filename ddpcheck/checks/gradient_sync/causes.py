@@ -78,6 +78,9 @@ def why(optimizer: Aligned, broken: Broken) -> tuple[str, str]:
     )
 
 
+ROUNDED = "; or a kernel has rounded otherwise on one of the devices, which adds up from step to step"
+
+
 def why_declared(held: Copies, broken: Broken) -> tuple[str, str]:
     """The same of gradients whose parameters are declared copies along a dimension of a mesh."""
     _, step, _ = broken
@@ -94,7 +97,7 @@ def why_declared(held: Copies, broken: Broken) -> tuple[str, str]:
         )
     return (
         f"each rank has computed them from its own part of the activations, and nothing sums them up {held.along}; or "
-        "these ranks have read different samples",
+        "these ranks have read different samples" + (ROUNDED if held.computed_apart else ""),
         "Say where a local tensor is taken that its gradient is part of a sum (to_local(grad_placements=[Partial()])), "
         f"or all-reduce these gradients {held.along} before the step.",
     )

@@ -9,6 +9,7 @@ from ddpcheck.checks.initial_broadcast import experts
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import wrapper_links
+from ddpcheck.judging.replicated_parameters import declared_apart
 from ddpcheck.judging.step_alignment import Aligned, Replicas
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -33,7 +34,7 @@ def judge(world: World) -> Judged:
         finding = _entered(held, news) if optimizer.first else None
         if finding is not None:
             findings.append(finding)
-    unseen = step_alignment.why_unseen(step_alignment.optimizers(world))
+    unseen = step_alignment.why_unseen(step_alignment.optimizers(world)) or declared_apart(world)
     return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen)
 
 

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Sequence
 from itertools import compress
 from typing import Any
 
+from msgspec.structs import replace
+
 from ddpcheck import evidence as ev
 from ddpcheck.checks.optimizer_sync import shards, skipped
 from ddpcheck.judging import program_text, step_alignment
-from ddpcheck.judging.copies import copies
+from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import states, wrapper_links
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.step_alignment import Aligned
@@ -36,7 +38,7 @@ def judge(world: World) -> Judged:
             continue
         steps = list(optimizer.common())
         checked += len(steps)
-        findings += _apart(optimizer, steps, places)
+        findings += _apart(held, steps)
     # What copies show already is not shown of shards once more.
     times, of_shards = shards.judge(world)
     checked += times
@@ -54,8 +56,9 @@ Broken = tuple[int, list[Rank], list[ev.Step], str, list[Any], str, str]
 """A step, the ranks, what each has recorded of it, what differs, their values, these in words, and why they differ."""
 
 
-def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]], places: Sequence[int]) -> Iterable[Finding]:
+def _apart(held: Copies, steps: list[tuple[int, list[ev.Step]]]) -> Iterable[Finding]:
     """Rates that differ are a mistake of their own; scale and state differ where gradients do."""
+    optimizer, places = held.optimizer, held.parameters
     groups = _groups(optimizer, places)
     rates: list[Broken] = []
     others: list[Broken] = []
@@ -85,7 +88,8 @@ def _apart(optimizer: Aligned, steps: list[tuple[int, list[ev.Step]]], places: S
     if rates:
         yield _finding(optimizer, rates, (f"rates of optimizer {optimizer.number}",))
     if others:
-        yield _finding(optimizer, others, (f"optimizer {optimizer.number}", *wrapper_links(optimizer)))
+        found = _finding(optimizer, others, (f"optimizer {optimizer.number}", *wrapper_links(optimizer)))
+        yield replace(found, severity=held.severity) if others[0][3] == "state" else found
 
 
 def _finding(optimizer: Aligned, broken: list[Broken], links: tuple[str, ...]) -> Finding:

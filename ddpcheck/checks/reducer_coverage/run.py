@@ -11,7 +11,7 @@ from ddpcheck.checks.reducer_coverage import (
     left_behind,
     other_copies,
     other_shards,
-    reduced_again,
+    reduced_twice,
     reused_or_dropped_gradients,
     round_the_wrapper,
     separate_groups,
@@ -48,7 +48,7 @@ def judge(world: World) -> Judged:
         of_all = [_orphaned(optimizer, looked), outside(world, optimizer, looked, ground)]
         findings += [finding for finding in of_all if finding is not None]
         findings += alone(world, optimizer)
-        findings += reused_or_dropped_gradients.judge(optimizer)
+        findings += [*reused_or_dropped_gradients.judge(optimizer), *reduced_twice.judge(world, optimizer)]
         for wrapper, places in optimizer.by_wrapper().items():
             if wrapper is None:
                 continue
@@ -61,7 +61,7 @@ def judge(world: World) -> Judged:
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
     findings += [*beside_sharded.judge(world), *other_shards.judge(world), *other_copies.judge(world)]
-    findings += reduced_again.judge(world)
+    findings += reduced_twice.of_declared(world)
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
         findings += left_behind.judge(world)
