@@ -311,3 +311,16 @@ class MovedBetween(Record, frozen=True, kw_only=True):
     """The later step."""
     moved: list[int]
     """The places of parameters with other elements than the step before has left, as far as a few of them tell."""
+
+
+class ScheduledInVain(Record, frozen=True, kw_only=True):
+    """A scheduler has changed the rates of an optimizer that makes no step, nor any other one on its parameters."""
+
+    kind: str
+    optimizer: int
+    of: str
+    """The optimizer's class."""
+    first: float
+    """The rate of its first group, at the first call and now."""
+    last: float
+    site: int

@@ -12,7 +12,7 @@ from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 
 
-class _Given(NamedTuple):
+class Given(NamedTuple):
     """State that an optimizer of this process was given."""
 
     n: int
@@ -27,7 +27,7 @@ def judge(world: World) -> Iterator[Finding]:
     """Of each line that loads, say it once."""
     groups: dict[CallSite | None, list[tuple[Rank, ev.Optimizer]]] = defaultdict(list)
     for rank in world:
-        for given in _given(world, rank):
+        for given in given_states(world, rank):
             stepped = _stepped_instead(rank, given)
             if stepped is not None:
                 groups[rank.where(given.site)].append((rank, stepped))
@@ -48,7 +48,7 @@ def judge(world: World) -> Iterator[Finding]:
         )
 
 
-def _given(world: World, rank: Rank) -> Iterator[_Given]:
+def given_states(world: World, rank: Rank) -> Iterator[Given]:
     trained = {step.optimizer: step.n for step in reversed(rank.of(ev.Step))}
     for loaded in rank.of(ev.StateLoaded):
         # One that has trained before was put back, as after a search for a rate, and has served.
@@ -58,16 +58,16 @@ def _given(world: World, rank: Rank) -> Iterator[_Given]:
             and trained.get(loaded.optimizer, loaded.n) >= loaded.n
         ):
             # Of those before it, one may have been given its state first.
-            yield _Given(loaded.n, loaded.site, loaded.optimizer + 1, loaded.kind)
+            yield Given(loaded.n, loaded.site, loaded.optimizer + 1, loaded.kind)
     for state in reads(world):
         record = state.record
         of_torch = state.rank is rank and isinstance(record, ev.StateRead) and record.how == "dcp.load"
         if of_torch and any(entry.role == "moment" for entry in state.form.entries):
             assert isinstance(record, ev.StateRead)
-            yield _Given(record.n, record.site, record.made, "")
+            yield Given(record.n, record.site, record.made, "")
 
 
-def _stepped_instead(rank: Rank, given: _Given) -> ev.Optimizer | None:
+def _stepped_instead(rank: Rank, given: Given) -> ev.Optimizer | None:
     """The optimizer that goes on, where it was built later, was given nothing by any way, and no earlier one steps."""
     numbers = {step.optimizer for step in rank.of(ev.Step) if step.n > given.n}
     if not numbers or min(numbers) < given.made:

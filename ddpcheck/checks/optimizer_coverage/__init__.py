@@ -10,5 +10,5 @@ CHECK = Check(
         "by all its holders alike"
     ),
     order=97,
-    rests_on=("module calls", "optimizers", "steps", "parameter names", "backwards", "collectives"),
+    rests_on=("module calls", "optimizers", "steps", "parameter names", "backwards", "collectives", "schedulers"),
 )

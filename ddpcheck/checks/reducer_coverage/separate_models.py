@@ -9,7 +9,7 @@ from ddpcheck.judging import step_alignment
 from ddpcheck.judging.differing_steps import wrapper_links
 from ddpcheck.judging.indirect_exchanges import by_files, is_seen_together, kept_apart, nothing_else
 from ddpcheck.judging.loader_passes import Line, loops
-from ddpcheck.judging.replicated_parameters import Grounds, grounds
+from ddpcheck.judging.replicated_parameters import Grounds, first_calls, grounds, histories
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -51,6 +51,9 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
     forgotten = _begun_equal(optimizer, places)
     if by_hand and _is_a_kind_of_its_own(optimizer, places, reduced):
         forgotten = []
+    calls = first_calls(world, optimizer, histories(optimizer)) if by_hand else {}
+    # That a buffer has the size of some gradients, and these come out equal, is no proof that it was made of them.
+    guessed = by_hand and all(calls[p].flat for p in ground.by_hand)
     names = [described[p].name for p in forgotten or places]
     where = optimizer.ranks[0].where(optimizer.described[0].site)
     stepped = optimizer.ranks[0].where(looked[0][1][0].site)
@@ -71,7 +74,7 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
         advice = f"If all ranks are to hold the same: {advice[0].lower()}{advice[1:]}"
     return Finding(
         # One optimizer for both, or shards of one dataset: that is one model. Otherwise it may be each rank's own.
-        severity="error" if forgotten and (reduced or dealt) else "warning",
+        severity="error" if forgotten and (reduced or dealt) and not guessed else "warning",
         ranks=tuple(r.rank for r in optimizer.ranks),
         subject=names[0],
         expected=expected,

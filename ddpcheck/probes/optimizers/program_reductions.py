@@ -18,6 +18,7 @@ from ddpcheck.evidence import PAIRWISE, Call, Carried, Exchanged, Transfers
 from ddpcheck.probes.collectives import call_log
 from ddpcheck.probes.collectives.call_arguments import Arguments
 from ddpcheck.probes.digests import readable_memory
+from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.pace import is_due
 
@@ -43,7 +44,7 @@ class Operand:
     """A tensor that a collective went over."""
 
     __slots__ = ("alike", "backwards", "floating", "group", "known", "number", "numel", "site", "start",
-                 "storage", "to_one")  # fmt: skip
+                 "storage", "to_one", "within")  # fmt: skip
 
     def __init__(self, tensor: torch.Tensor, storage: torch.UntypedStorage, call: Call, alike: bool) -> None:
         # A weak reference: the address of a storage is given to no other one as long as it is held.
@@ -53,7 +54,9 @@ class Operand:
         self.group, self.number, self.site = call.group, call.number, call.site
         self.alike = alike
         self.to_one = call.op == "reduce"
-        self.backwards = BACKWARDS.ended
+        # Hooks that send what is ready do so within the backward() whose gradients these are.
+        self.within = gradient_events.is_within_backward()
+        self.backwards = BACKWARDS.ended + self.within
         self.known = False
         """It was a parameter or a gradient of some optimizer."""
 
@@ -304,7 +307,7 @@ def _by_size(parameters: Sequence[torch.Tensor], operands: Sequence[Operand], in
     flat = [one for one in operands if one.alike and not one.known and one.floating and one.numel > FEW]
     if not flat:
         return
-    late = [one for one in flat if inside or one.backwards == BACKWARDS.ended]
+    late = [one for one in flat if inside or one.backwards >= BACKWARDS.ended]
     early = [one for one in flat if not inside and one.backwards < BACKWARDS.ended]
     gradients = [(place, p.grad.numel()) for place, p in enumerate(parameters) if p.grad is not None]
     yield from _laid_out(gradients, late, "gradient")
@@ -330,8 +333,25 @@ def _laid_out(sizes: list[tuple[int, int]], flat: Sequence[Operand], of: Of) -> 
                 offset += numel
             rest = rest[taken:]
             used.append(operand)
-        if found and not rest:
+        if found and (not rest or (of == "gradient" and _are_buckets(used, flat, sizes, order is not sizes))):
             for operand in used:
                 operand.known = True
             yield from found
             return
+
+
+def _are_buckets(
+    used: Sequence[Operand], flat: Sequence[Operand], sizes: Iterable[tuple[int, int]], backwards: bool
+) -> bool:
+    """Whether what some gradients fit into are buckets of these, though others are in none.
+
+    What has the size of one gradient alone may be anything, and so may calls
+    of one size of which some are left over: an activation of each layer. Within
+    a backward() gradients are there from the last one on.
+    """
+    numbers = {operand.numel for operand in used}
+    return (
+        numbers.isdisjoint(numel for _, numel in sizes)
+        and not any(one.numel in numbers for one in flat if one not in used)
+        and (backwards or not any(operand.within for operand in used))
+    )

@@ -24,7 +24,14 @@ from ddpcheck.probes.ddp.wrappers import BACKWARDS, note_attributes, note_buffer
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import small_files
 from ddpcheck.probes.layouts import declared, model_buffers
-from ddpcheck.probes.optimizers import after_exchanges, description, gradient_events, program_reductions, schedulers
+from ddpcheck.probes.optimizers import (
+    after_exchanges,
+    description,
+    gradient_events,
+    idle_schedules,
+    program_reductions,
+    schedulers,
+)
 from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
 from ddpcheck.probes.optimizers.optimizer_state import note_wholes, plain_number, scale_of, state_of
 from ddpcheck.probes.processes import later_records, span_log
@@ -173,7 +180,7 @@ def watch() -> None:
         register = getattr(home, f"register_optimizer_step_{name}_hook", None)
         if register is not None:
             register(shielded(hook))
-    schedulers.watch(steps_of)
+    schedulers.watch(steps_of, idle_schedules.watcher(steps_so_far, have_been_stepped))
     scaler = getattr(torch.amp, "GradScaler", None)
     if scaler is not None:
         around(scaler, "step", _around_scaler_step)

@@ -7,7 +7,7 @@ import torch
 
 from ddpcheck.evidence import Call
 from ddpcheck.probes.collectives.call_arguments import Arguments
-from ddpcheck.probes.optimizers import program_reductions
+from ddpcheck.probes.optimizers import gradient_events, program_reductions
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +93,7 @@ def test_memory_that_is_used_again_is_not_the_same_tensor(parameters):
     ((6, 12), [0, 1]),  # or from the last to the first
     ((5, 18), [0, 1]),  # beside something else
     ((12,), []),  # as long as one of them, but not as all
+    ((12, 12), []),
     ((19,), []),
 ])  # fmt: skip
 def test_gradients_side_by_side(parameters, sizes, expected):
@@ -102,6 +103,45 @@ def test_gradients_side_by_side(parameters, sizes, expected):
     found = carried(parameters)
     assert sorted(place for place, _, _, _ in found) == expected
     assert all((of, alike, flat) == ("gradient", True, True) for _, of, alike, flat in found)
+
+
+@pytest.mark.parametrize(("sizes", "expected"), [
+    ((18,), [0, 1]),  # two of them, and the third was forgotten
+    ((11,), [1, 2]),  # from the last one on
+    ((17,), []),  # the first and the last
+    ((12,), []),  # as long as one alone, which may be anything
+    ((18, 18), []),  # an activation of each layer
+    ((12, 6), []),
+])  # fmt: skip
+def test_a_part_of_the_gradients_side_by_side(parameters, sizes, expected):
+    """Several in their order, from one of the ends."""
+    last = torch.nn.Parameter(torch.ones(5))
+    last.grad = torch.ones(5)
+    for size in sizes:
+        over(torch.zeros(size))
+    assert sorted(place for place, _, _, _ in carried([*parameters, last])) == expected
+
+
+def test_gradients_that_are_sent_within_backward(parameters, monkeypatch):
+    """A hook sends a bucket when it is full: before the backward() has ended that made it."""
+    with monkeypatch.context() as within:
+        within.setattr(gradient_events.Running, "depth", 1)
+        over(torch.zeros(18))
+    monkeypatch.setattr(program_reductions.BACKWARDS, "ended", program_reductions.BACKWARDS.ended + 1)
+    assert [(place, of) for place, of, _, _ in carried(parameters)] == [(0, "gradient"), (1, "gradient")]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(11, [1, 2]), (18, [])])
+def test_within_backward_gradients_are_there_from_the_last_one_on(parameters, monkeypatch, size, expected):
+    """What has the size of the first ones is an activation's gradient."""
+    last = torch.nn.Parameter(torch.ones(5))
+    last.grad = torch.ones(5)
+    with monkeypatch.context() as within:
+        within.setattr(gradient_events.Running, "depth", 1)
+        over(torch.zeros(size))
+    monkeypatch.setattr(program_reductions.BACKWARDS, "ended", program_reductions.BACKWARDS.ended + 1)
+    found = carried([*parameters, last])
+    assert sorted(place for place, of, _, _ in found if of == "gradient") == expected
 
 
 def test_parameters_side_by_side(parameters, monkeypatch):
