@@ -362,11 +362,6 @@ def _around_backward(original: Any) -> Any:
                 armed.append(wrapper)
         BACKWARDS.note(site)
         began = clock.now()
-        if not armed:
-            result = original(*args, **kwargs)
-            span_log.add(span_log.BACKWARD, began, clock.now(), site)
-            program_reductions.BACKWARDS.ended += 1
-            return result
         # Reductions overlap with the backward itself: together they are one event.
         with ExitStack() as stack:
             for wrapper in armed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,7 @@ def write(
         number=it.steps,
         groups=[len(group["params"]) for group in optimizer.param_groups],
         torchs=type(optimizer).__module__.startswith("torch."),
-        begun=bool(optimizer.state),
+        begun=isinstance(state := getattr(optimizer, "state", None), Mapping) and len(state) > 0,
     )
     _note_left_out(writer, it, parameters, described, known, optimizers)
     later_records.write(writer, record, values=fast_digests.queued(parameters, but=it.unseen))
