@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import parameter_history, step_alignment
+from ddpcheck.judging import first_forwards, parameter_history, step_alignment
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.summed_gradients import Brought
 from ddpcheck.judging.world import Rank, World
@@ -26,22 +26,31 @@ class Holder(NamedTuple):
     model: int
     path: str
     begun: bytes
-    """Its digest before the first step: until then it may be drawn, and sent."""
+    """Its digest before the first step, or at the first forward of what no optimizer has."""
 
 
 @once_per_world
 def holders(world: World) -> dict[Key, dict[int, Holder]]:
     """By rank, those that have a parameter which is filled with no one number, and of which nobody says how it lies."""
     found: dict[Key, dict[int, Holder]] = defaultdict(dict)
-    kinds = _kinds(world)
-    for rank in world:
-        for described in rank.of(ev.Optimizer):
-            for place, one in enumerate(described.parameters):
-                begun = step_alignment.at(described.values, place)
-                plain = one.layout is None or one.layout.ground in ("beside", "ignored")
-                if one.model is not None and plain and not one.filled and begun not in (b"", ev.UNSEEN):
-                    key = kinds.get((rank.rank, one.model), ""), one.path
-                    found[key].setdefault(rank.rank, Holder(rank, one.model, one.path, begun))
+    stepped = {rank.rank: _at_first_steps(rank) for rank in world}
+    for rank, model in first_forwards.models(world):
+        for one in model.held:
+            plain = one.layout is None or one.layout.ground in ("beside", "ignored")
+            begun = stepped[rank.rank].get((model.model, one.name), one.digest)
+            if not one.buffer and plain and not one.filled and begun not in (b"", ev.UNSEEN):
+                found[model.kind, one.name].setdefault(rank.rank, Holder(rank, model.model, one.name, begun))
+    return found
+
+
+def _at_first_steps(rank: Rank) -> dict[tuple[int | None, str], bytes]:
+    """By model and name, what optimizers came to first: between the first forward and then it may be sent."""
+    found: dict[tuple[int | None, str], bytes] = {}
+    for described in rank.of(ev.Optimizer):
+        for place, one in enumerate(described.parameters):
+            digest = step_alignment.at(described.values, place)
+            if digest not in (b"", ev.UNSEEN, ev.ABSENT):
+                found.setdefault((one.model, one.path), digest)
     return found
 
 

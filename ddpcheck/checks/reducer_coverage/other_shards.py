@@ -62,11 +62,22 @@ def _is_cut(layout: ev.Layout) -> bool:
     return bool(layout.holders) and layout.sharded and all(way[:1] in ("R", "S") for way in layout.placements)
 
 
+def call_of(rank: Rank, carried: ev.Carried, before: int) -> ev.Call | None:
+    """The call that a gradient went through; of one over values, which are counted otherwise, none."""
+    calls = _over(rank, carried, before)
+    wanted = calls[-1].number + carried.number if calls and carried.of == "gradient" else None
+    return next((one for one in reversed(calls) if one.number == wanted), None)
+
+
+def _over(rank: Rank, carried: ev.Carried, before: int) -> list[ev.Call]:
+    return [one for one in rank.of(ev.Call) if one.group == carried.group and one.n < before and one.op != "wait"]
+
+
 def _line(rank: Rank, carried: ev.Carried, before: int) -> CallSite | None:
-    """That of the call; of one over values, which are counted otherwise, that of the last one over the group."""
-    calls = [one for one in rank.of(ev.Call) if one.group == carried.group and one.n < before and one.op != "wait"]
-    counted = [one for one in calls if carried.of == "gradient" and one.number == calls[-1].number + carried.number]
-    return rank.where((counted or calls)[-1].site) if calls else None
+    """That of the call, or of the last one over the group."""
+    call = call_of(rank, carried, before)
+    calls = [call] if call is not None else _over(rank, carried, before)
+    return rank.where(calls[-1].site) if calls else None
 
 
 def _finding(each: list[_Mixed]) -> Finding:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.reducer_coverage import other_shards
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.replicated_parameters import histories
 from ddpcheck.judging.step_alignment import Aligned
@@ -131,23 +132,27 @@ def _reduced_by_fsdp(
     if not steps or steps[-1].number != exchanged.number:
         return None
     begin, step = steps[-2].n if len(steps) > 1 else 0, steps[-1]
-    calls = [one for one in rank.of(ev.Call) if begin < one.n < step.n and one.op == "all_reduce"]
-    places: dict[str, list[int]] = defaultdict(list)
+    # FSDP calls from within the backward(), and the program once that is over.
+    by_fsdp: dict[str, int] = {}
+    for call in rank.of(ev.Call):
+        if begin < call.n < step.n and call.op == "all_reduce" and call.site == step.backward_site:
+            by_fsdp[call.group] = call.n
+    found: list[tuple[int, ev.Call]] = []
     for carried in exchanged.parts:
         layout = described.parameters[carried.place].layout
-        if layout is None or carried.of != "gradient" or not carried.alike or carried.inside:
+        if layout is None or not carried.alike or carried.inside or carried.group not in by_fsdp:
             continue
         over = {one.rank for one in step_alignment.members(world, carried.group)}
+        own = other_shards.call_of(rank, carried, step.n)
+        if own is None or not _is_sum(own) or not by_fsdp[carried.group] < own.n:
+            continue
         if len(over) > 1 and over <= set(layout.holders) and any(over <= ranks for ranks in given):
-            places[carried.group].append(carried.place)
-    for group, its in places.items():
-        # FSDP calls from within the backward(), and the program once that is over.
-        own = [one for one in calls if one.group == group and one.site == step.backward_site]
-        over = {one.rank for one in step_alignment.members(world, group)}
-        later = [one for one in calls if own and one.group == group and one.n > own[-1].n and _is_sum(one)]
-        if later:
-            return _Again(exchanged.number, its, later[0], sorted(over))
-    return None
+            found.append((carried.place, own))
+    if not found:
+        return None
+    first = found[0][1]
+    ranks = sorted(one.rank for one in step_alignment.members(world, first.group))
+    return _Again(exchanged.number, [place for place, own in found if own.group == first.group], first, ranks)
 
 
 def _finding(optimizer: Aligned, again: Sequence[_Again]) -> Finding:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage.run import judge
@@ -14,10 +13,9 @@ from tests.judging.written import world
 def judged(orders, begun=("abc", "abc"), group="world", filled=False):
     ranks = []
     for names, values in zip(orders, begun, strict=True):
-        tensors = [held(name, value) for name, value in zip("xyz", values, strict=True)]
+        tensors = [held(name, value, filled=filled) for name, value in zip("xyz", values, strict=True)]
         bucket = (ev.BucketOrder, {"group": group, "number": 3, "site": 17, "model": 0, "paths": list(names)})
-        kind, given = optimizer(4, dict.fromkeys("xyz"), values)
-        first = kind, {**given, "parameters": [replace(one, filled=filled) for one in given["parameters"]]}
+        first = optimizer(4, dict.fromkeys("xyz"), values)
         ranks.append([model(8, *tensors), *([bucket] if names else []), first, stepped(9, 0, "ggg")])
     return [one for one in judge(world(*ranks, world_size=len(orders))).findings if "bucket" in one.expected]
 

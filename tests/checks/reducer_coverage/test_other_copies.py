@@ -7,7 +7,7 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage.run import judge
 from tests.checks.token_weight.test_whole_weight import gradients
-from tests.judging.own_reductions import optimizer, stepped
+from tests.judging.own_reductions import digests, optimizer, stepped
 from tests.judging.written import call, world
 
 GROUPS = {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3)}
@@ -23,7 +23,9 @@ def judged(begun, ended, groups=GROUPS, filled=False):
         described[1]["parameters"] = [
             ev.Parameter(name="w", kind="float32[4]", wrapper=None, reduced=False, model=0, path="w", filled=filled)
         ]
-        records = [(ev.Model, {"model": 0, "kind": "Net", "site": 8, "held": []}), described]
+        # Between its first forward and the first step, it may have been sent.
+        held = ev.Held(name="w", kind="float32[4]", digest=digests("f"), filled=filled)
+        records = [(ev.Model, {"model": 0, "kind": "Net", "site": 8, "held": [held]}), described]
         for window in range(2):
             records += [call(window, 20, op="all_reduce", group=name), *gradients(rank, window, w=(over, 0.5))]
             records.append(stepped("g", ended[rank], number=window))

@@ -92,12 +92,13 @@ def test_a_group_with_ranks_that_the_wrapper_does_not_have():
 # --- as is declared
 
 
-def replica(number, op=SUM, after_backward=True, of_fsdp=True, group=None, way=("R", "S0"), how="fully_shard"):
+def replica(number, op=SUM, after_backward=True, of_fsdp=True, group=None, way=("R", "S0"), how="fully_shard",
+            through=0):  # fmt: skip
     """A rank of two replicas of two shards, each of one parameter: FSDP calls at line 7, and the program at line 8."""
     pair = group or f"{number % 2},{number % 2 + 2}#replicate"
     calls = [call(1, 7, "all_reduce", group=pair, detail=SUM)] if of_fsdp else []
     own = [call(2, 8, "all_reduce", group=pair, detail=op)]
-    part = ev.Carried(place=0, of="gradient", inside=False, group=pair, number=1, offset=0, alike=True)
+    part = ev.Carried(place=0, of="gradient", inside=False, group=pair, number=through, offset=0, alike=True)
     return [
         (ev.Parallelised, {"how": how, "site": 3, "ranks": (0, 1, 2, 3)}),
         mesh((2, 2), ("replicate", "shard")),
@@ -125,6 +126,7 @@ def test_copies_that_fsdp_has_reduced():
         pytest.param({"after_backward": False}, id="before the backward()"),
         pytest.param({"how": "parallelize_module"}, id="nothing says that the backward() reduces"),
         pytest.param({"way": ("P", "S0")}, id="partial sums"),
+        pytest.param({"through": -1}, id="what FSDP itself has reduced, and then a sum of something else"),
     ],
 )
 def test_what_is_no_second_sum_of_copies(other):
