@@ -11,7 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ddpcheck.evidence import Call, LateReduction
 from ddpcheck.probes.collectives.call_arguments import Arguments
-from ddpcheck.probes.digests import readable_memory
+from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.optimizers import gradient_events, gradient_reuse
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.pace import is_due
@@ -123,4 +123,5 @@ def _begins(_: Any) -> None:
 def _is_gone(gradient: torch.Tensor | None) -> bool:
     if gradient is None:
         return True
-    return readable_memory.memory(gradient) is not None and not gradient.any().item()
+    # As far as its first part, and some elements in the middle tell: a whole one would be looked at by several threads.
+    return fast_digests.is_filled(gradient) and not any(gradient_reuse.elements(gradient) or [1.0])
