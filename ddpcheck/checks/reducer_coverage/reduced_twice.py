@@ -43,7 +43,8 @@ def judge(world: World, optimizer: Aligned) -> list[Finding]:
         return []
     steps = [(number, step) for number, step in optimizer.compared() if all(s.gradients for s in step)]
     again = [one for number, step in steps if (one := _again(world, optimizer, history, number, step)) is not None]
-    return [_finding(optimizer, again)] if again and 2 * len(again) > len(steps) else []
+    often = again and 2 * len(again) > len(steps)
+    return [_finding("DDP", optimizer.ranks[0], optimizer.described[0], again)] if often else []
 
 
 def _again(
@@ -122,7 +123,7 @@ def of_declared(world: World) -> list[Finding]:
                 line = str(rank.where(again.call.site))
                 found[line].append(again)
                 described.setdefault(line, (rank, last))
-    return [_finding_of_declared(*described[line], each) for line, each in found.items()]
+    return [_finding("FSDP", *described[line], each) for line, each in found.items()]
 
 
 def _reduced_by_fsdp(
@@ -155,15 +156,7 @@ def _reduced_by_fsdp(
     return _Again(exchanged.number, [place for place, own in found if own.group == first.group], first, ranks)
 
 
-def _finding(optimizer: Aligned, again: Sequence[_Again]) -> Finding:
-    return _told("DDP", optimizer.ranks[0], optimizer.described[0], again[0].over, again)
-
-
-def _finding_of_declared(rank: Rank, described: ev.Optimizer, each: Sequence[_Again]) -> Finding:
-    return _told("FSDP", rank, described, each[0].over, each)
-
-
-def _told(by: str, rank: Rank, described: ev.Optimizer, over: Sequence[int], again: Sequence[_Again]) -> Finding:
+def _finding(by: str, rank: Rank, described: ev.Optimizer, again: Sequence[_Again]) -> Finding:
     first = again[0]
     names = [described.parameters[place].name for place in first.places]
     return Finding(
@@ -172,10 +165,10 @@ def _told(by: str, rank: Rank, described: ev.Optimizer, over: Sequence[int], aga
         subject=names[0],
         step=first.number,
         expected="one reduction of each gradient for a step",
-        found=f"{count(len(names), 'gradient')} that {by} had made the same on {ranks_text(over)} in backward(), "
+        found=f"{count(len(names), 'gradient')} that {by} had made the same on {ranks_text(first.over)} in backward(), "
         f"added up over them once more by the program itself: {listing(names)}",
-        cause=f"it was written for a model without {by}; what all ranks have alike becomes {len(over)} times as large, "
-        "unless it is divided",
+        cause=f"it was written for a model without {by}; what all ranks have alike becomes {len(first.over)} times as "
+        "large, unless it is divided",
         advice=f"Leave the program's own reduction out{_INSTEAD if by == 'DDP' else ''}.",
         where=rank.where(first.call.site),
         count=len({one.number for one in again}),

@@ -53,7 +53,7 @@ def _reduces(op: str, given: Arguments, made: Call) -> None:
     _calls[made.site] = number + 1
     if not is_due(number) or not flat.is_floating_point() or not 1 < flat.numel() <= LARGE:
         return
-    if readable_memory.memory(flat) is None:
+    if readable_memory.memory(flat) is None or gradient_events.several_train():
         return
     with recorder.silence(), torch.no_grad():
         found = _pieces(writer, flat.detach(), len(ranks_of(given.get("group"))))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ddpcheck.probes.files import writer_threads
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.patching import around, defect
 
@@ -154,7 +155,7 @@ def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
         if recorder.current() is None:
             return original(*args, **kwargs)
         here = threading.get_ident()
-        if here not in _calling and any(one.ident == here for one in threading.enumerate()):  # none of autograd's own
+        if here not in _calling and not writer_threads.is_foreign():  # none of autograd's own
             _calling.add(here)
         if not Running.depth:
             Running.site = user_lines.here()

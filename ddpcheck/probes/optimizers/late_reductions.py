@@ -83,7 +83,7 @@ def _reduces(op: str, given: Arguments, made: Call) -> None:
     it = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
     if any(one.cdata == it.cdata for one in _window.early):
         return
-    for optimizer, parameters in gradient_events.optimizers(_is_wanted):
+    for optimizer, parameters in gradient_events.trained_here(_is_wanted):
         for place, parameter in enumerate(parameters):
             gradient = parameter.grad
             if gradient is None or gradient.numel() > tensor.numel() or readable_memory.memory(gradient) is None:
@@ -104,6 +104,8 @@ def _begins(_: Any) -> None:
     """What was reduced since the step is there, and is added to; or it is gone."""
     global _window
     window, _window = _window, _Window()
+    if gradient_events.several_train():  # what one of them has reduced, another one's backward() may be writing
+        return
     writer = recorder.current()
     gone: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for late in window.late:

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from ddpcheck import evidence as ev
+from ddpcheck.probes.optimizers import gradient_events
 
 
 @pytest.fixture
@@ -130,4 +131,17 @@ def test_buckets_of_anything_else(recorded, group):
     dist.all_reduce(bucket_of(net, (0, 1)))
     net.zero_grad()
     dist.all_reduce(torch.zeros(32))
+    assert recorded(ev.BucketOrder) == []
+
+
+def test_gradients_of_other_threads_are_not_looked_at(recorded, group, monkeypatch):
+    """Autograd may be writing them."""
+    training(3, after_step=reduce)
+    monkeypatch.setattr(gradient_events, "_calling", {1, 2})
+    before = len(recorded(ev.LateReduction))
+    training(3, after_step=reduce)
+    net = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(3)])
+    net(torch.randn(5, 4)).square().mean().backward()
+    dist.all_reduce(bucket_of(net, (0, 1, 2)))
+    assert len(recorded(ev.LateReduction)) == before > 0
     assert recorded(ev.BucketOrder) == []
