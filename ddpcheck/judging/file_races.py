@@ -80,7 +80,8 @@ def races(files: Files, several: set[str]) -> Races:
 
 def _matters(files: Files, path: str) -> bool:
     """Whether it is a file to load from, so that to ask for it decides something."""
-    return path in files.reads or any(t.record.how in SAVES or t.record.op == "rename" for t in files.writes[path])
+    writes = files.writes.get(path, ())  # what was only removed has none, and gets none by the question
+    return path in files.reads or any(t.record.how in SAVES or t.record.op == "rename" for t in writes)
 
 
 def _between_ranks(changes: Sequence[Touch], reads: Sequence[Touch]) -> bool:

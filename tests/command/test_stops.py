@@ -197,10 +197,10 @@ def test_nothing_outlives_a_command_that_is_killed(tmp_path, forks):
     while not all(f.exists() and f.read_text() for f in files):
         assert process.poll() is None, process.communicate()
         time.sleep(0.05)
-    pids = [int(f.read_text()) for f in files]
+    ranks = [psutil.Process(int(f.read_text())) for f in files]
     process.kill()
     process.communicate()
-    _, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], timeout=20)
+    _, alive = psutil.wait_procs(ranks, timeout=20)
     assert alive == []
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.judging.file_history import is_lock
-from tests.judging.judged_files import ask
+from ddpcheck.judging.file_history import files_of, is_lock
+from tests.judging.judged_files import ask, saved, verdict
+from tests.judging.written import query, world
 
 SINGLE, ATOMIC, READ = "checkpoint-single-writer", "checkpoint-atomic-save", "checkpoint-read-after-write"
 
@@ -30,3 +31,11 @@ def test_without_files_nothing_is_checked(check, reason):
 def test_locks_by_their_name(path, lock):
     """What is a lock says so in its name."""
     assert is_lock(path) is lock
+
+
+def test_a_question_leaves_the_files_as_they_are():
+    """A mark that was only asked for has no writes, whichever check has looked at it before."""
+    over = world(saved(), [query("/job/done", 20, answer=False)])
+    for check in (READ, ATOMIC):
+        verdict(check, over)
+    assert all(files_of(over).writes.values())
