@@ -83,7 +83,9 @@ def test_a_loss_without_elements(tmp_path, forks):
 
 def test_long_runs(tmp_path, forks):
     """After the first steps, ever fewer are weighed; all of them where that is asked for, or the check is named."""
-    long = PROGRAM.replace("range(5)", "range(20)")
+    # A look at a step may take a hundredth of the time: of steps as short as these, few would be looked at in full.
+    as_of_a_real_model = "import time; time.sleep(0.1)"
+    long = PROGRAM.replace("range(5)", "range(20)").replace("{before}", as_of_a_real_model)
     weighed = made(tmp_path, forks, program=long)
     assert weighed.document["checks"]["token-weight"]["checked"] == 10
     assert [count for *_, count in of_the_weights(weighed)] == [10]
