@@ -80,6 +80,24 @@ FAULTS = {
         (("with model.no_sync():", "if True:"),),
         [("reducer-coverage", [0, 1])],
     ),
+    "a table that each end of a pipeline draws for itself": Planted(
+        "pipeline_ends_in_other_places",
+        2,
+        (("dist.broadcast(table.weight.data, 0)\n", ""),),
+        [("tied-parameters", [0, 1])],
+    ),
+    "a second stage that no optimizer has": Planted(
+        "pipeline_interleaved",
+        2,
+        (("for part in parts for p", "for part in parts[:1] for p"),),
+        [("optimizer-coverage", [0, 1])],
+    ),
+    "gradients that a schedule divides in each part of a window": Planted(
+        "pipeline_evaluated_between",
+        2,
+        (("scale_grads=False", "scale_grads=True"), ("(MICRO * HALVES)", "HALVES")),
+        [("accumulation-window", [0, 1])],
+    ),
 }
 
 

@@ -19,10 +19,14 @@ def findings(world: World) -> Iterator[Finding]:
     """A few that are left out of the optimizer of all others.
 
     Who trains a part of a model, such as a head, may do so without a word to the
-    rest: where as many are left out as are stepped, that is meant.
+    rest: where as many are left out as are stepped, that is meant. A stage of a
+    pipeline is sent gradients by the others for its own sake, and is left out
+    as a whole where a rank has several.
     """
     met: dict[str, list[tuple[Rank, ev.Optimizer, list[str]]]] = defaultdict(list)
+    whole: dict[str, list[tuple[Rank, ev.Optimizer, list[str]]]] = defaultdict(list)
     for rank in world:
+        stages = {one.module for one in rank.of(ev.Parallelised) if one.stage is not None}
         looked: dict[tuple[int, int], list[ev.Unstepped]] = defaultdict(list)
         for record in rank.of(ev.Unstepped):
             looked[record.optimizer, record.model].append(record)
@@ -33,8 +37,12 @@ def findings(world: World) -> Iterator[Finding]:
             names = _left_alone(rank, model, records)
             if names and 2 * len(records[0].names) < records[0].among:
                 met[str(rank.where(described.site))].append((rank, described, names))
+            elif model in stages and len(names) == records[0].among:
+                whole[str(rank.where(described.site))].append((rank, described, names))
     for each in met.values():
         yield _finding(each)
+    for each in whole.values():
+        yield _of_stage(each)
 
 
 def _left_alone(rank: Rank, model: int, records: list[ev.Unstepped]) -> list[str]:
@@ -66,6 +74,24 @@ def _finding(each: list[tuple[Rank, ev.Optimizer, list[str]]]) -> Finding:
         advice="Give each parameter to one group; or set requires_grad=False for what is not to be trained: its "
         "gradients cost time, count in norms, and are never zeroed by the optimizer. Accept it where they are read, or "
         "it is set free later.",
+        where=rank.where(described.site),
+        links=(f"optimizer {described.optimizer}",),
+    )
+
+
+def _of_stage(each: list[tuple[Rank, ev.Optimizer, list[str]]]) -> Finding:
+    rank, described, names = each[0]
+    return Finding(
+        severity="warning",
+        ranks=tuple(sorted({one.rank for one, _, _ in each})),
+        subject=names[0],
+        step=0,
+        expected="the trainable parameters of every stage of a pipeline to be in an optimizer",
+        found=f"a stage whose {count(len(names), 'parameter')} get gradients, are in none and stay as before, while "
+        f"the {described.kind} steps another stage of the same rank: {listing(names)}",
+        cause="the optimizer was given the parameters of one stage, and the rank has several",
+        advice="Give the optimizer the parameters of all stages that the rank has; or set requires_grad=False for a "
+        "stage that is not to be trained.",
         where=rank.where(described.site),
         links=(f"optimizer {described.optimizer}",),
     )

@@ -52,3 +52,18 @@ def test_what_was_not_looked_at():
         for number in range(3)
     ]  # fmt: skip
     assert judge(world([*unseen, optimizer(5, HELD), stepped(7, 0, list(HELD))])).findings == ()
+
+
+def stage(*records, module=0):
+    given = {"how": "PipelineStage", "site": 3, "stage": 2, "stages": 4, "pipeline": (0, 1), "module": module}
+    return [(ev.Parallelised, given), *records]
+
+
+@pytest.mark.parametrize(("among", "module", "expected"), [(2, 0, 1), (3, 0, 0), (2, 7, 0)])
+def test_a_whole_stage_of_a_pipeline(among, module, expected):
+    """The ranks have two each; a part of a stage may be meant, and so may another model."""
+    found = judge(left("a", "a", "a", among=among, later=stage(module=module))).findings
+    assert len(found) == expected
+    if expected:
+        assert (found[0].severity, found[0].ranks) == ("warning", (0, 1))
+        assert "a stage whose 2 parameters get gradients" in found[0].found
