@@ -10,6 +10,7 @@ from ddpcheck.checks.reducer_coverage import (
     bucket_order,
     crossed_reductions,
     left_behind,
+    left_out_dimension,
     lone_copies,
     other_copies,
     other_shards,
@@ -67,6 +68,8 @@ def judge(world: World) -> Judged:
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
         findings += left_behind.judge(world)
+    if not findings:
+        findings += left_out_dimension.judge(world)
     checked += sharded_models.seen(world)
     because = why_none(world, optimizers) if wrapped else sharded_models.why_none(world)
     return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because or _NOTHING)
