@@ -80,6 +80,18 @@ FAULTS = {
         (("with model.no_sync():", "if True:"),),
         [("reducer-coverage", [0, 1])],
     ),
+    "a bias of all experts from a rank's own counts": Planted(
+        "experts_balanced_by_bias",
+        2,
+        (("    dist.all_reduce(net[1].sent)\n", ""),),
+        [("buffer-sync", [1])],
+    ),
+    "gradients that nobody adds up along a dimension of the mesh": Planted(
+        "sequence_summed_beside_fsdp",
+        4,
+        (('dist.all_reduce(p.grad.to_local(), dist.ReduceOp.SUM, mesh.get_group("sp"))', "pass"),),
+        [("reducer-coverage", [0, 1, 2, 3])],
+    ),
     "a table that each end of a pipeline draws for itself": Planted(
         "pipeline_ends_in_other_places",
         2,
