@@ -80,6 +80,18 @@ FAULTS = {
         (("with model.no_sync():", "if True:"),),
         [("reducer-coverage", [0, 1])],
     ),
+    "a mean for each micro-batch of a schedule": Planted(
+        "pipeline_unequal_labels",
+        2,
+        ((', reduction="sum") / valid', ")"), ("scale_grads=False", "scale_grads=True")),
+        [("token-weight", [1])],
+    ),
+    "a stage that zeroes its gradients in each micro-batch": Planted(
+        "pipeline_zeroed_once",
+        2,
+        (("                h = net(x)\n", "                optimizer.zero_grad()\n                h = net(x)\n"),),
+        [("accumulation-window", [0])],
+    ),
     "a bias of all experts from a rank's own counts": Planted(
         "experts_balanced_by_bias",
         2,

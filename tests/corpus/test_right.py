@@ -42,11 +42,14 @@ SILENT = (
     "pipeline_ends_in_other_places",
     "pipeline_evaluated_between",
     "pipeline_interleaved",
+    "pipeline_unequal_labels",
+    "pipeline_zeroed_once",
     "rate_searched_first",
     "sequence_summed_beside_fsdp",
     "table_averaged_seldom",
     "table_stepped_by_hand",
     "tables_and_dense_parts",
+    "tensor_parallel_clipped_by_hand",
     "zigzag_with_computed_positions",
 )
 """Of these there is no warning either: each is close to a fault that is one."""

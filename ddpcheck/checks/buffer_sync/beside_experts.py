@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import combinations
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
@@ -51,5 +50,5 @@ def shared(world: World) -> Iterator[Shared]:
 def _are_own(optimizer: Aligned, places: set[int]) -> bool:
     """Whether each rank began with its own numbers there, but for what is filled with one."""
     drawn = [place for place in places if not all(one.parameters[place].filled for one in optimizer.described)]
-    begun = [[step_alignment.at(one.values, place) for one in optimizer.described] for place in drawn]
-    return bool(drawn) and all(a != b for each in begun for a, b in combinations(each, 2))
+    begun = [{step_alignment.at(one.values, place) for one in optimizer.described} for place in drawn]
+    return bool(drawn) and all(len(each) == len(optimizer.described) for each in begun)
