@@ -55,5 +55,7 @@ class Window(Record, frozen=True, kw_only=True):
     """What the last loss was divided by, where that is one number."""
     within: bool = False
     """The step is made within a backward()."""
+    leftover: bool = False
+    """Its first backward() has found the gradients that the step before was made on, and they were added to."""
     unreduced: bool = False
     """FSDP was told not to reduce in any of them."""

@@ -80,6 +80,18 @@ FAULTS = {
         (("with model.no_sync():", "if True:"),),
         [("reducer-coverage", [0, 1])],
     ),
+    "an optimizer that nobody zeroes": Planted(
+        "pipeline_optimizer_for_each_stage",
+        2,
+        (("in optimizers:\n        optimizer.zero_grad", "in optimizers[:1]:\n        optimizer.zero_grad"),),
+        [("accumulation-window", [0, 1])],
+    ),
+    "an overflow that one stage knows of": Planted(
+        "pipeline_scaled",
+        2,
+        (("    dist.all_reduce(overflow, dist.ReduceOp.MAX)\n", ""),),
+        [("optimizer-sync", [0, 1])],
+    ),
     "a mean for each micro-batch of a schedule": Planted(
         "pipeline_unequal_labels",
         2,

@@ -42,6 +42,8 @@ SILENT = (
     "pipeline_ends_in_other_places",
     "pipeline_evaluated_between",
     "pipeline_interleaved",
+    "pipeline_optimizer_for_each_stage",
+    "pipeline_scaled",
     "pipeline_unequal_labels",
     "pipeline_zeroed_once",
     "rate_searched_first",

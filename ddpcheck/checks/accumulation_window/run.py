@@ -30,7 +30,11 @@ def judge(world: World) -> Judged:
         for window in rank.of(ev.Window):
             by_optimizer[window.optimizer].append(window)
         for optimizer, windows in by_optimizer.items():
-            checked += sum(1 for one in windows if one.between or one.unreduced or declared.micro_batches(rank, one))
+            checked += sum(
+                1
+                for one in windows
+                if one.between or one.unreduced or one.leftover or declared.micro_batches(rank, one)
+            )
             for part in _PARTS:
                 for finding in part(rank, optimizer, windows):
                     _add(findings, finding)
@@ -217,6 +221,25 @@ def _overwritten(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Findi
     )
 
 
+def _left_over(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
+    """Each step is made on the gradients of all windows before it, too: nobody zeroes them."""
+    told = [one for one in windows if one.number > 0]
+    if len(told) < ENOUGH or not all(one.leftover and one.as_left for one in told):
+        return
+    yield _finding(
+        rank,
+        optimizer,
+        told[0],
+        severity="warning",
+        expected="the gradients that a step was made on to be gone when the next window begins",
+        found=f"them to be added to in each of {len(told)} windows, and stepped on again: every step is made on the "
+        "sum of all gradients so far",
+        cause="zero_grad() is not called for this optimizer, as where it is called for another one alone",
+        advice="Call zero_grad() of every optimizer once after its step; accept it, where the sum is meant.",
+        times=len(told),
+    )
+
+
 def _unreduced(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
     """A step in a stretch of micro-batches that are not to be reduced yet."""
     found = [one for one in windows if one.unreduced]
@@ -240,6 +263,7 @@ _PARTS: tuple[Callable[[Rank, int, Windows], Iterator[Finding]], ...] = (
     _lost,
     _zeroed,
     _overwritten,
+    _left_over,
     _unreduced,
 )
 

@@ -25,11 +25,11 @@ def zeroed(world: World) -> Iterator[Zeroed]:
     windows = {rank.rank: _windows(rank) for rank in world}
     ranks = {rank.rank: rank for rank in world}
     for rank in world:
-        peers = {call.peer for call in rank.of(ev.Call) if call.op in ev.PAIRWISE} & ranks.keys()
         for optimizer, mine in windows[rank.rank].items():
             if not _all_zeroed(mine):
                 continue
-            for peer in sorted(one for one in peers if one is not None):
+            peers = {call.peer for call in rank.of(ev.Call) if call.op in ev.PAIRWISE and call.peer is not None}
+            for peer in sorted(peers & ranks.keys()):
                 number = _kept(ranks[peer], windows[peer].values())
                 if number and all(one.backwards == number for one in mine):
                     yield rank, optimizer, mine, number

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.optimizer_sync import counters, shards, skipped
+from ddpcheck.checks.optimizer_sync import counters, scales_of_stages, shards, skipped
 from ddpcheck.judging import program_text, step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import states, wrapper_links
@@ -48,9 +48,10 @@ def judge(world: World) -> Judged:
     known = {link for finding in findings for link in finding.links}
     findings += [one for one in of_shards if not known.intersection(one.links)]
     findings += _schedulers(world)
-    times, found = skipped.judge(world)
-    checked += times
-    findings += found
+    for part in (skipped, scales_of_stages):
+        times, found = part.judge(world)
+        checked += times
+        findings += found
     unseen = why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen)
 

@@ -55,6 +55,10 @@ class _Open:
         """Of each gradient, as the last backward() has left it."""
         self.before: list[Sample | None] = []
         """The same when that one began."""
+        self.stepped: list[Sample | None] = []
+        """As the step before was made on them, until the first backward() begins."""
+        self.leftover = self.grown = False
+        """That has found them so; and some backward() has left others than were there when it began."""
         self.parameters: Sample | None = None
         """A few elements of these, when the last backward() had ended."""
         self.built = 0
@@ -153,6 +157,10 @@ def _begins(given: Any) -> None:
         now = [_read(p.grad) for p in parameters]
         if window.left and len(window.left) == len(now):
             _compare(window, parameters, now, site)
+        if window.backwards == 1:
+            told = [(one, left) for one, left in zip(now, window.stepped, strict=False) if _tells(left)]
+            window.leftover = bool(told) and all(one == left for one, left in told)
+            window.stepped = []
         window.before, window.site, window.zeroed = now, site, False
         window.left = []
     Clipped.site = NO_SITE
@@ -164,6 +172,7 @@ def _ends() -> None:
     for _, window, parameters in _due():
         window.left = [_read(p.grad) for p in parameters]
         window.scaled = [one for one in window.scaled if not _is_added_to(one, window.left)]
+        window.grown |= window.left != window.before
         window.parameters, window.built = _sample(parameters), Built.count
         unsynced = fsdp_syncs.is_off_for(parameters)
         window.told_not_to |= unsynced
@@ -231,6 +240,13 @@ def _told(window: _Open) -> list[Between]:
     ]
 
 
+def _is_left_over(window: _Open) -> bool:
+    """Whether what the step before was made on is still in the gradients of this one."""
+    done = {one.which for one in window.scaled}
+    kept = [one.became == "kept" or place in done for place, one in enumerate(window.between)]
+    return window.leftover and window.grown and len(kept) == window.backwards - 1 and all(kept)
+
+
 def _became(left: Sample, now: Sample | None, parameter: torch.Tensor, zeroed: bool) -> tuple[Became, float]:
     if now is None:
         gradient = parameter.grad
@@ -275,7 +291,9 @@ def _entered(
 ) -> None:
     """A step begins: the window before it is over."""
     window = _open.get(optimizer)
-    _open[optimizer] = _Open(number + 1)
+    _open[optimizer] = following = _Open(number + 1)
+    if is_due(number + 1):
+        following.stepped = [_read(p.grad) for p in parameters]
     calls = _forwards.get(optimizer, {})
     _forwards[optimizer] = {}
     within = gradient_events.is_within_backward()
@@ -301,6 +319,7 @@ def _entered(
             as_left=not within and _are_multiples(parameters, window.left),
             divisor=loss_divisors.last(),
             within=within,
+            leftover=_is_left_over(window),
             unreduced=window.told_not_to and not window.synced and not within,
         )
     )

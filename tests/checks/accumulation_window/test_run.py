@@ -187,6 +187,24 @@ def test_a_step_before_the_reduction():
     assert found(window(0, unreduced=True), window(1), window(2)) == []
 
 
+# --- gradients that nobody zeroes
+
+
+@pytest.mark.parametrize(
+    ("windows", "expected"),
+    [
+        ([{"leftover": n > 0, "as_left": True} for n in range(4)], 1),
+        ([{"leftover": n > 0, "as_left": True} for n in range(3)], 0),  # too early to say
+        ([{"leftover": n > 0, "as_left": n != 2} for n in range(4)], 0),  # something is done to them
+        ([{"leftover": n > 1, "as_left": True} for n in range(4)], 0),
+    ],
+)
+def test_gradients_of_all_windows_before(windows, expected):
+    """A sum without end, and a warning."""
+    findings = judge(of(*(window(n, **more) for n, more in enumerate(windows)))).findings
+    assert [one.severity for one in findings] == ["warning"] * expected
+
+
 # --- stages of a pipeline
 
 

@@ -105,6 +105,27 @@ def test_what_is_divided_when_it_is_done(recorded):
     assert became(recorded()) == [["kept", "other", "kept"]] * 2
 
 
+@pytest.mark.parametrize(
+    ("zeroed", "replaced", "expected"),
+    [(False, False, [False, True, True]), (True, False, [False] * 3), (False, True, [False] * 3)],
+)
+def test_gradients_that_nobody_zeroes(recorded, zeroed, replaced, expected):
+    """The next window adds to them; another gradient that is put in their place each time has none of them."""
+    torch.manual_seed(0)
+    net = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        net(torch.randn(4, 6)).square().mean().backward()
+        if replaced:
+            for p in net.parameters():
+                p.grad.copy_(torch.randn_like(p))
+        optimizer.step()
+        if zeroed:
+            optimizer.zero_grad()
+    found = recorded()
+    assert [one.leftover and one.as_left for one in found] == expected
+
+
 def test_the_factor_and_the_line_of_a_clip(recorded):
     """By torch's function."""
     train(lambda net, _: torch.nn.utils.clip_grad_norm_(net.parameters(), 1e-3))
