@@ -74,7 +74,7 @@ def watch() -> None:
     gradient_events.BACKWARD_BEGINS.also(_begins)
     gradient_events.BACKWARD_ENDS.also(_ends)
     gradient_events.CLIPPED.also(_clipped)
-    gradient_events.COLLECTIVE.also(_reduces)
+    gradient_events.COLLECTIVE.also(_reduces, SCATTERS)
     gradient_events.MODULE_CALLED.also(_called)
     gradient_events.STEP.also(_entered)
     gradient_events.ZEROED.also(_zeroed)
@@ -99,7 +99,7 @@ def _zeroed() -> None:
 
 def _reduces(op: str, given: Arguments, _: Any) -> Callable[[], None] | None:
     """A reduction of the program's own begins; what to do when it is over."""
-    output = given.get(SCATTERS[op]) if op in SCATTERS and any(map(_is_looked_at, _open.values())) else None
+    output = given.get(SCATTERS[op]) if any(map(_is_looked_at, _open.values())) else None
     if not isinstance(output, torch.Tensor) or given.get("async_op"):
         return None
 
