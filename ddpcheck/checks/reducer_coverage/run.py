@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import (
+    beside_reduced,
     beside_sharded,
     bucket_order,
     crossed_reductions,
@@ -66,7 +67,7 @@ def judge(world: World) -> Judged:
     findings += [*reduced_twice.of_declared(world), *lone_copies.judge(world), *bucket_order.judge(world)]
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
-        findings += left_behind.judge(world)
+        findings += [*beside_reduced.judge(world), *left_behind.judge(world)]
     checked += sharded_models.seen(world)
     because = why_none(world, optimizers) if wrapped else sharded_models.why_none(world)
     return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because or _NOTHING)
