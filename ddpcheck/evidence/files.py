@@ -73,6 +73,23 @@ class StateLoaded(Record, frozen=True, kw_only=True):
     """The number of the optimizer that it went into."""
 
 
+class TakenBack(Record, frozen=True, kw_only=True):
+    """Weights that a load has given to a module are nearly what they were before it, once an optimizer has stepped.
+
+    The module had not been called with gradients before the load, and the first step began on what was loaded.
+    """
+
+    kind: str
+    """The module's class."""
+    weight: str
+    of: int
+    """Weights of it that were looked at: all of them."""
+    loaded: int
+    """The line of the load."""
+    site: int
+    """That of the step before which it was seen."""
+
+
 class DrawnAnew(Record, frozen=True, kw_only=True):
     """Every matrix that a load has given to a module was drawn anew, and nothing had been called in between."""
 

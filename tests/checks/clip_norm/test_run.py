@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from ddpcheck import evidence as ev
@@ -354,3 +355,29 @@ def test_norms_that_are_added_up():
 )
 def test_sums_of_norms_that_may_be_right(factors, layout):
     assert judge(added(factors, layout, NORMS)).findings == ()
+
+
+def dealt_out(own, held):
+    """The same of two ranks whose optimizers step these parameters of a model, of which each has that much."""
+    ranks = []
+    for rank in range(2):
+        given = {"how": "all_reduce", "group": "world"}
+        model = ev.Model, {"model": 0, "kind": "Net", "site": 2, "held": [ev.Held(name=n, kind="x") for n in held]}
+        norms = [
+            norm(n, [e[rank] ** 2], 0.5 / sum(e), given=e[rank], came=sum(e), **given) for n, e in enumerate(NORMS)
+        ]
+        described, fields = optimizer(3, {own[rank]: None})
+        parts = [msgspec.structs.replace(one, path=own[rank]) for one in fields["parameters"]]
+        ranks.append([model, (described, {**fields, "parameters": parts}), *norms, stepped(9, 0, ["g"])])
+    return judge(world(*ranks)).findings
+
+
+def test_norms_of_the_parameters_that_each_rank_steps():
+    """Every rank has the model, and steps a part of it: their norms are those of parts of one gradient."""
+    (finding,) = dealt_out("ab", "ab")
+    assert (finding.severity, finding.ranks) == ("error", (0, 1))
+
+
+@pytest.mark.parametrize(("own", "held"), [("aa", "ab"), (("a", "b"), "a")], ids=["copies", "models of their own"])
+def test_norms_of_what_may_be_no_part(own, held):
+    assert dealt_out(own, held) == ()
