@@ -74,9 +74,10 @@ class StateLoaded(Record, frozen=True, kw_only=True):
 
 
 class TakenBack(Record, frozen=True, kw_only=True):
-    """Weights that a load has given to a module are nearly what they were before it, once an optimizer has stepped.
+    """What a load has given to a module is not what it trains on. It had not been called with gradients before.
 
-    The module had not been called with gradients before the load, and the first step began on what was loaded.
+    Its weights are nearly what they were before the load, once an optimizer has stepped, though the first step began
+    on what was loaded; or they are shards that are still as they were cut, before the load, when that step begins.
     """
 
     kind: str
@@ -88,6 +89,8 @@ class TakenBack(Record, frozen=True, kw_only=True):
     """The line of the load."""
     site: int
     """That of the step before which it was seen."""
+    unreached: bool = False
+    """It was loaded into copies of shards."""
 
 
 class DrawnAnew(Record, frozen=True, kw_only=True):

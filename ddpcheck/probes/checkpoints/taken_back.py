@@ -1,8 +1,10 @@
-"""Weights that were loaded into a model, and are what they were before the load once an optimizer has stepped.
+"""Weights that were loaded into a model, and are not those that it trains on.
 
-So it is where the optimizer has copies of its own (masters in full precision, a
-flat buffer) that were made before the load. A few elements of each weight are
-read before the load, after it, and when the first steps begin.
+The optimizer may have copies of its own (masters in full precision, a flat
+buffer) that were made before the load: then they are what they were before it,
+once it has stepped. A few elements of each weight are read before the load,
+after it, and when the first steps begin. Or what was loaded into are copies of
+shards, which were gathered for a while: then the shards stay as they were cut.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +21,7 @@ import torch
 from ddpcheck.evidence import TakenBack
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.files import state_dict_loads
-from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts import cut_from, models
 from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.optimizers import gradient_events, gradient_reuse
 from ddpcheck.probes.recording import recorder
@@ -58,9 +61,30 @@ class _Weight(NamedTuple):
 class _Load:
     """One load, until it is known what has become of it."""
 
-    def __init__(self, kind: str, site: int, weights: list[_Weight]) -> None:
-        self.kind, self.site, self.weights = kind, site, weights
+    def __init__(self, module: Any, site: int, weights: list[_Weight]) -> None:
+        self.module, self.kind = weakref.ref(module), type(module).__name__
+        self.site, self.weights = site, weights
         self.steps = 0
+        self.cuts = cut_from.made()
+
+    def has_come_to_the_step(self) -> bool:
+        """Whether nothing else was written there since."""
+        return all(one.now() == one.loaded for one in self.weights)
+
+    def has_missed_the_shards(self) -> bool:
+        """Whether what the module has of these is still as it was cut from its whole, and that was before the load."""
+        module = self.module()
+        if module is None or cut_from.made() != self.cuts:
+            return False
+        names = {one.name for one in self.weights}
+        held = [one for name, one in module.named_parameters() if own_name(name) in names]
+        parts = [one for one in held if (own := readable_memory.own_part(one)) is not None and own.numel()]
+        return bool(parts) and all(cut_from.of(one) is not None for one in parts)
+
+    def tell(self, writer: recorder.Recorder, site: int, unreached: bool = False) -> None:
+        first, of = self.weights[0].name, len(self.weights)
+        given = {"kind": self.kind, "weight": first, "of": of, "loaded": self.site, "site": site}
+        writer.write(TakenBack(**writer.next(), **given, unreached=unreached))
 
 
 _before: dict[int, list[tuple[str, Reference, list[float]]]] = {}
@@ -107,7 +131,7 @@ def _loaded(owner: str, module: Any, site: int, given: int) -> None:
         mine = {id(one.tensor()) for one in weights}
         # What is loaded once more has its last values from there.
         _loads[:] = [load for load in _loads if not any(id(one.tensor()) in mine for one in load.weights)]
-        _loads.append(_Load(type(module).__name__, site, weights))
+        _loads.append(_Load(module, site, weights))
 
 
 def _entered(
@@ -116,15 +140,15 @@ def _entered(
     for load in list(_loads):
         load.steps += 1
         if load.steps == 1:
-            if any(one.now() != one.loaded for one in load.weights):
-                _loads.remove(load)  # something else was written there since
+            if load.has_come_to_the_step():
+                continue
+            if load.has_missed_the_shards():
+                load.tell(writer, site, unreached=True)
         elif all(one.is_taken_back() for one in load.weights):
-            _loads.remove(load)
-            first, of = load.weights[0].name, len(load.weights)
-            record = TakenBack(**writer.next(), kind=load.kind, weight=first, of=of, loaded=load.site, site=site)
-            writer.write(record)
-        elif load.steps > STEPS:
-            _loads.remove(load)
+            load.tell(writer, site)
+        elif load.steps <= STEPS:
+            continue
+        _loads.remove(load)
 
 
 def _look(tensor: torch.Tensor) -> list[float] | None:

@@ -9,7 +9,7 @@ from torch import nn
 from ddpcheck import evidence as ev
 from ddpcheck.probes.checkpoints import taken_back
 from ddpcheck.probes.files import state_dict_loads
-from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts import cut_from, models
 from ddpcheck.probes.recording import recorder
 
 
@@ -29,7 +29,11 @@ def kept(monkeypatch):
     monkeypatch.setattr(taken_back, "_begun", 0)
     monkeypatch.setattr(taken_back, "_followed", 0)
     taken_back._loads.clear()
-    yield lambda: [(one.kind, one.weight, one.of) for one in records if isinstance(one, ev.TakenBack)]
+    yield lambda: [
+        (one.kind, one.weight, one.of, *["unreached"] * one.unreached)
+        for one in records
+        if isinstance(one, ev.TakenBack)
+    ]
     taken_back._loads.clear()
 
 
@@ -128,4 +132,34 @@ def test_a_part_of_it_is_taken_back(kept):
         masters[place].copy_(state[name])
     step(model, masters)
     begin_step()
+    assert kept() == []
+
+
+def load_into_gathered(monkeypatch, cut=True, later=False):
+    """FSDP gathers its parameters, each of which has the whole for a while; then it has its shard again."""
+    model = net()
+    shards = {id(one): one.detach().clone() for one in model.parameters()}
+    monkeypatch.setattr(
+        cut_from, "of", lambda one: cut_from.Cut(b"", b"", (0, 1)) if cut and id(one) in shards else None
+    )
+    model.load_state_dict(net().state_dict())
+    for one in model.parameters():
+        one.data = shards[id(one)]
+    if later:
+        monkeypatch.setattr(cut_from, "_made", cut_from._made + 1)
+    begin_step()
+
+
+def test_copies_of_shards(kept, monkeypatch):
+    load_into_gathered(monkeypatch)
+    assert kept() == [("Sequential", "0.weight", 2, "unreached")]
+
+
+def test_shards_that_were_written_to(kept, monkeypatch):
+    load_into_gathered(monkeypatch, cut=False)
+    assert kept() == []
+
+
+def test_shards_that_are_cut_after_the_load(kept, monkeypatch):
+    load_into_gathered(monkeypatch, later=True)
     assert kept() == []
