@@ -82,9 +82,17 @@ class _Load:
         return bool(parts) and all(cut_from.of(one) is not None for one in parts)
 
     def tell(self, writer: recorder.Recorder, site: int, unreached: bool = False) -> None:
-        first, of = self.weights[0].name, len(self.weights)
-        given = {"kind": self.kind, "weight": first, "of": of, "loaded": self.site, "site": site}
-        writer.write(TakenBack(**writer.next(), **given, unreached=unreached))
+        writer.write(
+            TakenBack(
+                **writer.next(),
+                kind=self.kind,
+                weight=self.weights[0].name,
+                of=len(self.weights),
+                loaded=self.site,
+                site=site,
+                unreached=unreached,
+            )
+        )
 
 
 _before: dict[int, list[tuple[str, Reference, list[float]]]] = {}
