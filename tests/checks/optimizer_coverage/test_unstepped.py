@@ -52,3 +52,33 @@ def test_what_was_not_looked_at():
         for number in range(3)
     ]  # fmt: skip
     assert judge(world([*unseen, optimizer(5, HELD), stepped(7, 0, list(HELD))])).findings == ()
+
+
+def dealt_out(*, others, values):
+    """Rank 0 steps a part of the model, and rank 1 these; what rank 0 sees of two more at each step."""
+    looks = [
+        (ev.Unstepped, {"optimizer": 0, "number": number, "model": 0, "names": ["c.weight", "d.weight"], "among": 4,
+                        "values": b"".join(map(digest, each))})
+        for number, each in enumerate(values)
+    ]  # fmt: skip
+    mine = dict.fromkeys(("a.weight", "b.weight"))
+    ranks = [[*looks, optimizer(5, mine), stepped(7, 0, list(mine))]]
+    ranks.append([optimizer(5, dict.fromkeys(others)), stepped(7, 0, list(others))])
+    return judge(world(*ranks)).findings
+
+
+def test_what_is_left_over_when_parameters_are_dealt_out():
+    """The last one has no owner, where their number is no multiple of the ranks."""
+    (found,) = dealt_out(others=("c.weight",), values=("px", "qx", "rx"))
+    assert (found.severity, found.subject) == ("warning", "d.weight")
+    assert "dealt out" in found.cause
+
+
+def test_what_its_owner_does_not_send():
+    (found,) = dealt_out(others=("c.weight", "d.weight"), values=("px", "qx", "rx"))
+    assert (found.ranks, found.subject) == ((0,), "d.weight")
+    assert "not sent to this one" in found.cause
+
+
+def test_what_its_owners_send():
+    assert dealt_out(others=("c.weight", "d.weight"), values=("px", "qy", "rz")) == ()
