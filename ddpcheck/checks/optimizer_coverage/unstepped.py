@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.sent_by_owners import sent
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -41,16 +42,19 @@ def findings(world: World) -> Iterator[Finding]:
     though it is in none is stepped by another rank, which sends it.
     """
     met: dict[str, list[_Left]] = defaultdict(list)
+    senders = {one.owner.rank for one in sent(world)}
     stepped = {rank.rank: {p.path for one in rank.of(ev.Optimizer) for p in one.parameters} for rank in world}
     for rank in world:
         looked: dict[tuple[int, int], list[ev.Unstepped]] = defaultdict(list)
         for record in rank.of(ev.Unstepped):
             looked[record.optimizer, record.model].append(record)
-        for (number, model), records in looked.items():
-            described = next((one for one in rank.of(ev.Optimizer) if one.optimizer == number), None)
+        for (optimizer, model), records in looked.items():
+            described = next((one for one in rank.of(ev.Optimizer) if one.optimizer == optimizer), None)
             if described is None or len(records) < ENOUGH:
                 continue
-            names = _left_alone(rank, model, records)
+            # What another rank steps and keeps may be its own, as the head of a task; unless it sends all else.
+            kept = {one for number, its in stepped.items() if number not in (rank.rank, *senders) for one in its}
+            names = [one for one in _left_alone(rank, model, records) if one not in kept]
             if names and 2 * len(names) < records[0].among:
                 elsewhere = {one for other in world if other is not rank for one in stepped[other.rank]}
                 met[str(rank.where(described.site))].append(_Left(rank, described, names, elsewhere))

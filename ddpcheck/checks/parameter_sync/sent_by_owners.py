@@ -14,12 +14,13 @@ from ddpcheck.vocabulary.wording import count, listing, ranks_text
 def judge(world: World) -> tuple[int, list[Finding]]:
     """How many looks there were at what has arrived; and of each owner, what has not.
 
-    An owner may send it now and then only; so it is a warning.
+    An owner may send all now and then only; so what counts is that others of its parameters had arrived.
     """
     each = sent(world)
     missed: dict[int, list[tuple[Sent, list[Taken]]]] = defaultdict(list)
+    came = {(one.owner.rank, it.rank.rank, it.number) for one in each for it in one.taken if it.same}
     for one in each:
-        stale = [taken for taken in one.taken if not taken.same]
+        stale = [it for it in one.taken if not it.same and (one.owner.rank, it.rank.rank, it.number) in came]
         if stale:
             missed[one.owner.rank].append((one, stale))
     findings = [_finding(found) for found in missed.values()]
@@ -39,7 +40,7 @@ def _finding(found: list[tuple[Sent, list[Taken]]]) -> Finding:
         step=stale[0].number,
         expected=f"what rank {owner.rank} makes of parameters that it steps for all to arrive on every rank",
         found=f"{count(len(names), 'parameter')} on {ranks_text(ranks)} to be other than rank {owner.rank} has left "
-        f"at its step before, though it is the same at others: {listing(names)}",
+        f"at its step before, though others of its parameters had arrived: {listing(names)}",
         cause="the owner sends it at some steps only, or something else is written to it on these ranks",
         advice="Send every parameter from its owner to all ranks after each step.",
         where=stale[0].rank.where(step.site) if step is not None else None,

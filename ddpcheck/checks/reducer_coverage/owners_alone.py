@@ -27,7 +27,9 @@ def judge(world: World) -> Iterator[Finding]:
         for one, its in _each(world)
         if len({b.window for b in its}) >= ENOUGH and all(b.over == (one.owner.rank,) for b in its)
     ]
-    if found:
+    # Where one rank alone sends, as a learner does to its actors, the others may be there for something else.
+    owners = {one.owner.rank for one in found}
+    if found and owners == owners.union(taken.rank.rank for one in found for taken in one.taken):
         yield _finding(world, found)
 
 
@@ -50,11 +52,10 @@ def _finding(world: World, found: list[Sent]) -> Finding:
     first = found[0]
     names = [one.path for one in found]
     owners = sorted({one.owner.rank for one in found})
-    others = sorted({taken.rank.rank for one in found for taken in one.taken} | set(owners))
     return Finding(
         # Ranks may be meant to train a part of a model each; shards of one dataset are of one training.
         severity="error" if shards(world) is not None else "warning",
-        ranks=tuple(others),
+        ranks=tuple(owners),
         subject=names[0],
         expected="the gradient of a parameter that one rank steps for all to be added up over the ranks first",
         found=f"{count(len(names), 'parameter')} that {ranks_text(owners)} step and send to all, each time on the "

@@ -39,6 +39,7 @@ def test_the_reduction_is_missing():
 @pytest.mark.parametrize("more", [
     {"stepped_on": lambda own, other: (own + other) / 2},
     {"stepped_on": lambda own, _: own, "windows": 2},  # too early to say
+    {"stepped_on": lambda own, _: own, "on_first": "vvvv"},  # a learner, which sends to an actor
     {"stepped_on": lambda own, _: own, "on_first": "vvvv", "on_second": "vvvv"},  # a part of the model for each rank
 ])  # fmt: skip
 def test_what_is_reduced_or_meant(more):
