@@ -47,6 +47,19 @@ def test_each_rank_by_its_own_shard():
 
 
 @pytest.mark.parametrize(
+    ("factors", "words"),
+    [
+        ([0.5, 0.25], "clips by the norm of its own shards"),
+        ([0.5, 0.4], "multiplies its gradients by a number of its own"),
+    ],
+)
+def test_each_rank_by_its_own_norm_or_count(factors, words):
+    """By its norm, each comes to one bound; by the tokens that it has, it does not."""
+    (finding,) = judge(of_fsdp(factors, [4.0, 16.0], how="backward")).findings
+    assert words in finding.cause
+
+
+@pytest.mark.parametrize(
     ("factors", "more"),
     [
         ([0.5, 0.5], {}),
@@ -86,7 +99,7 @@ def sharded_by_hand(factors: list[float]) -> Any:
             [
                 mesh([2], ["shard"]),
                 optimizer(3, {"weight": layout(rank, [2], ["S0"])}),
-                norm(0, [4.0], factor, "backward"),
+                norm(0, [1 / factor**2], factor, "backward"),  # a bound of 1
                 stepped(9, 0, ["g"]),
             ]
             for rank, factor in enumerate(factors)
