@@ -47,6 +47,7 @@ PROBES = (
     "optimizers.gradient_norms",
     "optimizers.parts_read",
     "optimizers.bucket_order",
+    "optimizers.gathered_over",
     "optimizers.group_counts",
     "optimizers.late_reductions",
     "optimizers.moved_between",
