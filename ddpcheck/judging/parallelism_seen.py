@@ -13,6 +13,7 @@ from ddpcheck.judging.brought_together import brought_together
 from ddpcheck.judging.indirect_exchanges import kept_apart
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.replicated_parameters import dealt_out, grounds
+from ddpcheck.judging.sent_by_owners import sent
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -31,7 +32,14 @@ def understood(world: World) -> tuple[str, ...]:
     """What was understood, a phrase for each; empty where nobody has said, or shown, what the ranks hold."""
     if not world.ranks:
         return ()
-    found = [*_wrappers(world), *_on_meshes(world), *_flat(world), *_by_hand(world), *_stages(world)]
+    found = [
+        *_wrappers(world),
+        *_on_meshes(world),
+        *_flat(world),
+        *_by_hand(world),
+        *_sent_by_owners(world),
+        *_stages(world),
+    ]
     return tuple(dict.fromkeys([*found, *_told_by_its_name_alone(world, found)]))
 
 
@@ -183,6 +191,14 @@ def _by_hand(world: World) -> Iterator[str]:
             yield f"{count(len(moved), 'parameter')} made the same by the program itself between steps, {over}"
         if others:
             yield f"{count(len(others), 'parameter')} exchanged by the program itself {over}"
+
+
+def _sent_by_owners(world: World) -> Iterator[str]:
+    each = sent(world)
+    if each:
+        ranks = {one.owner.rank for one in each}.union(taken.rank.rank for one in each for taken in one.taken)
+        over = f"over {count(len(ranks), 'rank')}"
+        yield f"{count(len(each), 'parameter')} dealt out {over}, each stepped by one rank and sent to the others"
 
 
 def _is_bare(parameter: ev.Parameter) -> bool:

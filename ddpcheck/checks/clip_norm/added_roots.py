@@ -62,10 +62,11 @@ def _added(world: World, number: int, step: Step, group: str) -> _Added | None:
     ranks = happens_before.members(group, world.world_size)
     for rank in ranks:
         mine = [one for one in step.get(rank, ()) if one.norm.group == group and _is_root(one)]
-        if not mine or not set(ranks) <= mine[0].among:
+        if not mine:
             return None
         each.append(mine[0])
-    if len(each) < 2 or not all(_is_split(one) for one in each):
+    declared = all(set(ranks) <= one.among and _is_split(one) for one in each)
+    if len(each) < 2 or not (declared or _are_dealt_out(each)):
         return None
     came = each[0].norm.came or 0.0
     return None if moments.differ(came, math.fsum(one.norm.given or 0.0 for one in each)) else _Added(number, each)
@@ -81,6 +82,16 @@ def _is_split(one: Measured) -> bool:
     layouts = [parameter.layout for parameter in one.parameters]
     stages = any(part.how == "PipelineStage" for part in one.rank.of(ev.Parallelised))
     return all(len(each.holders) < 2 and each.sharded if each is not None else stages for each in layouts)
+
+
+def _are_dealt_out(each: list[Measured]) -> bool:
+    """Whether every rank has the whole model, and steps other parameters of it than the others do (ZeRO by hand)."""
+    paths = [[parameter.path for parameter in one.parameters] for one in each]
+    every = [path for its in paths for path in its]
+    if not all(paths) or "" in every or len(set(every)) < len(every):
+        return False
+    held = [{held.name for model in one.rank.of(ev.Model) for held in model.held} for one in each]
+    return all(set(every) <= names for names in held)
 
 
 def _is_one(numbers: list[float]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from ddpcheck import evidence as ev
@@ -43,6 +44,19 @@ def test_each_rank_by_its_own_shard():
     assert "0.5 on rank 0, 0.25 on rank 1" in finding.found
     assert f"that of the whole {math.sqrt(20):.4g}" in finding.found
     assert "outermost FSDP module" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("factors", "words"),
+    [
+        ([0.5, 0.25], "clips by the norm of its own shards"),
+        ([0.5, 0.4], "multiplies its gradients by a number of its own"),
+    ],
+)
+def test_each_rank_by_its_own_norm_or_count(factors, words):
+    """By its norm, each comes to one bound; by the tokens that it has, it does not."""
+    (finding,) = judge(of_fsdp(factors, [4.0, 16.0], how="backward")).findings
+    assert words in finding.cause
 
 
 @pytest.mark.parametrize(
@@ -85,7 +99,7 @@ def sharded_by_hand(factors: list[float]) -> Any:
             [
                 mesh([2], ["shard"]),
                 optimizer(3, {"weight": layout(rank, [2], ["S0"])}),
-                norm(0, [4.0], factor, "backward"),
+                norm(0, [1 / factor**2], factor, "backward"),  # a bound of 1
                 stepped(9, 0, ["g"]),
             ]
             for rank, factor in enumerate(factors)
@@ -354,3 +368,29 @@ def test_norms_that_are_added_up():
 )
 def test_sums_of_norms_that_may_be_right(factors, layout):
     assert judge(added(factors, layout, NORMS)).findings == ()
+
+
+def dealt_out(own, held):
+    """The same of two ranks whose optimizers step these parameters of a model, of which each has that much."""
+    ranks = []
+    for rank in range(2):
+        given = {"how": "all_reduce", "group": "world"}
+        model = ev.Model, {"model": 0, "kind": "Net", "site": 2, "held": [ev.Held(name=n, kind="x") for n in held]}
+        norms = [
+            norm(n, [e[rank] ** 2], 0.5 / sum(e), given=e[rank], came=sum(e), **given) for n, e in enumerate(NORMS)
+        ]
+        described, fields = optimizer(3, {own[rank]: None})
+        parts = [msgspec.structs.replace(one, path=own[rank]) for one in fields["parameters"]]
+        ranks.append([model, (described, {**fields, "parameters": parts}), *norms, stepped(9, 0, ["g"])])
+    return judge(world(*ranks)).findings
+
+
+def test_norms_of_the_parameters_that_each_rank_steps():
+    """Every rank has the model, and steps a part of it: their norms are those of parts of one gradient."""
+    (finding,) = dealt_out("ab", "ab")
+    assert (finding.severity, finding.ranks) == ("error", (0, 1))
+
+
+@pytest.mark.parametrize(("own", "held"), [("aa", "ab"), (("a", "b"), "a")], ids=["copies", "models of their own"])
+def test_norms_of_what_may_be_no_part(own, held):
+    assert dealt_out(own, held) == ()
