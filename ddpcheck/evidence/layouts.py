@@ -128,3 +128,5 @@ class Parallelised(Record, frozen=True, kw_only=True):
     stages: int | None = None
     pipeline: tuple[int, ...] = ()
     """The ranks of the pipeline that the stage belongs to."""
+    module: int = -1
+    """The modules of this process, counted as they are met."""

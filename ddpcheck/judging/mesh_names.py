@@ -16,8 +16,9 @@ _SAME_DATA = frozenset(
      "sequence_parallel", "context_parallel", "pipeline_parallel", "ulysses", "ring"}
 )  # fmt: skip
 SPLIT = frozenset({"tp", "tensor", "tensor_parallel", "sp", "sequence", "sequence_parallel", "etp"})
+SEQUENCE = frozenset({"sp", "cp", "sequence", "context", "sequence_parallel", "context_parallel", "ulysses", "ring"})
 EXPERTS = frozenset({"ep", "expert", "experts", "expert_parallel"})
-"""Along which modules are split, and along which experts are dealt out."""
+"""Along which modules are split, along which sequences are, and along which experts are dealt out."""
 
 
 def _mesh(world: World) -> ev.Mesh | None:
@@ -54,6 +55,20 @@ def _groups(world: World, names: frozenset[str]) -> list[list[int]]:
         fixed = tuple(at for at, name in zip(place, mesh.names, strict=True) if name.lower() not in names)
         groups.setdefault(fixed, []).append(number)
     return [sorted(group) for group in groups.values() if len(group) > 1]
+
+
+def copied(world: World) -> list[tuple[str, list[int]]]:
+    """The ranks that differ in one dimension alone, with its name, where they train one model on other data or tokens.
+
+    Whatever lies along the other dimensions, all of these have the same part of it.
+    """
+    mesh = _mesh(world)
+    found: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for number, place in zip(mesh.ranks, itertools.product(*map(range, mesh.shape)), strict=True) if mesh else ():
+        for dimension, name in enumerate(mesh.names if mesh else ()):
+            if name.lower() in _OTHER_DATA | SEQUENCE:
+                found.setdefault((name, (*place[:dimension], *place[dimension + 1 :])), []).append(number)
+    return [(name, sorted(ranks)) for (name, _), ranks in found.items() if len(ranks) > 1]
 
 
 def along(world: World) -> str:

@@ -80,6 +80,48 @@ FAULTS = {
         (("with model.no_sync():", "if True:"),),
         [("reducer-coverage", [0, 1])],
     ),
+    "a mean for each micro-batch of a schedule": Planted(
+        "pipeline_unequal_labels",
+        2,
+        ((', reduction="sum") / valid', ")"), ("scale_grads=False", "scale_grads=True")),
+        [("token-weight", [1])],
+    ),
+    "a stage that zeroes its gradients in each micro-batch": Planted(
+        "pipeline_zeroed_once",
+        2,
+        (("                h = net(x)\n", "                optimizer.zero_grad()\n                h = net(x)\n"),),
+        [("accumulation-window", [0])],
+    ),
+    "a bias of all experts from a rank's own counts": Planted(
+        "experts_balanced_by_bias",
+        2,
+        (("    dist.all_reduce(net[1].sent)\n", ""),),
+        [("buffer-sync", [1])],
+    ),
+    "gradients that nobody adds up along a dimension of the mesh": Planted(
+        "sequence_summed_beside_fsdp",
+        4,
+        (('dist.all_reduce(p.grad.to_local(), dist.ReduceOp.SUM, mesh.get_group("sp"))', "pass"),),
+        [("reducer-coverage", [0, 1, 2, 3])],
+    ),
+    "a table that each end of a pipeline draws for itself": Planted(
+        "pipeline_ends_in_other_places",
+        2,
+        (("dist.broadcast(table.weight.data, 0)\n", ""),),
+        [("tied-parameters", [0, 1])],
+    ),
+    "a second stage that no optimizer has": Planted(
+        "pipeline_interleaved",
+        2,
+        (("for part in parts for p", "for part in parts[:1] for p"),),
+        [("optimizer-coverage", [0, 1])],
+    ),
+    "gradients that a schedule divides in each part of a window": Planted(
+        "pipeline_evaluated_between",
+        2,
+        (("scale_grads=False", "scale_grads=True"), ("(MICRO * HALVES)", "HALVES")),
+        [("accumulation-window", [0, 1])],
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.accumulation_window import declared
+from ddpcheck.checks.accumulation_window import declared, stages
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
@@ -34,6 +34,8 @@ def judge(world: World) -> Judged:
             for part in _PARTS:
                 for finding in part(rank, optimizer, windows):
                     _add(findings, finding)
+    for rank, optimizer, windows, number in stages.zeroed(world):
+        _add(findings, _of_stage(rank, optimizer, windows, number))
     return Judged(
         checked=checked,
         findings=tuple(findings),
@@ -177,6 +179,21 @@ def _zeroed(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
             advice="Call zero_grad() once after each step.",
             times=len(zeroed),
         )
+
+
+def _of_stage(rank: Rank, optimizer: int, windows: Windows, number: int) -> Finding:
+    """zero_grad() in every micro-batch, on a stage of which another one adds them up."""
+    return _finding(
+        rank,
+        optimizer,
+        windows[0],
+        severity="warning",
+        expected=f"the gradients of {number} micro-batches to be added up for a step, as the rank with the loss does",
+        found="zero_grad() between any two of them on this rank: each of its steps is made on the last one alone",
+        cause="zero_grad() is called in every micro-batch",
+        advice="Call zero_grad() once after each step.",
+        times=len(windows),
+    )
 
 
 def _overwritten(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:

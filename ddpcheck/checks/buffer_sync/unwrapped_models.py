@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.buffer_sync import beside_experts
 from ddpcheck.judging import mesh_names, step_alignment
 from ddpcheck.judging.data_ranks import are_peers, readers
 from ddpcheck.judging.evaluation_alignment import evaluations
@@ -26,6 +27,13 @@ _TOGETHER = (
 )
 
 
+_CAUSES = {
+    "data": "they are updated from each rank's own data, and what shards the model leaves buffers alone",
+    "peers": "each rank computes them from activations of its own, or draws for itself",
+    "experts": "they are updated from the tokens of each rank alone, and nothing adds these up over the ranks",
+}
+
+
 class Copies(NamedTuple):
     """One model, on ranks that are to hold some of its buffers alike."""
 
@@ -33,7 +41,8 @@ class Copies(NamedTuple):
     names: frozenset[str]
     """These buffers."""
     ground: str
-    """``declared`` by their placements; ``peers``, which read the same data; or ``data``, where each reads its own."""
+    """``declared`` by their placements; ``peers``, which read the same data; ``data``, where each reads its own; or
+    ``experts``, where the program reduces a part of the model and each rank has its own of the rest."""
 
     @property
     def link(self) -> str:
@@ -52,7 +61,11 @@ def judge(world: World) -> tuple[int, list[Finding]]:
                 checked += step_alignment.are_seen(each, places)
                 apart = [names[p] for p in step_alignment.differing(each) if p in places]
                 at_step = moment is _stepped
-                apart = [one for one in apart if not (at_step and copies.ground == "data" and _is_norm(copies, one))]
+                apart = [
+                    one
+                    for one in apart
+                    if not (at_step and copies.ground in ("data", "experts") and _is_norm(copies, one))
+                ]
                 apart = [one for one in apart if one not in told]
                 if apart:
                     odd = step_alignment.odd_ranks(
@@ -76,6 +89,11 @@ def _copies(world: World) -> list[Copies]:
             )
             if ours and (group.models is not None or _is_sharded(models)):
                 found += _with(models, _equal(models), "data")
+    for shared in beside_experts.shared(world):
+        for models in _of_ranks(shared.ranks):
+            if all(one.model in shared.models[rank] for rank, one in models.items()):
+                held = next(iter(models.values())).held
+                found += _with(models, _equal(models) & {h.name for h in held if shared.is_of(h)}, "experts")
     return found
 
 
@@ -208,6 +226,7 @@ def _finding(
         "declared": "the ranks that hold copies of a buffer, by its placements,",
         "peers": "ranks that share one copy of the model, and read the same data,",
         "data": "the ranks of one model",
+        "experts": "ranks that make gradients of a module the same, with a number for each of its rows in a buffer,",
     }[copies.ground]
     where = next((rank.where(site) for rank, site in sites if rank.rank in odd), None)
     # A statistic of batches is a part of the model that is evaluated; of what else differs nobody says what it is for.
@@ -219,9 +238,7 @@ def _finding(
         expected=f"{whom} to hold the same buffers {when}",
         found=f"{count(len(apart), 'buffer')} to differ: {listing(apart)}"
         + ("" if declared else ", which were equal at the first forward"),
-        cause="each rank computes them from activations of its own, or draws for itself"
-        if copies.ground == "peers"
-        else "they are updated from each rank's own data, and what shards the model leaves buffers alone",
+        cause=_CAUSES.get(copies.ground, _CAUSES["data"]),
         advice=f"{_TOGETHER}.",
         where=where,
         links=(copies.link, "buffers"),

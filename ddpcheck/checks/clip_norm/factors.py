@@ -36,7 +36,8 @@ class Compared(NamedTuple):
 
     @property
     def differ(self) -> bool:
-        return self.clipped and max(self.factors) > min(self.factors) * (1 + APART)
+        rounded = any(not p.kind.startswith(("float32", "float64")) for one in self.each for p in one.parameters)
+        return self.clipped and max(self.factors) > min(self.factors) * (1 + (APART if rounded else moments.ALIKE))
 
 
 def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[Finding]]:

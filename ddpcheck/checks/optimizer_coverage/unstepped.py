@@ -39,12 +39,16 @@ def findings(world: World) -> Iterator[Finding]:
 
     Who trains a part of a model, such as a head, may do so without a word to the
     rest: where as many are left out as are stepped, that is meant. What changes
-    though it is in none is stepped by another rank, which sends it.
+    though it is in none is stepped by another rank, which sends it. A stage of a
+    pipeline is sent gradients by the others for its own sake, and is left out
+    as a whole where a rank has several.
     """
     met: dict[str, list[_Left]] = defaultdict(list)
+    whole: dict[str, list[_Left]] = defaultdict(list)
     senders = {one.owner.rank for one in sent(world)}
     stepped = {rank.rank: {p.path for one in rank.of(ev.Optimizer) for p in one.parameters} for rank in world}
     for rank in world:
+        stages = {one.module for one in rank.of(ev.Parallelised) if one.stage is not None}
         looked: dict[tuple[int, int], list[ev.Unstepped]] = defaultdict(list)
         for record in rank.of(ev.Unstepped):
             looked[record.optimizer, record.model].append(record)
@@ -54,12 +58,18 @@ def findings(world: World) -> Iterator[Finding]:
                 continue
             # What another rank steps and keeps may be its own, as the head of a task; unless it sends all else.
             kept = {one for number, its in stepped.items() if number not in (rank.rank, *senders) for one in its}
-            names = [one for one in _left_alone(rank, model, records) if one not in kept]
+            left = _left_alone(rank, model, records)
+            names = [one for one in left if one not in kept]
+            elsewhere = {one for other in world if other is not rank for one in stepped[other.rank]}
+            where = str(rank.where(described.site))
             if names and 2 * len(names) < records[0].among:
-                elsewhere = {one for other in world if other is not rank for one in stepped[other.rank]}
-                met[str(rank.where(described.site))].append(_Left(rank, described, names, elsewhere))
+                met[where].append(_Left(rank, described, names, elsewhere))
+            elif model in stages and len(left) == records[0].among:
+                whole[where].append(_Left(rank, described, left, elsewhere))
     for each in met.values():
         yield _finding(each)
+    for each in whole.values():
+        yield _of_stage(each)
 
 
 def _left_alone(rank: Rank, model: int, records: list[ev.Unstepped]) -> list[str]:
@@ -106,6 +116,24 @@ def _finding(each: list[_Left]) -> Finding:
         f"{'stay' if several else 'stays'} as before, while the {described.kind} steps the others: {listing(names)}",
         cause=cause,
         advice=advice,
+        where=rank.where(described.site),
+        links=(f"optimizer {described.optimizer}",),
+    )
+
+
+def _of_stage(each: list[_Left]) -> Finding:
+    rank, described, names, _ = each[0]
+    return Finding(
+        severity="warning",
+        ranks=tuple(sorted({one.rank.rank for one in each})),
+        subject=names[0],
+        step=0,
+        expected="the trainable parameters of every stage of a pipeline to be in an optimizer",
+        found=f"a stage whose {count(len(names), 'parameter')} get gradients, are in none and stay as before, while "
+        f"the {described.kind} steps another stage of the same rank: {listing(names)}",
+        cause="the optimizer was given the parameters of one stage, and the rank has several",
+        advice="Give the optimizer the parameters of all stages that the rank has; or set requires_grad=False for a "
+        "stage that is not to be trained.",
         where=rank.where(described.site),
         links=(f"optimizer {described.optimizer}",),
     )

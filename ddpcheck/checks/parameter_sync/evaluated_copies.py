@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.evaluation_alignment import Evaluation, Model, evaluations, is_compared, model_of
 from ddpcheck.judging.world import World
@@ -15,12 +16,18 @@ def judge(world: World) -> tuple[int, list[Finding]]:
     models: dict[Model, Finding | None] = {}
     for wrapper, records in evaluations(world):
         # Those of a wrapped module are compared with what it held after its last step: see evaluated_weights.
-        if wrapper is not None or not is_compared(records):
+        if wrapper is not None or not is_compared(records) or _may_be_stages(records):
             continue
         checked += step_alignment.are_seen([one.parameters.digests for _, one in records])
         model = model_of(records)
         models[model] = models.get(model) or _finding(records)
     return checked, [finding for finding in models.values() if finding is not None]
+
+
+def _may_be_stages(records: Evaluation) -> bool:
+    """Whether these ranks send each other tensors: then each may have a part of one model."""
+    ranks = {rank.rank for rank, _ in records}
+    return any(call.op in ev.PAIRWISE and call.peer in ranks for rank, _ in records for call in rank.of(ev.Call))
 
 
 def _finding(records: Evaluation) -> Finding | None:

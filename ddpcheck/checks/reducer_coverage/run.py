@@ -11,6 +11,7 @@ from ddpcheck.checks.reducer_coverage import (
     bucket_order,
     crossed_reductions,
     left_behind,
+    left_out_dimension,
     lone_copies,
     other_copies,
     other_shards,
@@ -69,6 +70,8 @@ def judge(world: World) -> Judged:
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
         findings += [*owners_alone.judge(world), *beside_reduced.judge(world), *left_behind.judge(world)]
+    if not findings:
+        findings += left_out_dimension.judge(world)
     checked += sharded_models.seen(world) + owners_alone.seen(world)
     because = why_none(world, optimizers) if wrapped else sharded_models.why_none(world)
     return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because or _NOTHING)

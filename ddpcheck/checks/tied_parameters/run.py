@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.tied_parameters import pipeline_ends
+from ddpcheck.checks.tied_parameters import pipeline_ends, summed
 from ddpcheck.judging import first_forwards, parameter_history
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -50,11 +50,12 @@ def judge(world: World) -> Judged:
         checked += times
         if finding is not None:
             findings.setdefault(tie.words, finding)
-    times, of_ends = pipeline_ends.judge(world)
-    checked += times
-    # What is known to have been tied is told by that.
-    for finding in of_ends if not findings else ():
-        findings.setdefault(finding.expected, finding)
+    for part in (pipeline_ends, summed):
+        times, more = part.judge(world)
+        checked += times
+        # What is known to have been tied is told by that.
+        for finding in more if not findings else ():
+            findings.setdefault(finding.expected, finding)
     ties = any(model.ties for _, model in first_forwards.models(world))
     return Judged(
         checked=checked,

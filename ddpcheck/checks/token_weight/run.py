@@ -40,7 +40,8 @@ def judge(world: World) -> Judged:
     met: dict[tuple[int, Line, int, str], _Met] = {}
     optimizers = step_alignment.optimizers(world)
     grounded = [one for one in optimizers if grounds(world, one).gradients]
-    for one in [*(_Group.of_optimizer(world, each) for each in grounded), *_others(world, grounded)]:
+    groups = [*(_Group.of_optimizer(world, each) for each in grounded), *_others(world, grounded)]
+    for one in [*groups, *_last_stages(world, groups)]:
         for number, weights in one.weights:
             parts, why = _parts(one, number, weights)
             if why:
@@ -103,6 +104,19 @@ def _others(world: World, grounded: Sequence[Aligned]) -> Iterator[_Group]:
             windows = sorted(set(each[0]).intersection(*each[1:]))
             weights = [(each[0][w].number, [its[w] for its in each]) for w in windows]
             yield _Group(ranks, -1, weights, None, averaged=False)
+
+
+def _last_stages(world: World, groups: Sequence[_Group]) -> Iterator[_Group]:
+    """Ranks that compute the loss of what another one sends them, which has none, each by itself.
+
+    A schedule takes the batch apart for them: of its parts each has a backward().
+    """
+    known = {rank.rank for group in groups for rank in group.ranks}
+    with_loss = set().union(*whole_weight.with_loss(world).values())
+    sent = [one for one in summed_gradients.exchanges(world) if len(one) == 2 and len(one & with_loss) == 1]
+    for rank in world:
+        if rank.rank not in known and any(rank.rank in one & with_loss for one in sent):
+            yield _Group([rank], -1, [(one.number, [one]) for one in rank.of(ev.StepWeights)], None, averaged=False)
 
 
 def _is_of_all_ranks(parts: Sequence[Part], faults: Sequence[Fault | None]) -> bool:

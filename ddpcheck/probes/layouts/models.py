@@ -39,6 +39,8 @@ _buffers: dict[int, list[str]] = {}
 """By their numbers, the buffers that are part of their state."""
 _sharded: list[weakref.ref[Any]] = []
 """Modules that were sharded or wrapped: models, and parts of them, also before they are called."""
+_stages: set[int] = set()
+"""The numbers of modules that were made stages of a pipeline."""
 _met: set[int] = set()
 _writer: recorder.Recorder | None = None
 """Whose file they are described in."""
@@ -65,6 +67,17 @@ def parallelised(module: Any) -> None:
     """A module is about to be sharded or wrapped."""
     if isinstance(module, torch.nn.Module) and len(_sharded) < MOST_MODELS:
         _sharded.append(weakref.ref(module, _sharded.remove))
+
+
+def staged(module: Any) -> None:
+    """A module is made a stage of a pipeline."""
+    if isinstance(module, torch.nn.Module):
+        _stages.add(parameter_names.number_of(module))
+
+
+def with_other_stages(numbers: set[int]) -> set[int]:
+    """These models; and where one of them is a stage of a pipeline, all other ones that this process has."""
+    return numbers | _stages if numbers & _stages else numbers
 
 
 def ignore(parameters: Any) -> None:

@@ -12,6 +12,7 @@ from torch.distributed import device_mesh
 from ddpcheck.evidence import Parallelised
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.collectives.process_groups import ranks_of
+from ddpcheck.probes.ddp import parameter_names
 from ddpcheck.probes.layouts import averaged, declared, fsdp_groups, models
 from ddpcheck.probes.layouts.cut_from import Cutting
 from ddpcheck.probes.layouts.unwritten import Kept
@@ -69,7 +70,8 @@ def _write(how: Any, module: Any, site: int, **more: Any) -> None:
     writer = recorder.current()
     if writer is not None:
         models.parallelised(module)
-        writer.write(Parallelised(**writer.next(), how=how, site=site, **more))
+        number = parameter_names.number_of(module) if isinstance(module, torch.nn.Module) else -1
+        writer.write(Parallelised(**writer.next(), how=how, site=site, module=number, **more))
 
 
 def _around_fully_shard(original: Any) -> Any:
@@ -167,6 +169,7 @@ def _around_stage(original: Any) -> Any:
         if recorder.current() is not None:
             given = Arguments(known, args, kwargs)
             stage, stages = given.get("stage_index"), given.get("num_stages")
+            models.staged(given.get("submodule"))
             try:
                 of = {"stage": stage, "stages": stages, "pipeline": _ranks(None, given.get("group"))}
                 _write("PipelineStage", given.get("submodule"), user_lines.here(), **of)

@@ -1,4 +1,7 @@
-"""Trainable parameters of a model that no optimizer has, at steps of one that has the others."""
+"""Trainable parameters of a model that no optimizer has, at steps of one that has the others.
+
+The stages of a pipeline that one process holds are one model.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ def _entered(
     if not is_due(number):  # what is stepped seldom, or later on, changes between some of them
         return
     known = models.places(writer)
-    mine = {known[id(one)].model for one in parameters if id(one) in known}
+    mine = models.with_other_stages({known[id(one)].model for one in parameters if id(one) in known})
     if not mine:
         return
     held = {id(one) for _, each in gradient_events.optimizers(lambda _: True) for one in each}

@@ -8,8 +8,9 @@ first steps of an optimizer, and now and then.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import torch
 
 from ddpcheck.evidence import NO_SITE, Became, Between, Window
@@ -35,6 +36,15 @@ ALIKE = 1e-3
 FINITE = 1e300
 
 
+class _Scaled(NamedTuple):
+    """Gradients that were multiplied between two backward() calls: whether more is added to them was not seen yet."""
+
+    which: int
+    """Of what became of gradients in their window."""
+    now: dict[int, Sample]
+    """By place, what they are since then."""
+
+
 class _Open:
     """The window of an optimizer that has not come to its step."""
 
@@ -50,6 +60,7 @@ class _Open:
         self.built = 0
         self.site = NO_SITE
         self.between: list[Between] = []
+        self.scaled: list[_Scaled] = []
         self.zeroed = False
         self.synced = False
         self.told_not_to = False
@@ -152,6 +163,7 @@ def _ends() -> None:
     loss_divisors.leave()
     for _, window, parameters in _due():
         window.left = [_read(p.grad) for p in parameters]
+        window.scaled = [one for one in window.scaled if not _is_added_to(one, window.left)]
         window.parameters, window.built = _sample(parameters), Built.count
         unsynced = fsdp_syncs.is_off_for(parameters)
         window.told_not_to |= unsynced
@@ -165,6 +177,7 @@ def _compare(window: _Open, parameters: Sequence[torch.Tensor], now: list[Sample
         return
     became: dict[Became, int] = {}
     factors = []
+    scaled: dict[int, Sample] = {}
     for place in seen:
         left, it = window.left[place], now[place]
         assert left is not None
@@ -172,6 +185,7 @@ def _compare(window: _Open, parameters: Sequence[torch.Tensor], now: list[Sample
         became.setdefault(word, place)
         if word == "rescaled":
             factors.append(factor)
+            scaled[place] = it or ()
     gone = became.get("lost", became.get("zeroed"))
     if gone is not None and len(became) > 1:  # some are there: as the others of a window that is not over
         word, place = "other", gone
@@ -184,6 +198,8 @@ def _compare(window: _Open, parameters: Sequence[torch.Tensor], now: list[Sample
     if word != "kept" and _sample(parameters) != window.parameters:
         word = "other"  # gradients have served a purpose: somebody has moved the parameters by them
     window.overwritten |= word == "overwritten"
+    if word == "rescaled":
+        window.scaled.append(_Scaled(len(window.between), scaled))
     window.between.append(
         Between(
             became=word,
@@ -195,6 +211,24 @@ def _compare(window: _Open, parameters: Sequence[torch.Tensor], now: list[Sample
             prepared=Built.count > window.built,
         )
     )
+
+
+def _is_added_to(scaled: _Scaled, left: list[Sample | None]) -> bool:
+    """Whether a backward() has left another gradient than was there when it began."""
+    return any(place < len(left) and left[place] != sample for place, sample in scaled.now.items())
+
+
+def _told(window: _Open) -> list[Between]:
+    """What became of gradients in a window that is over.
+
+    What was multiplied when nothing came any more was no micro-batch among others: a rank with several stages
+    divides those of each when that one is done.
+    """
+    done = {one.which for one in window.scaled}
+    return [
+        msgspec.structs.replace(one, became="other", factor=1.0) if place in done else one
+        for place, one in enumerate(window.between)
+    ]
 
 
 def _became(left: Sample, now: Sample | None, parameter: torch.Tensor, zeroed: bool) -> tuple[Became, float]:
@@ -262,7 +296,7 @@ def _entered(
             backwards=window.backwards,
             forwards=max(calls.values(), default=0),
             backward_site=window.site,
-            between=window.between,
+            between=_told(window),
             alone=_is_alone(window, parameters, within),
             as_left=not within and _are_multiples(parameters, window.left),
             divisor=loss_divisors.last(),

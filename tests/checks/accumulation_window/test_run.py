@@ -10,7 +10,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.accumulation_window import declared
 from ddpcheck.checks.accumulation_window.run import judge
 from tests.judging.sharded_models import optimizer
-from tests.judging.written import Made, world
+from tests.judging.written import Made, call, world
 
 DIVIDED = "def main():\n    (loss(x) / ACCUMULATE).backward()\n"
 PLAIN = "def main():\n    (loss(x) / count).backward()\n"
@@ -185,3 +185,38 @@ def test_a_step_before_the_reduction():
     """FSDP was told not to reduce in any backward() of the window."""
     assert len(found(*(window(n, unreduced=True) for n in range(3)))) == 1
     assert found(window(0, unreduced=True), window(1), window(2)) == []
+
+
+# --- stages of a pipeline
+
+
+def of_stages(zeroed: list[ev.Between], kept: list[ev.Between], sends: int = 1, divisor: float | None = 3.0) -> Any:
+    """Rank 0 has a stage before that of rank 1, which has the loss."""
+    line = {"file": "train.py", "function": "main", "caller": 0, "through": (), "first": 1}
+    site = (ev.Site, {"id": BACKWARD, "line": 2, "text": "backward()", "body": DIVIDED, **line})
+    ranks = []
+    for rank, (its, more) in enumerate(((zeroed, {"alone": True}), (kept, {"divisor": divisor}))):
+        sent = [call(number, 5, op="send", peer=1 - rank) for number in range(sends)]
+        windows = [window(number, *its, **more) for number in range(4)]
+        ranks.append([site, optimizer(3, {"weight": None}), *sent, *windows])
+    return world(*ranks)
+
+
+def test_a_stage_that_zeroes_its_gradients_in_each_micro_batch():
+    """The other one says how many there are, and keeps them."""
+    judged = judge(of_stages([between("zeroed")] * 2, [between("kept")] * 2))
+    (found,) = judged.findings
+    assert (found.severity, found.ranks, found.where.line) == ("warning", (0,), STEP)
+    assert "gradients of 3 micro-batches" in found.expected
+
+
+@pytest.mark.parametrize("given", [
+    {"kept": [between("zeroed")] * 2},  # none adds them up: each micro-batch is a trial
+    {"kept": [between("kept")]},  # the other one has fewer
+    {"divisor": None},  # nobody says that a step takes several
+    {"sends": 0},  # no stages of one pipeline
+    {"zeroed": [between("zeroed"), between("kept")]},
+])  # fmt: skip
+def test_stages_that_may_zero_theirs(given):
+    given = {"zeroed": [between("zeroed")] * 2, "kept": [between("kept")] * 2, **given}
+    assert [one for one in judge(of_stages(**given)).findings if one.severity == "warning"] == []

@@ -142,3 +142,40 @@ def test_declared_copies():
         "error",
         "the ranks that hold copies of a buffer, by its placements, to hold the same buffers after a step",
     )
+
+
+def with_experts(
+    rank, *values, mesh_of=(), expert="", kind="float32[4]", path="router.weight", name="bias", owner="MoE"
+):
+    """A router that the program reduces, an expert for each rank, and a buffer of the whole."""
+    router, own = f"net.{path}", "net.expert"
+    record, given = optimizer(5, {router: None, own: None}, ["r", expert or f"e{rank}"])
+    given["parameters"] = [
+        ev.Parameter(name=one, kind=kind, wrapper=None, reduced=False, model=0, path=one)
+        for one, kind in ((router, "float32[4, 8]"), (own, "float32[8, 8]"))
+    ]
+    own_buffer = held(f"net.{name}", "zeros", kind=kind, buffer=True, owner=owner, filled=True)
+    records = [*mesh_of, model(9, held(router, "r"), held(own, expert or f"e{rank}"), own_buffer), (record, given)]
+    steps = [stepped(20, n, ["g", f"g{rank}"], ["w", f"w{rank}{n}"]) for n in range(len(values))]
+    return [*records, exchanged(0, carried(0)), *steps, *(after(n, one) for n, one in enumerate(values)), ended()]
+
+
+def test_a_bias_for_each_expert_of_all_ranks():
+    """Of a router whose gradients are made the same, from what each rank has counted."""
+    (found,) = judge(world(*[with_experts(rank, "c", f"d{rank}") for rank in range(2)])).findings
+    assert (found.severity, found.subject, found.ranks, found.where.line) == ("warning", "net.bias", (1,), 20)
+    assert "tokens of each rank alone" in found.cause
+    judged = judge(world(*[with_experts(rank, "c", "d") for rank in range(2)]))
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+@pytest.mark.parametrize("given", [
+    {"kind": "float32[2]"},  # of its own experts
+    {"kind": "float32[]"},
+    {"expert": "e"},  # the rest is a copy as well, which the program leaves out: nobody says what it is
+    {"path": "other.router.weight", "name": "inner.bias"},  # of another module
+    {"owner": "BatchNorm1d"},
+    {"mesh_of": [mesh((2,), ("tp",))]},  # parts of layers, norms that are added up
+])  # fmt: skip
+def test_buffers_beside_experts_that_may_part(given):
+    assert judge(world(*[with_experts(rank, "c", f"d{rank}", **given) for rank in range(2)])).findings == ()

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.clip_norm.run import judge
@@ -63,7 +64,7 @@ def test_each_rank_by_its_own_norm_or_count(factors, words):
     ("factors", "more"),
     [
         ([0.5, 0.5], {}),
-        ([0.5, 0.501], {}),
+        ([0.5, 0.5002], {}),
         ([1.0, 1.0], {"how": "backward"}),
         ([1.5, 2.0], {"how": "backward"}),
         ([None, 0.25], {}),
@@ -72,6 +73,16 @@ def test_each_rank_by_its_own_norm_or_count(factors, words):
 def test_no_other_factor(factors, more):
     """The same, but for rounding; or made larger, as by a division by a count; or not by one number."""
     assert judge(of_fsdp(factors, [4.0, 16.0], **more)).findings == ()
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("float32[64]", 1), ("bfloat16[64]", 0)])
+def test_how_far_apart_factors_may_be(kind, expected):
+    """Parts of nearly the same norm make factors that are nearly the same; 16 bits do so with one factor."""
+    ranks = of_fsdp([0.5, 0.501], [4.0, 4.0])
+    for rank in ranks:
+        (described,) = rank.of(ev.Optimizer)
+        described.parameters[:] = [replace(one, kind=kind) for one in described.parameters]
+    assert len(judge(ranks).findings) == expected
 
 
 def test_nothing_clipped_is_not_checked():

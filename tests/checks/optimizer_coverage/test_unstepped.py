@@ -89,3 +89,18 @@ def test_what_its_owner_does_not_send():
 ])  # fmt: skip
 def test_what_its_owners_send_or_keep(given):
     assert dealt_out(["c.weight", "d.weight"], **given) == ()
+
+
+def stage(*records, module=0):
+    given = {"how": "PipelineStage", "site": 3, "stage": 2, "stages": 4, "pipeline": (0, 1), "module": module}
+    return [(ev.Parallelised, given), *records]
+
+
+@pytest.mark.parametrize(("among", "module", "expected"), [(2, 0, 1), (3, 0, 0), (2, 7, 0)])
+def test_a_whole_stage_of_a_pipeline(among, module, expected):
+    """The ranks have two each; a part of a stage may be meant, and so may another model."""
+    found = judge(left("a", "a", "a", among=among, later=stage(module=module))).findings
+    assert len(found) == expected
+    if expected:
+        assert (found[0].severity, found[0].ranks) == ("warning", (0, 1))
+        assert "a stage whose 2 parameters get gradients" in found[0].found

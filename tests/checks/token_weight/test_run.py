@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ddpcheck import evidence as ev
 from ddpcheck.checks.token_weight.run import judge
-from tests.judging.written import step, world, wrapped
+from tests.judging.written import call, step, world, wrapped
 
 KIND = "float32[2]"
 
@@ -44,3 +46,28 @@ def test_what_was_not_weighed_is_not_held():
         0,
         "no step that all ranks made came from a backward() of theirs",
     )
+
+
+def stages(*batches, sends=True, both=False):
+    """Rank 1 has the loss of what rank 0 sends it, and rank 0 what it is sent back."""
+    sent = [[call(1, 5, op="send", peer=1 - rank)] if sends else [] for rank in range(2)]
+    given = ev.StepWeights, {"optimizer": 0, "number": 0, "backwards": [ev.Weighed(site=20, continued=True)]}
+    return world([*sent[0], weighed(*batches) if both else given], [*sent[1], weighed(*batches)])
+
+
+def test_a_mean_for_each_micro_batch_of_a_last_stage():
+    """A schedule has taken the batch apart: its elements are those of one step."""
+    (found,) = judge(stages((3, 1 / 3), (9, 1 / 9))).findings
+    assert (found.severity, found.ranks) == ("warning", (1,))
+    assert "count 3 times as much" in found.found
+    assert "micro-batches of the step" in found.advice
+
+
+@pytest.mark.parametrize("ranks", [
+    stages((3, 1 / 12), (9, 1 / 12)),
+    stages((3, 1 / 3), (3, 1 / 3)),
+    stages((3, 1 / 3), (9, 1 / 9), sends=False),  # a model of its own
+    stages((3, 1 / 3), (9, 1 / 9), both=True),  # ranks that send each other something, and train each for itself
+])  # fmt: skip
+def test_a_last_stage_with_one_weight_for_all(ranks):
+    assert judge(ranks).findings == ()

@@ -90,6 +90,21 @@ def test_what_became_of_gradients(recorded, between, expected):
     assert became(recorded()) == [[expected, expected]] * 2
 
 
+def test_what_is_divided_when_it_is_done(recorded):
+    """Two stages on one rank: the gradients of each are divided after its last micro-batch, in whatever order."""
+    torch.manual_seed(0)
+    stages = [torch.nn.Linear(6, 3) for _ in range(2)]
+    optimizer = torch.optim.SGD([p for stage in stages for p in stage.parameters()], lr=0.1)
+    for _ in range(2):
+        for stage in stages:
+            for _ in range(2):
+                stage(torch.randn(4, 6)).square().mean().backward()
+            scaled(stage, 0)
+        optimizer.step()
+        optimizer.zero_grad()
+    assert became(recorded()) == [["kept", "other", "kept"]] * 2
+
+
 def test_the_factor_and_the_line_of_a_clip(recorded):
     """By torch's function."""
     train(lambda net, _: torch.nn.utils.clip_grad_norm_(net.parameters(), 1e-3))
