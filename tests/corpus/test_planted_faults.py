@@ -16,12 +16,13 @@ RIGHT = Path(__file__).parents[2] / "fixtures" / "right"
 
 
 class Planted(NamedTuple):
-    """What is replaced in a program, and what is said of it then: the check and the ranks; a warning each."""
+    """What is replaced in a program, and what is said of it then: the check and the ranks."""
 
     program: str
     ranks: int
     replaced: tuple[tuple[str, str], ...]
     expected: list[tuple[str, list[int]]]
+    severity: str = "warning"
 
 
 ALONG = "dist.all_reduce(p.grad, group=replicas[r % 2])"
@@ -80,12 +81,19 @@ FAULTS = {
         (("with model.no_sync():", "if True:"),),
         [("reducer-coverage", [0, 1])],
     ),
+    "copies along the second dimension in the norm": Planted(
+        "norm_along_both_dimensions",
+        4,
+        ((' if mesh["tp"].get_local_rank() == 0 or is_cut_along_tp(g)]', "]"),),
+        [("clip-norm", [0, 1, 2, 3])],
+        "error",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault(name, ask, tmp_path):
-    """A warning, and nothing else."""
+    """It is reported, and nothing else."""
     fault = FAULTS[name]
     text = (RIGHT / f"{fault.program}.py").read_text()
     skip_without(RIGHT / f"{fault.program}.py")
@@ -97,7 +105,7 @@ def test_a_fault(name, ask, tmp_path):
     told = json.loads(ask(script, ranks=fault.ranks))
     assert set(told["exits"].values()) == {0}, told["output"]
     found = [(f["check"], f["severity"], f["ranks"]) for f in told["findings"]]
-    assert found == [(check, "warning", ranks) for check, ranks in fault.expected]
+    assert found == [(check, fault.severity, ranks) for check, ranks in fault.expected]
 
 
 @pytest.mark.parametrize("program", sorted({fault.program for fault in FAULTS.values()}))
