@@ -81,6 +81,18 @@ FAULTS = {
         (("with model.no_sync():", "if True:"),),
         [("reducer-coverage", [0, 1])],
     ),
+    "a last window divided by the size of whole ones": Planted(
+        "last_window_of_its_own_size",
+        2,
+        ((" / accumulation).", " / ACCUMULATE)."),),
+        [("token-weight", [0, 1])],
+    ),
+    "a last window that is not scaled up": Planted(
+        "last_window_scaled_up",
+        2,
+        (("                p.grad.mul_(ACCUMULATE / taken)", "                pass"),),
+        [("token-weight", [0, 1])],
+    ),
     "copies along the second dimension in the norm": Planted(
         "norm_along_both_dimensions",
         4,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.token_weight import divided_twice, missing_factor, whole_weight
+from ddpcheck.checks.token_weight import divided_twice, missing_factor, short_windows, whole_weight
 from ddpcheck.checks.token_weight.sample_weights import Batch, Fault, Part, fault_of, finding
 from ddpcheck.checks.token_weight.world_factor import Text
 from ddpcheck.judging import step_alignment, summed_gradients
@@ -60,7 +60,7 @@ def judge(world: World) -> Judged:
                     met.setdefault(key, _Met([], part, fault, unlike)).numbers.append(number)
     findings = [finding(one.part, one.fault, one.numbers, one.unlike) for one in met.values()]
     compared = [*whole_weight.scaled(world), *whole_weight.unequal(world), *whole_weight.undivided(world)]
-    compared += missing_factor.judge(world) + divided_twice.judge(world)
+    compared += missing_factor.judge(world) + divided_twice.judge(world) + short_windows.judge(world)
     if not checked and not findings and not compared and not grounded:
         reason = NOT_AVERAGED if declared_apart(world) else why_none(world, optimizers)
         return Judged(checked=0, skipped_because=(whys.most_common(1) or [(reason, 0)])[0][0])

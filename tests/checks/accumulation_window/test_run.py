@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.accumulation_window import declared
 from ddpcheck.checks.accumulation_window.run import judge
+from ddpcheck.judging import declared_windows as declared
 from tests.judging.sharded_models import optimizer
 from tests.judging.written import Made, world
 

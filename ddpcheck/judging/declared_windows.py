@@ -21,15 +21,28 @@ def micro_batches(rank: Rank, window: ev.Window) -> int:
 
 
 def _divides_by_name(rank: Rank, site: int) -> bool:
-    """Whether a function that has led to a backward() divides by something that is called so."""
+    """Whether a function that has led to a backward() divides by something that is called so, or was given that."""
     for called in rank.process.calls_to(site):
         tree = tree_of(rank.process.body(called), called.first, called.function)
+        given = _given(tree) if tree is not None else {}
         for node in ast.walk(tree) if tree is not None else ():
             if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Div):
                 divisor = node.right if isinstance(node, ast.BinOp) else node.value
-                if any(_NAMES.search(name) for name in _names(divisor)):
+                names = _names(divisor)
+                if any(_NAMES.search(name) for name in (*names, *(n for one in names for n in given.get(one, ())))):
                     return True
     return False
+
+
+def _given(tree: ast.AST) -> dict[str, list[str]]:
+    """By variable, the names in what it is given."""
+    found: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).extend(_names(node.value))
+    return found
 
 
 def _names(expression: ast.expr) -> list[str]:
