@@ -93,6 +93,18 @@ FAULTS = {
         (("                p.grad.mul_(ACCUMULATE / taken)", "                pass"),),
         [("token-weight", [0, 1])],
     ),
+    "a position that counts what one rank has read": Planted(
+        "position_resumed",
+        2,
+        (("5 * BATCH * dist.get_world_size()", "5 * BATCH"),),
+        [("shard-partition", [0, 1])],
+    ),
+    "an average that no parameter takes": Planted(
+        "local_sgd_flat",
+        2,
+        (("vector_to_parameters(flat / dist.get_world_size(), model.parameters())", "flat /= dist.get_world_size()"),),
+        [("parameter-sync", [0, 1])],
+    ),
     "copies along the second dimension in the norm": Planted(
         "norm_along_both_dimensions",
         4,

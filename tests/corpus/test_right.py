@@ -29,6 +29,8 @@ CASES = [
 
 
 SILENT = (
+    "average_in_another_model",
+    "average_sent_meanwhile",
     "checkpoint_tried_out",
     "clipped_beside_another",
     "critic_clipped_alone",
@@ -40,6 +42,7 @@ SILENT = (
     "moments_carried_over",
     "norm_along_both_dimensions",
     "packed_texts",
+    "position_resumed",
     "rate_searched_first",
     "sum_over_a_micro_batch",
     "table_averaged_seldom",

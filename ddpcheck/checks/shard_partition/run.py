@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.shard_partition import dealt_out_twice, one_copy, sequences
+from ddpcheck.checks.shard_partition import dealt_out_twice, one_copy, resumed, sequences
 from ddpcheck.checks.shard_partition.causes import UNAWARE, Loaders, advice, cause, loop_lines, place, subject
 from ddpcheck.checks.shard_partition.left_out_samples import (
     IN_PART,
@@ -79,7 +79,12 @@ def judge(world: World) -> Judged:
             unshared = unshared or because
     told = {link for finding in findings for link in finding.links}
     findings += [finding for finding in sampler_lost(every_pass(world)) if told.isdisjoint(finding.links)]
-    for times, found in (one_copy.judge(world, training), sequences.judge(world), dealt_out_twice.judge(world)):
+    for times, found in (
+        one_copy.judge(world, training),
+        sequences.judge(world),
+        dealt_out_twice.judge(world),
+        resumed.judge(world, training),
+    ):
         checked += times
         findings += found
     if not training:
