@@ -105,6 +105,12 @@ FAULTS = {
         (("vector_to_parameters(flat / dist.get_world_size(), model.parameters())", "flat /= dist.get_world_size()"),),
         [("parameter-sync", [0, 1])],
     ),
+    "gradients of means that are averaged": Planted(
+        "gradients_weighted_by_tokens",
+        2,
+        (("p.grad *= share", "p.grad /= dist.get_world_size()"),),
+        [("token-weight", [0, 1])],
+    ),
     "copies along the second dimension in the norm": Planted(
         "norm_along_both_dimensions",
         4,

@@ -36,6 +36,7 @@ SILENT = (
     "critic_clipped_alone",
     "dry_run_before_broadcast",
     "ensemble_by_node",
+    "gradients_weighted_by_tokens",
     "halved_table_gradient",
     "last_window_of_its_own_size",
     "last_window_scaled_up",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ddpcheck import evidence as ev
 from ddpcheck.checks.token_weight import divided_twice, missing_factor, short_windows, whole_weight
-from ddpcheck.checks.token_weight.sample_weights import Batch, Fault, Part, fault_of, finding
+from ddpcheck.checks.token_weight.sample_weights import TOLERANCE, Batch, Fault, Part, fault_of, finding
 from ddpcheck.checks.token_weight.world_factor import Text
-from ddpcheck.judging import step_alignment, summed_gradients
+from ddpcheck.judging import step_alignment, summed_gradients, weighted_ranks
 from ddpcheck.judging.replicated_parameters import declared_apart, grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
@@ -43,6 +46,9 @@ def judge(world: World) -> Judged:
     for one in [*(_Group.of_optimizer(world, each) for each in grounded), *_others(world, grounded)]:
         for number, weights in one.weights:
             parts, why = _parts(one, number, weights)
+            if not one.averaged and any(part.compared for part in parts):
+                by_hand = weighted_ranks.factors(world, [rank.rank for rank in one.ranks], weights[0].window)
+                parts = [_multiplied(part, one.ranks, by_hand) for part in parts] if by_hand is not None else parts
             if why:
                 whys[why] += 1
             faults = [fault_of(part) for part in parts]
@@ -159,6 +165,19 @@ def _parts(group: _Group, number: int, weights: Sequence[ev.StepWeights]) -> tup
                 )
             )
     return parts, why
+
+
+def _multiplied(part: Part, ranks: Sequence[Rank], factors: Sequence[float]) -> Part:
+    """A part of the loss, by what its elements count once the program has weighed the ranks itself.
+
+    What is the same for all ranks is none of its weights here: it is left as it is.
+    """
+    mean = math.fsum(factors) / len(factors)
+    by_rank = {rank.rank: factor / mean for rank, factor in zip(ranks, factors, strict=True)}
+    if max(factors) <= (1 + TOLERANCE) * min(factors):
+        return part
+    batches = [one._replace(term=replace(one.term, weight=one.term.weight * by_rank[one.rank])) for one in part.batches]
+    return part._replace(batches=tuple(batches))
 
 
 def _by_line(rank: Rank, weights: ev.StepWeights) -> dict[Line, list[ev.Weighed]]:
