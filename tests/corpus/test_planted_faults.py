@@ -111,6 +111,20 @@ FAULTS = {
         (("p.grad *= share", "p.grad /= dist.get_world_size()"),),
         [("token-weight", [0, 1])],
     ),
+    "a clip by the largest norm of a part": Planted(
+        "norms_gathered",
+        4,
+        (("torch.stack(squares).sum()", "torch.stack(squares).max()"),),
+        [("clip-norm", [0, 1, 2, 3])],
+        "error",
+    ),
+    "shares that nobody has": Planted(
+        "norms_gathered",
+        4,
+        (("num_replicas=mesh.size()", "num_replicas=dist.get_world_size()"),),
+        [("shard-partition", [0, 1, 2, 3])],
+        "error",
+    ),
     "copies along the second dimension in the norm": Planted(
         "norm_along_both_dimensions",
         4,

@@ -43,6 +43,7 @@ SILENT = (
     "moments_carried_over",
     "norm_along_both_dimensions",
     "packed_texts",
+    "norms_gathered",
     "position_resumed",
     "rate_searched_first",
     "sum_over_a_micro_batch",

@@ -129,7 +129,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         elif (
             world.complete
             and len(shared) + len(apart | beside) == len(ranks)
-            and not _dealt_beyond(world, there, ranks)
+            and not _dealt_beyond(world, line, there, ranks)
         ):
             gap = gap or left_out(line, shared, identity)
             epoch = own_epoch(shared)
@@ -147,11 +147,18 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     return checked - len(partly), [], because or (IN_PART if partly else "")
 
 
-def _dealt_beyond(world: World, there: Mapping[int, Sequence[Pass]], ranks: Sequence[int]) -> bool:
-    """Whether samplers deal out to more ranks than a mesh joins: that the model is not joined is another check's."""
+def _dealt_beyond(world: World, line: Line, there: Mapping[int, Sequence[Pass]], ranks: Sequence[int]) -> bool:
+    """Whether samplers deal out to more ranks than a mesh joins: that the model is not joined is another check's.
+
+    Not so where every rank of the program has a sampler of this line, and some shares are nobody's.
+    """
     if any(rank.of(ev.Wrapped) for rank in world):
         return False
+    shares = {passes[0].loader.rank for passes in line.passes.values() if passes[0].loader is not None}
     loaders = [passes[0].loader for passes in there.values()]
+    replicas = max((one.replicas or 0 for one in loaders if one is not None), default=0)
+    if len(line.passes) == world.world_size and not shares >= set(range(replicas)):
+        return False
     return all(one is not None and one.distributed and (one.replicas or 0) > len(ranks) for one in loaders)
 
 
