@@ -111,6 +111,12 @@ FAULTS = {
         (("p.grad *= share", "p.grad /= dist.get_world_size()"),),
         [("token-weight", [0, 1])],
     ),
+    "a window divided by its last micro-batch": Planted(
+        "window_divided_by_all_tokens",
+        2,
+        (("tokens += number", "tokens = torch.tensor(float(number))"),),
+        [("token-weight", [0, 1])],
+    ),
     "a clip by the largest norm of a part": Planted(
         "norms_gathered",
         4,

@@ -50,6 +50,7 @@ SILENT = (
     "table_averaged_seldom",
     "table_stepped_by_hand",
     "tables_and_dense_parts",
+    "window_divided_by_all_tokens",
     "zigzag_with_computed_positions",
 )
 """Of these there is no warning either: each is close to a fault that is one."""
