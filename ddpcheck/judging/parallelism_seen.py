@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import SENDS
 from ddpcheck.judging import mesh_names, step_alignment
-from ddpcheck.judging.brought_together import brought_together
+from ddpcheck.judging.brought_together import brought_together, never_together
 from ddpcheck.judging.indirect_exchanges import kept_apart
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.replicated_parameters import dealt_out, grounds
@@ -161,7 +161,9 @@ def _by_hand(world: World) -> Iterator[str]:
             p for p in range(len(optimizer.described[0].parameters)) if _is_bare(optimizer.described[0].parameters[p])
         ]
         dealt = dealt_out(optimizer)
-        reduced, moved = set(ground.by_hand).intersection(bare), set(ground.moved) - dealt
+        # What goes through an exchange may not be taken: that it was the same afterwards is another matter.
+        reduced = set(ground.by_hand).intersection(bare)
+        moved = set(ground.moved) - dealt - never_together(world, optimizer)
         # What brings these together, if anything does, is no collective over them.
         kept = moved.intersection(set[int]().union(*kept_apart(world, optimizer).values())) - set(ground.exchanged)
         moved -= kept

@@ -49,9 +49,9 @@ def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[F
     findings = []
     for (optimizer, _), its in sums.items():
         clipped = [one for one in its if one.factor < 1 - moments.ALIKE]
-        if len(clipped) < 2 or not _is_one([one.factor * one.used for one in clipped]):
+        if len(clipped) < 2 or not is_one([one.factor * one.used for one in clipped]):
             continue
-        if not _is_one([one.factor * one.whole for one in clipped]):
+        if not is_one([one.factor * one.whole for one in clipped]):
             findings.append(_finding(optimizer, clipped))
     return sum(map(len, sums.values())), findings
 
@@ -65,7 +65,7 @@ def _added(world: World, number: int, step: Step, group: str) -> _Added | None:
         if not mine:
             return None
         each.append(mine[0])
-    declared = all(set(ranks) <= one.among and _is_split(one) for one in each)
+    declared = all(set(ranks) <= one.among and is_split(one) for one in each)
     if len(each) < 2 or not (declared or _are_dealt_out(each)):
         return None
     came = each[0].norm.came or 0.0
@@ -77,7 +77,7 @@ def _is_root(one: Measured) -> bool:
     return given is not None and given > 0 and not moments.differ(given, math.sqrt(one.total))
 
 
-def _is_split(one: Measured) -> bool:
+def is_split(one: Measured) -> bool:
     """Whether no other rank of the sum has any of it, too."""
     layouts = [parameter.layout for parameter in one.parameters]
     stages = any(part.how == "PipelineStage" for part in one.rank.of(ev.Parallelised))
@@ -94,7 +94,8 @@ def _are_dealt_out(each: list[Measured]) -> bool:
     return all(set(every) <= names for names in held)
 
 
-def _is_one(numbers: list[float]) -> bool:
+def is_one(numbers: list[float]) -> bool:
+    """Whether they are the same, but for rounding."""
     return not moments.differ(min(numbers), max(numbers))
 
 

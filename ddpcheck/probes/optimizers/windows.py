@@ -65,6 +65,8 @@ class _Open:
         self.synced = False
         self.told_not_to = False
         self.overwritten = False
+        self.clipped: tuple[float | None] | None = None
+        """By what gradients had been multiplied since the last backward() when torch's function was about to clip."""
 
 
 _open: dict[int, _Open] = {}
@@ -101,6 +103,8 @@ def _called(module: Any, number: int) -> None:
 
 def _clipped(site: int) -> None:
     Clipped.site = site
+    for _, window, parameters in _due():
+        window.clipped = window.clipped or (_factor(parameters, window.left),)
 
 
 def _zeroed() -> None:
@@ -155,6 +159,7 @@ def _begins(given: Any) -> None:
             _compare(window, parameters, now, site)
         window.before, window.site, window.zeroed = now, site, False
         window.left = []
+        window.clipped = None
     Clipped.site = NO_SITE
 
 
@@ -299,6 +304,7 @@ def _entered(
             between=_told(window),
             alone=_is_alone(window, parameters, within),
             as_left=not within and _are_multiples(parameters, window.left),
+            factor=None if within else (window.clipped or (_factor(parameters, window.left),))[0],
             divisor=loss_divisors.last(),
             within=within,
             unreduced=window.told_not_to and not window.synced and not within,
@@ -322,6 +328,20 @@ def _are_multiples(parameters: Sequence[torch.Tensor], others: Sequence[Sample |
     pairs = [(_read(p.grad), other) for p, other in zip(parameters, others, strict=True)]
     told = [(one, other) for one, other in pairs if one is not None and other is not None and _tells(other)]
     return bool(told) and all(gradient_reuse.is_multiple(one, other) for one, other in told)
+
+
+def _factor(parameters: Sequence[torch.Tensor], others: Sequence[Sample | None]) -> float | None:
+    """By what one number all gradients differ from these, as far as they can be told apart."""
+    if not _are_multiples(parameters, others):
+        return None
+    factors = []
+    for parameter, other in zip(parameters, others, strict=True):
+        now = _read(parameter.grad)
+        if now is not None and other is not None and _tells(other):
+            largest = max(range(len(other)), key=lambda place: abs(other[place]))
+            factors.append(now[largest] / other[largest])
+    middle = sorted(factors)[len(factors) // 2]
+    return middle if max(abs(one - middle) for one in factors) <= ALIKE * abs(middle) else None
 
 
 def _sample(parameters: Sequence[torch.Tensor]) -> Sample | None:
