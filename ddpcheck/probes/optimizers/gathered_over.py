@@ -30,12 +30,12 @@ _calls: Counter[int] = Counter()
 
 def watch() -> None:
     """Look at gathers from now on."""
-    gradient_events.COLLECTIVE.also(_gathers)
+    gradient_events.COLLECTIVE.also(_gathers, OPS)
 
 
 def _gathers(op: str, given: Arguments, made: Call) -> None:
     writer = recorder.current()
-    if op not in OPS or writer is None:
+    if writer is None or gradient_events.several_train():
         return
     number = _calls[made.site]
     _calls[made.site] += 1
