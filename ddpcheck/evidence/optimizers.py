@@ -301,6 +301,24 @@ class LateReduction(Record, frozen=True, kw_only=True):
     places: list[int]
 
 
+class GatheredOver(Record, frozen=True, kw_only=True):
+    """A gather goes into a flat buffer that parameters lie in, and ends before some of their elements.
+
+    These have a gradient that is not zero. Written before the gather itself.
+    """
+
+    share: ClassVar[float] = 0.01
+
+    site: int
+    number: int
+    """Calls of this line before."""
+    names: list[str]
+    elements: list[int]
+    """Of each of these parameters, those that lie behind it."""
+    tails: bytes
+    """The last of these elements, as they lie there, side by side."""
+
+
 class MovedBetween(Record, frozen=True, kw_only=True):
     """What was written to an optimizer's parameters between one of its steps and the next, by whatever means."""
 

@@ -75,6 +75,12 @@ def brought_together(world: World, optimizer: Aligned) -> frozenset[int]:
     return frozenset.intersection(*mine) if mine else frozenset()
 
 
+def never_together(world: World, optimizer: Aligned) -> frozenset[int]:
+    """The places that differ after every exchange that was looked at; none where none was."""
+    mine = [apart for _, apart, _ in looks(world, optimizer)]
+    return frozenset.intersection(*mine) if mine else frozenset()
+
+
 @once_per_world
 def is_trained_apart(world: World) -> bool:
     """Whether ranks step copies each for itself, and bring them together now and then: they differ on purpose."""

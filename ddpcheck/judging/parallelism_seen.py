@@ -9,10 +9,11 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import SENDS
 from ddpcheck.judging import mesh_names, step_alignment
-from ddpcheck.judging.brought_together import brought_together
+from ddpcheck.judging.brought_together import brought_together, never_together
 from ddpcheck.judging.indirect_exchanges import kept_apart
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.replicated_parameters import dealt_out, grounds
+from ddpcheck.judging.sent_by_owners import sent
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -31,7 +32,14 @@ def understood(world: World) -> tuple[str, ...]:
     """What was understood, a phrase for each; empty where nobody has said, or shown, what the ranks hold."""
     if not world.ranks:
         return ()
-    found = [*_wrappers(world), *_on_meshes(world), *_flat(world), *_by_hand(world), *_stages(world)]
+    found = [
+        *_wrappers(world),
+        *_on_meshes(world),
+        *_flat(world),
+        *_by_hand(world),
+        *_sent_by_owners(world),
+        *_stages(world),
+    ]
     return tuple(dict.fromkeys([*found, *_told_by_its_name_alone(world, found)]))
 
 
@@ -153,7 +161,9 @@ def _by_hand(world: World) -> Iterator[str]:
             p for p in range(len(optimizer.described[0].parameters)) if _is_bare(optimizer.described[0].parameters[p])
         ]
         dealt = dealt_out(optimizer)
-        reduced, moved = set(ground.by_hand).intersection(bare), set(ground.moved) - dealt
+        # What goes through an exchange may not be taken: that it was the same afterwards is another matter.
+        reduced = set(ground.by_hand).intersection(bare)
+        moved = set(ground.moved) - dealt - never_together(world, optimizer)
         # What brings these together, if anything does, is no collective over them.
         kept = moved.intersection(set[int]().union(*kept_apart(world, optimizer).values())) - set(ground.exchanged)
         moved -= kept
@@ -183,6 +193,14 @@ def _by_hand(world: World) -> Iterator[str]:
             yield f"{count(len(moved), 'parameter')} made the same by the program itself between steps, {over}"
         if others:
             yield f"{count(len(others), 'parameter')} exchanged by the program itself {over}"
+
+
+def _sent_by_owners(world: World) -> Iterator[str]:
+    each = sent(world)
+    if each:
+        ranks = {one.owner.rank for one in each}.union(taken.rank.rank for one in each for taken in one.taken)
+        over = f"over {count(len(ranks), 'rank')}"
+        yield f"{count(len(each), 'parameter')} dealt out {over}, each stepped by one rank and sent to the others"
 
 
 def _is_bare(parameter: ev.Parameter) -> bool:

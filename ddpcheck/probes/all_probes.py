@@ -47,6 +47,7 @@ PROBES = (
     "optimizers.gradient_norms",
     "optimizers.parts_read",
     "optimizers.bucket_order",
+    "optimizers.gathered_over",
     "optimizers.group_counts",
     "optimizers.late_reductions",
     "optimizers.moved_between",
@@ -62,6 +63,7 @@ PROBES = (
     "checkpoints.loads",
     "checkpoints.asked",
     "checkpoints.drawn_anew",
+    "checkpoints.taken_back",
 )
 """The modules of which each puts its own probes in place."""
 

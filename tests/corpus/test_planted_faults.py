@@ -16,12 +16,13 @@ RIGHT = Path(__file__).parents[2] / "fixtures" / "right"
 
 
 class Planted(NamedTuple):
-    """What is replaced in a program, and what is said of it then: the check and the ranks; a warning each."""
+    """What is replaced in a program, and what is said of it then: the check and the ranks."""
 
     program: str
     ranks: int
     replaced: tuple[tuple[str, str], ...]
     expected: list[tuple[str, list[int]]]
+    severity: str = "warning"
 
 
 ALONG = "dist.all_reduce(p.grad, group=replicas[r % 2])"
@@ -134,12 +135,69 @@ FAULTS = {
         (("scale_grads=False", "scale_grads=True"), ("(MICRO * HALVES)", "HALVES")),
         [("accumulation-window", [0, 1])],
     ),
+    "a last window divided by the size of whole ones": Planted(
+        "last_window_of_its_own_size",
+        2,
+        ((" / accumulation).", " / ACCUMULATE)."),),
+        [("token-weight", [0, 1])],
+    ),
+    "a last window that is not scaled up": Planted(
+        "last_window_scaled_up",
+        2,
+        (("                p.grad.mul_(ACCUMULATE / taken)", "                pass"),),
+        [("token-weight", [0, 1])],
+    ),
+    "a position that counts what one rank has read": Planted(
+        "position_resumed",
+        2,
+        (("5 * BATCH * dist.get_world_size()", "5 * BATCH"),),
+        [("shard-partition", [0, 1])],
+    ),
+    "an average that no parameter takes": Planted(
+        "local_sgd_flat",
+        2,
+        (("vector_to_parameters(flat / dist.get_world_size(), model.parameters())", "flat /= dist.get_world_size()"),),
+        [("parameter-sync", [0, 1])],
+    ),
+    "gradients of means that are averaged": Planted(
+        "gradients_weighted_by_tokens",
+        2,
+        (("p.grad *= share", "p.grad /= dist.get_world_size()"),),
+        [("token-weight", [0, 1])],
+    ),
+    "a window divided by its last micro-batch": Planted(
+        "window_divided_by_all_tokens",
+        2,
+        (("tokens += number", "tokens = torch.tensor(float(number))"),),
+        [("token-weight", [0, 1])],
+    ),
+    "a clip by the largest norm of a part": Planted(
+        "norms_gathered",
+        4,
+        (("torch.stack(squares).sum()", "torch.stack(squares).max()"),),
+        [("clip-norm", [0, 1, 2, 3])],
+        "error",
+    ),
+    "shares that nobody has": Planted(
+        "norms_gathered",
+        4,
+        (("num_replicas=mesh.size()", "num_replicas=dist.get_world_size()"),),
+        [("shard-partition", [0, 1, 2, 3])],
+        "error",
+    ),
+    "copies along the second dimension in the norm": Planted(
+        "norm_along_both_dimensions",
+        4,
+        ((' if mesh["tp"].get_local_rank() == 0 or is_cut_along_tp(g)]', "]"),),
+        [("clip-norm", [0, 1, 2, 3])],
+        "error",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault(name, ask, tmp_path):
-    """A warning, and nothing else."""
+    """It is reported, and nothing else."""
     fault = FAULTS[name]
     text = (RIGHT / f"{fault.program}.py").read_text()
     skip_without(RIGHT / f"{fault.program}.py")
@@ -151,7 +209,7 @@ def test_a_fault(name, ask, tmp_path):
     told = json.loads(ask(script, ranks=fault.ranks))
     assert set(told["exits"].values()) == {0}, told["output"]
     found = [(f["check"], f["severity"], f["ranks"]) for f in told["findings"]]
-    assert found == [(check, "warning", ranks) for check, ranks in fault.expected]
+    assert found == [(check, fault.severity, ranks) for check, ranks in fault.expected]
 
 
 @pytest.mark.parametrize("program", sorted({fault.program for fault in FAULTS.values()}))

@@ -29,6 +29,8 @@ CASES = [
 
 
 SILENT = (
+    "average_in_another_model",
+    "average_sent_meanwhile",
     "checkpoint_tried_out",
     "clipped_beside_another",
     "critic_clipped_alone",
@@ -36,8 +38,16 @@ SILENT = (
     "ensemble_along_a_mesh",
     "ensemble_by_node",
     "experts_balanced_by_bias",
+    "gradients_weighted_by_tokens",
     "halved_table_gradient",
+    "hsdp_deferred_short_window",
+    "last_window_of_its_own_size",
+    "last_window_scaled_up",
+    "masters_after_load",
     "moments_carried_over",
+    "momentum_gathered",
+    "norm_along_both_dimensions",
+    "norms_gathered",
     "packed_texts",
     "pipeline_ends_in_other_places",
     "pipeline_evaluated_between",
@@ -46,12 +56,15 @@ SILENT = (
     "pipeline_scaled",
     "pipeline_unequal_labels",
     "pipeline_zeroed_once",
+    "position_resumed",
     "rate_searched_first",
     "sequence_summed_beside_fsdp",
+    "sum_over_a_micro_batch",
     "table_averaged_seldom",
     "table_stepped_by_hand",
     "tables_and_dense_parts",
     "tensor_parallel_clipped_by_hand",
+    "window_divided_by_all_tokens",
     "zigzag_with_computed_positions",
 )
 """Of these there is no warning either: each is close to a fault that is one."""

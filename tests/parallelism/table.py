@@ -31,7 +31,7 @@ def looked(way: str, *args: str) -> tuple[dict[str, bool], list[str]]:
     from tests.corpus.forked import run  # which puts probes in place, for good
 
     ran = run(TRAINING, way, *args, ranks=4)
-    assert set(ran.exits.values()) == {0}, ran.output
+    assert set(ran.exits.values()) == {0}, (ran.exits, ran.hung, ran.output)
     assert ran.defects == []
     (judged,) = ran.judged
     return {check: bool(one.checked) for check, one in judged.items()}, [

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.accumulation_window import declared, stages
+from ddpcheck.checks.accumulation_window import stages
+from ddpcheck.judging import declared_windows as declared
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.accumulation_window import declared
+from ddpcheck.judging import declared_windows as declared
 from ddpcheck.judging.world import Rank, World
 
 ENOUGH = 3

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.saved_state import Piece, State, saves
+from ddpcheck.judging.step_alignment import at
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -49,14 +50,18 @@ def _lost(saver: Rank, state: State, others: list[Rank]) -> tuple[list[str], lis
     parts = [one for one in state.pieces if one.entry.role == "moment" and _is_part(one)]
     if parts and others:
         return list(dict.fromkeys(one.entry.of for one in parts)), [rank.rank for rank in others]
-    mine = set(_stepped(saver))
+    # An optimizer that is given all parameters may keep state for those alone whose updates fall to its rank.
+    held, listed = _with_state(saver, state.record.at), set(_stepped(saver))
+    mine = held or listed
     lines = {saver.where(one.site) for one in saver.of(ev.Optimizer)}
     models = {held.name for model in saver.of(ev.Model) for held in model.held}
     lost: list[str] = []
     holders = []
     for rank in others:
         # An optimizer of another line shares no work with it: such as that of a critic beside its actor.
-        theirs = [name for name in _stepped(rank, lines) if name in models and name not in mine]
+        kept = _with_state(rank, state.record.at) if held else set[str]()
+        its = [name for name in _stepped(rank, lines) if name in kept or name not in listed]
+        theirs = [name for name in its if name in models and name not in mine]
         if theirs and mine and rank.of(ev.Step):
             holders.append(rank.rank)
             lost += theirs
@@ -72,6 +77,17 @@ def _stepped(rank: Rank, lines: Collection[CallSite | None] = ()) -> list[str]:
     """The parameters of models that the optimizers of a rank (those of these lines) step, by their paths."""
     every = [one for one in rank.of(ev.Optimizer) if not lines or rank.where(one.site) in lines]
     return [one.path for described in every for one in described.parameters if one.path]
+
+
+def _with_state(rank: Rank, until: float) -> set[str]:
+    """The parameters for which the optimizers of a rank had any state at the steps that were looked at by then."""
+    paths = {one.optimizer: [p.path for p in one.parameters] for one in rank.of(ev.Optimizer)}
+    found: set[str] = set()
+    for step in rank.of(ev.Step):
+        for digests in step.state.values() if step.at <= until else ():
+            its = enumerate(paths.get(step.optimizer, ()))
+            found.update(path for place, path in its if path and at(digests, place) not in (b"", ev.ABSENT))
+    return found
 
 
 def _finding(state: State, lost: list[str], holders: list[int]) -> Finding:

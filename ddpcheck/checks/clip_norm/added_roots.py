@@ -49,9 +49,9 @@ def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[F
     findings = []
     for (optimizer, _), its in sums.items():
         clipped = [one for one in its if one.factor < 1 - moments.ALIKE]
-        if len(clipped) < 2 or not _is_one([one.factor * one.used for one in clipped]):
+        if len(clipped) < 2 or not is_one([one.factor * one.used for one in clipped]):
             continue
-        if not _is_one([one.factor * one.whole for one in clipped]):
+        if not is_one([one.factor * one.whole for one in clipped]):
             findings.append(_finding(optimizer, clipped))
     return sum(map(len, sums.values())), findings
 
@@ -62,10 +62,11 @@ def _added(world: World, number: int, step: Step, group: str) -> _Added | None:
     ranks = happens_before.members(group, world.world_size)
     for rank in ranks:
         mine = [one for one in step.get(rank, ()) if one.norm.group == group and _is_root(one)]
-        if not mine or not set(ranks) <= mine[0].among:
+        if not mine:
             return None
         each.append(mine[0])
-    if len(each) < 2 or not all(_is_split(one) for one in each):
+    declared = all(set(ranks) <= one.among and is_split(one) for one in each)
+    if len(each) < 2 or not (declared or _are_dealt_out(each)):
         return None
     came = each[0].norm.came or 0.0
     return None if moments.differ(came, math.fsum(one.norm.given or 0.0 for one in each)) else _Added(number, each)
@@ -76,14 +77,25 @@ def _is_root(one: Measured) -> bool:
     return given is not None and given > 0 and not moments.differ(given, math.sqrt(one.total))
 
 
-def _is_split(one: Measured) -> bool:
+def is_split(one: Measured) -> bool:
     """Whether no other rank of the sum has any of it, too."""
     layouts = [parameter.layout for parameter in one.parameters]
     stages = any(part.how == "PipelineStage" for part in one.rank.of(ev.Parallelised))
     return all(len(each.holders) < 2 and each.sharded if each is not None else stages for each in layouts)
 
 
-def _is_one(numbers: list[float]) -> bool:
+def _are_dealt_out(each: list[Measured]) -> bool:
+    """Whether every rank has the whole model, and steps other parameters of it than the others do (ZeRO by hand)."""
+    paths = [[parameter.path for parameter in one.parameters] for one in each]
+    every = [path for its in paths for path in its]
+    if not all(paths) or "" in every or len(set(every)) < len(every):
+        return False
+    held = [{held.name for model in one.rank.of(ev.Model) for held in model.held} for one in each]
+    return all(set(every) <= names for names in held)
+
+
+def is_one(numbers: list[float]) -> bool:
+    """Whether they are the same, but for rounding."""
     return not moments.differ(min(numbers), max(numbers))
 
 

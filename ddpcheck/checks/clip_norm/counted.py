@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
@@ -33,6 +34,13 @@ class Summed(NamedTuple):
     number: int
     each: list[Measured]
     sum: float
+    then: tuple[Measured, ...] = ()
+    """Where sums along one dimension were summed up along another: the second call, rank by rank."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Of the first rank: those that its squares have gone through."""
+        return (self.each[0].norm.group, *(one.norm.group for one in self.then[:1]))
 
     @property
     def factor(self) -> float:
@@ -50,10 +58,10 @@ class Summed(NamedTuple):
 
 def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[Finding]]:
     """How many sums were looked at, and the findings."""
-    sums: dict[tuple[int, str, int], list[Summed]] = defaultdict(list)
+    sums: dict[tuple[int, tuple[str, ...], int], list[Summed]] = defaultdict(list)
     for optimizer, number, step in steps:
-        for turn, summed in enumerate(_sums(world, number, step)):
-            sums[optimizer, summed.each[0].norm.group, turn].append(summed)
+        for turn, summed in enumerate([*_sums(world, number, step), *_in_turn(world, number, step)]):
+            sums[optimizer, summed.groups, turn].append(summed)
     findings = []
     for (optimizer, _, _), its in sums.items():
         finding = _judge(world, optimizer, its)
@@ -78,6 +86,38 @@ def _sums(world: World, number: int, step: Step) -> list[Summed]:
     return found
 
 
+def _in_turn(world: World, number: int, step: Step) -> Iterator[Summed]:
+    """The sums along one dimension of a mesh that are summed up along another one, so that they are of all its ranks.
+
+    The ranks are those of which the numbers come to the last one, each taken once.
+    """
+    twice = {rank: next(_pairs(measured), None) for rank, measured in step.items()}
+    seen: set[frozenset[int]] = set()
+    for pair in twice.values():
+        if pair is None:
+            continue
+        over = happens_before.members(pair[1].norm.group, world.world_size)
+        firsts = [one[0] for rank in over if (one := twice.get(rank)) is not None]
+        ranks = [happens_before.members(one.norm.group, world.world_size) for one in firsts]
+        among = frozenset().union(*ranks)
+        each = [one for rank in sorted(among) if (one := twice.get(rank)) is not None]
+        if len(firsts) < len(over) or len(each) < len(among) or among in seen or len(among) < sum(map(len, ranks)):
+            continue
+        seen.add(among)
+        came = pair[1].norm.came or 0.0
+        if not moments.differ(came, math.fsum(one.norm.given or 0.0 for one, _ in each)):
+            yield Summed(number, [one for one, _ in each], came, tuple(then for _, then in each))
+
+
+def _pairs(measured: Sequence[Measured]) -> Iterator[tuple[Measured, Measured]]:
+    """A sum of all of a rank's squares, and the next one, over other ranks, into which it has put what came of that."""
+    for one, then in pairwise(measured):
+        groups = {one.norm.group, then.norm.group}
+        given, came = then.norm.given, one.norm.came
+        if len(groups) == 2 and "" not in groups and given is not None and given == came and _is_of_all(one):
+            yield one, then
+
+
 def _is_of_all(one: Measured) -> bool:
     """Whether what a rank has put into a sum is the square of the norm of all its gradients."""
     given = one.norm.given
@@ -91,13 +131,11 @@ def _judge(world: World, optimizer: int, sums: list[Summed]) -> Finding | None:
     clipped = [one for one in sums if one.factor < 1 - moments.ALIKE]
     if not clipped:
         return None
+    equal = _equal(first, sums) if len(sums) >= ENOUGH else {}
     held = _declared(world, first)
     if _is_used(clipped, held):
-        return _finding(optimizer, clipped, held, certain=True)
-    equal = _equal(first, sums) if len(sums) >= ENOUGH else {}
-    if equal and _is_used(clipped, equal):
-        return _finding(optimizer, clipped, equal, certain=False)
-    return None
+        return _finding(optimizer, clipped, held, equal)
+    return _finding(optimizer, clipped, {}, equal) if equal and _is_used(clipped, equal) else None
 
 
 def _is_used(clipped: list[Summed], held: Count) -> bool:
@@ -167,20 +205,39 @@ def _reduced(one: Measured, number: int) -> list[tuple[tuple[str, int, int], int
 
 
 def _equal(first: Summed, sums: list[Summed]) -> Count:
-    """The gradients that were the same numbers on all ranks at every step, of ranks that compute one model together."""
+    """The gradients that were the same numbers on several ranks at every step, if these compute one model together.
+
+    Parts of one tensor are no copies, whatever they hold. Where all gradients are the same on equally many ranks,
+    nothing tells the sum of this program from a right one.
+    """
     if len({len(one.squares) for one in first.each}) > 1:
         return {}
-    if any(not one.norm.joint for one in first.each):
+    numbers = {one.rank.rank for one in first.each}
+    if any(not one.norm.joint and not numbers <= one.among for one in first.each):
         return {}
-    places = []
-    for place, parameter in enumerate(first.each[0].parameters):
-        same = {(one.parameters[place].kind, one.parameters[place].name) for one in first.each}
-        each = [[one.squares[place] for one in summed.each] for summed in sums]
-        if len(same) == 1 and all(s[0] > 0 and len(set(s)) == 1 for s in each) and not _is_scalar(parameter):
-            places.append(place)
-    if not places or len(places) == len(first.each[0].parameters):
-        return {}
-    return {one.rank.rank: dict.fromkeys(places, len(first.each)) for one in first.each}
+    found: Count = {number: {} for number in numbers}
+    for place in range(len(first.each[0].parameters)):
+        alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+        for at, one in enumerate(first.each):
+            parameter = one.parameters[place]
+            squares = tuple(summed.each[at].squares[place] for summed in sums)
+            if squares[0] > 0 and not _is_scalar(parameter):
+                alike[parameter.kind, parameter.name, squares].append(one.rank.rank)
+        for ranks in alike.values():
+            if len(ranks) > 1 and not _are_parts(first, place, ranks):
+                for number in ranks:
+                    found[number][place] = len(ranks)
+    every = {tuple(held.get(place, 1) for place in range(len(first.each[0].parameters))) for held in found.values()}
+    return {} if all(len(set(one)) == 1 for one in every) and len(every) == 1 else found
+
+
+def _are_parts(summed: Summed, place: int, ranks: Sequence[int]) -> bool:
+    """Whether some of these ranks are declared to hold other parts of a parameter than each other."""
+    for one in summed.each:
+        layout = one.parameters[place].layout
+        if one.rank.rank in ranks and layout is not None and set(ranks).intersection(moments.others(one.rank, layout)):
+            return True
+    return False
 
 
 def _is_scalar(parameter: ev.Parameter) -> bool:
@@ -190,30 +247,43 @@ def _is_scalar(parameter: ev.Parameter) -> bool:
 # --- the words
 
 
-def _finding(optimizer: int, clipped: list[Summed], held: Count, certain: bool) -> Finding:
+def _finding(optimizer: int, clipped: list[Summed], held: Count, equal: Count) -> Finding:
+    """``held``: who has copies, as is declared; ``equal``: and who is taken to have some."""
     first = clipped[0]
     one = first.each[0]
-    names = [one.parameters[place].name for place in held[one.rank.rank]]
-    times = max(held[one.rank.rank].values(), default=2)
-    everything = len(names) == len(one.parameters)
-    used, right = math.sqrt(first.sum), math.sqrt(first.once(held))
-    copies = (
-        "which every rank has"
-        if certain
-        else "whose gradients were the same numbers on all of these ranks at every step looked at"
+    mine, alike = held.get(one.rank.rank, {}), equal.get(one.rank.rank, {})
+    counted = {number: {**equal.get(number, {}), **held.get(number, {})} for number in {*held, *equal}}
+    times = max((mine or alike).values(), default=2)
+    everything = len(mine) == len(one.parameters)
+    used, right = math.sqrt(first.sum), math.sqrt(first.once(counted))
+    has = "which every rank has" if times == len(first.each) else f"of which {times} ranks have copies"
+    same = (
+        "whose gradients were the same numbers on "
+        f"{'all' if times == len(first.each) else times} of these ranks at every step looked at"
     )
+    names = {place: one.parameters[place].name for place in sorted(mine or alike)}
+    more = len(set(alike).difference(mine)) if mine else 0
     return Finding(
-        severity="error" if certain else "warning",
+        severity="error" if held else "warning",
         ranks=tuple(m.rank.rank for m in first.each),
-        subject=names[0] if names else "the gradients",
+        subject=next(iter(names.values()), "the gradients"),
         step=first.number,
         expected="each element of the gradient to be counted once in the norm that clips it",
-        found=f"a norm of {used:.4g}, in which {'all parameters' if everything else listing(names)}, {copies}, are "
+        found=f"a norm of {used:.4g}, in which {'all parameters' if everything else listing(list(names.values()))}, "
+        f"{has if held else same}, {'and ' + str(more) + ' more, ' + same + ', ' if more else ''}are "
         f"counted {times} times; counted once, it is {right:.4g}",
         cause="the squares of all gradients are summed up over the ranks, those of copies too",
         advice="Sum up over the ranks the squares of what is split over them alone, and add those of what every rank "
         "has once" + (": here no sum over ranks is needed." if everything else "."),
-        where=one.rank.where(one.norm.site),
+        where=one.rank.where(_last(first, next(iter(names), 0)).norm.site),
         count=len(clipped),
         links=(f"optimizer {optimizer}",),
     )
+
+
+def _last(summed: Summed, place: int) -> Measured:
+    """The call that has counted copies of a parameter: of two, the second one where the first one's ranks have none."""
+    one = summed.each[0]
+    among = [m for m in summed.each if m.norm.group == one.norm.group]
+    within = len({m.squares[place] for m in among}) < len(among)
+    return summed.then[0] if summed.then and not within else one

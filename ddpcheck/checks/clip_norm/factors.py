@@ -99,7 +99,7 @@ def _finding(optimizer: int, apart: list[Compared]) -> Finding:
     own = ", ".join(f"{math.sqrt(m.total):.4g}" for m in first.each)
     whole = _whole(first.each)
     norms = f"; the norms of their own parts were {own}" + (f", and that of the whole {whole:.4g}" if whole else "")
-    cause, advice = _why(one, [m.rank.rank for m in first.each])
+    cause, advice = _NUMBERS if _is_no_clip(first) else _why(one, [m.rank.rank for m in first.each])
     return Finding(
         ranks=tuple(m.rank.rank for m in first.each),
         subject=f"the gradients of optimizer {optimizer}" if optimizer else "the gradients",
@@ -121,6 +121,20 @@ def _whole(each: Sequence[Measured]) -> float:
     if all(one is not None and one.sharded and len(one.holders) == 1 for one in layouts):
         return math.sqrt(math.fsum(one.total for one in each))
     return 0.0
+
+
+_NUMBERS = (
+    "each rank multiplies its gradients by a number of its own, such as one over the tokens or samples that it has",
+    "All-reduce the number first, so that every part of one gradient is multiplied by the same.",
+)
+
+
+def _is_no_clip(compared: Compared) -> bool:
+    """Whether the ranks do not come to one bound: each would, by its own norm, where it clips by that."""
+    by_torch = any(one.norm.how in moments.CLIPS for one in compared.each)
+    pairs = zip(compared.factors, compared.each, strict=True)
+    bounds = [factor * math.sqrt(one.total) for factor, one in pairs if factor < 1 - moments.ALIKE]
+    return not by_torch and len(bounds) > 1 and moments.differ(min(bounds), max(bounds), APART)
 
 
 def _why(one: Measured, ranks: list[int]) -> tuple[str, str]:

@@ -46,7 +46,7 @@ class Measured(NamedTuple):
     def sharded_by(self) -> str:
         """Who has dealt out its parameters to several ranks: FSDP, DTensors, or nobody."""
         for one in self.parameters:
-            if one.layout is not None and _others(self.rank, one.layout):
+            if one.layout is not None and others(self.rank, one.layout):
                 return one.layout.ground
         return ""
 
@@ -101,14 +101,14 @@ def _declared(rank: Rank, optimizer: ev.Optimizer) -> frozenset[int]:
     found = {rank.rank}
     for one in optimizer.parameters:
         if one.layout is not None:
-            found.update(_others(rank, one.layout))
+            found.update(others(rank, one.layout))
     for stage in rank.of(ev.Parallelised):
         if stage.how == "PipelineStage":
             found.update(stage.pipeline)
     return frozenset(found)
 
 
-def _others(rank: Rank, layout: ev.Layout) -> tuple[int, ...]:
+def others(rank: Rank, layout: ev.Layout) -> tuple[int, ...]:
     """The ranks that have other parts of one tensor: along the dimensions of its mesh in which it is cut."""
     if layout.ground == "FSDP":
         return layout.among if len(layout.among) > 1 else ()

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.clip_norm import added_roots, counted, factors, moments, parts_read, scaled_afterwards, unscaled
+from ddpcheck.checks.clip_norm import (
+    added_roots,
+    counted,
+    factors,
+    largest_part,
+    moments,
+    parts_read,
+    scaled_afterwards,
+    unscaled,
+)
 from ddpcheck.judging.world import Judged, World
 
 
@@ -10,7 +19,7 @@ def judge(world: World) -> Judged:
     """Compare what the ranks measured before their steps, and what they multiplied their gradients by."""
     steps = list(moments.steps(world))
     checked, findings = 0, []
-    for part in (factors, counted, added_roots, unscaled, scaled_afterwards):
+    for part in (factors, counted, added_roots, largest_part, unscaled, scaled_afterwards):
         times, its = part.judge(world, steps)
         checked += times
         findings += its

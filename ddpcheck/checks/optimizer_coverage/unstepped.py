@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.sent_by_owners import sent
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -15,30 +17,55 @@ ENOUGH = 3
 """Steps before which it had a gradient, and that have left it as it was."""
 
 
+class _Left(NamedTuple):
+    rank: Rank
+    described: ev.Optimizer
+    names: list[str]
+    elsewhere: set[str]
+    """What the optimizers of other ranks step."""
+
+    @property
+    def are_stepped_elsewhere(self) -> bool:
+        return set(self.names) <= self.elsewhere
+
+    @property
+    def are_dealt_out(self) -> bool:
+        """Whether the other ranks step parameters that this one does not."""
+        return bool(self.elsewhere - {one.path for one in self.described.parameters})
+
+
 def findings(world: World) -> Iterator[Finding]:
     """A few that are left out of the optimizer of all others.
 
     Who trains a part of a model, such as a head, may do so without a word to the
-    rest: where as many are left out as are stepped, that is meant. A stage of a
+    rest: where as many are left out as are stepped, that is meant. What changes
+    though it is in none is stepped by another rank, which sends it. A stage of a
     pipeline is sent gradients by the others for its own sake, and is left out
     as a whole where a rank has several.
     """
-    met: dict[str, list[tuple[Rank, ev.Optimizer, list[str]]]] = defaultdict(list)
-    whole: dict[str, list[tuple[Rank, ev.Optimizer, list[str]]]] = defaultdict(list)
+    met: dict[str, list[_Left]] = defaultdict(list)
+    whole: dict[str, list[_Left]] = defaultdict(list)
+    senders = {one.owner.rank for one in sent(world)}
+    stepped = {rank.rank: {p.path for one in rank.of(ev.Optimizer) for p in one.parameters} for rank in world}
     for rank in world:
         stages = {one.module for one in rank.of(ev.Parallelised) if one.stage is not None}
         looked: dict[tuple[int, int], list[ev.Unstepped]] = defaultdict(list)
         for record in rank.of(ev.Unstepped):
             looked[record.optimizer, record.model].append(record)
-        for (number, model), records in looked.items():
-            described = next((one for one in rank.of(ev.Optimizer) if one.optimizer == number), None)
+        for (optimizer, model), records in looked.items():
+            described = next((one for one in rank.of(ev.Optimizer) if one.optimizer == optimizer), None)
             if described is None or len(records) < ENOUGH:
                 continue
-            names = _left_alone(rank, model, records)
-            if names and 2 * len(records[0].names) < records[0].among:
-                met[str(rank.where(described.site))].append((rank, described, names))
-            elif model in stages and len(names) == records[0].among:
-                whole[str(rank.where(described.site))].append((rank, described, names))
+            # What another rank steps and keeps may be its own, as the head of a task; unless it sends all else.
+            kept = {one for number, its in stepped.items() if number not in (rank.rank, *senders) for one in its}
+            left = _left_alone(rank, model, records)
+            names = [one for one in left if one not in kept]
+            elsewhere = {one for other in world if other is not rank for one in stepped[other.rank]}
+            where = str(rank.where(described.site))
+            if names and 2 * len(names) < records[0].among:
+                met[where].append(_Left(rank, described, names, elsewhere))
+            elif model in stages and len(left) == records[0].among:
+                whole[where].append(_Left(rank, described, left, elsewhere))
     for each in met.values():
         yield _finding(each)
     for each in whole.values():
@@ -58,32 +85,47 @@ def _left_alone(rank: Rank, model: int, records: list[ev.Unstepped]) -> list[str
     ]
 
 
-def _finding(each: list[tuple[Rank, ev.Optimizer, list[str]]]) -> Finding:
-    rank, described, names = each[0]
+def _finding(each: list[_Left]) -> Finding:
+    first = next((one for one in each if not one.are_stepped_elsewhere), each[0])
+    rank, described, names, _ = first
     several = len(names) > 1
+    if first.are_stepped_elsewhere:
+        cause = "an owner steps each, on another rank, and what it makes of it is not sent to this one"
+        advice = "Send every parameter from the rank that steps it to all others, after each step."
+    elif each[0].are_dealt_out:
+        cause = "the parameters are dealt out to the optimizers of the ranks, and no rank has got "
+        cause += "these" if several else "this one"
+        advice = "Deal out all of them, also where their number is no multiple of the ranks; and send each from its "
+        advice += "owner after the step."
+    else:
+        cause = "the groups of parameters that the optimizer was given leave "
+        cause += f"{'these' if several else 'this one'} out, as by {'their names' if several else 'its name'}"
+        advice = (
+            "Give each parameter to one group; or set requires_grad=False for what is not to be trained: its "
+            "gradients cost time, count in norms, and are never zeroed by the optimizer. Accept it where they are "
+            "read, or it is set free later."
+        )
     return Finding(
         severity="warning",
-        ranks=tuple(sorted({one.rank for one, _, _ in each})),
+        ranks=tuple(sorted({one.rank.rank for one in each})),
         subject=names[0],
         step=0,
         expected="every trainable parameter of a model that gets gradients to be in an optimizer",
-        found=f"{count(len(names), 'parameter')} that {'are' if several else 'is'} in none and "
+        found=f"{count(len(names), 'parameter')} that {'are' if several else 'is'} in none "
+        f"{'of this rank ' if first.are_stepped_elsewhere else ''}and "
         f"{'stay' if several else 'stays'} as before, while the {described.kind} steps the others: {listing(names)}",
-        cause="the groups of parameters that the optimizer was given leave "
-        f"{'these' if several else 'this one'} out, as by {'their names' if several else 'its name'}",
-        advice="Give each parameter to one group; or set requires_grad=False for what is not to be trained: its "
-        "gradients cost time, count in norms, and are never zeroed by the optimizer. Accept it where they are read, or "
-        "it is set free later.",
+        cause=cause,
+        advice=advice,
         where=rank.where(described.site),
         links=(f"optimizer {described.optimizer}",),
     )
 
 
-def _of_stage(each: list[tuple[Rank, ev.Optimizer, list[str]]]) -> Finding:
-    rank, described, names = each[0]
+def _of_stage(each: list[_Left]) -> Finding:
+    rank, described, names, _ = each[0]
     return Finding(
         severity="warning",
-        ranks=tuple(sorted({one.rank for one, _, _ in each})),
+        ranks=tuple(sorted({one.rank.rank for one in each})),
         subject=names[0],
         step=0,
         expected="the trainable parameters of every stage of a pipeline to be in an optimizer",

@@ -12,6 +12,8 @@ from ddpcheck.checks.parameter_sync import (
     left_over,
     moved_apart,
     never_averaged,
+    not_taken,
+    sent_by_owners,
 )
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
@@ -46,6 +48,8 @@ def judge(world: World) -> Judged:
         averaged.judge(world),
         moved_apart.judge(world),
         never_averaged.judge(world),
+        sent_by_owners.judge(world),
+        not_taken.judge(world),
     ):
         checked += times
         findings += found

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import (
+    beside_reduced,
     beside_sharded,
     bucket_order,
     crossed_reductions,
@@ -14,6 +15,7 @@ from ddpcheck.checks.reducer_coverage import (
     lone_copies,
     other_copies,
     other_shards,
+    owners_alone,
     reduced_twice,
     reused_or_dropped_gradients,
     round_the_wrapper,
@@ -67,10 +69,10 @@ def judge(world: World) -> Judged:
     findings += [*reduced_twice.of_declared(world), *lone_copies.judge(world), *bucket_order.judge(world)]
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
-        findings += left_behind.judge(world)
+        findings += [*owners_alone.judge(world), *beside_reduced.judge(world), *left_behind.judge(world)]
     if not findings:
         findings += left_out_dimension.judge(world)
-    checked += sharded_models.seen(world)
+    checked += sharded_models.seen(world) + owners_alone.seen(world)
     because = why_none(world, optimizers) if wrapped else sharded_models.why_none(world)
     return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because or _NOTHING)
 

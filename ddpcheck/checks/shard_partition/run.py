@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.shard_partition import dealt_out_twice, one_copy, sequences
+from ddpcheck.checks.shard_partition import dealt_out_twice, one_copy, resumed, sequences
 from ddpcheck.checks.shard_partition.causes import UNAWARE, Loaders, advice, cause, loop_lines, place, subject
 from ddpcheck.checks.shard_partition.left_out_samples import (
     IN_PART,
@@ -79,7 +79,12 @@ def judge(world: World) -> Judged:
             unshared = unshared or because
     told = {link for finding in findings for link in finding.links}
     findings += [finding for finding in sampler_lost(every_pass(world)) if told.isdisjoint(finding.links)]
-    for times, found in (one_copy.judge(world, training), sequences.judge(world), dealt_out_twice.judge(world)):
+    for times, found in (
+        one_copy.judge(world, training),
+        sequences.judge(world),
+        dealt_out_twice.judge(world),
+        resumed.judge(world, training),
+    ):
         checked += times
         findings += found
     if not training:
@@ -124,7 +129,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         elif (
             world.complete
             and len(shared) + len(apart | beside) == len(ranks)
-            and not _dealt_beyond(world, there, ranks)
+            and not _dealt_beyond(world, line, there, ranks)
         ):
             gap = gap or left_out(line, shared, identity)
             epoch = own_epoch(shared)
@@ -142,11 +147,18 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     return checked - len(partly), [], because or (IN_PART if partly else "")
 
 
-def _dealt_beyond(world: World, there: Mapping[int, Sequence[Pass]], ranks: Sequence[int]) -> bool:
-    """Whether samplers deal out to more ranks than a mesh joins: that the model is not joined is another check's."""
+def _dealt_beyond(world: World, line: Line, there: Mapping[int, Sequence[Pass]], ranks: Sequence[int]) -> bool:
+    """Whether samplers deal out to more ranks than a mesh joins: that the model is not joined is another check's.
+
+    Not so where every rank of the program has a sampler of this line, and some shares are nobody's.
+    """
     if any(rank.of(ev.Wrapped) for rank in world):
         return False
+    shares = {passes[0].loader.rank for passes in line.passes.values() if passes[0].loader is not None}
     loaders = [passes[0].loader for passes in there.values()]
+    replicas = max((one.replicas or 0 for one in loaders if one is not None), default=0)
+    if len(line.passes) == world.world_size and not shares >= set(range(replicas)):
+        return False
     return all(one is not None and one.distributed and (one.replicas or 0) > len(ranks) for one in loaders)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ddpcheck import evidence as ev
-from ddpcheck.checks.token_weight import divided_twice, missing_factor, whole_weight
-from ddpcheck.checks.token_weight.sample_weights import Batch, Fault, Part, fault_of, finding
+from ddpcheck.checks.token_weight import divided_twice, missing_factor, part_of_window, short_windows, whole_weight
+from ddpcheck.checks.token_weight.sample_weights import TOLERANCE, Batch, Fault, Part, fault_of, finding
 from ddpcheck.checks.token_weight.world_factor import Text
-from ddpcheck.judging import step_alignment, summed_gradients
+from ddpcheck.judging import step_alignment, summed_gradients, weighted_ranks
 from ddpcheck.judging.replicated_parameters import declared_apart, grounds, why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
@@ -44,6 +47,9 @@ def judge(world: World) -> Judged:
     for one in [*groups, *_last_stages(world, groups)]:
         for number, weights in one.weights:
             parts, why = _parts(one, number, weights)
+            if not one.averaged and any(part.compared for part in parts):
+                by_hand = weighted_ranks.factors(world, [rank.rank for rank in one.ranks], weights[0].window)
+                parts = [_multiplied(part, one.ranks, by_hand) for part in parts] if by_hand is not None else parts
             if why:
                 whys[why] += 1
             faults = [fault_of(part) for part in parts]
@@ -61,7 +67,8 @@ def judge(world: World) -> Judged:
                     met.setdefault(key, _Met([], part, fault, unlike)).numbers.append(number)
     findings = [finding(one.part, one.fault, one.numbers, one.unlike) for one in met.values()]
     compared = [*whole_weight.scaled(world), *whole_weight.unequal(world), *whole_weight.undivided(world)]
-    compared += missing_factor.judge(world) + divided_twice.judge(world)
+    compared += missing_factor.judge(world) + divided_twice.judge(world) + short_windows.judge(world)
+    compared += part_of_window.judge(world)
     if not checked and not findings and not compared and not grounded:
         reason = NOT_AVERAGED if declared_apart(world) else why_none(world, optimizers)
         return Judged(checked=0, skipped_because=(whys.most_common(1) or [(reason, 0)])[0][0])
@@ -173,6 +180,19 @@ def _parts(group: _Group, number: int, weights: Sequence[ev.StepWeights]) -> tup
                 )
             )
     return parts, why
+
+
+def _multiplied(part: Part, ranks: Sequence[Rank], factors: Sequence[float]) -> Part:
+    """A part of the loss, by what its elements count once the program has weighed the ranks itself.
+
+    What is the same for all ranks is none of its weights here: it is left as it is.
+    """
+    mean = math.fsum(factors) / len(factors)
+    by_rank = {rank.rank: factor / mean for rank, factor in zip(ranks, factors, strict=True)}
+    if max(factors) <= (1 + TOLERANCE) * min(factors):
+        return part
+    batches = [one._replace(term=replace(one.term, weight=one.term.weight * by_rank[one.rank])) for one in part.batches]
+    return part._replace(batches=tuple(batches))
 
 
 def _by_line(rank: Rank, weights: ev.StepWeights) -> dict[Line, list[ev.Weighed]]:

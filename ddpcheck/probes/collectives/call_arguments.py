@@ -63,6 +63,10 @@ Described = tuple[str, int | None]
 _SHAPED = frozenset({"all_reduce", "all_reduce_coalesced", "reduce"})
 """Where elements are paired by place, so that another shape of as many means other pairs."""
 
+_described: dict[tuple[Any, ...], str] = {}
+"""By name, dtype, shape and reduction: a training makes the same calls again and again."""
+MOST = 4096
+"""Of them, before they are forgotten: a program may never send the same shape twice."""
 _dtypes: dict[Any, str] = {}
 _reductions: dict[Any, str] = {}
 
@@ -94,12 +98,32 @@ def places(function: Callable[..., Any]) -> dict[str, int]:
 def of_collective(op: str, given: Arguments) -> Described:
     """What a collective is compared by."""
     tensor, reduction, peer = COLLECTIVES[op]
+    return _what(op, tensor, reduction, given), _peer(given, peer) if peer else None
+
+
+def _what(op: str, tensor: str, reduction: str, given: Arguments) -> str:
+    one, how = given.get(tensor), given.get(reduction)
+    if type(one) is not torch.Tensor or op in _UNEVEN:
+        return _words(op, tensor, reduction, given)
+    try:
+        key = op, one.dtype, one.shape, how
+        known = _described.get(key)
+    except TypeError:  # a reduction with a factor of its own
+        return _words(op, tensor, reduction, given)
+    if known is None:
+        if len(_described) >= MOST:
+            _described.clear()
+        known = _described[key] = _words(op, tensor, reduction, given)
+    return known
+
+
+def _words(op: str, tensor: str, reduction: str, given: Arguments) -> str:
     words = [_size(op, given.get(tensor), op in _UNEVEN and _uneven(given, op))] if tensor else []
     if reduction:
         words.append(_reduction(given.get(reduction)))
     if op == "broadcast_object_list":
         words.append(f"{len(given.get('object_list'))} objects")
-    return " ".join(words), _peer(given, peer) if peer else None
+    return " ".join(words)
 
 
 def of_pair(op: str, given: Arguments) -> Described:

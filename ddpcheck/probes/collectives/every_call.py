@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -27,6 +28,9 @@ from ddpcheck.probes.recording.patching import around
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
 
+_GATHERS = ("all_gather_single", "all_gather_into_tensor")
+_FSDP = "torch.distributed.fsdp._fully_shard."
+
 __all__ = ["call", "issued", "set_joined", "watch"]
 
 
@@ -40,7 +44,7 @@ def watch() -> None:
     around(c10d, "new_group", _around_new_group)
     around(c10d, "init_process_group", _around_init)
     around(c10d, "destroy_process_group", _around_destroy)
-    around(getattr(torch._C._distributed_c10d, "Work", None), "wait", _around_wait)
+    around(getattr(torch._C._distributed_c10d, "Work", None), "wait", _around_wait, unless=one_call.is_within)
     around(Join, "__exit__", _around_join)
     endings.before_end(call_log.tell)
     endings.before_end(program_reductions.tell)
@@ -73,7 +77,7 @@ def _around(
         device = queued_calls.device_of(op, group, given)
         with call(op, group, detail, peer, waits, device=device) as this:
             ends = []
-            if this.made is not None:
+            if this.made is not None and not _goes_over_fsdps_own(op):
                 program_reductions.note(op, given, this.made)
                 ends = gradient_events.COLLECTIVE.tell(op, given, this.made)
                 small_files.look()
@@ -85,6 +89,14 @@ def _around(
             return result
 
     return collective
+
+
+def _goes_over_fsdps_own(op: str) -> bool:
+    """Whether what calls the probe of a collective is FSDP2, which gathers parameters from and into memory of its own.
+
+    That is no memory of a parameter or a gradient, and there are two such calls for each layer and step.
+    """
+    return op in _GATHERS and str(sys._getframe(3).f_globals.get("__name__")).startswith(_FSDP)
 
 
 def _note_in_hook(given: Arguments) -> None:

@@ -72,6 +72,11 @@ def unwatched() -> bool:
     return _depth.inside > 0 or recorder.current() is None or is_of_reduction()
 
 
+def is_within() -> bool:
+    """Whether this thread is in a call already."""
+    return _depth.inside > 0
+
+
 def is_of_reduction() -> bool:
     """Whether a call here is made by a communication hook, in which DDP's reduction calls back: in a thread of torch's
     own, too, where a hook goes on when its first call is over.
@@ -94,7 +99,19 @@ class call:
     ``device``: the GPU that it is queued on, for one that is.
     """
 
-    __slots__ = ("_always", "_detail", "_device", "_group", "_op", "_peer", "_recorded", "_waits", "made", "mark")
+    __slots__ = (
+        "_always",
+        "_book",
+        "_detail",
+        "_device",
+        "_group",
+        "_op",
+        "_peer",
+        "_recorded",
+        "_waits",
+        "made",
+        "mark",
+    )
 
     def __init__(
         self,
@@ -108,7 +125,8 @@ class call:
     ) -> None:
         self._op, self._group, self._detail, self._peer = op, group, detail, peer
         self._waits, self._always, self._device = waits, always, device
-        self._recorded = False
+        self._book: call_log.Ledger | None = None
+        """Where it is recorded, once it is."""
         self.made: Call | None = None
         """The record, once it has begun."""
         self.mark: queued_calls.Mark | None = None
@@ -140,7 +158,7 @@ class call:
             self.mark = queued_calls.begin(self.made.n, self._device, self._waits)
         _begin(book, self.made)
         _reductions += self._op == REDUCTION
-        self._recorded = True
+        self._book = book
         _depth.inside += 1
         _depth.current = self.made
         return self
@@ -153,12 +171,12 @@ class call:
             if self.mark is not None and self._waits and kind is None:
                 self.mark.end()
         finally:  # a signal handler of the program's may raise in there
-            if self._recorded:
+            if self._book is not None:
                 _reductions -= self._op == REDUCTION
                 _depth.inside -= 1
                 _depth.current = None
                 if self.made is not None:
-                    _went_on(self.made)
+                    _went_on(self._book, self.made)
 
 
 def remember(work: Any, made: Call, mark: queued_calls.Mark | None = None) -> None:
@@ -216,13 +234,15 @@ def of_result(tensor: Any) -> list[Asynchronous]:
 class wait:
     """Waiting for the end of asynchronous calls, as a context; of those that are not known, nothing."""
 
-    __slots__ = ("_recorded",)
+    __slots__ = ("_book", "_recorded")
 
     def __init__(self, calls: list[Asynchronous]) -> None:
+        self._book: call_log.Ledger | None = None
         self._recorded: list[Asynchronous] = []
         writer = recorder.current()
         if writer is None:
             return
+        self._book = call_log.ledger(writer)
         for made, mark in calls:
             waiting = Call(
                 **writer.next(),
@@ -238,7 +258,7 @@ class wait:
                 queued=made.queued,
             )
             self._recorded.append(Asynchronous(waiting, mark))
-            _begin(call_log.ledger(writer), waiting)
+            _begin(self._book, waiting)
 
     def __enter__(self) -> None:
         pass
@@ -251,7 +271,8 @@ class wait:
                 if mark is not None and kind is None:
                     mark.end()
             finally:
-                _went_on(waiting)
+                if self._book is not None:
+                    _went_on(self._book, waiting)
 
 
 def _begin(book: call_log.Ledger, made: Call) -> None:
@@ -263,9 +284,8 @@ def _begin(book: call_log.Ledger, made: Call) -> None:
         main_thread.waiting(made.n)
 
 
-def _went_on(made: Call) -> None:
+def _went_on(book: call_log.Ledger, made: Call) -> None:
     span_log.add(span_log.CALL, made.at, clock.now(), number=made.n)
     if not made.thread:
         main_thread.went_on()
-        if (book := call_log.known()) is not None:
-            book.went_on()
+        book.went_on()

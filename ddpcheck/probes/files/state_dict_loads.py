@@ -28,6 +28,8 @@ _own = threading.local()
 _NAMES = 2_000
 """The most names of missing keys that are told."""
 
+load_beginnings: list[Callable[[str, Any], None]] = []
+"""Told before that: into a ``module``, ``optimizer`` …, into which."""
 load_listeners: list[Callable[[str, Any, int, int], None]] = []
 """Told when state was loaded: into a ``module``, ``optimizer`` …, into which, from which line, how many entries."""
 
@@ -55,6 +57,7 @@ def _around(
             if writer is None or getattr(_own, "inside", False):
                 return original(self, *args, **kwargs)
             site = user_lines.here()
+            _tell_beginning(owner, self)
             _own.inside = True
             try:
                 result = original(self, *args, **kwargs)
@@ -76,6 +79,14 @@ def _around(
         return load_state_dict
 
     return make
+
+
+def _tell_beginning(owner: str, one: Any) -> None:
+    try:
+        for told in load_beginnings:
+            told(owner, one)
+    except Exception as error:  # a class of the user's own may do anything when it is looked at
+        signal_exceptions.let_through(error)
 
 
 def _nothing(owner: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

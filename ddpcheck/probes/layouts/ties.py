@@ -119,12 +119,27 @@ def within(module: Any) -> Iterator[Tie]:
 
 
 def _are_equal(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
-    """Whether both are seen to be the same numbers; what would have to be waited for is not."""
-    if one is None or other is None or {type(one), type(other)} != {torch.nn.Parameter}:
+    """Whether both are seen to be the same numbers; what would have to be waited for is not.
+
+    Of what is sharded by now, this rank's parts are compared, where both lie alike.
+    """
+    if one is None or other is None or not _lie_alike(one, other):
         return False
-    if one.shape != other.shape or not (readable_memory.is_on_cpu(one) and readable_memory.is_on_cpu(other)):
+    mine, its = readable_memory.own_part(one), readable_memory.own_part(other)
+    if mine is None or its is None or mine.shape != its.shape or not mine.numel():
         return False
-    return torch.equal(one.detach(), other.detach())
+    if not (readable_memory.is_on_cpu(one) and readable_memory.is_on_cpu(other)):
+        return False
+    return torch.equal(mine.detach(), its.detach())
+
+
+def _lie_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether both are plain parameters, or DTensors of one shape that are dealt out alike."""
+    if {type(one), type(other)} == {torch.nn.Parameter}:
+        return True
+    if not (readable_memory.is_dtensor(one) and readable_memory.is_dtensor(other)) or one.shape != other.shape:
+        return False
+    return bool(one.placements == other.placements and one.device_mesh == other.device_mesh)  # type: ignore[attr-defined]
 
 
 def _path(paths: dict[int, str], slot: _Slot) -> str:

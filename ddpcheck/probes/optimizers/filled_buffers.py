@@ -54,7 +54,7 @@ def watch() -> None:
     """Look at them from now on."""
     gradient_events.STEP.also(_entered)
     gradient_events.STEPPED.also(_left)
-    gradient_events.COLLECTIVE.also(_gives)
+    gradient_events.COLLECTIVE.also(_gives, _GIVEN)
 
 
 def _entered(_: Any, optimizer: int, number: int, parameters: Sequence[torch.Tensor], __: int) -> None:
@@ -66,13 +66,13 @@ def _left() -> None:
 
 
 def _gives(op: str, given: Arguments, made: Call) -> None:
-    step, writer, name = _Now.step, recorder.current(), _GIVEN.get(op)
-    if step is None or writer is None or name is None:
+    step, writer = _Now.step, recorder.current()
+    if step is None or writer is None:
         return
     if not steps.is_within_step(sys._getframe()):  # it has failed, and torch says nothing of that
         return
     with recorder.silence():
-        pieces = list(_pieces(given.get(name), step.shapes))
+        pieces = list(_pieces(given.get(_GIVEN[op]), step.shapes))
         if not pieces or len(pieces) > MOST:
             return
         record = partial(

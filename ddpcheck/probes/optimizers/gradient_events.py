@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
 import torch
@@ -41,10 +41,30 @@ class Event:
         return answers
 
 
+class Collectives:
+    """The program's own collectives, and who wants to know of which of them: none is asked about the others."""
+
+    def __init__(self) -> None:
+        self._of_all = Event()
+        self._of: dict[str, Event] = {}
+
+    def also(self, hook: Callable[..., Any], ops: Iterable[str] = ()) -> None:
+        """Have this called, too: at collectives of these names, or at all of them."""
+        for op in ops:
+            self._of.setdefault(op, Event()).also(hook)
+        if not ops:
+            self._of_all.also(hook)
+
+    def tell(self, op: str, *args: Any) -> list[Any]:
+        """One begins; what those who were told of it have answered, but for None."""
+        answers = self._of_all.tell(op, *args)
+        return answers + of_it.tell(op, *args) if (of_it := self._of.get(op)) is not None else answers
+
+
 BACKWARD_BEGINS = Event()
 """An outermost backward(), with what it was given."""
 BACKWARD_ENDS = Event()
-COLLECTIVE = Event()
+COLLECTIVE = Collectives()
 """One of the program's own begins: its name, arguments and record. An answer is called when it is over."""
 CLIPPED = Event()
 """torch's own function begins to clip gradients, at this line."""

@@ -56,7 +56,7 @@ def watch() -> None:
     gradient_events.BACKWARD_BEGINS.also(_begins)
     gradient_events.STEP.also(_entered)
     gradient_events.STEPPED.also(_left)
-    gradient_events.COLLECTIVE.also(_reduces)
+    gradient_events.COLLECTIVE.also(_reduces, OPS)
 
 
 def _entered(_: Any, optimizer: int, number: int, parameters: Sequence[torch.Tensor], __: int) -> None:
@@ -72,7 +72,7 @@ def _left() -> None:
 
 def _reduces(op: str, given: Arguments, made: Call) -> None:
     tensor = given.get("tensor")
-    if op not in OPS or not isinstance(tensor, torch.Tensor) or len(_window.early) + len(_window.late) >= MOST:
+    if not isinstance(tensor, torch.Tensor) or len(_window.early) + len(_window.late) >= MOST:
         return
     storage = readable_memory.storage(tensor)
     if storage is None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ddpcheck.evidence import Call, PartRead, PartsJoined
-from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.collectives.call_arguments import COLLECTIVES, Arguments
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import recorder, user_lines
@@ -28,7 +28,7 @@ MOST = 64
 
 NEARLY = 1e-4
 
-OPS = ("all_reduce", "reduce", "all_gather", "gather")
+OPS = ("all_reduce", "reduce", "all_gather", "gather", *(op for op in COLLECTIVES if "object" in op))
 """Collectives that bring numbers together. FSDP has others."""
 
 _numbers: dict[int, int] = {}
@@ -43,7 +43,7 @@ _writer: recorder.Recorder | None = None
 def watch() -> None:
     """See them from now on."""
     once_imported(HOME, _watch)
-    gradient_events.COLLECTIVE.also(_goes)
+    gradient_events.COLLECTIVE.also(_goes, OPS)
     gradient_events.STEP.also(_entered)
 
 
@@ -110,7 +110,7 @@ def _entered(*_: Any) -> None:
 def _goes(op: str, given: Arguments, _: Call) -> None:
     """A collective of the program's own: whether it brings together what was read."""
     writer = recorder.current()
-    if writer is None or writer is not _writer or not _since or not ("object" in op or op in OPS):
+    if writer is None or writer is not _writer or not _since:
         return
     values = None if "object" in op else _values(given)
     for site, of_line in list(_since.items()):

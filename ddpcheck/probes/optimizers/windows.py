@@ -69,6 +69,8 @@ class _Open:
         self.synced = False
         self.told_not_to = False
         self.overwritten = False
+        self.clipped: tuple[float | None] | None = None
+        """By what gradients had been multiplied since the last backward() when torch's function was about to clip."""
 
 
 _open: dict[int, _Open] = {}
@@ -89,7 +91,7 @@ def watch() -> None:
     gradient_events.BACKWARD_BEGINS.also(_begins)
     gradient_events.BACKWARD_ENDS.also(_ends)
     gradient_events.CLIPPED.also(_clipped)
-    gradient_events.COLLECTIVE.also(_reduces)
+    gradient_events.COLLECTIVE.also(_reduces, SCATTERS)
     gradient_events.MODULE_CALLED.also(_called)
     gradient_events.STEP.also(_entered)
     gradient_events.ZEROED.also(_zeroed)
@@ -105,6 +107,8 @@ def _called(module: Any, number: int) -> None:
 
 def _clipped(site: int) -> None:
     Clipped.site = site
+    for _, window, parameters in _due():
+        window.clipped = window.clipped or (_factor(parameters, window.left),)
 
 
 def _zeroed() -> None:
@@ -114,7 +118,7 @@ def _zeroed() -> None:
 
 def _reduces(op: str, given: Arguments, _: Any) -> Callable[[], None] | None:
     """A reduction of the program's own begins; what to do when it is over."""
-    output = given.get(SCATTERS[op]) if op in SCATTERS and any(map(_is_looked_at, _open.values())) else None
+    output = given.get(SCATTERS[op]) if any(map(_is_looked_at, _open.values())) else None
     if not isinstance(output, torch.Tensor) or given.get("async_op"):
         return None
 
@@ -163,6 +167,7 @@ def _begins(given: Any) -> None:
             window.stepped = []
         window.before, window.site, window.zeroed = now, site, False
         window.left = []
+        window.clipped = None
     Clipped.site = NO_SITE
 
 
@@ -317,6 +322,7 @@ def _entered(
             between=_told(window),
             alone=_is_alone(window, parameters, within),
             as_left=not within and _are_multiples(parameters, window.left),
+            factor=None if within else (window.clipped or (_factor(parameters, window.left),))[0],
             divisor=loss_divisors.last(),
             within=within,
             leftover=_is_left_over(window),
@@ -341,6 +347,20 @@ def _are_multiples(parameters: Sequence[torch.Tensor], others: Sequence[Sample |
     pairs = [(_read(p.grad), other) for p, other in zip(parameters, others, strict=True)]
     told = [(one, other) for one, other in pairs if one is not None and other is not None and _tells(other)]
     return bool(told) and all(gradient_reuse.is_multiple(one, other) for one, other in told)
+
+
+def _factor(parameters: Sequence[torch.Tensor], others: Sequence[Sample | None]) -> float | None:
+    """By what one number all gradients differ from these, as far as they can be told apart."""
+    if not _are_multiples(parameters, others):
+        return None
+    factors = []
+    for parameter, other in zip(parameters, others, strict=True):
+        now = _read(parameter.grad)
+        if now is not None and other is not None and _tells(other):
+            largest = max(range(len(other)), key=lambda place: abs(other[place]))
+            factors.append(now[largest] / other[largest])
+    middle = sorted(factors)[len(factors) // 2]
+    return middle if max(abs(one - middle) for one in factors) <= ALIKE * abs(middle) else None
 
 
 def _sample(parameters: Sequence[torch.Tensor]) -> Sample | None:

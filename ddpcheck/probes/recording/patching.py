@@ -23,13 +23,19 @@ __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
 
 
-def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
+def around(
+    owner: Any,
+    name: str,
+    make: Callable[[Callable[..., Any]], Callable[..., Any]],
+    unless: Callable[[], bool] | None = None,
+) -> bool:
     """Replace ``owner.name`` by what ``make`` builds around it; whether there was such an owner, and such a name.
 
     It is one of :mod:`ddpcheck.seams`: where it is missing, what rests on it
     is not checked. The same function under this name in other modules of torch (a
     ``from … import``) is replaced as well. A probe that fails is written down
     as a defect of ours, and the program gets what the function itself does.
+    ``unless``: whether a call is to pass without a probe; it must not raise.
     """
     if owner is None:
         original = None
@@ -39,7 +45,7 @@ def around(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[
         missing_seams.note(seams.find(owner, name))
         return False
     bound = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
-    replacement = named(looking_like(bound)(_shielded(bound, make)), owner, name)
+    replacement = named(looking_like(bound)(_shielded(bound, make, unless)), owner, name)
     if isinstance(owner, ModuleType):
         replace(owner, name, replacement)
     else:
@@ -185,7 +191,11 @@ class _Call:
     result: Any = None
 
 
-def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Any:
+def _shielded(
+    original: Callable[..., Any],
+    make: Callable[[Callable[..., Any]], Callable[..., Any]],
+    unless: Callable[[], bool] | None = None,
+) -> Any:
     """What ``make`` builds, with its own failures kept from the program."""
     calls = _Calls()
 
@@ -193,8 +203,7 @@ def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]],
         return calls.open
 
     def own(*args: Any, **kwargs: Any) -> Any:
-        calls = opened()
-        call = calls[-1] if calls else _Call()
+        call = calls.open[-1] if calls.open else _Call()
         call.called = True
         if call.compiling is not None:
             set_callback(call.compiling)
@@ -213,7 +222,7 @@ def _shielded(original: Callable[..., Any], make: Callable[[Callable[..., Any]],
     # The compiler looks at all that a function has around it, and may know nothing of objects: only functions are here.
     def replacement(*args: Any, **kwargs: Any) -> Any:
         # First of all, so that the compiler sees at once that there is nothing here.
-        if asleep():
+        if asleep() or (unless is not None and unless()):
             return original(*args, **kwargs)
         calls = opened()
         call = _Call()

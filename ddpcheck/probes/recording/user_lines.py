@@ -31,6 +31,8 @@ _owners: dict[str, str] = {}
 """By file: the library that it belongs to."""
 _passed: dict[object, bool] = {}
 """By module: its frames are part of no chain, whichever of its functions they are of."""
+_passed_over: dict[int, dict[str, object]] = {}
+"""By identity, the names of modules of which that is true: to look one up in there takes longer than all the rest."""
 _OF_NOBODY, _OF_SOMEBODY = ("torch.", "ddpcheck."), "torch.distributed.checkpoint"
 """Modules whose functions `library_of` names nobody for, and those among them for which it does."""
 Line = tuple[CodeType, int]
@@ -101,15 +103,15 @@ def here(frame: FrameType | None = None) -> int:
     at: FrameType | None = innermost
     codes: list[CodeType] = []
     instructions: list[int] = []
-    passed = _passed
+    passed = _passed_over
     for _ in range(DEEPEST):
         if at is None:
             break
         outer = at.f_back
         # To ask for a frame's code is an event to every audit hook, ours included, and takes far longer than the rest
         # of this. The outermost frame is what a program that is all library is told by.
-        name = at.f_globals.get("__name__")
-        if outer is None or not (passed[name] if name in passed else _is_passed(at, name)):
+        names = at.f_globals
+        if outer is None or not (id(names) in passed or _is_passed(at, names)):
             codes.append(at.f_code)
             instructions.append(at.f_lasti)
         at = outer
@@ -122,10 +124,16 @@ def here(frame: FrameType | None = None) -> int:
     return known
 
 
-def _is_passed(frame: FrameType, module: object) -> bool:
+def _is_passed(frame: FrameType, names: dict[str, object]) -> bool:
     """Whether a module's frames say nothing of who has called whom: torch's, and our own."""
-    inner = isinstance(module, str) and module.startswith(_OF_NOBODY) and not module.startswith(_OF_SOMEBODY)
-    return _passed.setdefault(module, inner and not is_users(frame.f_code))
+    module = names.get("__name__")
+    known = _passed.get(module)
+    if known is None:
+        inner = isinstance(module, str) and module.startswith(_OF_NOBODY) and not module.startswith(_OF_SOMEBODY)
+        known = _passed[module] = inner and not is_users(frame.f_code)
+    if known:
+        _passed_over[id(names)] = names
+    return known
 
 
 def lines_of(frame: FrameType | None) -> list[Line]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.accumulation_window import declared
 from ddpcheck.checks.accumulation_window.run import judge
+from ddpcheck.judging import declared_windows as declared
 from tests.judging.sharded_models import optimizer
 from tests.judging.written import Made, call, world
 
@@ -96,6 +96,11 @@ def test_a_short_last_window():
     [
         ("def main():\n    loss = loss / args.gradient_accumulation_steps\n    loss.backward()\n", True),
         ("def main():\n    loss /= self.num_microbatches\n    loss.backward()\n", True),
+        ("def main():\n    whole = short if n else ACCUMULATE\n    (loss / whole).backward()\n", True),
+        ("def main():\n    (loss / len(micro_batches)).backward()\n", True),
+        ("def main():\n    (loss.sum() / micro_batch_size).backward()\n", False),
+        ("def main():\n    (loss.sum() / len(micro_batch)).backward()\n", False),
+        ("def main():\n    (loss.sum() / accumulated_tokens).backward()\n", False),
         ("def main():\n    (loss / world_size).backward()\n    if n % accumulate:\n        step()\n", False),
         ("def main(:\n", False),
         ("", False),

@@ -166,6 +166,36 @@ def test_an_optimizer_that_shares_its_work():
     assert (found.severity, found.ranks, found.subject) == ("error", (0,), "b")
 
 
+def dealt_out(saver, other, number=0):
+    """Both optimizers are given both parameters, and keep state for those that these letters stand for."""
+    both = model("a", "b")
+
+    def stepped(kept):
+        state = b"".join(ev.ABSENT if letter == "." else letter.encode() * ev.WIDTH for letter in kept)
+        return step(6, state={"momentum_buffer": state} if kept else {})
+
+    ours = [both, optimizer("a", "b"), stepped(saver), *saved(moment("a", 1, 2))]
+    return of(ours, [both, optimizer("a", "b"), stepped(other), step(20), ended()])
+
+
+def test_an_optimizer_that_is_given_all_and_keeps_its_own():
+    """Distributed Muon: each rank has momentum for the parameters whose updates fall to it."""
+    (found,) = dealt_out("x.", ".y").findings
+    assert (found.severity, found.ranks, found.subject) == ("error", (0,), "b")
+    assert "rank 1, where the optimizer has that of 1 parameter" in found.found
+
+
+@pytest.mark.parametrize(("saver", "other"), [
+    ("xy", "xy"),
+    ("xy", ".y"),  # the saver has it all
+    ("x.", "x."),  # nobody has any for the other one
+    ("x.", ""),  # not looked at
+    ("", ".y"),
+])  # fmt: skip
+def test_state_that_nobody_lacks(saver, other):
+    assert dealt_out(saver, other).findings == ()
+
+
 def test_an_optimizer_that_all_ranks_have():
     """One rank's state is that of all."""
     judged = sharing(["a", "b"], ["a", "b"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -44,6 +45,19 @@ def test_each_rank_by_its_own_shard():
     assert "0.5 on rank 0, 0.25 on rank 1" in finding.found
     assert f"that of the whole {math.sqrt(20):.4g}" in finding.found
     assert "outermost FSDP module" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("factors", "words"),
+    [
+        ([0.5, 0.25], "clips by the norm of its own shards"),
+        ([0.5, 0.4], "multiplies its gradients by a number of its own"),
+    ],
+)
+def test_each_rank_by_its_own_norm_or_count(factors, words):
+    """By its norm, each comes to one bound; by the tokens that it has, it does not."""
+    (finding,) = judge(of_fsdp(factors, [4.0, 16.0], how="backward")).findings
+    assert words in finding.cause
 
 
 @pytest.mark.parametrize(
@@ -96,7 +110,7 @@ def sharded_by_hand(factors: list[float]) -> Any:
             [
                 mesh([2], ["shard"]),
                 optimizer(3, {"weight": layout(rank, [2], ["S0"])}),
-                norm(0, [4.0], factor, "backward"),
+                norm(0, [1 / factor**2], factor, "backward"),  # a bound of 1
                 stepped(9, 0, ["g"]),
             ]
             for rank, factor in enumerate(factors)
@@ -256,6 +270,52 @@ def test_equal_gradients_of_ranks_that_compute_together(joint, found):
     assert [finding.severity for finding in judged.findings] == found
 
 
+def in_turn(where: list[ev.Layout | None], bound: float) -> Any:
+    """Four ranks of a mesh that sum up all squares along its first dimension, and what came of it along the second."""
+    copied, cut = ([4.0, 9.0, 1.0], [3.0, 5.0, 7.0]), ([1.0, 2.0, 4.0], [6.0, 3.0, 2.0])
+    each: list[list[Made]] = []
+    for rank in range(4):
+        first, second = rank // 2, rank % 2
+        records = [
+            mesh((2, 2), ("dp", "tp")),
+            optimizer(3, {f"w{place}": one(rank) for place, one in enumerate(where)}),
+        ]
+        for number in range(3):
+            of = [[copied[dp][number], cut[dp][number] + tp] for dp in range(2) for tp in range(2)]
+            sums = [sum(of[tp]) + sum(of[2 + tp]) for tp in range(2)]
+            factor = bound / math.sqrt(sum(sums))
+            along = (f"{second},{second + 2}#1", f"{2 * first},{2 * first + 1}#1")
+            for group, given, came, site in zip(
+                along, (sum(of[rank]), sums[second]), (sums[second], sum(sums)), (6, 7), strict=True
+            ):
+                more = {"given": given, "came": came, "group": group, "site": site}
+                records.append(norm(number, of[rank], factor, "all_reduce", **more))
+            records.append(stepped(9, number, ["g", "h"]))
+        each.append(records)
+    return world(*each)
+
+
+def along(*placements: str) -> Any:
+    """Where a parameter lies, rank by rank."""
+    return lambda rank: layout(rank, (2, 2), placements)
+
+
+def test_copies_along_the_second_of_two_sums():
+    """They show by what is declared, and the finding is at the line that counts them."""
+    (finding,) = judge(in_turn([along("S0", "R"), along("S0", "S0")], 0.3)).findings
+    assert (finding.severity, finding.subject, finding.ranks) == ("error", "w0", (0, 1, 2, 3))
+    assert finding.where is not None
+    assert finding.where.line == 7
+    assert "of which 2 ranks have copies, are counted 2 times" in finding.found
+
+
+def test_equal_gradients_along_the_second_of_two_sums():
+    """A layer that no plan names lies on no tp dimension; that its gradients are the same there is a warning."""
+    (finding,) = judge(in_turn([lambda _: None, along("S0", "S0")], 0.3)).findings
+    assert (finding.severity, finding.subject) == ("warning", "w0")
+    assert judge(in_turn([along("S0", "S0"), along("S0", "S0")], 0.3)).findings == ()
+
+
 # --- scalers
 
 
@@ -347,6 +407,31 @@ def added(factors: list[float], layout: ev.Layout, norms: list[tuple[float, floa
 NORMS = [(3.0, 4.0), (6.0, 1.0), (5.0, 5.0)]
 
 
+@pytest.mark.parametrize(("layout", "number"), [(SHARD, 1), (WHOLE, 0)])
+def test_the_largest_norm_of_a_part(layout, number):
+    """However the ranks have told each other: the factor times it is the bound at each step."""
+    by_largest = [0.5 / max(each) for each in NORMS]
+    judged = judge(by_largest_of(by_largest, layout))
+    assert len(judged.findings) == number
+    for finding in judged.findings:
+        assert (finding.severity, finding.ranks, finding.where.line, finding.count) == ("error", (0, 1), 9, 3)
+        assert "a clip by 4, the largest norm that a rank has of its part; that of the whole is 5" in finding.found
+    assert judge(by_largest_of([0.5 / math.hypot(*each) for each in NORMS], layout)).findings == ()
+    assert judge(by_largest_of([*by_largest[:2], 1.0], layout)).findings == ()
+
+
+def by_largest_of(factors: list[float], layout: ev.Layout) -> Any:
+    """Two ranks that nobody has seen sum anything up: their gradients at the end of backward(), and the factors."""
+    return world(
+        *(
+            [optimizer(3, {"flat": layout})]
+            + [norm(n, [e[rank] ** 2], f, "backward") for n, (f, e) in enumerate(zip(factors, NORMS, strict=True))]
+            + [stepped(9, 0, ["g"])]
+            for rank in range(2)
+        )
+    )
+
+
 def test_norms_that_are_added_up():
     """And clipped by: the factor times their sum is the bound at each step."""
     judged = judge(added([0.5 / sum(each) for each in NORMS], SHARD, NORMS))
@@ -365,3 +450,29 @@ def test_norms_that_are_added_up():
 )
 def test_sums_of_norms_that_may_be_right(factors, layout):
     assert judge(added(factors, layout, NORMS)).findings == ()
+
+
+def dealt_out(own, held):
+    """The same of two ranks whose optimizers step these parameters of a model, of which each has that much."""
+    ranks = []
+    for rank in range(2):
+        given = {"how": "all_reduce", "group": "world"}
+        model = ev.Model, {"model": 0, "kind": "Net", "site": 2, "held": [ev.Held(name=n, kind="x") for n in held]}
+        norms = [
+            norm(n, [e[rank] ** 2], 0.5 / sum(e), given=e[rank], came=sum(e), **given) for n, e in enumerate(NORMS)
+        ]
+        described, fields = optimizer(3, {own[rank]: None})
+        parts = [msgspec.structs.replace(one, path=own[rank]) for one in fields["parameters"]]
+        ranks.append([model, (described, {**fields, "parameters": parts}), *norms, stepped(9, 0, ["g"])])
+    return judge(world(*ranks)).findings
+
+
+def test_norms_of_the_parameters_that_each_rank_steps():
+    """Every rank has the model, and steps a part of it: their norms are those of parts of one gradient."""
+    (finding,) = dealt_out("ab", "ab")
+    assert (finding.severity, finding.ranks) == ("error", (0, 1))
+
+
+@pytest.mark.parametrize(("own", "held"), [("aa", "ab"), (("a", "b"), "a")], ids=["copies", "models of their own"])
+def test_norms_of_what_may_be_no_part(own, held):
+    assert dealt_out(own, held) == ()

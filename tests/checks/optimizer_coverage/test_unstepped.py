@@ -54,6 +54,43 @@ def test_what_was_not_looked_at():
     assert judge(world([*unseen, optimizer(5, HELD), stepped(7, 0, list(HELD))])).findings == ()
 
 
+def dealt_out(others, held, made):
+    """Rank 0 steps a part of the model, and rank 1 these: what rank 0 holds of two at each step, what rank 1 makes."""
+    net = (ev.Model, {"model": 0, "kind": "Net", "site": 2, "held": []})
+    looks = [
+        (ev.Unstepped, {"optimizer": 0, "number": number, "model": 0, "names": ["c.weight", "d.weight"], "among": 4,
+                        "values": b"".join(map(digest, each))})
+        for number, each in enumerate(held)
+    ]  # fmt: skip
+    mine = dict.fromkeys(("a.weight", "b.weight"))
+    ranks = [[net, *looks, optimizer(5, mine), stepped(7, 0, list(mine))]]
+    steps = [stepped(7, number, list(others), each) for number, each in enumerate(made)]
+    ranks.append([net, optimizer(5, dict.fromkeys(others)), *steps])
+    return judge(world(*ranks)).findings
+
+
+def test_what_is_left_over_when_parameters_are_dealt_out():
+    """The last one has no owner, where their number is no multiple of the ranks."""
+    (found,) = dealt_out(["c.weight"], held=("px", "qx", "rx"), made="qrs")
+    assert (found.severity, found.subject) == ("warning", "d.weight")
+    assert "dealt out" in found.cause
+
+
+def test_what_its_owner_does_not_send():
+    """It sends another one."""
+    (found,) = dealt_out(["c.weight", "d.weight"], held=("px", "qx", "rx"), made=("qk", "rl", "sm"))
+    assert (found.ranks, found.subject) == ((0,), "d.weight")
+    assert "not sent to this one" in found.cause
+
+
+@pytest.mark.parametrize("given", [
+    {"held": ("px", "qy", "rz"), "made": ("qy", "rz", "su")},
+    {"held": ("px", "px", "px"), "made": ("qy", "rz", "su")},  # each rank's own parts
+])  # fmt: skip
+def test_what_its_owners_send_or_keep(given):
+    assert dealt_out(["c.weight", "d.weight"], **given) == ()
+
+
 def stage(*records, module=0):
     given = {"how": "PipelineStage", "site": 3, "stage": 2, "stages": 4, "pipeline": (0, 1), "module": module}
     return [(ev.Parallelised, given), *records]

@@ -9,10 +9,14 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from ddpcheck.evidence import Call, Outlived, frame
 from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.probes.collectives import call_log, every_call, one_call
+from ddpcheck.probes.collectives import call_arguments, call_log, every_call, one_call
+from ddpcheck.probes.collectives.call_arguments import Arguments
+from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import main_thread
 from ddpcheck.probes.recording import recorder
 from ddpcheck.vocabulary.clock import clock
@@ -288,6 +292,33 @@ def test_nothing_is_written_in_silence(evidence):
         with one_call.call("join", always=True):
             pass
     assert [c.op for c in evidence()] == ["join"]
+
+
+def test_an_event_is_told_to_those_who_want_it():
+    """A collective of another name is none of theirs; who names none is told of all."""
+    collectives, told = gradient_events.Collectives(), []
+    collectives.also(lambda op: told.append(("all", op)) or "over")
+    collectives.also(lambda op: told.append(("sums", op)), ("all_reduce", "reduce"))
+    assert collectives.tell("all_reduce") == ["over"]
+    assert collectives.tell("barrier") == ["over"]
+    assert told == [("all", "all_reduce"), ("sums", "all_reduce"), ("all", "barrier")]
+
+
+@pytest.mark.parametrize(("op", "first", "second"), [
+    ("all_reduce", torch.zeros(2, 3), torch.zeros(3, 2)),
+    ("broadcast", torch.zeros(4), torch.zeros(5)),
+    ("broadcast", torch.zeros(4), torch.zeros(4, dtype=torch.int64)),
+])  # fmt: skip
+def test_what_is_described_once_is_not_taken_for_another(op, first, second):
+    """Shape, dtype and reduction make the difference, and what is known is said again."""
+
+    def words(tensor, **given):
+        return call_arguments.of_collective(op, Arguments({"tensor": 0}, (tensor,), given))[0]
+
+    assert words(first) != words(second)
+    assert words(first) == words(torch.zeros_like(first))
+    if op == "all_reduce":
+        assert words(first, op=dist.ReduceOp.MAX) != words(first)
 
 
 # --- in a bounded room

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import distribute_tensor
 
 from ddpcheck.probes.ddp import parameter_names
 from ddpcheck.probes.layouts import ties
@@ -92,3 +95,22 @@ def test_a_load_of_the_programs_own_that_ties_again():
     net.load_state_dict({"0.weight": torch.ones(10, 4), "1.weight": torch.ones(10, 4)})
     net[1].weight = torch.nn.Parameter(torch.ones(10, 4))
     assert same(net) == []
+
+
+@pytest.fixture
+def mesh(tmp_path):
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_a_tie_that_a_load_undoes_before_it_is_sharded(mesh):
+    """Of what lies in parts by now, this rank's are compared."""
+    with torch.device("meta"):
+        nets = model(), model()
+    weight = torch.rand(10, 4)
+    for net, other in zip(nets, (weight.clone(), torch.zeros(10, 4)), strict=True):
+        net.load_state_dict({"0.weight": weight, "1.weight": other}, assign=True)
+        for part in net:  # as fully_shard does: torch itself puts it there
+            part._parameters["weight"] = torch.nn.Parameter(distribute_tensor(part.weight.detach(), mesh))
+    assert [same(net) for net in nets] == [[("0.weight", "1.weight", False)], []]

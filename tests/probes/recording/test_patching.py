@@ -63,6 +63,17 @@ def owner(monkeypatch: pytest.MonkeyPatch) -> Owner:
     return Owner()
 
 
+def test_a_call_that_passes_without_a_probe(owner: Owner) -> None:
+    """As long as it is asked to, and no longer; what it raises is the program's in any case."""
+    seen, passes = [], [True]
+    around(Owner, "work", lambda original: lambda self: seen.append(1) or original(self), unless=lambda: passes[0])
+    assert owner.work() == "done"
+    assert not seen
+    passes[0] = False
+    assert owner.work() == "done"
+    assert seen == [1]
+
+
 def test_what_a_signal_handler_raises_is_the_programs(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A time limit that ends in the midst of a probe is not swallowed as a failure of the probe."""
 

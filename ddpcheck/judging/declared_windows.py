@@ -9,7 +9,9 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging.control_flow import tree_of
 from ddpcheck.judging.world import Rank
 
-_NAMES = re.compile(r"(?i)accum|grad_acc|micro_?batch|micro_?steps|num_micro|n_micro")
+_NAMES = re.compile(r"(?i)accum|grad_acc|micro_?batches|micro_?batch_?count|micro_?steps|num_micro|n_micro")
+_OF_CONTENTS = re.compile(r"(?i)size|shape|numel|token|sample|elem|length|valid|label|target|mask|loss|^sum$")
+"""What a batch holds: a sum is divided by that to be a mean, however many batches go into a step."""
 
 
 def micro_batches(rank: Rank, window: ev.Window) -> int:
@@ -21,15 +23,29 @@ def micro_batches(rank: Rank, window: ev.Window) -> int:
 
 
 def _divides_by_name(rank: Rank, site: int) -> bool:
-    """Whether a function that has led to a backward() divides by something that is called so."""
+    """Whether a function that has led to a backward() divides by something that is called so, or was given that."""
     for called in rank.process.calls_to(site):
         tree = tree_of(rank.process.body(called), called.first, called.function)
+        given = _given(tree) if tree is not None else {}
         for node in ast.walk(tree) if tree is not None else ():
             if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Div):
                 divisor = node.right if isinstance(node, ast.BinOp) else node.value
-                if any(_NAMES.search(name) for name in _names(divisor)):
+                own = _names(divisor)
+                names = [*own, *(n for one in own for n in given.get(one, ()))]
+                if any(map(_NAMES.search, names)) and not any(map(_OF_CONTENTS.search, names)):
                     return True
     return False
+
+
+def _given(tree: ast.AST) -> dict[str, list[str]]:
+    """By variable, the names in what it is given."""
+    found: dict[str, list[str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    found.setdefault(target.id, []).extend(_names(node.value))
+    return found
 
 
 def _names(expression: ast.expr) -> list[str]:

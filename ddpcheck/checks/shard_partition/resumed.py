@@ -1,0 +1,149 @@
+"""A pass that goes on after a load: does it leave out what the ranks had read when the state was saved, and no more?"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from ddpcheck import evidence as ev
+from ddpcheck.checks.shard_partition.causes import loop_lines, place, subject
+from ddpcheck.judging.loader_passes import Line, Pass
+from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count
+
+BY_CHANCE = 1e-3
+"""How likely a pass may be to leave out, of samples that were read, as many by chance as it does."""
+
+Passes = Mapping[int, Pass]
+"""One of each rank."""
+
+
+class _Resumed(NamedTuple):
+    """Two passes through one dataset, of which the second begins after a load, and what both were given."""
+
+    line: Line
+    """That of the second one."""
+    passes: Passes
+    size: int
+    """Of the dataset."""
+    read: frozenset[int]
+    """On any rank, when the state was saved."""
+    left_out: frozenset[int]
+    """On every rank, in the second pass."""
+
+
+def judge(world: World, training: Sequence[Line]) -> tuple[int, list[Finding]]:
+    """How many such pairs of passes there were, and what was found.
+
+    A pass that leaves out samples, all of which had been read, means to go on
+    from there; so does one that leaves out all that had been read. A pass that
+    begins anew leaves out nothing, or other samples.
+    """
+    pairs = list(_pairs(world, training))
+    return len(pairs), [one for one in map(_finding, pairs) if one is not None]
+
+
+def _pairs(world: World, training: Sequence[Line]) -> Iterator[_Resumed]:
+    rounds = [(line, passes) for line in training for _, passes in line.rounds() if len(passes) > 1]
+    rounds.sort(key=lambda one: min(p.begun.n for p in one[1].values()))
+    for (_, before), (line, after) in pairwise(rounds):
+        loaders = {rank: one.loader for rank, one in after.items()}
+        first = next(iter(loaders.values()))
+        if before.keys() != after.keys() or len(after) < world.world_size or first is None or not first.size:
+            continue
+        if any(one.exhausted for one in before.values()) or not all(one.whole for one in after.values()):
+            continue
+        both = [(before[rank], after[rank]) for rank in after]
+        if not all(_is_one_dataset(*each) and _is_loaded(*each) for each in both):
+            continue
+        given = [s.place for one in after.values() for s in one.samples]
+        read = _read(before, after)
+        left_out = frozenset(range(first.size)).difference(given)
+        if None in given or len(set(given)) < len(given) or not read:
+            continue
+        yield _Resumed(line, after, first.size, left_out if left_out in read else read[0], left_out)
+
+
+def _is_one_dataset(before: Pass, after: Pass) -> bool:
+    one, other = before.loader, after.loader
+    if one is None or other is None or one.size != other.size or one.repeats or other.repeats:
+        return False
+    return one.dataset_id == other.dataset_id
+
+
+def _is_loaded(before: Pass, after: Pass) -> bool:
+    """Whether state was loaded between them."""
+    return any(before.begun.n < one.n < after.begun.n for one in after.rank.of(ev.StateLoaded))
+
+
+def _read(before: Passes, after: Passes) -> list[frozenset[int]]:
+    """What all ranks had read of the first pass at the save before the second, and what less a batch taken in advance.
+
+    None where that is not known: several saves are told apart by nothing.
+    """
+    taken: set[int] = set()
+    for rank, one in before.items():
+        batches = [batch.n for batch in one.batches]
+        saves = [s.n for s in one.rank.of(ev.SaveBegan) if one.begun.n < s.n < after[rank].begun.n]
+        taken.update(bisect_left(batches, n) for n in saves)
+    if len(taken) != 1:
+        return []
+    (number,) = taken
+    ended = next(iter(before.values())).ended
+    if ended is not None and ended.backwards == ended.batches - 1 == number - 1:
+        number -= 1  # a loop that counts takes a batch before it breaks off
+    return [one for one in (_first(before, number), _first(before, number - 1)) if one]
+
+
+def _first(passes: Passes, number: int) -> frozenset[int]:
+    """The samples of so many batches of each rank; none where some are not known."""
+    found: list[int | None] = []
+    for one in passes.values():
+        if len(one.batches) < number or one.every > 1 or one.in_part:
+            return frozenset()
+        samples = sum(batch.samples for batch in one.batches[: max(number, 0)])
+        found += [s.place for s in one.samples[:samples]]
+    return frozenset(p for p in found if p is not None) if None not in found else frozenset()
+
+
+def _finding(one: _Resumed) -> Finding | None:
+    read, left_out = len(one.read), len(one.left_out)
+    batch = max(b.samples for its in one.passes.values() for b in its.batches)
+    again, never = one.read - one.left_out, one.left_out - one.read
+    ranks = len(one.passes)
+    if again and not never and left_out and _chance(read, one.size, left_out) < BY_CHANCE:
+        found = f"{len(again):,} of them to be read again: it leaves out {left_out:,}, all of which had been read"
+        cause = "what one rank has read was counted, and taken off the order of all ranks" * (left_out * ranks == read)
+        advice = "Count what all ranks have read where the order of all of them is cut, or cut each rank's own share."
+    elif len(never) >= ranks * batch and not again and _chance(left_out, one.size, read) < BY_CHANCE:
+        found = f"{count(len(never), 'sample')} more to be left out, which no rank had read: they enter no update"
+        cause = "what all ranks have read was counted, and taken off each rank's own share" * (read * ranks == left_out)
+        advice = "Count what one rank has read where its own share is cut, or cut the order of all of them."
+    else:
+        return None
+    loaders = {rank: its.loader for rank, its in one.passes.items()}
+    first = next(iter(loaders.values()))
+    return Finding(
+        severity="warning",
+        ranks=tuple(sorted(one.passes)),
+        subject=subject(first),
+        expected=f"the pass that goes on after a load to leave out the {count(read, 'sample')} that the ranks had read "
+        "when the state was saved",
+        found=found,
+        cause=cause or "the position that was saved is not the one that the ranks had come to",
+        advice=advice,
+        where=place(one.line, loaders),
+        proof=loop_lines(one.line, tuple(one.passes)),
+        links=(one.line.link,),
+    )
+
+
+def _chance(within: int, size: int, drawn: int) -> float:
+    """That so many samples, drawn from all, come from a part of them."""
+    if drawn > within:
+        return 0.0
+    return math.exp(math.log(math.comb(within, drawn)) - math.log(math.comb(size, drawn)))

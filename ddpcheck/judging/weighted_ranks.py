@@ -1,0 +1,88 @@
+"""What each rank's gradients were multiplied by before a program's own reduction added them up: as by its tokens.
+
+Worked out from a few sums of each gradient, as backward() has left them on all
+ranks and as the step was made on them: all parameters have the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ddpcheck import evidence as ev
+from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.summed_gradients import ALIKE, EXACT, LARGEST
+from ddpcheck.judging.world import World
+
+MOST = 16
+"""Ranks."""
+
+Numbers = dict[str, list[float]]
+"""By parameter."""
+
+
+def factors(world: World, ranks: Sequence[int], window: int) -> list[float] | None:
+    """One number for each rank; None where the gradients of the step are not what such numbers make of them."""
+    if not 1 < len(ranks) <= MOST:
+        return None
+    left, stepped = _left(world)[window], _stepped(world)[window].get(ranks[0], {})
+    rows: list[list[float]] = []
+    sums: list[float] = []
+    for path, total in stepped.items():
+        each = [left.get(rank, {}).get(path, []) for rank in ranks]
+        if any(len(one) != len(total) for one in each):
+            return None
+        rows += [list(row) for row in zip(*each, strict=True)]
+        sums += total
+    if len(rows) < 2 * len(ranks):
+        return None
+    found = _solved(rows, sums)
+    if found is None or min(found) <= 0:
+        return None
+    apart = math.dist(sums, [math.fsum(f * value for f, value in zip(found, row, strict=True)) for row in rows])
+    return found if apart <= EXACT * math.hypot(*sums) else None
+
+
+@once_per_world
+def _left(world: World) -> dict[int, dict[int, Numbers]]:
+    """By window and rank: what the last backward() has left."""
+    return _numbers(world, stepped=False)
+
+
+@once_per_world
+def _stepped(world: World) -> dict[int, dict[int, Numbers]]:
+    """By window and rank: what steps were made on."""
+    return _numbers(world, stepped=True)
+
+
+def _numbers(world: World, stepped: bool) -> dict[int, dict[int, Numbers]]:
+    found: dict[int, dict[int, Numbers]] = defaultdict(lambda: defaultdict(dict))
+    for rank in world:
+        for record in rank.of(ev.GradientSums):
+            if (record.optimizer is not None) == stepped:
+                for one in record.each:
+                    if one.numbers and not one.over and all(abs(number) < LARGEST for number in one.numbers):
+                        found[record.window][rank.rank][one.path] = one.numbers
+    return found
+
+
+def _solved(rows: list[list[float]], sums: list[float]) -> list[float] | None:
+    """The numbers by which the columns make the sums, as nearly as may be; None where several would."""
+    size = len(rows[0])
+    square = [
+        [math.fsum(row[a] * row[b] for row in rows) for b in range(size)]
+        + [math.fsum(row[a] * value for row, value in zip(rows, sums, strict=True))]
+        for a in range(size)
+    ]
+    scale = max(square[place][place] for place in range(size))
+    for place in range(size):
+        pivot = max(range(place, size), key=lambda at: abs(square[at][place]))
+        if not abs(square[pivot][place]) > ALIKE * ALIKE * scale:
+            return None
+        square[place], square[pivot] = square[pivot], square[place]
+        for other in range(size):
+            if other != place:
+                ratio = square[other][place] / square[place][place]
+                square[other] = [a - ratio * b for a, b in zip(square[other], square[place], strict=True)]
+    return [square[place][size] / square[place][place] for place in range(size)]
