@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpcheck.checks.reducer_coverage.separate_models import shards, with_gradient
+from ddpcheck.checks.reducer_coverage.separate_models import with_gradient
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.replicated_parameters import grounds
@@ -27,8 +27,8 @@ Shared = dict[int, list[str]]
 def judge(world: World) -> Iterator[Finding]:
     """Look at optimizers of which the program reduces nothing, where it does so for another one's of the same model.
 
-    Equal beginnings are no ground: heads of each rank's own may begin alike.
-    So it is a warning, unless the ranks train on shards of one dataset.
+    Equal beginnings are no ground: heads of each rank's own may begin alike, and
+    have an optimizer of their own. So it is a warning.
     """
     optimizers = [one for one in step_alignment.optimizers(world) if len(one.ranks) == world.world_size]
     if len(optimizers) < 2 or is_trained_apart(world):
@@ -68,7 +68,7 @@ def _apart(world: World, optimizer: Aligned, shared: Shared) -> Finding | None:
     stepped = rank.where(looked[0][1][0].site)
     built = rank.where(optimizer.described[0].site)
     return Finding(
-        severity="error" if shards(world) is not None else "warning",
+        severity="warning",
         ranks=tuple(one.rank for one in optimizer.ranks),
         subject=names[0],
         expected="a program that makes the ranks agree on parameters of a model to do so for all that began alike",

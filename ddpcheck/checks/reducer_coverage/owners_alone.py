@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ddpcheck.checks.reducer_coverage.separate_models import shards
 from ddpcheck.judging.sent_by_owners import Sent, sent
 from ddpcheck.judging.summed_gradients import Brought, brought
 from ddpcheck.judging.world import World
@@ -53,8 +52,7 @@ def _finding(world: World, found: list[Sent]) -> Finding:
     names = [one.path for one in found]
     owners = sorted({one.owner.rank for one in found})
     return Finding(
-        # Ranks may be meant to train a part of a model each; shards of one dataset are of one training.
-        severity="error" if shards(world) is not None else "warning",
+        severity="warning",  # ranks may be meant to train a part of a model each
         ranks=tuple(owners),
         subject=names[0],
         expected="the gradient of a parameter that one rank steps for all to be added up over the ranks first",
