@@ -146,4 +146,9 @@ def _chance(within: int, size: int, drawn: int) -> float:
     """That so many samples, drawn from all, come from a part of them."""
     if drawn > within:
         return 0.0
-    return math.exp(math.log(math.comb(within, drawn)) - math.log(math.comb(size, drawn)))
+    return math.exp(_ways(within, drawn) - _ways(size, drawn))
+
+
+def _ways(size: int, drawn: int) -> float:
+    """The logarithm of how many ways there are to draw so many: the number itself may have millions of digits."""
+    return math.lgamma(size + 1) - math.lgamma(drawn + 1) - math.lgamma(size - drawn + 1)
