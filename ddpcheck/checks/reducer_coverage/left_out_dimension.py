@@ -94,7 +94,7 @@ def _parts(world: World, rank: Rank) -> dict[Key, _Part]:
 
 
 def _apart(world: World, each: list[dict[Key, _Part]]) -> list[_Part]:
-    """Those of the first rank that began as one on all of these, in groups of their own, and part."""
+    """Those of the first rank that began as one on all of these, in groups of their own, and diverge."""
     found = []
     for key in set(each[0]).intersection(*each[1:]):
         its = [one[key] for one in each]
