@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -78,7 +78,10 @@ def _ends(world: World) -> Iterator[list[_End]]:
             # One that was given other parameters meanwhile has other places.
             if described.number or not records or records[0].number or not _is_described_once(rank, described):
                 continue
+            alone = Counter((one.group, one.number) for one in records[0].carried)
             for one in records[0].carried:
+                if alone[one.group, one.number] > 1:
+                    continue  # in a bucket, whose order may be wrong
                 if one.of == "gradient" and one.alike and not (one.flat or one.inside) and lasts(records, one):
                     by_call[one.group, one.number, one.offset].append(_End(rank, described, one.place))
     for (group, _, _), ends in by_call.items():

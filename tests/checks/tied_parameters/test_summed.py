@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from ddpcheck import evidence as ev
@@ -14,7 +15,9 @@ FIRST = {"embed": None, "layer": None}
 LAST = {"layer": None, "head": None}
 
 
-def judged(after=(("b", "c"),) * 3, gradients=(("g", "g"),) * 3, begun=("t", "u"), last=LAST, where=1, **more):
+def judged(
+    after=(("b", "c"),) * 3, gradients=(("g", "g"),) * 3, begun=("t", "u"), last=LAST, where=1, beside=(), **more
+):
     """The first stage has the table in the first place; what the tables are after each step, and their gradients."""
     ranks = []
     for rank, (held, place) in enumerate(((FIRST, 0), (last, where))):
@@ -23,7 +26,7 @@ def judged(after=(("b", "c"),) * 3, gradients=(("g", "g"),) * 3, begun=("t", "u"
             tables, grads = ([own[rank], f"l{rank}"] for own in (values, its))
             steps.append(stepped(12, number, grads[:: 1 - 2 * place], tables[:: 1 - 2 * place]))
         values = [begun[rank], f"l{rank}"][:: 1 - 2 * place]
-        ranks.append([optimizer(10, held, values), exchanged(0, carried(place, **more)), *steps])
+        ranks.append([optimizer(10, held, values), exchanged(0, carried(place, **more), *beside), *steps])
     return judge(world(*ranks))
 
 
@@ -53,6 +56,7 @@ def test_tables_that_stay_one():
     {"alike": False},  # each rank has a part of the sum
     {"flat": True},  # told by a size alone
     {"inside": True},
+    {"beside": [msgspec.structs.replace(carried(1), offset=4)]},  # a bucket, whose order may be the fault
     {"group": "elsewhere", "of": "parameter"},
 ])  # fmt: skip
 def test_where_nothing_is_wrong(given):
