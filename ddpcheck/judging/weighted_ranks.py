@@ -7,7 +7,6 @@ ranks and as the step was made on them: all parameters have the same numbers.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
@@ -26,7 +25,7 @@ def factors(world: World, ranks: Sequence[int], window: int) -> list[float] | No
     """One number for each rank; None where the gradients of the step are not what such numbers make of them."""
     if not 1 < len(ranks) <= MOST:
         return None
-    left, stepped = _left(world)[window], _stepped(world)[window].get(ranks[0], {})
+    left, stepped = _left(world).get(window, {}), _stepped(world).get(window, {}).get(ranks[0], {})
     rows: list[list[float]] = []
     sums: list[float] = []
     for path, total in stepped.items():
@@ -57,13 +56,13 @@ def _stepped(world: World) -> dict[int, dict[int, Numbers]]:
 
 
 def _numbers(world: World, stepped: bool) -> dict[int, dict[int, Numbers]]:
-    found: dict[int, dict[int, Numbers]] = defaultdict(lambda: defaultdict(dict))
+    found: dict[int, dict[int, Numbers]] = {}
     for rank in world:
         for record in rank.of(ev.GradientSums):
             if (record.optimizer is not None) == stepped:
                 for one in record.each:
                     if one.numbers and not one.over and all(abs(number) < LARGEST for number in one.numbers):
-                        found[record.window][rank.rank][one.path] = one.numbers
+                        found.setdefault(record.window, {}).setdefault(rank.rank, {})[one.path] = one.numbers
     return found
 
 
