@@ -238,6 +238,13 @@ def test_everything_counted_twice():
     assert judge(summed(steps, right, [WHOLE])).findings == ()
 
 
+def test_everything_counted_twice_and_divided():
+    """The bound of a mean may have three digits, and two when it is multiplied by the root of the ranks."""
+    steps = [[[4.0], [4.0]], [[9.0], [9.0]]]
+    right = [0.495 / math.sqrt(4), 0.495 / math.sqrt(9)]  # times the root of two: 0.7000
+    assert judge(summed(steps, right, [WHOLE])).findings == ()
+
+
 def test_shards_are_summed_up():
     """Nothing is counted twice: it is checked, and held."""
     judged = judge(summed(STEPS, TWICE, [SHARD, SHARD]))
