@@ -43,6 +43,7 @@ SILENT = (
     "ensemble_along_a_mesh",
     "ensemble_by_node",
     "experts_balanced_by_bias",
+    "experts_divided_by_own_tokens",
     "gradients_weighted_by_tokens",
     "halved_table_gradient",
     "hsdp_deferred_short_window",

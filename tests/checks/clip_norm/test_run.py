@@ -60,6 +60,24 @@ def test_each_rank_by_its_own_norm_or_count(factors, words):
     assert words in finding.cause
 
 
+@pytest.mark.parametrize(("shape", "expected"), [((2, 8, 8), 0), ((2, 64), 1)])
+def test_experts_that_are_divided_by_their_own_tokens(shape, expected):
+    """Each rank has whole matrices of a stack, which need no factor in common."""
+    ranks = world(
+        *(
+            [
+                mesh([2], ["ep"]),
+                optimizer(3, {"experts": msgspec.structs.replace(layout(rank, [2], ["S0"]), shape=shape)}),
+                norm(0, [4.0], factor, "backward"),
+                norm(1, [4.0], min(1.0, 3 * factor), "backward"),
+                stepped(9, 0, ["g"]),
+            ]
+            for rank, factor in enumerate([0.5, 0.2])
+        )
+    )
+    assert len(judge(ranks).findings) == expected
+
+
 @pytest.mark.parametrize(
     ("factors", "more"),
     [
