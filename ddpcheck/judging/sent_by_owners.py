@@ -29,6 +29,8 @@ class Taken(NamedTuple):
     number: int
     same: bool
     """It is what the owner's step before has left."""
+    old: bool
+    """It is what this rank had held, or the owner had left, before that."""
 
 
 class Sent(NamedTuple):
@@ -96,12 +98,15 @@ def _taken(rank: Rank, key: Key, owner: _Owned) -> list[Taken]:
     most = ENOUGH - 1
     for its in looks.values():
         found, before, times = [], b"", 0
+        met: set[bytes] = set()
         for look in its:
             value = step_alignment.at(look.values, look.names.index(key[1]))
             made = owner.after.get(look.number - 1, b"")
             if {value, made} & {b"", ev.UNSEEN, ev.ABSENT}:
                 continue
-            found.append(Taken(rank, look.number, value == made))
+            met.update(left for number, left in owner.after.items() if number < look.number - 1)
+            found.append(Taken(rank, look.number, value == made, value in met))
+            met.add(value)
             times += value == made != before
             before = value
         if times > most:

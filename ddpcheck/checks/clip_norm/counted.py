@@ -148,16 +148,17 @@ def _is_used(clipped: list[Summed], held: Count) -> bool:
     if max(factors) > 1.01 * min(factors) and _is_one(taken) and not _is_one(right):
         return True
     # Where all elements are counted equally often, both are the same at every step. A bound is a round number.
-    return all(map(_is_round, taken)) and not any(map(_is_round, right))
+    # One of three digits may be the bound as well, which makes one of two, times the root of the ranks.
+    return all(map(_is_round, taken)) and not any(map(_is_round, right)) and not all(_is_round(n, 3) for n in right)
 
 
 def _is_one(numbers: Sequence[float]) -> bool:
     return len(numbers) > 1 and not moments.differ(min(numbers), max(numbers))
 
 
-def _is_round(number: float) -> bool:
-    """Whether it has two digits at most, but for rounding."""
-    return number > 0 and not moments.differ(number, float(f"{number:.1e}"), 1e-4)
+def _is_round(number: float, digits: int = 2) -> bool:
+    """Whether it has so many digits at most, but for rounding."""
+    return number > 0 and not moments.differ(number, float(f"{number:.{digits - 1}e}"), 1e-4)
 
 
 # --- who holds copies

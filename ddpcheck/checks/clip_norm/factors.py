@@ -51,6 +51,8 @@ def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[F
     for (optimizer, _), its in compared.items():
         checked += sum(one.clipped or any(m.norm.how != "backward" for m in one.each) for one in its)
         apart = [one for one in its if one.differ]
+        if any(_is_no_clip(one) and _are_stacks(one) for one in apart):
+            continue
         # Once in a while, a rank may have treated its gradients otherwise for a reason of its own.
         if apart and 2 * len(apart) >= sum(one.clipped for one in its):
             findings.append(_finding(optimizer, apart))
@@ -135,6 +137,15 @@ def _is_no_clip(compared: Compared) -> bool:
     pairs = zip(compared.factors, compared.each, strict=True)
     bounds = [factor * math.sqrt(one.total) for factor, one in pairs if factor < 1 - moments.ALIKE]
     return not by_torch and len(bounds) > 1 and moments.differ(min(bounds), max(bounds), APART)
+
+
+def _are_stacks(compared: Compared) -> bool:
+    """Whether each rank has whole matrices of its own, such as experts, each divided by its own tokens."""
+    layouts = [p.layout for one in compared.each for p in one.parameters]
+    return all(
+        one is not None and len(one.shape) > 2 and {way for way in one.placements if way != "R"} == {"S0"}
+        for one in layouts
+    )
 
 
 def _why(one: Measured, ranks: list[int]) -> tuple[str, str]:

@@ -57,7 +57,7 @@ def _judged(held: Sequence[tuple[Rank, ev.Optimizer]], looked: Sequence[list[ev.
     standing: list[set[str]] = []
     moving: set[str] = set()
     for (_, described), steps in zip(held, looked, strict=True):
-        slow = _slow(described, steps)
+        slow = _slow(described, steps) | _in_turn(described, steps)
         seen = {
             one.path: _place(described, steps, place)
             for place, one in enumerate(described.parameters)
@@ -95,6 +95,18 @@ def _place(described: ev.Optimizer, steps: Sequence[ev.Step], place: int) -> _Pl
         return _Place(False, False)
     new = len(set(gradients)) == len(gradients)
     return _Place(new and len(set(values)) == 1 < len(values), new and len(set(values)) == len(values))
+
+
+def _in_turn(described: ev.Optimizer, steps: Sequence[ev.Step]) -> set[int]:
+    """The places of groups of which nothing changes, as of blocks that an optimizer takes one after the other."""
+    found: set[int] = set()
+    begin = 0
+    for size in described.groups:
+        places = range(begin, begin + size)
+        if size > 1 and all(_place(described, steps, place).stands for place in places):
+            found.update(places)
+        begin += size
+    return found
 
 
 def _is_a_matrix(one: ev.Parameter) -> bool:

@@ -14,17 +14,30 @@ from ddpcheck.vocabulary.wording import count, listing, ranks_text
 def judge(world: World) -> tuple[int, list[Finding]]:
     """How many looks there were at what has arrived; and of each owner, what has not.
 
-    An owner may send all now and then only; so what counts is that others of its parameters had arrived.
+    An owner may send all now and then only; so what counts is that others of its parameters had arrived. And what
+    has arrived may be bounded or normalised on every rank, the owner too, before the next step.
     """
     each = sent(world)
     missed: dict[int, list[tuple[Sent, list[Taken]]]] = defaultdict(list)
     came = {(one.owner.rank, it.rank.rank, it.number) for one in each for it in one.taken if it.same}
     for one in each:
-        stale = [it for it in one.taken if not it.same and (one.owner.rank, it.rank.rank, it.number) in came]
+        written = _written(one)
+        stale = [
+            it
+            for it in one.taken
+            if it.old and not it.same and it.number not in written and (one.owner.rank, it.rank.rank, it.number) in came
+        ]
         if stale:
             missed[one.owner.rank].append((one, stale))
     findings = [_finding(found) for found in missed.values()]
     return sum(len(one.taken) for one in each), findings
+
+
+def _written(one: Sent) -> set[int]:
+    """The steps before which the owner's was written to, since its step before."""
+    place = [(each.model, each.path) for each in one.optimizer.parameters].index((one.model, one.path))
+    moves = [it for it in one.owner.of(ev.MovedBetween) if it.optimizer == one.optimizer.optimizer]
+    return {it.number for it in moves if place in it.moved}
 
 
 def _finding(found: list[tuple[Sent, list[Taken]]]) -> Finding:
@@ -41,7 +54,7 @@ def _finding(found: list[tuple[Sent, list[Taken]]]) -> Finding:
         expected=f"what rank {owner.rank} makes of parameters that it steps for all to arrive on every rank",
         found=f"{count(len(names), 'parameter')} on {ranks_text(ranks)} to be other than rank {owner.rank} has left "
         f"at its step before, though others of its parameters had arrived: {listing(names)}",
-        cause="the owner sends it at some steps only, or something else is written to it on these ranks",
+        cause="the owner sends it at some steps only, or what was there before is written back on these ranks",
         advice="Send every parameter from its owner to all ranks after each step.",
         where=stale[0].rank.where(step.site) if step is not None else None,
         count=len(stale),

@@ -6,9 +6,10 @@ loop over some of the parameters, and gives the rest to another optimizer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from ddpcheck.checks.reducer_coverage.separate_models import with_gradient
+from ddpcheck import evidence as ev
+from ddpcheck.checks.reducer_coverage.separate_models import shards, with_gradient
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.replicated_parameters import grounds
@@ -28,10 +29,13 @@ def judge(world: World) -> Iterator[Finding]:
     """Look at optimizers of which the program reduces nothing, where it does so for another one's of the same model.
 
     Equal beginnings are no ground: heads of each rank's own may begin alike, and
-    have an optimizer of their own. So it is a warning.
+    so may class centres or experts that are dealt out, where all ranks have one
+    seed; these send each other activations, and get gradients back for them.
+    So it is a warning, unless the ranks train on shards of one dataset and a
+    module of which the program reduces a part has some of them, too.
     """
     optimizers = [one for one in step_alignment.optimizers(world) if len(one.ranks) == world.world_size]
-    if len(optimizers) < 2 or is_trained_apart(world):
+    if len(optimizers) < 2 or is_trained_apart(world) or _is_spread(world):
         return
     shared: Shared = {}
     for optimizer in optimizers:
@@ -44,6 +48,11 @@ def judge(world: World) -> Iterator[Finding]:
         found = _apart(world, optimizer, shared)
         if found is not None:
             yield found
+
+
+def _is_spread(world: World) -> bool:
+    """Whether a program's own collectives go between ranks within backward(): a part of the model may lie on each."""
+    return any(norm.joint for rank in world for norm in rank.of(ev.Norm))
 
 
 def _apart(world: World, optimizer: Aligned, shared: Shared) -> Finding | None:
@@ -68,7 +77,7 @@ def _apart(world: World, optimizer: Aligned, shared: Shared) -> Finding | None:
     stepped = rank.where(looked[0][1][0].site)
     built = rank.where(optimizer.described[0].site)
     return Finding(
-        severity="warning",
+        severity="error" if shards(world) is not None and _are_mixed(names, beside) else "warning",
         ranks=tuple(one.rank for one in optimizer.ranks),
         subject=names[0],
         expected="a program that makes the ranks agree on parameters of a model to do so for all that began alike",
@@ -81,6 +90,11 @@ def _apart(world: World, optimizer: Aligned, shared: Shared) -> Finding | None:
         links=(f"optimizer {optimizer.number}",),
         proof=((rank.rank, built),) if built is not None and built != stepped else (),
     )
+
+
+def _are_mixed(names: Iterable[str], beside: Iterable[str]) -> bool:
+    """Whether some of both are parameters of one and the same module: no head, then, that a rank has for itself."""
+    return not {n.rpartition(".")[0] for n in names}.isdisjoint(n.rpartition(".")[0] for n in beside)
 
 
 def _is_plain(optimizer: Aligned, place: int) -> bool:

@@ -10,12 +10,16 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.judging import mesh_names, step_alignment
 from ddpcheck.judging.brought_together import is_trained_apart
+from ddpcheck.judging.tensor_kinds import elements_in
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 ENOUGH = 2
 """Steps after which copies are not the same any more."""
+
+SMALLEST = 32
+"""Elements of what may be a part of a model, and no number for a log."""
 
 Key = tuple[int, str, str, tuple[str, ...], int]
 """Which optimizer it is in; its name and kind; how it lies, and which of the parts it is."""
@@ -38,6 +42,12 @@ class _Part(NamedTuple):
     def begun(self) -> bytes:
         return step_alignment.at(self.described.values, self.place)
 
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """At the first step."""
+        steps = (one for one in self.rank.of(ev.Step) if one.optimizer == self.described.optimizer)
+        return next((tuple(one.rates) for one in steps), ())
+
     def values(self) -> dict[int, bytes]:
         """What it is after each step that was looked at in full."""
         return {
@@ -54,7 +64,7 @@ def judge(world: World) -> Iterator[Finding]:
     Ranks that differ in nothing but the part of a sequence, or the data, that
     they read train one model, by the names of the mesh. What began as one on
     them, and goes its own way on each, was meant to be one: members of an
-    ensemble begin apart.
+    ensemble begin apart, and those of a search have rates of their own.
     """
     lines = mesh_names.copied(world)
     if not lines or is_trained_apart(world):
@@ -102,6 +112,8 @@ def _apart(world: World, each: list[dict[Key, _Part]]) -> list[_Part]:
             continue
         if any(one.over & other.over for one, other in combinations(its, 2)):
             continue
+        if len({one.rates for one in its}) > 1:
+            continue
         values = [one.values() for one in its]
         common = sorted(set(values[0]).intersection(*values[1:]))
         if len(common) < ENOUGH or any(len({one[number] for one in values}) == 1 for number in common):
@@ -113,7 +125,15 @@ def _apart(world: World, each: list[dict[Key, _Part]]) -> list[_Part]:
 
 
 def _may_meet(world: World, part: _Part) -> bool:
-    """Whether the program may bring it together with ranks beyond those itself, in whatever way."""
+    """Whether the program may bring it together with ranks beyond those itself, in whatever way.
+
+    What is as large as it may be a change of it: who sends that seldom may have no look at a step right after it.
+    """
+    size = max(elements_in(part.parameter.kind) // len(part.over), SMALLEST)
+    begun = next(step.n for step in part.rank.of(ev.Step) if step.optimizer == part.described.optimizer)
+    for call in part.rank.of(ev.Call):
+        if call.n > begun and elements_in(call.detail) >= size and _goes_beyond(world, part, call.group):
+            return True
     optimizer = part.described.optimizer
     moves = [one for one in part.rank.of(ev.MovedBetween) if one.optimizer == optimizer]
     if not moves or any(part.place in one.moved for one in moves):
@@ -125,7 +145,11 @@ def _may_meet(world: World, part: _Part) -> bool:
         for carried in (*record.carried, *record.parts)
         if carried.place == part.place
     }
-    return any(not part.over.issuperset(it.rank for it in step_alignment.members(world, one)) for one in groups)
+    return any(_goes_beyond(world, part, one) for one in groups)
+
+
+def _goes_beyond(world: World, part: _Part, group: str) -> bool:
+    return not part.over.issuperset(it.rank for it in step_alignment.members(world, group))
 
 
 def _finding(name: str, each: list[tuple[list[int], list[_Part]]]) -> Finding:

@@ -83,7 +83,7 @@ def _is_loaded(before: Pass, after: Pass) -> bool:
 def _read(before: Passes, after: Passes) -> list[frozenset[int]]:
     """What all ranks had read of the first pass at the save before the second, and what less a batch taken in advance.
 
-    None where that is not known: several saves are told apart by nothing.
+    None where that is not known: several saves are told apart by nothing, nor are batches that wait in a queue.
     """
     taken: set[int] = set()
     for rank, one in before.items():
@@ -93,6 +93,8 @@ def _read(before: Passes, after: Passes) -> list[frozenset[int]]:
     if len(taken) != 1:
         return []
     (number,) = taken
+    if any(one.backwards < one.taken - 1 for one in before.values()):
+        return []  # a thread takes some in advance, say: how many had been trained on is not known
     ended = next(iter(before.values())).ended
     if ended is not None and ended.backwards == ended.batches - 1 == number - 1:
         number -= 1  # a loop that counts takes a batch before it breaks off

@@ -59,6 +59,8 @@ def _window(world: World, over: Sequence[int], window: int, factors: list[float]
         if record is None or record.why or any(one.continued or len(one.terms) != 1 for one in record.backwards):
             return None
         each.append([one.terms[0] for one in record.backwards])
+        if len({one.site for one in record.backwards}) > 1:
+            return None  # losses of several kinds, of which one is what all are measured by
         number, where = record.number, where or rank.where(record.backwards[0].site)
     terms = [term for its in each for term in its]
     if len({len(its) for its in each}) > 1 or len(each[0]) < 2 or any(t.scaled or t.kind == "mean" for t in terms):

@@ -19,6 +19,7 @@ from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
 
 WEIGHTED = "the weights of elements differ, and not as their numbers do: the program gives some losses another weight"
+UNTOLD = "the program weighs the gradients of ranks itself, and by what was not told"
 NOTHING_COUNTS = "in a part of the loss there was no rank, or one alone, whose elements count"
 NOT_AVERAGED = "no ranks were seen to bring gradients of different data together"
 UNWEIGHED = "no step that all ranks made came from a backward() of theirs"
@@ -45,11 +46,7 @@ def judge(world: World) -> Judged:
     grounded = [one for one in optimizers if grounds(world, one).gradients]
     groups = [*(_Group.of_optimizer(world, each) for each in grounded), *_others(world, grounded)]
     for one in [*groups, *_last_stages(world, groups)]:
-        for number, weights in one.weights:
-            parts, why = _parts(one, number, weights)
-            if not one.averaged and any(part.compared for part in parts):
-                by_hand = weighted_ranks.factors(world, [rank.rank for rank in one.ranks], weights[0].window)
-                parts = [_multiplied(part, one.ranks, by_hand) for part in parts] if by_hand is not None else parts
+        for number, parts, why in _steps(world, one):
             if why:
                 whys[why] += 1
             faults = [fault_of(part) for part in parts]
@@ -182,6 +179,35 @@ def _parts(group: _Group, number: int, weights: Sequence[ev.StepWeights]) -> tup
     return parts, why
 
 
+def _steps(world: World, group: _Group) -> Iterator[tuple[int, list[Part], str]]:
+    """The parts of the loss of each step, as :func:`_parts`, by what counts once the program has weighed the ranks.
+
+    One that weighs them by anything but their elements, such as the groups that
+    they have, may come to equal weights now and then.
+    """
+    steps = [(number, weights, *_parts(group, number, weights)) for number, weights in group.weights]
+    ranks = [rank.rank for rank in group.ranks]
+    by_hand = {
+        number: weighted_ranks.factors(world, ranks, weights[0].window)
+        for number, weights, parts, _ in steps
+        if not group.averaged and any(part.compared for part in parts)
+    }
+    weighed = {number for number, factors in by_hand.items() if factors is not None and _differ(factors)}
+    found = [
+        (number, [_multiplied(part, group.ranks, factors) for part in parts] if factors is not None else parts, why)
+        for number, _, parts, why in steps
+        for factors in [by_hand.get(number)]
+    ]
+    faults = [fault_of(part) for number, parts, _ in found if number in weighed for part in parts]
+    by_others = any(fault is not None and fault.kind is None for fault in faults)
+    for number, parts, why in found:
+        told = number in weighed or number not in by_hand or not weighed
+        if told or (by_hand[number] is not None and not by_others):
+            yield number, parts, why
+        else:
+            yield number, [], WEIGHTED if by_others else UNTOLD
+
+
 def _multiplied(part: Part, ranks: Sequence[Rank], factors: Sequence[float]) -> Part:
     """A part of the loss, by what its elements count once the program has weighed the ranks itself.
 
@@ -189,10 +215,14 @@ def _multiplied(part: Part, ranks: Sequence[Rank], factors: Sequence[float]) -> 
     """
     mean = math.fsum(factors) / len(factors)
     by_rank = {rank.rank: factor / mean for rank, factor in zip(ranks, factors, strict=True)}
-    if max(factors) <= (1 + TOLERANCE) * min(factors):
+    if not _differ(factors):
         return part
     batches = [one._replace(term=replace(one.term, weight=one.term.weight * by_rank[one.rank])) for one in part.batches]
     return part._replace(batches=tuple(batches))
+
+
+def _differ(factors: Sequence[float]) -> bool:
+    return max(factors) > (1 + TOLERANCE) * min(factors)
 
 
 def _by_line(rank: Rank, weights: ev.StepWeights) -> dict[Line, list[ev.Weighed]]:

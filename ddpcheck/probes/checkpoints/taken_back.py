@@ -45,6 +45,8 @@ class _Weight(NamedTuple):
     tensor: Reference
     before: list[float]
     loaded: list[float]
+    lies: int
+    """The address of what was loaded into."""
 
     def now(self) -> list[float] | None:
         tensor = self.tensor()
@@ -78,6 +80,8 @@ class _Load:
             return False
         names = {one.name for one in self.weights}
         held = [one for name, one in module.named_parameters() if own_name(name) in names]
+        if {one.lies for one in self.weights}.intersection(map(_address, held)) - {0}:
+            return False  # it was loaded into the shards themselves, and what they had been was written back since
         parts = [one for one in held if (own := readable_memory.own_part(one)) is not None and own.numel()]
         return bool(parts) and all(cut_from.of(one) is not None for one in parts)
 
@@ -133,7 +137,7 @@ def _loaded(owner: str, module: Any, site: int, given: int) -> None:
         tensor = one()
         loaded = _look(tensor) if tensor is not None else None
         if loaded is not None and len(loaded) == len(before) and loaded != before:
-            weights.append(_Weight(name, one, before, loaded))
+            weights.append(_Weight(name, one, before, loaded, _address(tensor)))
     if weights:
         _followed += 1
         mine = {id(one.tensor()) for one in weights}
@@ -157,6 +161,13 @@ def _entered(
         elif load.steps <= STEPS:
             continue
         _loads.remove(load)
+
+
+def _address(tensor: torch.Tensor | None) -> int:
+    """Of the rank's own part; 0 where there is none in this memory."""
+    own = readable_memory.own_part(tensor) if tensor is not None else None
+    lies = readable_memory.memory(own) if own is not None else None
+    return lies[0] if lies is not None and lies[1] else 0
 
 
 def _look(tensor: torch.Tensor) -> list[float] | None:

@@ -1,7 +1,8 @@
 """Parameters that lie in one flat buffer, and of which a gather into that buffer leaves the last elements as they are.
 
-By addresses alone it is seen how far a gather goes. Whether anything else
-writes to what is beyond is seen in a few elements, from call to call.
+By addresses alone it is seen how far a gather goes, and how far others into
+the same buffer go, as those of several buckets. Whether anything else writes to
+what is beyond is seen in a few elements, from call to call.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ MOST = 1 << 12
 
 _calls: Counter[int] = Counter()
 """By line."""
+_reached: dict[int, int] = {}
+"""By the address of a buffer, the last one that a gather into it has gone to."""
+MOST_BUFFERS = 1 << 12
 
 
 def watch() -> None:
@@ -46,7 +50,10 @@ def _gathers(op: str, given: Arguments, made: Call) -> None:
     lies = readable_memory.memory(output) if storage is not None else None
     if storage is None or lies is None:
         return
-    end, last = lies[0] + lies[1], storage.data_ptr() + storage.nbytes()
+    begin, last = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    if len(_reached) >= MOST_BUFFERS:
+        _reached.clear()
+    end = _reached[begin] = max(_reached.get(begin, 0), lies[0] + lies[1])
     if end >= last:  # nothing is beyond
         return
     names: list[str] = []

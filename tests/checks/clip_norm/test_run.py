@@ -60,6 +60,24 @@ def test_each_rank_by_its_own_norm_or_count(factors, words):
     assert words in finding.cause
 
 
+@pytest.mark.parametrize(("shape", "expected"), [((2, 8, 8), 0), ((2, 64), 1)])
+def test_experts_that_are_divided_by_their_own_tokens(shape, expected):
+    """Each rank has whole matrices of a stack, which need no factor in common."""
+    ranks = world(
+        *(
+            [
+                mesh([2], ["ep"]),
+                optimizer(3, {"experts": msgspec.structs.replace(layout(rank, [2], ["S0"]), shape=shape)}),
+                norm(0, [4.0], factor, "backward"),
+                norm(1, [4.0], min(1.0, 3 * factor), "backward"),
+                stepped(9, 0, ["g"]),
+            ]
+            for rank, factor in enumerate([0.5, 0.2])
+        )
+    )
+    assert len(judge(ranks).findings) == expected
+
+
 @pytest.mark.parametrize(
     ("factors", "more"),
     [
@@ -235,6 +253,13 @@ def test_everything_counted_twice():
     (finding,) = judge(summed(steps, wrong, [WHOLE])).findings
     assert "no sum over ranks is needed" in finding.advice
     right = [0.5 / math.sqrt(4), 0.5 / math.sqrt(9)]
+    assert judge(summed(steps, right, [WHOLE])).findings == ()
+
+
+def test_everything_counted_twice_and_divided():
+    """The bound of a mean may have three digits, and two when it is multiplied by the root of the ranks."""
+    steps = [[[4.0], [4.0]], [[9.0], [9.0]]]
+    right = [0.495 / math.sqrt(4), 0.495 / math.sqrt(9)]  # times the root of two: 0.7000
     assert judge(summed(steps, right, [WHOLE])).findings == ()
 
 

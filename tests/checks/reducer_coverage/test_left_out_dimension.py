@@ -8,7 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage.left_out_dimension import judge
 from tests.judging.own_reductions import carried
 from tests.judging.sharded_models import layout, mesh, optimizer, stepped
-from tests.judging.written import exchanged, world, wrapped
+from tests.judging.written import call, exchanged, world, wrapped
 
 UNMOVED = (ev.MovedBetween, {"optimizer": 0, "number": 1, "moved": []})
 
@@ -19,7 +19,15 @@ def part_of_mesh(rank, names):
     return ev.Mesh, {"mesh": 1, "names": names[:1], "shape": (2,), "ranks": ranks}
 
 
-def judged(names=("dp", "sp"), begun="aabb", last=("cdef", "ghij"), more=(UNMOVED,), whole=False, filled=False):
+def judged(
+    names=("dp", "sp"),
+    begun="aabb",
+    last=("cdef", "ghij"),
+    more=(UNMOVED,),
+    whole=False,
+    filled=False,
+    rates=(0.1,) * 4,
+):
     """Four ranks; what each has of one weight, before the first step and after each."""
     ranks = []
     for rank in range(4):
@@ -27,7 +35,10 @@ def judged(names=("dp", "sp"), begun="aabb", last=("cdef", "ghij"), more=(UNMOVE
         record, given = optimizer(10, {"weight": where}, [begun[rank]])
         if filled:
             given["parameters"] = [ev.Parameter(**{**as_dict(given["parameters"][0]), "filled": True})]
-        steps = [stepped(12, number, [f"g{rank}{number}"], [its[rank]]) for number, its in enumerate(last)]
+        steps = [
+            stepped(12, number, [f"g{rank}{number}"], [its[rank]], rates=[rates[rank]])
+            for number, its in enumerate(last)
+        ]
         sharded = (ev.Parallelised, {"how": "fully_shard", "site": 7, "ranks": (rank % 2, rank % 2 + 2)})
         ranks.append([mesh((2, 2), names), part_of_mesh(rank, names), sharded, (record, given), *steps, *more])
     return list(judge(world(*ranks)))
@@ -55,12 +66,18 @@ def test_copies_that_part_along_it(names):
     {"last": ("cdee", "fghh")},  # in one half of the mesh alone
     {"whole": True},  # it lies on all of the mesh: declared copies are compared elsewhere
     {"filled": True},
+    {"rates": (0.1, 0.3, 0.1, 0.3)},  # members of a search
     {"more": ()},  # nobody has looked whether it was written to
     {"more": [(ev.MovedBetween, {"optimizer": 0, "number": 1, "moved": [0]})]},  # averaged between steps
     {"more": [UNMOVED, exchanged(0, carried(0))]},  # over all ranks
+    {"more": [UNMOVED, call(1, 13, op="all_reduce", detail="float32[32], SUM")]},  # a change of it, it may be
 ])  # fmt: skip
 def test_where_nothing_is_wrong(given):
     assert judged(**given) == []
+
+
+def test_a_number_for_a_log():
+    assert judged(more=[UNMOVED, call(1, 13, op="all_reduce", detail="float32[], SUM")])
 
 
 def test_wrappers_of_a_part_of_the_mesh():

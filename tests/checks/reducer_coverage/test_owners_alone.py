@@ -18,7 +18,7 @@ def sums(window, name, numbers, optimizer=None):
     return ev.GradientSums, {"window": window, "optimizer": optimizer, "each": each}
 
 
-def findings(stepped_on, windows=3, **more):
+def findings(stepped_on, windows=3, joint=(), **more):
     """Each owner steps on what ``stepped_on`` makes of its own and the other's gradient."""
     ranks = both(**more)
     for rank, name in enumerate("ab"):
@@ -27,6 +27,8 @@ def findings(stepped_on, windows=3, **more):
             left = [sums(window, path, LEFT[path][rank]) for path in "ab"]
             numbers = [stepped_on(*pair) for pair in zip(own, other, strict=True)]
             ranks[rank] += [*left, call(window, 8, "all_reduce"), sums(window, name, numbers, optimizer=0)]
+        given = {"optimizer": 0, "number": 0, "how": "backward", "site": 8, "squares": ev.packed([1.0]), "factor": 1.0}
+        ranks[rank].append((ev.Norm, {**given, "joint": list(joint)}))
     return [one for one in judge(world(*ranks)).findings if "step and send to all" in one.found]
 
 
@@ -39,6 +41,7 @@ def test_the_reduction_is_missing():
 @pytest.mark.parametrize("more", [
     {"stepped_on": lambda own, other: (own + other) / 2},
     {"stepped_on": lambda own, _: own, "windows": 2},  # too early to say
+    {"stepped_on": lambda own, _: own, "joint": ["world"]},  # reduced by a hook, before backward() was over
     {"stepped_on": lambda own, _: own, "on_first": "vvvv"},  # a learner, which sends to an actor
     {"stepped_on": lambda own, _: own, "on_first": "vvvv", "on_second": "vvvv"},  # a part of the model for each rank
 ])  # fmt: skip

@@ -14,12 +14,12 @@ SIZE = 96
 ORDER = list(range(SIZE))
 
 
-def judged(skipped, taken=40, kept=None, saves=1, loaded=True, exhausted=True, seed=0):
+def judged(skipped, taken=40, kept=None, saves=1, loaded=True, exhausted=True, seed=0, trained=True):
     """Two ranks that read 40 samples together, save, load, and go on with what is left of the order."""
     order = ORDER[seed:] + ORDER[:seed]
 
     def of(rank):
-        first = through(ORDER[:taken][rank::2], exhausted=False)
+        first = through(ORDER[:taken][rank::2], exhausted=False, trained=trained)
         saved = [(ev.SaveBegan, {"path": "last.pt"})] * saves if rank == 0 else []
         fields = {"owner": "module", "kind": "Net", "missing": [], "unexpected": [], "total": 1, "strict": True}
         loads = [(ev.StateLoaded, {**fields, "site": 9})] if loaded else []
@@ -61,3 +61,8 @@ def test_what_is_no_resume(more):
 def test_other_samples():
     """Of another order, whose first samples had been read by chance in part."""
     assert judged(20, seed=30) == (1, [])
+
+
+def test_batches_that_wait_in_a_queue():
+    """How many of those that were taken had been trained on is not known."""
+    assert judged(20, trained=False) == (0, [])

@@ -22,6 +22,7 @@ def kept(monkeypatch):
     monkeypatch.setattr(writer, "write", records.append)
     monkeypatch.setattr(recorder, "current", lambda: writer)
     gathered_over._calls.clear()
+    gathered_over._reached.clear()
     flat = torch.arange(10.0)
     net = nn.Linear(2, 3)
     for parameter, begin in ((net.weight, 0), (net.bias, 6)):
@@ -66,3 +67,11 @@ def test_a_bucket_before_others(kept):
     """Both that lie behind it, as a whole or in part."""
     flat, _, gather = kept
     assert [one[:2] for one in gather(flat[:4])] == [(["weight", "bias"], [2, 3])]
+
+
+def test_a_bucket_of_which_another_gather_takes_the_rest(kept):
+    """What is small may come out of that as it went in."""
+    flat, _, gather = kept
+    gather(flat[:4])
+    gather(flat[4:])
+    assert len(gather(flat[:4])) == 1

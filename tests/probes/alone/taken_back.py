@@ -155,6 +155,19 @@ def test_copies_of_shards(kept, monkeypatch):
     assert kept() == [("Sequential", "0.weight", 2, "unreached")]
 
 
+def test_shards_that_are_what_they_were_once_more(kept, monkeypatch):
+    """A baseline was loaded into them to be evaluated, and what they had been is copied back."""
+    model = net()
+    own = {id(one): one.detach().clone() for one in model.parameters()}
+    monkeypatch.setattr(cut_from, "of", lambda one: cut_from.Cut(b"", b"", (0, 1)) if id(one) in own else None)
+    model.load_state_dict(net().state_dict())
+    with torch.no_grad():
+        for one in model.parameters():
+            one.copy_(own[id(one)])
+    begin_step()
+    assert kept() == []
+
+
 def test_shards_that_were_written_to(kept, monkeypatch):
     load_into_gathered(monkeypatch, cut=False)
     assert kept() == []
