@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.once_per_world import once_per_world
@@ -57,7 +58,7 @@ def _stepped(world: World) -> dict[int, dict[int, Numbers]]:
 
 
 def _numbers(world: World, stepped: bool) -> dict[int, dict[int, Numbers]]:
-    found: dict[int, dict[int, Numbers]] = defaultdict(lambda: defaultdict(dict))
+    found: dict[int, dict[int, Numbers]] = defaultdict(partial(defaultdict, dict))
     for rank in world:
         for record in rank.of(ev.GradientSums):
             if (record.optimizer is not None) == stepped:
