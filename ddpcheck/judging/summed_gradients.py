@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.judging import happens_before
 from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.sent_by_owners import sent
 from ddpcheck.judging.world import Rank, World
 
 EXACT = 2e-3
@@ -63,7 +64,22 @@ def brought(world: World) -> list[Brought]:
                     left[record.window].numbers[key][rank.rank] = one.numbers or []
     groups = {rank.rank: _groups(world, rank) for rank in world}
     each = [_of(rank, key, record, one, left[record.window], groups[rank.rank]) for rank, key, record, one in steps]
-    return [one for one in each if one is not None]
+    within = _reduced_within(world) if each else frozenset()
+    return [
+        one
+        for one in each
+        if one is not None and (len(one.over) > 1 or (one.rank.rank, one.model, one.path) not in within)
+    ]
+
+
+def _reduced_within(world: World) -> frozenset[tuple[int, int, str]]:
+    """By rank and model, what an owner steps for all of which a hook may have added up the gradient within backward().
+
+    What is left of it on the owner, and is like that of no other rank, is none of its own batch then.
+    """
+    each = sent(world)
+    joint = {one.owner.rank for one in each if any(norm.joint for norm in one.owner.of(ev.Norm))}
+    return frozenset((one.owner.rank, one.model, one.path) for one in each if one.owner.rank in joint)
 
 
 def _groups(world: World, rank: Rank) -> list[tuple[int, ...]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ddpcheck import evidence as ev
 from ddpcheck.judging.sent_by_owners import Sent, sent
 from ddpcheck.judging.summed_gradients import Brought, brought
 from ddpcheck.judging.world import World
@@ -20,15 +19,12 @@ def judge(world: World) -> Iterator[Finding]:
     """Say it once for all owners.
 
     The others have computed a gradient for it, of other data, or it would be the
-    same as the owner's. What was reduced within backward(), by a hook, is no
-    gradient of the owner's batch any more when that is over.
+    same as the owner's.
     """
     found = [
         one
         for one, its in _each(world)
-        if len({b.window for b in its}) >= ENOUGH
-        and all(b.over == (one.owner.rank,) for b in its)
-        and not any(norm.joint for norm in one.owner.of(ev.Norm))
+        if len({b.window for b in its}) >= ENOUGH and all(b.over == (one.owner.rank,) for b in its)
     ]
     # Where one rank alone sends, as a learner does to its actors, the others may be there for something else.
     owners = {one.owner.rank for one in found}

@@ -19,7 +19,7 @@ from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
 
 WEIGHTED = "the weights of elements differ, and not as their numbers do: the program gives some losses another weight"
-UNTOLD = "the program weighs the gradients of ranks itself, and by what was not told"
+UNSEEN = "the program weighs the gradients of ranks itself, and by what was not seen"
 NOTHING_COUNTS = "in a part of the loss there was no rank, or one alone, whose elements count"
 NOT_AVERAGED = "no ranks were seen to bring gradients of different data together"
 UNWEIGHED = "no step that all ranks made came from a backward() of theirs"
@@ -205,7 +205,7 @@ def _steps(world: World, group: _Group) -> Iterator[tuple[int, list[Part], str]]
         if told or (by_hand[number] is not None and not by_others):
             yield number, parts, why
         else:
-            yield number, [], WEIGHTED if by_others else UNTOLD
+            yield number, [], WEIGHTED if by_others else UNSEEN
 
 
 def _multiplied(part: Part, ranks: Sequence[Rank], factors: Sequence[float]) -> Part:
