@@ -46,6 +46,7 @@ SILENT = (
     "masters_after_load",
     "moments_carried_over",
     "momentum_gathered",
+    "noise_beside_agreed_choices",
     "norm_along_both_dimensions",
     "norms_gathered",
     "packed_texts",
