@@ -131,7 +131,8 @@ class Stream(Record, frozen=True, kw_only=True):
     passing: ClassVar[bool] = True
 
     kind: Literal["torch", "numpy", "python", "cuda"]
-    where: Literal["forward", "fetch"]
+    where: Literal["forward", "fetch", "batch"]
+    """``batch``: drawn by the program between a batch that it was handed and the forward that got it."""
     number: int
     """Which forward, or which fetch of the pass."""
     state: bytes
@@ -154,3 +155,5 @@ class Stream(Record, frozen=True, kw_only=True):
     inside: bool = False
     """That line has set it within this very fetch: what was drawn then came from there, and not from the state before.
     """
+    numbers: int = 0
+    """Of ``batch``: how many were drawn, or what is over of a multiple of 624."""

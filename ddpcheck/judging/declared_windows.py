@@ -9,17 +9,26 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging.control_flow import tree_of
 from ddpcheck.judging.world import Rank
 
-_NAMES = re.compile(r"(?i)accum|grad_acc|micro_?batches|micro_?batch_?count|micro_?steps|num_micro|n_micro")
+_NAMES = re.compile(
+    r"(?i)accum|grad_acc|micro_?batches|micro_?batch_?count|micro_?steps|num_micro|n_micro"
+    r"|^(num_|n_)?acc(_?(steps|iters?|num))?$|^gas$|^ga(_?steps)?$"
+)
 _OF_CONTENTS = re.compile(r"(?i)size|shape|numel|token|sample|elem|length|valid|label|target|mask|loss|^sum$")
 """What a batch holds: a sum is divided by that to be a mean, however many batches go into a step."""
 
 
 def micro_batches(rank: Rank, window: ev.Window) -> int:
     """How many micro-batches a step is to be made of; 0 where the program does not say so."""
+    divisor = divided_by(window)
+    return divisor if divisor and _divides_by_name(rank, window.backward_site) else 0
+
+
+def divided_by(window: ev.Window) -> int:
+    """What the last loss was divided by, where that is a whole number above one; else 0."""
     divisor = round(window.divisor) if window.divisor is not None else 0
     if divisor < 2 or window.divisor is None or abs(window.divisor - divisor) > 1e-3 * divisor:
         return 0
-    return divisor if _divides_by_name(rank, window.backward_site) else 0
+    return divisor
 
 
 def _divides_by_name(rank: Rank, site: int) -> bool:

@@ -52,6 +52,7 @@ SILENT = (
     "masters_after_load",
     "moments_carried_over",
     "momentum_gathered",
+    "noise_beside_agreed_choices",
     "norm_along_both_dimensions",
     "norm_of_mean_squares",
     "norms_gathered",

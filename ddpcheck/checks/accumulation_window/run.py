@@ -172,13 +172,18 @@ def _zeroed(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
     zeroed = [w for w in windows if w.between and w.alone and all(b.became == "zeroed" for b in w.between)]
     if len(zeroed) < ENOUGH or any(w.between and w not in zeroed for w in windows):
         return
+    if any(one.after != one.before for w in zeroed for one in w.between):
+        return
     number = declared.micro_batches(rank, zeroed[0])
-    if number and all(one.after == one.before for w in zeroed for one in w.between):
+    # A loss that is divided by as many as there are backward() calls says it, too, whatever the number is called.
+    likely = len({w.backwards for w in zeroed}) == 1 and all(declared.divided_by(w) == w.backwards for w in zeroed)
+    if number or likely:
         yield _finding(
             rank,
             optimizer,
             zeroed[0],
-            expected=f"the gradients of {number} micro-batches to be added up for a step",
+            severity="error" if number else "warning",
+            expected=f"the gradients of {number or zeroed[0].backwards} micro-batches to be added up for a step",
             found="zero_grad() between any two of them: each step is made on the last micro-batch alone",
             cause="zero_grad() is called in every micro-step",
             advice="Call zero_grad() once after each step.",

@@ -18,13 +18,18 @@ Which = tuple[Whose, str, int]
 Drew = tuple[Rank, ev.Stream]
 
 
-def by_forward(ranks: Iterable[Rank], models: Mapping[Rank, set[int]] | None = None) -> dict[Which, list[Drew]]:
-    """What these ranks drew from; ``models``: of these alone, by the numbers that each rank has for them."""
+def by_forward(
+    ranks: Iterable[Rank], models: Mapping[Rank, set[int]] | None = None, where: str = "forward"
+) -> dict[Which, list[Drew]]:
+    """What these ranks drew from; ``models``: of these alone, by the numbers that each rank has for them.
+
+    ``where``: in the forward, or before it since a ``batch`` was handed out.
+    """
     found: dict[Which, list[Drew]] = defaultdict(list)
     for rank in ranks:
         names = numbered(rank)
         for stream in rank.of(ev.Stream):
-            if stream.where != "forward" or not stream.consumed:
+            if stream.where != where or not stream.consumed:
                 continue
             if stream.wrapper is not None:
                 found[("wrapper", "", stream.wrapper), stream.kind, stream.number].append((rank, stream))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.rng_independence.run import APART, WORKERS
+from ddpcheck.checks.rng_independence.run import WORKERS
+from ddpcheck.checks.rng_independence.states import APART
 
 FIXES = {
     APART: {

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.rng_independence import forwards, peers, recomputed, states
-from ddpcheck.checks.rng_independence.states import Drawn, Hits
+from ddpcheck.checks.rng_independence import after_batches, forwards, peers, recomputed, states
+from ddpcheck.checks.rng_independence.states import APART, Drawn, Hits
 from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -21,10 +21,6 @@ _BY_SAMPLE = "random numbers were drawn by samples alone, each of which sets the
 WORKERS = (
     "Seed the workers with torch.initial_seed() % 2**32, which torch gives each of them anew in every epoch, "
     "after torch.manual_seed(seed + rank) in the ranks; or add the rank and the epoch to the worker's seed."
-)
-APART = (
-    "Seed each rank apart after the model is built: torch.manual_seed(seed + rank), and numpy and random likewise. "
-    "What ranks have to draw alike (a shuffled order) needs a generator of its own."
 )
 
 
@@ -45,6 +41,10 @@ def judge(world: World) -> Judged:
     again, of_recomputed = recomputed.judge(world)
     checked += again
     findings = [*_findings(world, in_forwards, list(fetches.values())), *of_recomputed]
+    again, of_batches = after_batches.judge(world)
+    checked += again
+    # Streams that are found alike elsewhere are told of by that.
+    findings += of_batches if not findings else ()
     return Judged(
         checked=checked,
         findings=(*findings, *of_peers),

@@ -9,6 +9,10 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging.world import Process
 from ddpcheck.vocabulary.model import CallSite, Struct
 
+APART = (
+    "Seed each rank apart after the model is built: torch.manual_seed(seed + rank), and numpy and random likewise. "
+    "What ranks have to draw alike (a shuffled order) needs a generator of its own."
+)
 _RESTORES = ("set_rng_state", "setstate", "set_state")
 
 

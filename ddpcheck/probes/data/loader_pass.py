@@ -14,6 +14,7 @@ import xxhash
 
 from ddpcheck.evidence import ABSENT, NO_SITE, Batch, PassEnded
 from ddpcheck.probes.digests.batch_fingerprints import fingerprints, length
+from ddpcheck.probes.randomness import after_batches
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.shapes import MOST, shapes, tensors
 from ddpcheck.vocabulary.clock import clock
@@ -123,6 +124,8 @@ class Passing:
         writer = recorder.current()
         if writer is not None and not self.over:
             self._tell(writer, number, batch, indices)
+            if self.told and number < after_batches.BATCHES:
+                after_batches.handed(self.loader)
 
     def _tell(self, writer: recorder.Recorder, number: int, batch: Any, indices: array.array[int] | None) -> None:
         stride = writer.stride(Batch)

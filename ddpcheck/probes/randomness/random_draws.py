@@ -22,7 +22,7 @@ from ddpcheck.probes.data import dataloaders
 from ddpcheck.probes.data.loader_pass import Tally, is_told
 from ddpcheck.probes.digests.batch_fingerprints import head
 from ddpcheck.probes.files import paths
-from ddpcheck.probes.randomness import seed_lines
+from ddpcheck.probes.randomness import after_batches, seed_lines
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.patching import around
@@ -83,8 +83,34 @@ def forward_begins(wrapper: int | None, model: int | None = None) -> None:
         looked = True
         found.extra += 1
     found.fresh = max(0, found.fresh - 1)
+    _tell_after_batch(found.number, wrapper, model)
     found.number += 1
     found.before = of_torch() if looked and recorder.current() is not None else None
+
+
+def _tell_after_batch(number: int, wrapper: int | None, model: int | None) -> None:
+    """The program has drawn something since it was handed a batch."""
+    drawn, writer = after_batches.drawn(), recorder.current()
+    if drawn is None or writer is None:
+        return
+    seeded, seed = seed_lines.last("torch")
+    writer.write(
+        Stream(
+            **writer.next(),
+            kind="torch",
+            where="batch",
+            number=number,
+            state=drawn.state,
+            consumed=True,
+            site=user_lines.here(),
+            loader=drawn.loader,
+            wrapper=wrapper,
+            model=model,
+            seeded=seeded,
+            seed=seed,
+            numbers=drawn.numbers,
+        )
+    )
 
 
 def forward_ends(wrapper: int | None, model: int | None = None) -> None:

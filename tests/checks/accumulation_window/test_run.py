@@ -176,7 +176,15 @@ def test_zeroed_in_every_micro_step():
     windows = [window(n, *[between("zeroed")] * 3, alone=True, as_left=True, divisor=4.0) for n in range(3)]
     ((severity, cause),) = found(*windows, body=DIVIDED)
     assert (severity, "every micro-step" in cause) == ("error", True)
-    assert found(*windows, body=PLAIN) == []
+    assert found(*windows, body=DIVIDED.replace("ACCUMULATE", "ACC"))[0][0] == "error"
+    assert found(*windows, body=DIVIDED.replace("ACCUMULATE", "accuracy"))[0][0] == "warning"
+
+
+@pytest.mark.parametrize(("divisor", "times"), [(4.0, 1), (5.0, 0), (4.2, 0), (None, 0)])
+def test_zeroed_in_every_micro_step_by_the_count(divisor, times):
+    """A loss is divided by as many as there are backward() calls, under a name that says nothing."""
+    windows = [window(n, *[between("zeroed")] * 3, alone=True, backwards=4, divisor=divisor) for n in range(3)]
+    assert [severity for severity, _ in found(*windows, body=PLAIN)] == ["warning"] * times
 
 
 @pytest.mark.parametrize(("alone", "times"), [(True, 1), (False, 0)])
