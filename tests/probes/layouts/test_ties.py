@@ -6,7 +6,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import distribute_tensor
 
 from ddpcheck.probes.ddp import parameter_names
 from ddpcheck.probes.layouts import ties
@@ -106,6 +105,10 @@ def mesh(tmp_path):
 
 def test_a_tie_that_a_load_undoes_before_it_is_sharded(mesh):
     """Of what lies in parts by now, this rank's are compared."""
+    try:
+        from torch.distributed.tensor import distribute_tensor
+    except ImportError:  # torch 2.4
+        from torch.distributed._tensor import distribute_tensor
     with torch.device("meta"):
         nets = model(), model()
     weight = torch.rand(10, 4)
