@@ -29,6 +29,8 @@ def test_a_file_by_itself(name):
         str(HERE / f"{name}.py"),
     ]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    if ran.returncode == pytest.ExitCode.NO_TESTS_COLLECTED and " skipped" in ran.stdout:  # the file as a whole
+        pytest.skip(f"{name}: not on this torch")
     assert ran.returncode == 0, ran.stdout[-4000:]
     if " passed" not in ran.stdout:
         assert " skipped" in ran.stdout
