@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.control_flow import tree_of
@@ -11,7 +12,7 @@ from ddpcheck.judging.world import Rank
 
 _NAMES = re.compile(
     r"(?i)accum|grad_acc|micro_?batches|micro_?batch_?count|micro_?steps|num_micro|n_micro"
-    r"|^(num_|n_)?acc(_?(steps|iters?|num))?$|^gas$|^ga(_?steps)?$"
+    r"|^(num_|n_)acc$|^(num_|n_)?acc_?(steps|iters?|num)$|^gas$|^ga_?steps$|(?-i:^(ACC|GA)$)"  # "acc" may be a sum
 )
 _OF_CONTENTS = re.compile(r"(?i)size|shape|numel|token|sample|elem|length|valid|label|target|mask|loss|^sum$")
 """What a batch holds: a sum is divided by that to be a mean, however many batches go into a step."""
@@ -21,6 +22,14 @@ def micro_batches(rank: Rank, window: ev.Window) -> int:
     """How many micro-batches a step is to be made of; 0 where the program does not say so."""
     divisor = divided_by(window)
     return divisor if divisor and _divides_by_name(rank, window.backward_site) else 0
+
+
+def by_optimizer(rank: Rank) -> dict[int, list[ev.Window]]:
+    """The windows of each optimizer of a rank, by its number."""
+    found: dict[int, list[ev.Window]] = defaultdict(list)
+    for window in rank.of(ev.Window):
+        found[window.optimizer].append(window)
+    return found
 
 
 def divided_by(window: ev.Window) -> int:

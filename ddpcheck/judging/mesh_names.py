@@ -50,6 +50,11 @@ def _groups(world: World, names: frozenset[str]) -> list[list[int]]:
     mesh = _mesh(world)
     if mesh is None or all(name.lower() in _OTHER_DATA for name in mesh.names):
         return []
+    return _along(mesh, names)
+
+
+def _along(mesh: ev.Mesh, names: frozenset[str]) -> list[list[int]]:
+    """The ranks that differ in these dimensions alone."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, place in zip(mesh.ranks, itertools.product(*map(range, mesh.shape)), strict=True):
         fixed = tuple(at for at, name in zip(place, mesh.names, strict=True) if name.lower() not in names)
@@ -63,12 +68,10 @@ def copied(world: World) -> list[tuple[str, list[int]]]:
     Whatever lies along the other dimensions, all of these have the same part of it.
     """
     mesh = _mesh(world)
-    found: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-    for number, place in zip(mesh.ranks, itertools.product(*map(range, mesh.shape)), strict=True) if mesh else ():
-        for dimension, name in enumerate(mesh.names if mesh else ()):
-            if name.lower() in _OTHER_DATA | SEQUENCE:
-                found.setdefault((name, (*place[:dimension], *place[dimension + 1 :])), []).append(number)
-    return [(name, sorted(ranks)) for (name, _), ranks in found.items() if len(ranks) > 1]
+    if mesh is None:
+        return []
+    names = [name for name in mesh.names if name.lower() in _OTHER_DATA | SEQUENCE]
+    return [(name, ranks) for name in names for ranks in _along(mesh, frozenset({name.lower()}))]
 
 
 def along(world: World) -> str:

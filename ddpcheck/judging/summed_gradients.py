@@ -75,7 +75,7 @@ def brought(world: World) -> list[Brought]:
 def _reduced_within(world: World) -> frozenset[tuple[int, int, str]]:
     """By rank and model, what an owner steps for all of which a hook may have added up the gradient within backward().
 
-    What is left of it on the owner, and is like that of no other rank, is none of its own batch then.
+    There backward() may leave the sum on the owner, and what other ranks are left with says nothing of that.
     """
     each = sent(world)
     joint = {one.owner.rank for one in each if any(norm.joint for norm in one.owner.of(ev.Norm))}

@@ -27,10 +27,7 @@ def judge(world: World) -> Judged:
     checked = 0
     findings: list[Finding] = []
     for rank in world:
-        by_optimizer: dict[int, Windows] = defaultdict(list)
-        for window in rank.of(ev.Window):
-            by_optimizer[window.optimizer].append(window)
-        for optimizer, windows in by_optimizer.items():
+        for optimizer, windows in declared.by_optimizer(rank).items():
             checked += sum(
                 1
                 for one in windows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from ddpcheck import evidence as ev
@@ -22,7 +21,7 @@ def zeroed(world: World) -> Iterator[Zeroed]:
     The rank that has the loss says how many micro-batches make a step; the
     others have no loss to divide.
     """
-    windows = {rank.rank: _windows(rank) for rank in world}
+    windows = {rank.rank: declared.by_optimizer(rank) for rank in world}
     ranks = {rank.rank: rank for rank in world}
     for rank in world:
         for optimizer, mine in windows[rank.rank].items():
@@ -34,13 +33,6 @@ def zeroed(world: World) -> Iterator[Zeroed]:
                 if number and all(one.backwards == number for one in mine):
                     yield rank, optimizer, mine, number
                     break
-
-
-def _windows(rank: Rank) -> dict[int, list[ev.Window]]:
-    found: dict[int, list[ev.Window]] = defaultdict(list)
-    for window in rank.of(ev.Window):
-        found[window.optimizer].append(window)
-    return found
 
 
 def _all_zeroed(windows: Sequence[ev.Window]) -> bool:

@@ -49,9 +49,9 @@ def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[F
     findings = []
     for (optimizer, _), its in sums.items():
         clipped = [one for one in its if one.factor < 1 - moments.ALIKE]
-        if len(clipped) < 2 or not is_one([one.factor * one.used for one in clipped]):
+        if len(clipped) < 2 or not moments.is_one([one.factor * one.used for one in clipped]):
             continue
-        if not is_one([one.factor * one.whole for one in clipped]):
+        if not moments.is_one([one.factor * one.whole for one in clipped]):
             findings.append(_finding(optimizer, clipped))
     return sum(map(len, sums.values())), findings
 
@@ -92,11 +92,6 @@ def _are_dealt_out(each: list[Measured]) -> bool:
         return False
     held = [{held.name for model in one.rank.of(ev.Model) for held in model.held} for one in each]
     return all(set(every) <= names for names in held)
-
-
-def is_one(numbers: list[float]) -> bool:
-    """Whether they are the same, but for rounding."""
-    return not moments.differ(min(numbers), max(numbers))
 
 
 def _finding(optimizer: int, clipped: list[_Added]) -> Finding:

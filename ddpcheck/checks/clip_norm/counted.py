@@ -145,15 +145,11 @@ def _is_used(clipped: list[Summed], held: Count) -> bool:
     taken = [one.factor * math.sqrt(one.sum) for one in clipped]
     right = [one.factor * math.sqrt(one.once(held)) for one in clipped]
     factors = [one.factor for one in clipped]
-    if max(factors) > 1.01 * min(factors) and _is_one(taken) and not _is_one(right):
+    if max(factors) > 1.01 * min(factors) and moments.is_one(taken) and not moments.is_one(right):
         return True
     # Where all elements are counted equally often, both are the same at every step. A bound is a round number.
     # One of three digits may be the bound as well, which makes one of two, times the root of the ranks.
     return all(map(_is_round, taken)) and not any(map(_is_round, right)) and not all(_is_round(n, 3) for n in right)
-
-
-def _is_one(numbers: Sequence[float]) -> bool:
-    return len(numbers) > 1 and not moments.differ(min(numbers), max(numbers))
 
 
 def _is_round(number: float, digits: int = 2) -> bool:

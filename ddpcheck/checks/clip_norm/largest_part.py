@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ddpcheck.checks.clip_norm import moments
-from ddpcheck.checks.clip_norm.added_roots import is_one, is_split
+from ddpcheck.checks.clip_norm.added_roots import is_split
 from ddpcheck.checks.clip_norm.moments import Measured, Step
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
@@ -41,8 +41,8 @@ def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[F
             met[optimizer, tuple(one.rank.rank for one in clipped.each)].append(clipped)
     findings, times = [], 0
     for (optimizer, _), its in met.items():
-        by_largest = is_one([one.factor * one.largest for one in its])
-        if len(its) >= ENOUGH and by_largest and not is_one([one.factor * one.whole for one in its]):
+        by_largest = moments.is_one([one.factor * one.largest for one in its])
+        if len(its) >= ENOUGH and by_largest and not moments.is_one([one.factor * one.whole for one in its]):
             times += len(its)
             findings.append(_finding(optimizer, its))
     return times, findings

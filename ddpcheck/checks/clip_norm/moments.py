@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
@@ -91,6 +91,11 @@ def _factor(measured: Measured) -> float:
 def differ(one: float, other: float, by: float = ALIKE) -> bool:
     """Whether two numbers are not the same, but for rounding."""
     return abs(one - other) > by * max(abs(one), abs(other))
+
+
+def is_one(numbers: Sequence[float]) -> bool:
+    """Whether several numbers are the same, but for rounding; one alone is not."""
+    return len(numbers) > 1 and not differ(min(numbers), max(numbers))
 
 
 # --- which ranks have parts of one model

@@ -22,7 +22,7 @@ class _Left(NamedTuple):
     described: ev.Optimizer
     names: list[str]
     elsewhere: set[str]
-    """What the optimizers of other ranks step."""
+    """Of what this one leaves out, what the optimizers of other ranks step."""
 
     @property
     def are_stepped_elsewhere(self) -> bool:
@@ -30,8 +30,8 @@ class _Left(NamedTuple):
 
     @property
     def are_dealt_out(self) -> bool:
-        """Whether the other ranks step parameters that this one does not."""
-        return bool(self.elsewhere - {one.path for one in self.described.parameters})
+        """Whether the other ranks step parameters that this one has, too, and does not step."""
+        return bool(self.elsewhere)
 
 
 def findings(world: World) -> Iterator[Finding]:
@@ -61,6 +61,7 @@ def findings(world: World) -> Iterator[Finding]:
             left = _left_alone(rank, model, records)
             names = [one for one in left if one not in kept]
             elsewhere = {one for other in world if other is not rank for one in stepped[other.rank]}
+            elsewhere &= set(records[0].names)
             where = str(rank.where(described.site))
             if names and 2 * len(names) < records[0].among:
                 met[where].append(_Left(rank, described, names, elsewhere))
@@ -92,7 +93,7 @@ def _finding(each: list[_Left]) -> Finding:
     if first.are_stepped_elsewhere:
         cause = "an owner steps each, on another rank, and what it makes of it is not sent to this one"
         advice = "Send every parameter from the rank that steps it to all others, after each step."
-    elif each[0].are_dealt_out:
+    elif first.are_dealt_out:
         cause = "the parameters are dealt out to the optimizers of the ranks, and no rank has got "
         cause += "these" if several else "this one"
         advice = "Deal out all of them, also where their number is no multiple of the ranks; and send each from its "

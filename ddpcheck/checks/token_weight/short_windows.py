@@ -24,10 +24,7 @@ def judge(world: World) -> list[Finding]:
     """
     found: dict[tuple[CallSite | None, int, int], list[tuple[Rank, list[ev.Window]]]] = defaultdict(list)
     for rank in world:
-        by_optimizer: dict[int, list[ev.Window]] = defaultdict(list)
-        for window in rank.of(ev.Window):
-            by_optimizer[window.optimizer].append(window)
-        for windows in by_optimizer.values():
+        for windows in declared_windows.by_optimizer(rank).values():
             number, short = _short(rank, windows)
             if short:
                 site = rank.where(short[0].backward_site)

@@ -113,6 +113,7 @@ def watch() -> None:
     gradient_events.STEP.also(_entered)
 
 
+@shielded
 def _begins(owner: str, module: Any) -> None:
     """A module that was called with gradients before may have been trained, and get a former state of its own."""
     global _begun

@@ -57,7 +57,8 @@ def _around(
             if writer is None or getattr(_own, "inside", False):
                 return original(self, *args, **kwargs)
             site = user_lines.here()
-            _tell_beginning(owner, self)
+            for begins in load_beginnings:
+                begins(owner, self)
             _own.inside = True
             try:
                 result = original(self, *args, **kwargs)
@@ -79,14 +80,6 @@ def _around(
         return load_state_dict
 
     return make
-
-
-def _tell_beginning(owner: str, one: Any) -> None:
-    try:
-        for told in load_beginnings:
-            told(owner, one)
-    except Exception as error:  # a class of the user's own may do anything when it is looked at
-        signal_exceptions.let_through(error)
 
 
 def _nothing(owner: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
