@@ -7,6 +7,16 @@ from typing import Literal, NamedTuple
 LAST = 1000
 
 
+class Rule(NamedTuple):
+    """One way in which an invariant is broken, as the findings of it say."""
+
+    name: str
+    says: str
+    """What is wrong where it fires, as a clause: what ``ddpcheck checks`` lists."""
+    advisory: bool = False
+    """Its findings are advisories: it decides by names, source text or taste, which proves nothing."""
+
+
 class Check(NamedTuple):
     """One invariant: when it holds, where it stands among the others, and what has to be seen to judge it."""
 
@@ -16,6 +26,8 @@ class Check(NamedTuple):
     """Its place in every list, and among findings of one severity: what causes others comes before them."""
     severity: Literal["error", "warning"] = "error"
     """The worst that a finding of it can be."""
+    rules: tuple[Rule, ...] = ()
+    """What a finding of it can say, each by a name of its own."""
     follows: tuple[str, ...] = ()
     """The checks of which a finding may be the cause of a finding of this one, where both concern the same thing."""
     rests_on: tuple[str, ...] = ()

@@ -30,8 +30,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
     def named(self, check: str) -> Judged:
         """The same, under the id of the check and with findings that have one."""
-        findings = tuple(f if f.check else replace(f, check=check) for f in self.findings)
-        return replace(self, check=check, findings=findings)
+        return replace(self, check=check, findings=tuple(f.named(check) for f in self.findings))
 
 
 class Process:

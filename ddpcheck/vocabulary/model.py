@@ -9,10 +9,15 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from ddpcheck.vocabulary.clock import clock
 
-Severity = Literal["error", "warning"]
+Severity = Literal[
+    "error",
+    "warning",
+    "advisory",  # shown where it is asked for, and without effect on verdict and exit code
+]
 Status = Literal[
     "held",
     "at-risk",  # every finding is a warning
@@ -169,6 +174,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     severity: Severity = "error"
     check: str = ""
     """The broken invariant; a judge may leave it out, and then it is that of its folder."""
+    rule: str = ""
+    """What of the invariant is broken: ``check/rule``; a judge names the rule alone."""
     cause: str = ""
     """The likely cause, as a clause; empty where the finding says it all."""
     step: int | None = None
@@ -182,6 +189,12 @@ class Finding(Struct, frozen=True, kw_only=True):
     """Further lines that show it: the rank, and where it was."""
     module: ModelPart | None = None
     """Where the subject is a parameter or a buffer: the module that it belongs to, as far as that is known."""
+
+    def named(self, check: str) -> Finding:
+        """The same with the check's id, where it has none, and its rule's name in full."""
+        check = self.check or check
+        rule = self.rule if not self.rule or self.rule.startswith(f"{check}/") else f"{check}/{self.rule}"
+        return replace(self, check=check, rule=rule)
 
     @property
     def chain(self) -> tuple[CallSite, ...]:
