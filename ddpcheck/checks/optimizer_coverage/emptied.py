@@ -82,6 +82,7 @@ def _finding(its: list[_Made], among: int) -> Finding:
     ranks = tuple(sorted({made.rank.rank for made in its}))
     names = [one.path for one in first.sums.each]
     return Finding(
+        rule="step-on-zeroed-gradients",
         severity="warning",
         ranks=ranks,
         subject=names[0],

@@ -28,6 +28,7 @@ def findings(world: World) -> Iterator[Finding]:
     for where, found in each.items():
         first = found[0][1][0]
         yield Finding(
+            rule="incomplete-parameter-gather",
             severity="warning",
             ranks=tuple(sorted({rank.rank for rank, _ in found})),
             subject=first.names[0],

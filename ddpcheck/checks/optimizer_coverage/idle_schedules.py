@@ -47,6 +47,7 @@ def _finding(where: CallSite | None, each: list[tuple[Rank, ev.ScheduledInVain, 
     rank, record, instead = each[0]
     made = rank.where(instead.site)
     return Finding(
+        rule="scheduler-of-idle-optimizer",
         severity="warning",
         ranks=tuple(sorted({one.rank for one, _, _ in each})),
         subject=f"the {record.kind}",

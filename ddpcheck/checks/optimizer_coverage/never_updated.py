@@ -70,6 +70,7 @@ def _judged(held: Sequence[tuple[Rank, ev.Optimizer]], looked: Sequence[list[ev.
         return None
     rank, described = held[0]
     return Finding(
+        rule="parameter-never-updated",
         severity="warning",
         ranks=tuple(one.rank for one, _ in held),
         subject=names[0],

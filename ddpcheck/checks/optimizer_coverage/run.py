@@ -61,6 +61,7 @@ def _finding(each: list[tuple[Rank, ev.Optimizer, ev.LeftOut]]) -> Finding:
     rank, described, left = each[0]
     total = len(described.parameters)
     return Finding(
+        rule="stale-parameters",
         ranks=tuple(sorted({one.rank for one, _, _ in each})),
         subject=left.names[0],
         step=left.number,

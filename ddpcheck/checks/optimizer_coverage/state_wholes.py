@@ -55,6 +55,7 @@ def _finding(
     whole = list(layout.shape) if layout is not None else []
     names = [f"{parameter.name} ({record.keys[at]})" for parameter, at in zip(parameters, wrong, strict=True)]
     return Finding(
+        rule="state-of-wrong-shape",
         severity="warning",
         ranks=ranks,
         subject=parameters[0].name,

@@ -107,6 +107,7 @@ def _finding(each: list[_Left]) -> Finding:
             "read, or it is set free later."
         )
     return Finding(
+        rule="owner-update-not-sent" if first.are_stepped_elsewhere else "parameter-in-no-optimizer",
         severity="warning",
         ranks=tuple(sorted({one.rank.rank for one in each})),
         subject=names[0],
@@ -125,6 +126,7 @@ def _finding(each: list[_Left]) -> Finding:
 def _of_stage(each: list[_Left]) -> Finding:
     rank, described, names, _ = each[0]
     return Finding(
+        rule="stage-in-no-optimizer",
         severity="warning",
         ranks=tuple(sorted({one.rank.rank for one in each})),
         subject=names[0],

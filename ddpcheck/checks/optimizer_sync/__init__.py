@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds="optimizer state, learning rate and gradient scale are the same on all ranks",
     order=120,
+    rules=(
+        Rule("unequal-learning-rates", "ranks step with different learning rates"),
+        Rule("unequal-gradient-scales", "ranks step with different gradient scales"),
+        Rule("unequal-optimizer-states", "ranks hold different optimizer states"),
+        Rule("unequal-step-counters", "a step counter in the optimizer falls behind on some ranks"),
+        Rule("unequal-rates-of-shards", "shards of one model are stepped with different learning rates"),
+        Rule("repeated-scheduler-steps", "a scheduler steps several times between two optimizer steps"),
+        Rule("unequal-skipped-steps", "ranks that hold parts of one model skip different steps"),
+        Rule("unequal-scales-of-stages", "pipeline stages that exchange gradients use different gradient scales"),
+        Rule("wrong-learning-rate", "the learning rate is not the one that the scheduler gives for this step"),
+        Rule("unequal-epoch-lengths", "the optimizer steps do not divide evenly into the epochs"),
+        Rule("unequal-validation-losses", "ranks step the scheduler with different validation losses"),
+    ),
     follows=(
         "checkpoint-load-complete",
         "checkpoint-read-after-write",

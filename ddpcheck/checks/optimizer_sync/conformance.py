@@ -30,6 +30,7 @@ def judge_state(trained: Trained) -> Judged:
                 "Let what sets the rate be the same on all ranks: reduce over the ranks what it depends on (a loss, a "
                 "number of samples or tokens), and step the scheduler equally often.",
                 number,
+                rule="unequal-learning-rates",
             )
         others = [rank for rank, step in enumerate(steps) if step.moments != steps[0].moments]
         if others:
@@ -42,6 +43,7 @@ def judge_state(trained: Trained) -> Judged:
                 f"another state than rank 0's on {ranks_text(others)} after step {number}",
                 "Begin with the same state and step with the same gradients on every rank.",
                 number,
+                rule="unequal-optimizer-states",
             )
     return Judged(checked=len(rounds))
 
@@ -65,6 +67,7 @@ def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
                 "Step the scheduler once for each optimizer step, and not once for each rank, micro-batch or epoch; "
                 "scale no rate by the world size.",
                 number,
+                rule="wrong-learning-rate",
             )
     return Judged(checked=len(found))
 
@@ -86,6 +89,7 @@ def judge_plateau(trained: Trained) -> Judged:
             count(len(steps), "step"),
             "Train for job.epochs epochs, and evaluate after each.",
             0,
+            rule="unequal-epoch-lengths",
         )
     each = len(steps) // situation.epochs
     rates = [steps[epoch * each].rates[0] for epoch in range(situation.epochs)]
@@ -105,6 +109,7 @@ def judge_plateau(trained: Trained) -> Judged:
                 f"{', '.join(f'{rate:g}' for rate in rates)})",
                 "Step the scheduler once for each evaluation, and not once for each rank.",
                 epoch * each,
+                rule="wrong-learning-rate",
             )
     return Judged(checked=len(rates))
 
@@ -127,6 +132,7 @@ def _stepped_apart(trained: Trained) -> Judged | None:
                 "Reduce the loss over the ranks first: by what each has of its own, one rank may lower its rate, and "
                 "another not.",
                 None,
+                rule="unequal-validation-losses",
             )
     return None
 
@@ -140,8 +146,11 @@ def _violated(
     found: str,
     advice: str,
     step: int | None,
+    *,
+    rule: str,
 ) -> Judged:
     finding = Finding(
+        rule=rule,
         ranks=tuple(ranks),
         subject=subject,
         expected=expected,

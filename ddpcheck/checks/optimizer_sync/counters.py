@@ -59,6 +59,7 @@ def _finding(
     first = next(at for at, number in enumerate(numbers) if counts[behind[0]][at] < number)
     step = next((s for s in optimizer.steps[behind[0]].values() if s.number >= numbers[first] - 1), None)
     return Finding(
+        rule="unequal-step-counters",
         severity="warning",
         ranks=tuple(rank.rank for rank in ranks),
         subject=f"the {optimizer.kind}'s {name}",

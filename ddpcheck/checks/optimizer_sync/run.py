@@ -96,11 +96,20 @@ def _apart(held: Copies, steps: list[tuple[int, list[ev.Step]]]) -> Iterable[Fin
         yield replace(found, severity=held.severity) if others[0][3] == "state" else found
 
 
+_RULES = {
+    "learning rate": "unequal-learning-rates",
+    "gradient scale": "unequal-gradient-scales",
+    "state": "unequal-optimizer-states",
+}
+"""By what differs."""
+
+
 def _finding(optimizer: Aligned, broken: list[Broken], links: tuple[str, ...]) -> Finding:
     number, ranks, step, what, values, shown, cause = broken[0]
     usual = max(values, key=lambda v: (values.count(v), -values.index(v)))
     odd = tuple(r.rank for r, v in zip(ranks, values, strict=True) if v != usual)
     return Finding(
+        rule=_RULES[what],
         ranks=odd,
         subject=f"the {optimizer.kind}'s {what}",
         step=number,
@@ -164,6 +173,7 @@ def _schedulers(world: World) -> list[Finding]:
                 found.setdefault(
                     str(rank.where(one.site)),
                     Finding(
+                        rule="repeated-scheduler-steps",
                         severity="warning",
                         ranks=tuple(r.rank for r in world),
                         subject=f"the {one.kind}",

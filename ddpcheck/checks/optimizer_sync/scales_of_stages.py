@@ -60,6 +60,7 @@ def _scales(rank: Rank) -> dict[int, ev.Step]:
 
 def _finding(one: Rank, other: Rank, mine: ev.Step, its: ev.Step, times: int) -> Finding:
     return Finding(
+        rule="unequal-scales-of-stages",
         severity="warning",
         ranks=(one.rank, other.rank),
         subject="the gradient scale",

@@ -76,6 +76,7 @@ def _finding(
         for rank, each in zip(ranks, rates, strict=True)
     )
     return Finding(
+        rule="unequal-rates-of-shards",
         ranks=tuple(ranks[place].rank for place in odd),
         subject=f"the {optimizer.kind}'s learning rate",
         step=number,

@@ -140,6 +140,7 @@ def _finding(ranks: Sequence[Rank], stepped: Sequence[Stepped], apart: Sequence[
     step = stepped[ranks.index(made[0])][first]
     scaled = any(one.scale is not None for each in stepped for one in each.values())
     return Finding(
+        rule="unequal-skipped-steps",
         severity=severity,
         ranks=left,
         subject="the steps of one model's parts",
