@@ -35,6 +35,7 @@ def _finding(before: Meeting, later: list[Meeting]) -> Finding:
     names = [parameters[place].name for place in sorted(first.apart)]
     again = optimizer is not before.optimizer
     return Finding(
+        rule="unequal-after-averaging",
         severity="warning",
         ranks=tuple(rank.rank for rank in optimizer.ranks),
         subject=names[0],

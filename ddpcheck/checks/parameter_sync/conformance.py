@@ -18,6 +18,7 @@ def judge(trained: Trained) -> Judged:
         lambda step: step.after,
         "all ranks to hold the same parameters after every step",
         "Begin with the same parameters and optimizer state, and step with the same gradients, on every rank.",
+        rule="different-parameters",
     )
     ends = [trace.first(training_record.Returned) for trace in trained.traces]
     if judged.findings or None in ends:
@@ -34,6 +35,7 @@ def judge(trained: Trained) -> Judged:
         f"{trained.situation.about}",
         "Let all ranks take the same decision on what to load at the end, such as the best epoch: by a metric that was "
         "reduced over the ranks, or by rank 0's word.",
+        rule="different-final-parameters",
     )
     return Judged(checked=judged.checked, findings=(finding,))
 

@@ -39,6 +39,7 @@ def _finding(records: Evaluation) -> Finding | None:
     odd = step_alignment.odd_ranks([one.parameters.digests for _, one in records], apart, ranks)
     names = [first.parameters.names[p] for p in apart]
     return Finding(
+        rule="different-evaluated-copy",
         severity="warning",  # without a wrapper, it may well be each rank's own
         ranks=odd,
         subject=f"the {first.kind} that is evaluated",

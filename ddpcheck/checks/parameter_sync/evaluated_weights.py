@@ -141,6 +141,7 @@ def _finding(state: _State, records: Evaluation, apart: list[int], among: int) -
     names = [first.parameters.names[place] for place in apart]
     proof = [(rank.rank, site) for rank, one in records if (site := rank.where(one.site)) is not None]
     return Finding(
+        rule="different-evaluated-weights",
         severity="error" if severity == "error" else "warning",
         ranks=tuple(sorted(moved)),
         subject=f"the {first.kind} that is evaluated",

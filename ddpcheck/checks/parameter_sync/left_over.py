@@ -40,6 +40,7 @@ def judge(held: Copies, steps: Compared, handed_out: Collection[int]) -> Finding
     number, step, places = found[0]
     names = [optimizer.described[0].parameters[place].name for place in places]
     return Finding(
+        rule="leftover-parameters-not-sent",
         severity="warning",
         ranks=tuple(rank.rank for rank in optimizer.ranks),
         subject=names[0],

@@ -83,6 +83,7 @@ def _finding(optimizer: Aligned, broken: list[_Apart]) -> Finding:
     described = optimizer.described[0]
     step = next((s for s in optimizer.steps[optimizer.ranks.index(rank)].values() if s.number >= number - 1), None)
     return Finding(
+        rule="partly-changed-shards",
         severity="warning",
         ranks=tuple(one.rank for one in moved),
         subject=described.parameters[0].name,

@@ -78,6 +78,7 @@ def _finding(optimizer: Aligned, first: Meeting, times: int, left: list[int]) ->
     parameters = optimizer.described[0].parameters
     names = [parameters[place].name for place in left]
     return Finding(
+        rule="parameters-never-averaged",
         severity="warning",
         ranks=tuple(rank.rank for rank in optimizer.ranks),
         subject=names[0],

@@ -86,6 +86,7 @@ def _finding(world: World, optimizer: Aligned, numbers: list[int]) -> Finding:
     parameters = optimizer.described[0].parameters
     lines = next(each[0].sites for number, _, each in looks(world, optimizer) if number == numbers[0])
     return Finding(
+        rule="average-not-applied",
         severity="warning",
         ranks=tuple(rank.rank for rank in optimizer.ranks),
         subject=parameters[0].name,

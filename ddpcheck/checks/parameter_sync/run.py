@@ -68,6 +68,7 @@ def _finding(held: Copies, steps: Compared, broken: Sequence[Broken], wanted: in
     shown += f"; {unseen}" if not cause else ""
     links = (f"rates of optimizer {optimizer.number}",) if cause == causes.RATES else wrapper_links(optimizer, places)
     return Finding(
+        rule="different-parameters",
         severity=held.severity if cause in (causes.GRADIENTS, causes.STATES, "") else "error",
         ranks=odd,
         subject=names[0],

@@ -47,6 +47,7 @@ def _finding(found: list[tuple[Sent, list[Taken]]]) -> Finding:
     step = next((one for one in stale[0].rank.of(ev.Step) if one.number == stale[0].number), None)
     ranks = tuple(sorted({taken.rank.rank for _, its in found for taken in its}))
     return Finding(
+        rule="owner-update-not-received",
         severity="warning",
         ranks=ranks,
         subject=names[0],

@@ -77,6 +77,7 @@ def _apart(world: World, optimizer: Aligned, shared: Shared) -> Finding | None:
     stepped = rank.where(looked[0][1][0].site)
     built = rank.where(optimizer.described[0].site)
     return Finding(
+        rule="optimizer-without-reduction",
         severity="error" if shards(world) is not None and _are_mixed(names, beside) else "warning",
         ranks=tuple(one.rank for one in optimizer.ranks),
         subject=names[0],

@@ -48,6 +48,7 @@ def _apart(world: World, optimizer: Aligned, looked: list[tuple[int, list[ev.Ste
         first_forwards.sharded_at(rank, model) if model is not None else None,
     ]
     yield Finding(
+        rule="unreduced-beside-sharded",
         # What begins as copies, and is trained on shards of one dataset, is one model; otherwise each rank may be meant
         # to own its part, such as the head of a task.
         severity="error" if equal and not ignored and shards(world) is not None else "warning",

@@ -60,6 +60,7 @@ def _finding(where: CallSite | None, its: list[tuple[Bucket, list[int]]]) -> Fin
     rank, one = next(iter(each.items()))
     step = next((step for step in rank.of(ev.Step) if step.n > one.n), None)
     return Finding(
+        rule="different-bucket-order",
         ranks=tuple(rank.rank for rank in each),
         subject=one.paths[apart[0]],
         step=step.number if step is not None else None,

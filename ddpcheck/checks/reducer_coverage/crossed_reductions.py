@@ -51,6 +51,7 @@ def _finding(optimizer: Aligned, crossed: Sequence[Sequence[int]]) -> Finding:
     shown = ", ".join(f"{name} on rank {rank.rank}" for name, rank in zip(names, optimizer.ranks, strict=True))
     sites = [rank.where(steps[min(steps)].site) for rank, steps in zip(optimizer.ranks, optimizer.steps, strict=True)]
     return Finding(
+        rule="crossed-reductions",
         ranks=tuple(rank.rank for rank in optimizer.ranks),
         subject=described.parameters[crossed[0][0]].name,
         step=0,

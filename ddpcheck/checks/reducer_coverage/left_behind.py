@@ -90,6 +90,7 @@ def _judged(parts: Sequence[_Part]) -> Finding | None:
         return None
     first = by_name[left[0]][0]
     return Finding(
+        rule="weights-never-trained",
         severity="warning",
         ranks=tuple(sorted({part.rank.rank for name in left for part in by_name[name]})),
         subject=left[0],

@@ -157,6 +157,7 @@ def _finding(name: str, each: list[tuple[list[int], list[_Part]]]) -> Finding:
     first = parts[0]
     names = [one.parameter.path or one.parameter.name for one in parts]
     return Finding(
+        rule="mesh-dimension-not-reduced",
         severity="warning",
         ranks=tuple(sorted(number for its, _ in each for number in its)),
         subject=names[0],

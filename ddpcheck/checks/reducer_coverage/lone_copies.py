@@ -78,6 +78,7 @@ def _may_meet(one: Holder) -> bool:
 def _finding(copies: Copies, names: Sequence[str], first: Brought) -> Finding:
     step = next((one for one in first.rank.of(ev.Step) if one.optimizer == first.optimizer), None)
     return Finding(
+        rule="copies-never-reduced",
         severity="warning",
         ranks=tuple(sorted(number for one in copies for number in one)),
         subject=names[0],

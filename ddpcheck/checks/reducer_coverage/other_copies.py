@@ -61,6 +61,7 @@ def _finding(
     copies = [number for number, one in mine.items() if one.begun == begun]
     step = next((one for one in first.rank.of(ev.Step) if one.optimizer == first.optimizer), None)
     return Finding(
+        rule="reduced-over-wrong-ranks",
         severity="warning",
         ranks=tuple(rank.rank for rank in world if rank.rank in mine),
         subject=name,

@@ -84,6 +84,7 @@ def _finding(each: list[_Mixed]) -> Finding:
     first = each[0]
     what = "the gradient" if first.of == "gradient" else "the values"
     return Finding(
+        rule="reduced-over-other-shards",
         ranks=tuple(sorted({one.rank.rank for one in each})),
         subject=first.names[0],
         step=first.number,

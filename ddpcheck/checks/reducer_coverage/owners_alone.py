@@ -52,6 +52,7 @@ def _finding(world: World, found: list[Sent]) -> Finding:
     names = [one.path for one in found]
     owners = sorted({one.owner.rank for one in found})
     return Finding(
+        rule="owner-gradient-not-reduced",
         severity="warning",  # ranks may be meant to train a part of a model each
         ranks=tuple(owners),
         subject=names[0],

@@ -160,6 +160,7 @@ def _finding(by: str, rank: Rank, described: ev.Optimizer, again: Sequence[_Agai
     first = again[0]
     names = [described.parameters[place].name for place in first.places]
     return Finding(
+        rule="gradients-reduced-twice",
         severity="warning",
         ranks=tuple(sorted({r for one in again for r in one.over})),
         subject=names[0],

@@ -44,6 +44,7 @@ def _again(optimizer: Aligned, spent: ev.Spent) -> Finding:
     return _finding(
         optimizer,
         lambda step: not step.backwards,
+        rule="repeated-step",
         expected="one optimizer step for each reduction of gradients",
         found=f"{spent.again} of the {spent.followed} steps looked at to be made once more, with no backward() between "
         "and on the same gradients (but for a factor, as of a clip)",
@@ -58,6 +59,7 @@ def _emptied(optimizer: Aligned, spent: ev.Spent) -> Finding:
     return _finding(
         optimizer,
         lambda step: bool(step.backwards),
+        rule="gradients-zeroed-before-step",
         expected="the gradients that were reduced to be there when the optimizer steps",
         found=f"none of them at {spent.emptied} of the {spent.reduced} steps looked at: the model does not learn from "
         "them",
@@ -71,6 +73,7 @@ def _dropped(optimizer: Aligned, spent: ev.Spent) -> Finding:
     return _finding(
         optimizer,
         lambda step: step.backwards > 1,
+        rule="accumulated-gradients-lost",
         severity="warning",
         expected="every reduction to go into a step",
         found=f"gradients that the same backward() had reduced before, and that were gone without a step, at "
@@ -84,6 +87,7 @@ def _dropped(optimizer: Aligned, spent: ev.Spent) -> Finding:
 def _finding(
     optimizer: Aligned,
     shows: Callable[[ev.Step], bool],
+    rule: str,
     expected: str,
     found: str,
     cause: str,
@@ -97,6 +101,7 @@ def _finding(
     where = rank.where(step.site)
     others = dict.fromkeys(rank.where(site) for site in (steps[0].site, step.backward_site))
     return Finding(
+        rule=rule,
         severity=severity,
         ranks=tuple(rank.rank for rank in optimizer.ranks),
         subject=f"the {optimizer.kind}",

@@ -135,6 +135,7 @@ def _unknown(optimizer: Aligned, wrapper: int, places: Sequence[int]) -> Finding
         cause = "they did not require gradients when the module was wrapped, and do now"
         advice = "Wrap the module anew after unfreezing its layers, or freeze them after the wrap."
     return Finding(
+        rule="unknown-to-reducer",
         ranks=tuple(r.rank for r in optimizer.ranks),
         subject=names[0],
         expected="DDP to reduce every parameter that the optimizer updates",
@@ -170,6 +171,7 @@ def _orphaned(optimizer: Aligned, looked: Steps) -> Finding | None:
     built = optimizer.ranks[0].where(optimizer.described[0].site)
     replaced = next((rank.where(r.site) for rank in optimizer.ranks for r in rank.of(ev.Replaced)), None)
     return Finding(
+        rule="optimizer-of-replaced-parameters",
         ranks=tuple(r.rank for r in optimizer.ranks),
         subject=f"the {optimizer.kind}",
         expected="the optimizer to update the parameters of the model",
@@ -221,6 +223,7 @@ def _unarmed(optimizer: Aligned, looked: Steps, wrapper: int, places: Collection
     lines = [*because.proof, rank.where(usage.backward_site), rank.where(s.site)]
     return [
         Finding(
+            rule="reduction-not-prepared",
             ranks=tuple(sorted({optimizer.ranks[p].rank for _, p, *_ in chosen})),
             subject=f"the wrapper of {kind}",
             step=number,
@@ -238,6 +241,7 @@ def _unarmed(optimizer: Aligned, looked: Steps, wrapper: int, places: Collection
 
 def _fragile(rank: Rank, optimizer: Aligned, number: int, s: ev.Step, usage: ev.Usage, times: int) -> Finding:
     return Finding(
+        rule="loss-bypasses-wrapper",
         severity="warning",
         ranks=tuple(r.rank for r in optimizer.ranks),
         subject="the wrapper's output",
@@ -277,6 +281,7 @@ def _wasted(optimizer: Aligned, steps: Steps, wrapper: int) -> list[Finding]:
                     site = usage.backward_site
                 return [
                     Finding(
+                        rule="no-sync-without-forward" if empty else "reduction-per-micro-batch",
                         severity="warning",
                         ranks=tuple(r.rank for r in optimizer.ranks),
                         subject="gradient accumulation",

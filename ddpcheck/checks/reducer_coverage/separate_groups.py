@@ -41,6 +41,7 @@ def judge(world: World) -> Iterator[Finding]:
     made = line.first.rank.where(line.loader.site) if line.loader is not None else None
     dataset = line.loader.dataset if line.loader is not None else "dataset"
     yield Finding(
+        rule="separate-models-per-group",
         # Members of an ensemble may each have their part of a dataset; the replicas that a mesh names are of one model.
         severity="error" if _are_replicas(world) else "warning",
         ranks=tuple(one.rank for one in world),

@@ -73,6 +73,7 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
         cause += ", by mistake, or because each rank is to own them"
         advice = f"If all ranks are to hold the same: {advice[0].lower()}{advice[1:]}"
     return Finding(
+        rule="left-out-of-reduction" if by_hand else "outside-every-wrapper",
         # One optimizer for both, or shards of one dataset: that is one model. Otherwise it may be each rank's own.
         severity="error" if forgotten and (reduced or dealt) and not guessed else "warning",
         ranks=tuple(r.rank for r in optimizer.ranks),
@@ -128,6 +129,7 @@ def alone(world: World, optimizer: Aligned) -> Iterator[Finding]:
         )
         kind = next((w.kind for w in rank.of(ev.Wrapped) if w.wrapper == wrapper), "module")
         yield Finding(
+            rule="forwards-without-sync",
             severity="warning",
             ranks=tuple(r.rank for r in optimizer.ranks),
             subject=f"the wrapper of {kind}",
@@ -160,6 +162,7 @@ def separate(world: World) -> Iterator[Finding]:
     made = line.first.rank.where(line.loader.site) if line.loader is not None else None
     proof: list[CallSite | None] = [made, line.first.where]
     yield Finding(
+        rule="separate-model-per-rank",
         ranks=tuple(rank.rank for rank in world),
         subject=f"the {first.kind}",
         expected=f"ranks that train on shards of one {dataset} to train one model",
