@@ -50,6 +50,7 @@ def _finding(world: World, ended: Stop) -> Finding:
     found += _before(ranks, waits.values()) + "".join(_flight_records(world, waits))
     subject, links = _subject(parting, waits)
     return Finding(
+        rule="deadlock-between-ranks" if for_ever is not None else "no-progress",
         ranks=odd or tuple(ranks),
         subject=subject,
         expected="every rank to make progress",

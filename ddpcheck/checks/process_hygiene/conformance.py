@@ -20,6 +20,7 @@ def judge(trained: Sequence[Trained]) -> Judged:
             ranks = sorted({left.rank for left in one.record.leftovers if left.rank is not None})
             findings.append(
                 Finding(
+                    rule="running-after-fit",
                     ranks=tuple(ranks),
                     subject=f"fit(job), {one.situation.about}",
                     expected="nothing to be left running when fit has returned",

@@ -53,6 +53,7 @@ def _groups(ended: list[Rank]) -> Iterator[Finding]:
         ranks = tuple(rank.rank for rank, _ in found)
         most = max(groups for _, groups in found)
         yield Finding(
+            rule="undestroyed-process-group",
             severity="warning",
             ranks=ranks,
             subject="the process group",
@@ -74,6 +75,7 @@ def _running(ended: list[Rank]) -> Iterator[Finding]:
             continue
         ranks = tuple(rank.rank for rank, _ in found)
         yield Finding(
+            rule="running-threads" if noun == "thread" else "running-processes",
             severity="warning",
             ranks=ranks,
             subject=found[0][1][0],
@@ -135,6 +137,7 @@ def _never_left(world: World) -> Iterator[Finding]:
     if found:
         ranks = tuple(rank.rank for rank, _ in found)
         yield Finding(
+            rule="rank-never-exits",
             ranks=ranks,
             subject=found[0][1],
             expected="a rank whose script is over to end",
@@ -158,6 +161,7 @@ def _port(world: World) -> Iterator[Finding]:
     if found:
         rank, first = found[0]
         yield Finding(
+            rule="port-in-use",
             ranks=tuple(r.rank for r, _ in found),
             subject="the port",
             expected="the port at which the ranks meet to be free",
@@ -191,6 +195,7 @@ def _same_memory(world: World) -> Iterator[Finding]:
     ranks = tuple(sorted({r.rank for found in shared for r, _, _ in found}))
     names = sorted({name for found in shared for _, _, name in found})
     yield Finding(
+        rule="parameters-in-shared-memory",
         ranks=ranks,
         subject=name,
         expected="each rank to have parameters of its own",

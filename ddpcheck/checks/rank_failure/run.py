@@ -54,6 +54,7 @@ def _failed(world: World, ended: Stop) -> Finding:
     elif ended.waits:
         found += f"; {ranks_text(ended.waits)} waited for it in {name(next(iter(ended.waits.values())).call)}"
     return Finding(
+        rule="failed-rank",
         ranks=who,
         subject=first.raised.kind if first.raised else f"rank {first.rank}",
         expected="no rank to fail",
@@ -151,6 +152,7 @@ def _lost(world: World, ended: Stop) -> Finding:
         return _late(world, ended, call, busy)
     gone = [one.rank for one in others if _gone_before(one, first.at)]
     return Finding(
+        rule="lost-connection",
         ranks=tuple(gone) or (first.rank,),
         subject=name(call) if call is not None else "the connection",
         expected="no rank to fail",
@@ -177,6 +179,7 @@ def _late(world: World, ended: Stop, call: ev.Call | None, busy: Sequence[Rank])
     limit = f" of {given:g} s" if given is not None else ""
     proof = [(r, where) for r, (where, _) in at.items() if where is not None]
     return Finding(
+        rule="group-timeout-exceeded",
         ranks=tuple(at),
         subject=name(call) if call is not None else "the connection",
         expected="no rank to fail",
