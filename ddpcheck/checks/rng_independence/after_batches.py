@@ -60,6 +60,7 @@ def _finding(world: World, alike: dict[Alike, list[list[Drawn]]], checked: int) 
     lines = {str(d.seeded): d.seeded for one in ones for d in one}
     line = next(iter(lines.values())) if len(lines) == 1 else None
     return Finding(
+        rule="same-noise-for-batches",
         # Many trainings do so, and learn all the same.
         severity="warning",
         ranks=tuple(sorted({number for ranks in alike for number in ranks})),

@@ -41,6 +41,7 @@ def judge_dropout(trained: Trained) -> Judged:
         "Seed torch by seed + rank, once, and synchronise no global random state between the ranks."
         if across
         else "Seed torch once, at the start.",
+        rule="same-dropout-mask",
     )
 
 
@@ -80,6 +81,7 @@ def judge_augmentation(trained: Trained) -> Judged:
             "by epoch and worker), and Python's and numpy's streams from that."
             if trained.situation.workers
             else "Seed torch's, Python's and numpy's streams once, at the start, each by seed + rank.",
+            rule="same-augmentation-draws",
         )
     return Judged(checked=len(places))
 
@@ -107,9 +109,10 @@ def _cause(trained: Trained, again: list[list[Place]]) -> str:
 
 
 def _violated(
-    checked: int, ranks: list[int], subject: str, expected: str, found: str, cause: str, advice: str
+    checked: int, ranks: list[int], subject: str, expected: str, found: str, cause: str, advice: str, *, rule: str
 ) -> Judged:
     finding = Finding(
+        rule=rule,
         ranks=tuple(ranks),
         subject=f"{subject} on {ranks_text(ranks)}",
         expected=expected,

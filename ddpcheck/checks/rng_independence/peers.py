@@ -39,6 +39,7 @@ def _finding(held: Copies, common: int, apart: list[list[forward_streams.Drew]],
     lines = {str(site): site for site in seeded if site is not None}
     where = next(iter(lines.values())) if len(lines) == 1 else use
     return Finding(
+        rule="different-draws-in-replica",
         # Another mask for parts of activations is right: what is wrong is that the gradients of copies differ.
         severity="warning",
         ranks=tuple(one.rank for one in held.optimizer.ranks),

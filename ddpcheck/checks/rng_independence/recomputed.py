@@ -32,6 +32,7 @@ def judge(world: World) -> tuple[int, list[Finding]]:
 def _finding(there: list[tuple[Rank, ev.Recomputed]], drew: int) -> Finding:
     rank, first = there[0]
     return Finding(
+        rule="different-recomputed-draws",
         severity="error",
         ranks=tuple(sorted({one.rank for one, _ in there})),
         subject="the random state of a recomputed forward",

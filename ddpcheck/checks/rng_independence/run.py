@@ -163,6 +163,7 @@ def _finding(world: World, parts: Sequence[tuple[str, Hits, Line | None]]) -> Fi
     # Whose line was not seen, or is at work while samples are fetched, may be as it is meant to be.
     certain = bool(culprits) and not _inside(parts)
     return Finding(
+        rule="same-draws-each-epoch" if only_repeats else "same-draws-on-ranks",
         # Many trainings do so by default, and learn all the same: more ranks draw no more than one would.
         severity="error" if only_repeats and certain and not stream else "warning",
         ranks=ranks,

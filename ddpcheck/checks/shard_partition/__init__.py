@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds=("within an epoch the ranks' samples, judged by content, are disjoint and cover the dataset (padding aside)"),
     order=60,
+    rules=(
+        Rule("repeated-samples", "more samples are repeated in an epoch than padding explains"),
+        Rule("missing-samples", "some samples of the dataset come to no rank in an epoch"),
+        Rule("samples-in-no-epoch", "some samples of the dataset come to no rank in any epoch"),
+        Rule("no-common-samples", "the same index is a different sample on each rank"),
+        Rule("sampler-replaced", "training ignores the custom sampler that its loader was made with"),
+        Rule("different-samples-in-replica", "ranks that share one model copy read different samples"),
+        Rule("tokens-without-target", "tokens of a sequence that ranks share are a target on no rank"),
+        Rule("sequence-tensor-not-sharded", "a mask or the positions of a sequence are not sharded with its tokens"),
+        Rule("gathered-in-wrong-order", "parts of a sequence are joined in rank order, not in sequence order"),
+        Rule("samples-dealt-out-twice", "each rank takes a part of samples that were already sharded"),
+        Rule("samples-read-again", "a resumed pass reads samples that the ranks had read before the save"),
+        Rule("unread-samples-skipped", "a resumed pass skips samples that no rank had read"),
+        Rule("same-inputs-on-ranks", "all ranks give their models the same inputs"),
+        Rule("no-samples-read", "the loaders yield no sample on any rank"),
+        Rule("different-dataset-sizes", "ranks have datasets of different sizes"),
+        Rule("different-datasets", "ranks have datasets that hold different samples"),
+        Rule("samples-out-of-order", "ranks take samples in another order than the unshuffled one"),
+        Rule("unshuffled-samples", "the samples are not shuffled although job.shuffle is set"),
+        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
+        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
+    ),
     rests_on=(
         "groups",
         "wrappers",

@@ -25,12 +25,20 @@ def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding
     facts = _on_one_basis([msgspec.convert(one, ShardFacts) for one in said])
     if not any(len(f.prints) > (f.dropped or 0) for f in facts):
         return (
-            _finding(facts, "the loader", "no sample on any rank: nothing was checked", _NOTHING, range(len(facts))),
+            _finding(
+                facts,
+                "the loader",
+                "no sample on any rank: nothing was checked",
+                _NOTHING,
+                range(len(facts)),
+                rule="no-samples-read",
+            ),
         )
     sizes = {f.size for f in facts}
     if len(sizes) > 1:
         shown = ", ".join(f"{f.size} on rank {r}" for r, f in enumerate(facts))
-        return (_finding(facts, "the dataset", f"datasets of different sizes: {shown}", _SAME_DATA, range(len(facts))),)
+        found = f"datasets of different sizes: {shown}"
+        return (_finding(facts, "the dataset", found, _SAME_DATA, range(len(facts)), rule="different-dataset-sizes"),)
     seen = Counter(p for f in facts for p in f.prints)
     repeated = [p for p, n in seen.items() if n > 1]
     differ = _differ(facts)
@@ -66,10 +74,18 @@ _NOTHING_IN_COMMON = (
 
 
 def _finding(
-    facts: Sequence[ShardFacts], subject: str, found: str, advice: str, ranks: Sequence[int], cause: str = ""
+    facts: Sequence[ShardFacts],
+    subject: str,
+    found: str,
+    advice: str,
+    ranks: Sequence[int],
+    cause: str = "",
+    *,
+    rule: str,
 ) -> Finding:
     basis = "" if all(f.by_content for f in facts) else " (by index: a sample is another each time it is read)"
     return Finding(
+        rule=rule,
         ranks=tuple(ranks),
         subject=subject,
         expected=f"each sample of the dataset in the epoch of one rank{basis}",
@@ -151,7 +167,7 @@ def _different_data(facts: Sequence[ShardFacts], strange: dict[str, list[int]], 
         f"{ranks_text(owners)}, which {ranks_text(lacking)} {'does' if len(lacking) == 1 else 'do'} not hold"
     )
     ranks = sorted({*owners, *(r for rs in strange.values() for r in rs)})
-    return _finding(facts, "the dataset", found, _DIFFERENT_DATA, ranks)
+    return _finding(facts, "the dataset", found, _DIFFERENT_DATA, ranks, rule="different-datasets")
 
 
 def _nothing_in_common(facts: Sequence[ShardFacts]) -> Finding:
@@ -160,7 +176,7 @@ def _nothing_in_common(facts: Sequence[ShardFacts]) -> Finding:
         "datasets of one size that have no sample in common: by index they are shared out, and the same index is "
         "another sample on each rank"
     )
-    finding = _finding(facts, "the dataset", found, _NOTHING_IN_COMMON, range(len(facts)))
+    finding = _finding(facts, "the dataset", found, _NOTHING_IN_COMMON, range(len(facts)), rule="no-common-samples")
     return replace(finding, severity="warning")
 
 
@@ -183,7 +199,7 @@ def _overlap(facts: Sequence[ShardFacts], excess: dict[str, int], padding: int) 
         f"{surplus:,} of the {total:,} samples read ({share}) to be repetitions{beyond}; "
         f"for example {_name(facts, example)}, {where}"
     )
-    return _finding(facts, _name(facts, example), found, _advice(facts), ranks, _cause(facts))
+    return _finding(facts, _name(facts, example), found, _advice(facts), ranks, _cause(facts), rule="repeated-samples")
 
 
 def _name(facts: Sequence[ShardFacts], print_: str) -> str:
@@ -232,7 +248,7 @@ def _gap(facts: Sequence[ShardFacts], missing: int, allowed: int) -> Finding:
     advice = "Make the sampler for as many ranks as there are, each with its own rank from 0 to world_size - 1."
     if not cause:
         advice = "See why the sampler leaves samples out that neither its drop_last nor the loader's explains."
-    return _finding(facts, subject, found, advice, range(len(facts)), cause)
+    return _finding(facts, subject, found, advice, range(len(facts)), cause, rule="missing-samples")
 
 
 def _first_missing(facts: Sequence[ShardFacts]) -> int | None:

@@ -62,6 +62,7 @@ def _epochless(trained: Trained) -> tuple[Finding, ...]:
             f"{count(len(often), 'sample')} more than twice as often: sample {often[0]} {times[often[0]]} times "
             f"({trained.situation.about})",
             "Give each rank its own share of the samples.",
+            rule="repeated-samples",
         ),
     )
 
@@ -104,6 +105,7 @@ def _share(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
         "; ".join(found) + f", with {situation.about}",
         advice,
         cause,
+        rule="repeated-samples" if len(further) > padding else "missing-samples",
     )
 
 
@@ -159,6 +161,7 @@ def _order(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
                 f"in round {number} of epoch {epoch} samples {numbers(sorted(taken))} instead of "
                 f"{numbers(sorted(wanted))}, with {situation.about}",
                 "Shuffle only where job.shuffle is set, and deal the samples of a sampler out in its own order.",
+                rule="samples-out-of-order",
             )
     return None
 
@@ -170,6 +173,7 @@ def _shuffled(trained: Trained, epoch: int) -> Finding:
         "the samples to be shuffled, since job.shuffle is set",
         f"epoch {epoch} in the order of the dataset",
         "Give shuffle=job.shuffle to the sampler.",
+        rule="unshuffled-samples",
     )
 
 
@@ -189,6 +193,7 @@ def _of_copies(trained: Trained) -> Judged:
         f"other samples than those of the rank before it on {ranks_text(apart)}, with {trained.situation.about}",
         ONE_SHARE,
         "the samples were dealt out over all ranks",
+        rule="different-samples-in-replica",
     )
     return Judged(checked=1, findings=(finding,))
 

@@ -62,6 +62,7 @@ def _finding(known: list[_Taken]) -> Finding:
     replicas = taken.loader.replicas or 0
     made = taken.rank.where(taken.loader.sampler_site) or taken.rank.where(taken.loader.site)
     return Finding(
+        rule="samples-dealt-out-twice",
         severity="warning",
         ranks=tuple(one.rank.rank for one in known),
         subject=f"the DataLoader over {taken.loader.dataset}",

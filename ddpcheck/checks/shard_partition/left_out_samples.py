@@ -102,6 +102,7 @@ def never_given(line: Line, epochs: Sequence[Epoch]) -> Finding | None:
     kind = next((one.batch_sampler or one.sampler for one in loaders.values() if one is not None), "")
     example = next(i for i in range(size) if i not in given)
     return Finding(
+        rule="samples-in-no-epoch",
         severity="warning",
         ranks=ranks,
         subject=subject(line.loader),
@@ -150,6 +151,7 @@ def left_out(line: Line, passes: Mapping[int, Pass], identity: Identity) -> Find
     example = next(i for i in range(first.size) if i not in indices)
     ones = {rank: one.loader for rank, one in passes.items()}
     return Finding(
+        rule="missing-samples",
         ranks=tuple(passes),
         subject=subject(first),
         expected="each sample of the dataset in the epoch of some rank",

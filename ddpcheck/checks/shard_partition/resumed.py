@@ -130,6 +130,7 @@ def _finding(one: _Resumed) -> Finding | None:
     loaders = {rank: its.loader for rank, its in one.passes.items()}
     first = next(iter(loaders.values()))
     return Finding(
+        rule="samples-read-again" if again else "unread-samples-skipped",
         severity="warning",
         ranks=tuple(sorted(one.passes)),
         subject=subject(first),

@@ -351,6 +351,7 @@ def _overlapping(
     basis = " (by index: a sample is another each time it is read)" if worst.by_index and identity.random else ""
     passes = {rank: line.passes[rank][worst.number] for rank in loaders if worst.number < len(line.passes[rank])}
     return Finding(
+        rule="repeated-samples",
         severity="error" if wrapped and certain else "warning",
         ranks=worst.ranks,
         subject=subject(first),
@@ -373,6 +374,7 @@ def _overlapping(
 def _nothing_in_common(line: Line, ranks: tuple[int, ...]) -> Finding:
     loader = line.loader
     return Finding(
+        rule="no-common-samples",
         severity="warning",
         ranks=ranks,
         subject=subject(loader),

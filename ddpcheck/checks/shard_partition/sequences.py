@@ -96,6 +96,7 @@ def _dealt(moment: Moment) -> dict[Use, list[set[int]]]:
 
 
 class _Wrong(NamedTuple):
+    rule: str
     subject: str
     expected: str
     found: str
@@ -119,6 +120,7 @@ def _left_out(group: Sharers, moment: Moment) -> _Wrong | None:
         return None
     places = listing([str(place) for place in lost.places])
     return _Wrong(
+        rule="tokens-without-target",
         subject="the targets of a sequence that ranks share",
         expected="the parts of all ranks to have every token as a target that the whole sequence has",
         found=f"{count(len(lost.places), 'place')} (counted from 0: {places}) to be a target on no rank: the first "
@@ -184,6 +186,7 @@ def _not_dealt_out(group: Sharers, moment: Moment) -> _Wrong | None:
         ]
         if beside:
             return _Wrong(
+                rule="sequence-tensor-not-sharded",
                 subject=f"tensor {tensor} of the batch",
                 expected="what belongs to the tokens of a sequence (a mask, positions) to be dealt out as these are",
                 found=f"places {min(ones[0])} to {max(ones[0])} of it in use ({by}) on each of "
@@ -222,6 +225,7 @@ def _order_lost(group: Sharers, pieces: Sequence[Sequence[Sequence[int]]]) -> _W
         for rank, runs in zip(group.ranks, pieces, strict=True)
     )
     return _Wrong(
+        rule="gathered-in-wrong-order",
         subject="what ranks gather of a sequence",
         expected="the pieces of a sequence to be joined in the order that they have in it",
         found=f"what all ranks had gathered joined in the order of ranks, whose pieces are places {which}",
@@ -234,6 +238,7 @@ def _order_lost(group: Sharers, pieces: Sequence[Sequence[Sequence[int]]]) -> _W
 def _finding(group: Sharers, wrong: _Wrong, times: int) -> Finding:
     rank = group.ranks[0]
     return Finding(
+        rule=wrong.rule,
         severity="warning",
         ranks=tuple(one.rank for one in group.ranks),
         subject=wrong.subject,

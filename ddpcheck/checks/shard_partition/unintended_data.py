@@ -42,6 +42,7 @@ def _lost(every: Sequence[Sequence[Pass]], one: Pass, loader: ev.Loader, other: 
     rank = one.rank
     proof = [(rank.rank, where) for where in (rank.where(other.site), one.where) if where is not None]
     return Finding(
+        rule="sampler-replaced",
         severity="warning",
         ranks=tuple(passes[0].rank.rank for passes in every if passes),
         subject=f"the {other.sampler}",
@@ -82,6 +83,7 @@ def same_inputs(world: World, groups: Sequence[Sequence[int]]) -> tuple[int, lis
             rank = next(rank for rank in world if rank.rank in group)
             wrapper, _ = equal[0]
             finding = Finding(
+                rule="same-inputs-on-ranks",
                 severity="warning",
                 ranks=tuple(group),
                 subject=f"the inputs of wrapper {wrapper}",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds=("what was one parameter before parallelising stays one, or copies that are equal after every step"),
     order=99,
+    rules=(
+        Rule("tied-copies-differ", "parameters that were tied differ after a step"),
+        Rule("tie-lost-in-sharding", "parameters that were tied are separate tensors after sharding"),
+        Rule("diverging-stage-copies", "pipeline stages begin with the same weights, which then diverge"),
+        Rule("summed-copies-differ", "parameters with summed gradients differ between ranks after each step"),
+    ),
     follows=("checkpoint-load-complete", "initial-values"),
     rests_on=("module calls", "held state", "parameter names", "steps", "optimizers", "collectives", "sharding"),
 )

@@ -116,6 +116,7 @@ def _sent(world: World) -> set[tuple[int, ...]]:
 def _finding(one: _Stage, other: _Stage, pair: Pair, step: ev.Step, times: int) -> Finding:
     (model, first), (_, second) = pair
     return Finding(
+        rule="diverging-stage-copies",
         severity="warning",
         ranks=(one.rank.rank, other.rank.rank),
         subject=second.name,

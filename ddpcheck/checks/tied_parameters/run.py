@@ -113,6 +113,7 @@ def _finding(tie: ev.Tie, first: Side, second: Side, step: int | None, where: Ca
     on = f" (rank {first.rank.rank}) and {second.name} (rank {second.rank.rank})" if apart else f" and {second.name}"
     differ = f"that differ after step {step}" if step is not None else "in flat parameters, where they are not compared"
     return Finding(
+        rule="tied-copies-differ" if step is not None else "tie-lost-in-sharding",
         severity="error" if step is not None else "warning",
         ranks=tuple(sorted({first.rank.rank, second.rank.rank})),
         subject=second.name,

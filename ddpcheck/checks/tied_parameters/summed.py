@@ -106,6 +106,7 @@ def _finding(ends: list[_End], step: ev.Step, times: int) -> Finding:
     ranks = tuple(one.rank.rank for one in ends)
     apart = len({one.begun for one in ends}) > 1
     return Finding(
+        rule="summed-copies-differ",
         severity="warning",
         ranks=ranks,
         subject=ends[-1].parameter.name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds=(
@@ -10,6 +10,22 @@ CHECK = Check(
         "expert handled it"
     ),
     order=155,
+    rules=(
+        Rule("unequal-rank-weights", "elements of the loss count differently on different ranks"),
+        Rule("inconsistent-loss-parts", "one part of the loss is averaged per rank, another over all ranks"),
+        Rule("unequal-micro-batch-weights", "elements of the loss count differently in different micro-batches"),
+        Rule("undivided-micro-batches", "the means of micro-batches are added up without a division"),
+        Rule("divided-by-world-size", "the loss and DDP both divide by the world size"),
+        Rule("multiplied-by-world-size", "the loss is multiplied by the world size, although DDP averages gradients"),
+        Rule("averaged-loss-sum", "each rank's loss is a sum, and DDP averages over the ranks"),
+        Rule("loss-off-by-factor", "the tokens of a step count several times too much or too little"),
+        Rule("unequal-parameter-weights", "the same tokens count differently in two parameters of one model"),
+        Rule("undivided-token-sum", "a pipeline's loss is a sum over a varying number of tokens"),
+        Rule("missing-loss-factor", "one part of the loss lacks a factor that another part has"),
+        Rule("mean-divided-twice", "losses and gradients are both divided by the number of micro-batches"),
+        Rule("short-last-window", "the losses of a short last window are divided as if it were full"),
+        Rule("partial-window-divisor", "gradients of a window are divided by the elements of one micro-batch"),
+    ),
     rests_on=(
         "groups",
         "wrappers",

@@ -62,6 +62,7 @@ def _window(world: World, over: tuple[int, ...], window: int, gradients: list[Br
 def _finding(over: tuple[int, ...], windows: list[_Window]) -> Finding:
     _, loss, number, _ = windows[0]
     return Finding(
+        rule="mean-divided-twice",
         ranks=over,
         subject="the loss",
         severity="warning",

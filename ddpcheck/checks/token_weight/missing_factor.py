@@ -93,6 +93,7 @@ def _missing(one: ev.Term, other: ev.Term) -> int | None:
 def _finding(world: World, one: _Missing) -> Finding:
     name = called(world, one.size, tuple(rank.rank for rank in world))
     return Finding(
+        rule="missing-loss-factor",
         ranks=tuple(rank.rank for rank in world),
         subject=f"a part of the loss ({one.by})",
         severity="warning",

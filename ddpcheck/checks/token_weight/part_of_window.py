@@ -77,6 +77,7 @@ def _finding(over: Sequence[int], windows: list[_Window], micro: int) -> Finding
     micros = len(first.elements)
     name = "the last micro-batch" if micro == micros - 1 else f"micro-batch {micro + 1} of {micros}"
     return Finding(
+        rule="partial-window-divisor",
         ranks=tuple(over),
         subject="the loss",
         severity="warning",

@@ -141,6 +141,16 @@ def _scale(part: Part, counted: Sequence[Batch]) -> Kind | None:
     return None
 
 
+_RULES: dict[Kind, str] = {
+    "between ranks": "unequal-rank-weights",
+    "between micro-batches": "unequal-micro-batch-weights",
+    "added up": "undivided-micro-batches",
+    "divided": "divided-by-world-size",
+    "multiplied": "multiplied-by-world-size",
+    "sum": "averaged-loss-sum",
+}
+
+
 def finding(part: Part, fault: Fault, numbers: Sequence[int], unlike: bool = False) -> Finding:
     """A fault as it was at the first of these steps; ``unlike``: another part of the loss is weighed as it should be.
 
@@ -155,6 +165,7 @@ def finding(part: Part, fault: Fault, numbers: Sequence[int], unlike: bool = Fal
             ", and as the elements of the other part of the loss do, which are divided by the number on all ranks"
         )
     return Finding(
+        rule="inconsistent-loss-parts" if unlike else _RULES[fault.kind],
         ranks=tuple(sorted({one.rank for one in part.batches})),
         subject=f"the loss ({fault.heavy.term.by})",
         severity="error" if unlike else "warning",

@@ -54,6 +54,7 @@ def _finding(where: CallSite | None, number: int, left: int, each: list[tuple[Ra
     short = each[0][1]
     batches = count(left, "micro-batch", "micro-batches")
     return Finding(
+        rule="short-last-window",
         ranks=tuple(sorted({rank.rank for rank, _ in each})),
         subject="the loss of the last window",
         severity="warning",

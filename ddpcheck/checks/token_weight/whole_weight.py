@@ -144,6 +144,7 @@ def _finding(world: World, over: tuple[int, ...], off: _Off, size: int) -> Findi
         else "gradients are divided by it, and the loss is not multiplied by it"
     )
     return Finding(
+        rule="loss-off-by-factor",
         ranks=over,
         subject="the loss",
         severity="warning",
@@ -247,6 +248,7 @@ def _of_parameter(world: World, off: _Unequal) -> Finding:
     times = f"{size} times" if heavier else f"1/{size} of"
     total = len(summed_gradients.reach(world, one.over))
     return Finding(
+        rule="unequal-parameter-weights",
         ranks=tuple(sorted({*one.over, *usual.over})),
         subject=one.path,
         severity="warning",
@@ -286,6 +288,7 @@ def undivided(world: World) -> list[Finding]:
         other = next(one.elements for one in sums if one.elements != sums[0].elements)
         found.append(
             Finding(
+                rule="undivided-token-sum",
                 ranks=(rank.rank,),
                 subject="the loss",
                 severity="warning",

@@ -158,6 +158,7 @@ def test_a_missing_sampler_is_an_overlap():
     assert settle(facts) == (
         Finding(
             check="shard-partition",
+            rule="shard-partition/repeated-samples",
             severity="error",
             ranks=(0, 1),
             subject="sample 0",
@@ -317,6 +318,7 @@ def test_a_gap_is_named_by_its_first_sample():
     assert ask(shards([0, 2], [3], dataset="wxyz")) == (
         Finding(
             check="shard-partition",
+            rule="shard-partition/missing-samples",
             severity="error",
             ranks=(0, 1),
             subject="sample 1",
@@ -444,6 +446,7 @@ def test_different_data_of_one_size():
     """Nothing comes twice and the number is right: that some samples are of one dataset alone is asked, and found."""
     assert only(settle_each(of_ones_own("abcd", "ybcz"), "abcd", "ybcz")) == Finding(
         check="shard-partition",
+        rule="shard-partition/different-datasets",
         severity="error",
         ranks=(0, 1),
         subject="the dataset",
