@@ -30,6 +30,7 @@ def _trains_nothing(trained: Trained) -> Finding | None:
             f"no forward of job.model in training mode and with gradients on {ranks_text(idle)}"
             + (f"; {ranks_text(evaluated)} called it in evaluation mode, or under no_grad" if evaluated else ""),
             "Call job.model, or its wrapper, on the inputs of each batch, in train() mode and outside of no_grad.",
+            rule="no-training-forward",
         )
     lossless = [rank for rank in trained.ranks if not any(m.losses for m in trained.traces[rank].micros)]
     if lossless:
@@ -39,6 +40,7 @@ def _trains_nothing(trained: Trained) -> Finding | None:
             f"job.loss was never called on {ranks_text(lossless)}, in "
             + count(len(trained.traces[lossless[0]].micros), "forward"),
             "Call job.loss(outputs, targets) on what the model returns, and go backward from its value.",
+            rule="loss-never-called",
         )
     stepless = [rank for rank in trained.ranks if not trained.traces[rank].steps]
     if stepless:
@@ -55,6 +57,7 @@ def _trains_nothing(trained: Trained) -> Finding | None:
             found,
             "Step job.optimizer after each backward; where the library makes a model of its own, make the optimizer by "
             "job.make_optimizer over the parameters of that.",
+            rule="no-optimizer-step",
         )
     if not any(m.factors for trace in trained.traces for m in trace.micros):
         return _finding(
@@ -62,6 +65,7 @@ def _trains_nothing(trained: Trained) -> Finding | None:
             "the gradients to come from job.loss",
             "no backward went through a value of job.loss",
             "Go backward from what job.loss returns, and neither detach it nor make a tensor of its value.",
+            rule="no-backward-from-loss",
         )
     still = [
         rank
@@ -74,6 +78,7 @@ def _trains_nothing(trained: Trained) -> Finding | None:
             "the steps of the optimizer to change the parameters",
             f"no step changed any parameter on {ranks_text(still)}",
             "Look for gradients that are zero or None at the step: zero_grad() between backward() and step(), say.",
+            rule="unchanged-parameters",
         )
     return None
 
@@ -90,12 +95,14 @@ def _returns_early(trained: Trained) -> Finding | None:
         f"fit(job) to return after {count(situation.epochs, 'epoch')} of {count(an_epoch, 'batch', 'batches')} each",
         f"it returned after {count(found, 'batch', 'batches')} of {an_epoch * situation.epochs} on {ranks_text(early)}",
         "Train for job.epochs epochs, each over all batches of this rank's share of job.dataset.",
+        rule="early-return",
     )
 
 
-def _finding(ranks: list[int], expected: str, found: str, advice: str) -> Finding:
+def _finding(ranks: list[int], expected: str, found: str, advice: str, *, rule: str) -> Finding:
     return Finding(
         check=CHECK,
+        rule=rule,
         ranks=tuple(ranks),
         subject="fit(job)",
         expected=expected,

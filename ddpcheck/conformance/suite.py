@@ -101,7 +101,8 @@ class Suite:
 
     def _judged_by_trainings(self, runner: Runner, check: Row, world_size: int, nothing: Judged) -> tuple[Judged, str]:
         if check.name == "adapter" and (said := runner.training("plain", world_size).unsupported):
-            return Judged(check=check.id, checked=1, findings=(_nothing_to_check(said, world_size),)), ""
+            finding = _nothing_to_check(said, world_size).named(check.id)
+            return Judged(check=check.id, checked=1, findings=(finding,)), ""
         if check.name != "adapter":
             plain = runner.training("plain", world_size)
             wrong = BY_CHECK["adapter"].judge([plain])
@@ -115,7 +116,7 @@ class Suite:
             return nothing, f"not supported: {next(one.unsupported for one in trained if one.unsupported)}"
         if not check.also_failed:
             if check.situations != (ANY,) and kept[0].failed:
-                return Judged(check=check.id, checked=1, findings=(kept[0].failure(),)), ""
+                return Judged(check=check.id, checked=1, findings=(kept[0].failure(),)).named(check.id), ""
             kept = [one for one in kept if not one.failed]
         if not kept:
             return nothing, "no training came to its end"
@@ -151,6 +152,7 @@ def _explained(judged: Judged, trained: Sequence[Trained]) -> Judged:
 def _nothing_to_check(said: str, world_size: int) -> Finding:
     return Finding(
         check="adapter",
+        rule="unsupported-plain-training",
         ranks=tuple(range(world_size)),
         subject="fit(job)",
         expected="fit(job) to carry out an ordinary training, at the least",

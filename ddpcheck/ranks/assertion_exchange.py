@@ -122,6 +122,7 @@ class Exchange:
         first = self.waiting[min(self.waiting)]
         return Finding(
             check=first.check,
+            rule="unequal-assertion-calls",
             ranks=tuple(sorted(self.waiting)),
             subject=first.title,
             expected="every rank to call the same assertion",
@@ -131,12 +132,13 @@ class Exchange:
                 "Call it on every rank: outside of `if ddp.rank == 0:`, and of loops whose length differs "
                 "between ranks."
             ),
-        )
+        ).named(first.check)
 
     def _groundless(self, ranks: Sequence[int]) -> Finding:
         first = self.waiting[ranks[0]]
         return Finding(
             check=first.check,
+            rule="missing-evidence",
             severity="warning",
             ranks=tuple(ranks),
             subject=first.title,
@@ -145,7 +147,7 @@ class Exchange:
             where=first.where,
             advice="Nothing is known of it here: `ddpcheck doctor` lists what is missing, and what rests on it.",
             links=(NOT_CHECKED,),
-        )
+        ).named(first.check)
 
 
 def _worst(findings: Sequence[Finding]) -> Finding | None:

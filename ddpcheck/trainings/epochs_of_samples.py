@@ -62,10 +62,13 @@ def numbers(samples: Sequence[int]) -> str:
     return listing([str(n) for n in samples], 6)
 
 
-def of_the_dataset(trained: Trained, check: str, expected: str, found: str, advice: str, cause: str = "") -> Finding:
+def of_the_dataset(
+    trained: Trained, check: str, expected: str, found: str, advice: str, cause: str = "", *, rule: str
+) -> Finding:
     """A finding on what all ranks have taken of ``job.dataset``."""
     return Finding(
         check=check,
+        rule=rule,
         ranks=tuple(trained.ranks),
         subject="job.dataset",
         expected=expected,

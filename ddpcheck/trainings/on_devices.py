@@ -44,6 +44,7 @@ def _on_the_cpu(check: str, trained: Trained) -> Judged | None:
         return Judged(check=check, checked=0, skipped_because=told)
     finding = Finding(
         check=check,
+        rule="model-on-cpu",
         ranks=tuple(ranks),
         subject="job.device",
         expected="each rank to compute on job.device",

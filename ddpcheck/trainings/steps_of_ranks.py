@@ -13,16 +13,24 @@ from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 
 def judge_steps(
-    trained: Trained, check: str, of: Callable[[Any], Sequence[bytes | None]], expected: str, advice: str
+    trained: Trained, check: str, of: Callable[[Any], Sequence[bytes | None]], expected: str, advice: str, *, rule: str
 ) -> Judged:
-    """Whether all ranks make the same steps, with the same ``of`` each."""
+    """Whether all ranks make the same steps, with the same ``of`` each; ``rule``: of what is not the same."""
     rounds = list(zip(*(trace.steps for trace in trained.traces), strict=False))
     numbers = Counter(len(trace.steps) for trace in trained.traces)
     findings: list[Finding] = []
     if len(numbers) > 1:
         counts = ", ".join(f"{len(trace.steps)} on rank {rank}" for rank, trace in enumerate(trained.traces))
         findings.append(
-            differing(check, list(trained.ranks), "the optimizer", "all ranks to make the same steps", counts, advice)
+            differing(
+                check,
+                list(trained.ranks),
+                "the optimizer",
+                "all ranks to make the same steps",
+                counts,
+                advice,
+                rule="unequal-step-counts",
+            )
         )
     wrong = [(n, steps) for n, steps in enumerate(rounds) if others([_key(of(step)) for step in steps])]
     if wrong:
@@ -45,6 +53,7 @@ def judge_steps(
                 advice,
                 step=first,
                 number=len(wrong),
+                rule=rule,
             )
         )
     return Judged(check=check, checked=len(rounds), findings=tuple(findings))
@@ -72,10 +81,13 @@ def differing(
     advice: str,
     step: int | None = None,
     number: int = 1,
+    *,
+    rule: str,
 ) -> Finding:
     """A finding on ranks that do not hold what the others hold."""
     return Finding(
         check=check,
+        rule=rule,
         ranks=tuple(ranks),
         subject=subject,
         expected=expected,

@@ -74,6 +74,7 @@ class Trained:
         if self._disagreed:
             return Finding(
                 check="rank-failure",
+                rule="unsupported-on-some-ranks",
                 ranks=tuple(self._disagreed),
                 subject=f"fit(job), {self.situation.about}",
                 expected="ddpcheck.NotSupported to be raised on all ranks, or on none",
@@ -86,6 +87,7 @@ class Trained:
         limit = f"within {self.record.plan.timeout:g} s"
         return Finding(
             check="no-hang" if hung else "rank-failure",
+            rule="fit-never-returns" if hung else "failed-training",
             ranks=ranks,
             subject=f"fit(job), {self.situation.about}",
             expected=f"fit to return on every rank {limit if hung else ''}".strip(),

@@ -230,6 +230,7 @@ def test_a_rank_that_never_calls_is_found_out():
     (found,) = sent[0].findings
     assert found == Finding(
         check="parameter-sync",
+        rule="parameter-sync/unequal-assertion-calls",
         severity="error",
         ranks=(0, 2),
         subject="assert_parameters_identical",

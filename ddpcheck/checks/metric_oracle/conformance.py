@@ -84,6 +84,7 @@ def _finding(
     )
     told = f"; the ranks report different values, this is rank {metrics[0][0][0]}'s" if apart else ""
     return Finding(
+        rule="wrong-metric-value",
         ranks=tuple(ranks),
         subject=listing([f"the {fact.name}" for fact in firsts]),
         expected=(

@@ -72,6 +72,7 @@ def _resumed(said: Sequence[Resumed]) -> tuple[Finding, ...]:
         )
     return (
         Finding(
+            rule="resumed-training-differs",
             ranks=tuple(ranks),
             subject=subject,
             expected="the training that was saved and loaded to go on, to the bit, as the one that never stopped",
@@ -85,6 +86,7 @@ def _resumed(said: Sequence[Resumed]) -> tuple[Finding, ...]:
 
 def _not_in_order(said: Sequence[Resumed], differences: Sequence[_Difference]) -> Finding:
     return Finding(
+        rule="order-dependent-gradient-sums",
         severity="warning",
         ranks=tuple(rank for rank, one in enumerate(said) if not one.in_order),
         subject=differences[0].name,

@@ -38,24 +38,34 @@ def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     if reason:
         return Judged(check=RESUME, checked=0, skipped_because=reason)
     if resumed.failed:
-        return failed_load(RESUME, resumed, _GO_ON, _SAME_CHECKPOINT if resumed.hung else _LOADABLE)
+        return failed_load(
+            RESUME, resumed, _GO_ON, _SAME_CHECKPOINT if resumed.hung else _LOADABLE, rule="failed-resume"
+        )
     idle = [rank for rank in resumed.ranks if not resumed.traces[rank].windows]
     if idle:
         return _nothing_made(whole, killed, resumed, idle)
     start = start_of(whole, resumed)
     if start is None:
         found = "the first forward with parameters that the uninterrupted training never had"
-        return violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _ALL, _lost(whole, resumed))
+        return violated(
+            RESUME,
+            resumed,
+            list(resumed.ranks),
+            _GO_ON,
+            found,
+            _ALL,
+            _lost(whole, resumed),
+            rule="unknown-start-parameters",
+        )
     if start == 0:
         found = "it began again with parameters from before the first step"
-        return violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _NEWEST)
+        return violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _NEWEST, rule="restart-from-scratch")
     if _buffers_differ(whole, resumed, start):
         found = (
             "buffers in the first forward that are not those of the uninterrupted training, with the same parameters"
         )
-        return violated(
-            RESUME, resumed, [0], _GO_ON, found, "Save state_dict(), which has the buffers, and load all of it."
-        )
+        advice = "Save state_dict(), which has the buffers, and load all of it."
+        return violated(RESUME, resumed, [0], _GO_ON, found, advice, rule="different-buffers")
     differs = _difference(whole, resumed, start)
     if differs is not None:
         return Judged(check=RESUME, checked=1, findings=(differs,))
@@ -91,7 +101,7 @@ def _nothing_made(whole: Trained, killed: Trained, resumed: Trained, idle: list[
         )
         advice = "Where no batch of an epoch is left, evaluate it, and begin the next one by iterating its loader anew."
     found = f"no further step was made on {ranks_text(idle)}"
-    return violated(RESUME, resumed, idle, expected, found, advice, cause)
+    return violated(RESUME, resumed, idle, expected, found, advice, cause, rule="no-further-step")
 
 
 def _buffers_differ(whole: Trained, resumed: Trained, start: int) -> bool:
@@ -125,6 +135,7 @@ class _Said(NamedTuple):
     found: str
     cause: str
     advice: str
+    rule: str
 
 
 def _difference(whole: Trained, resumed: Trained, start: int) -> Finding | None:
@@ -152,6 +163,7 @@ def _difference(whole: Trained, resumed: Trained, start: int) -> Finding | None:
             f"{count(wanted_steps, 'further step')} from step {start} on",
             f"{count(got_steps, 'step')} on {ranks_text(other)}",
             _PLACE,
+            rule="different-step-count",
         )
     return None
 
@@ -169,6 +181,7 @@ def _told(resumed: Trained, said: dict[int, _Said], start: int, step: int) -> Fi
         first.advice,
         step=step,
         cause=first.cause,
+        rule=first.rule,
     )
 
 
@@ -187,6 +200,7 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
             f"samples {_shown(samples_of(got))} instead of {_shown(samples_of(wanted))}",
             _cause_of_samples(whole, rank, start + number, got),
             _PLACE,
+            rule="different-samples",
         )
     others = _other_streams(wanted, got)
     if others or _masks(wanted) != _masks(got):
@@ -196,7 +210,7 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
         )
         right = [stream for stream in STREAMS if stream not in others and any(_drawn(stream, wanted))]
         text += f"; those of {listing(right)} are right" if others and right else ""
-        return _Said("random numbers", text, cause, _STREAMS)
+        return _Said("random numbers", text, cause, _STREAMS, rule="different-random-numbers")
     if wanted.step.rates != got.step.rates:
         due = whole.traces[rank].scheduled(start, start + number)
         left_out = resumed.traces[rank].scheduled(0, number) < due
@@ -207,6 +221,7 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
             "Where a checkpoint was saved before its epoch was evaluated, evaluate it first, and step the scheduler."
             if left_out
             else "Save and load the scheduler's state, too, and make the scheduler before the state is loaded.",
+            rule="different-learning-rate",
         )
     if not close_to(whole, wanted.step.before, got.step.before, start + number):
         loaded = rank and close_to(
@@ -214,7 +229,7 @@ def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, s
             start + number,
         )  # fmt: skip
         cause = "rank 0 has the right ones: not all ranks have loaded them, or have been sent them" if loaded else ""
-        return _Said("parameters", "other parameters before the step", cause, _ALL)
+        return _Said("parameters", "other parameters before the step", cause, _ALL, rule="different-parameters")
     return None
 
 
@@ -308,8 +323,9 @@ def _made_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, st
             "another update of the same gradients",
             "the optimizer has lost its state, such as the moments of the gradients",
             "Save and load the optimizer's state, too.",
+            rule="different-update",
         )
-    return _Said("update", "another update, of other gradients", "", _ALL)
+    return _Said("update", "another update, of other gradients", "", _ALL, rule="different-update")
 
 
 def _shown(batches: Sequence[list[int]]) -> str:
