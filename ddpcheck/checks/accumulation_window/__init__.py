@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds=(
@@ -10,6 +10,19 @@ CHECK = Check(
         "one step"
     ),
     order=104,
+    rules=(
+        Rule("step-per-micro-batch", "the optimizer steps after every micro-batch of a window"),
+        Rule("rescaled-gradients", "accumulated gradients are rescaled between micro-batches"),
+        Rule("lost-gradients", "accumulated gradients disappear before the step of their window"),
+        Rule("zero-grad-within-window", "zero_grad() runs between the micro-batches of a step"),
+        Rule(
+            "zeroing-on-one-stage",
+            "a pipeline stage zeroes gradients between micro-batches that another stage accumulates",
+        ),
+        Rule("overwritten-gradients", "a reduction overwrites accumulated gradients instead of adding to them"),
+        Rule("missing-zero-grad", "gradients of earlier steps remain when the next window begins"),
+        Rule("step-without-reduction", "the optimizer steps while gradient reduction is switched off"),
+    ),
     follows=("reducer-coverage",),
     rests_on=("backwards", "steps", "optimizers", "module calls", "parameter names", "norms", "unreduced backwards"),
 )

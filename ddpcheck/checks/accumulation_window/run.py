@@ -79,6 +79,7 @@ def _stepped(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
         rank,
         optimizer,
         first,
+        rule="step-per-micro-batch",
         expected=f"one step for {number} backward() calls, of which each has a loss that is divided by {number}",
         found=f"a step after every one of them ({count(len(told), 'step')} looked at), on a part of the gradient each",
         cause="the optimizer steps within backward(), as soon as a gradient is there"
@@ -113,6 +114,7 @@ def _rescaled(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]
             rank,
             optimizer,
             window,
+            rule="rescaled-gradients",
             severity="error" if meant or clip != ev.NO_SITE else "warning",
             subject=_name(rank, window, one.place),
             expected="gradients to be added to, and left as they are, until the last micro-batch of a step",
@@ -151,6 +153,7 @@ def _lost(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
         rank,
         optimizer,
         window,
+        rule="lost-gradients",
         severity="error" if prepared or declared.micro_batches(rank, window) else "warning",
         expected="the gradients of every micro-batch of a window to be there until its step",
         found="gradients that one backward() had left, and that were None or zeros when the next one of the same "
@@ -179,6 +182,7 @@ def _zeroed(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
             rank,
             optimizer,
             zeroed[0],
+            rule="zero-grad-within-window",
             severity="error" if number else "warning",
             expected=f"the gradients of {number or zeroed[0].backwards} micro-batches to be added up for a step",
             found="zero_grad() between any two of them: each step is made on the last micro-batch alone",
@@ -194,6 +198,7 @@ def _of_stage(rank: Rank, optimizer: int, windows: Windows, number: int) -> Find
         rank,
         optimizer,
         windows[0],
+        rule="zeroing-on-one-stage",
         severity="warning",
         expected=f"the gradients of {number} micro-batches to be added up for a step, as the rank with the loss does",
         found="zero_grad() between any two of them on this rank: each of its steps is made on the last one alone",
@@ -213,6 +218,7 @@ def _overwritten(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Findi
         rank,
         optimizer,
         window,
+        rule="overwritten-gradients",
         subject=_name(rank, window, one.place),
         expected="what is reduced after a micro-batch to be added to the gradient of those before",
         found=f"the gradient of {_name(rank, window, one.place)} to be what the last reduction has given, and nothing "
@@ -233,6 +239,7 @@ def _left_over(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding
         rank,
         optimizer,
         told[0],
+        rule="missing-zero-grad",
         severity="warning",
         expected="the gradients that a step was made on to be gone when the next window begins",
         found=f"them to be added to in each of {len(told)} windows, and stepped on again: every step is made on the "
@@ -252,6 +259,7 @@ def _unreduced(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding
         rank,
         optimizer,
         found[0],
+        rule="step-without-reduction",
         expected="a step after the last micro-batch of a window, whose backward() reduces the gradients",
         found=f"{count(len(found), 'step')} without any: in each backward() before them, reductions were switched off",
         cause="no_sync() or set_requires_gradient_sync(False) is in force where the optimizer steps",
@@ -286,6 +294,7 @@ def _finding(
     optimizer: int,
     window: ev.Window,
     *,
+    rule: str,
     expected: str,
     found: str,
     cause: str,
@@ -296,6 +305,7 @@ def _finding(
     site: int | None = None,
 ) -> Finding:
     return Finding(
+        rule=rule,
         severity="error" if severity == "error" else "warning",
         ranks=(rank.rank,),
         subject=subject,

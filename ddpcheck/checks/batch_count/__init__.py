@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds=(
@@ -10,6 +10,13 @@ CHECK = Check(
         "and drop_last imply"
     ),
     order=70,
+    rules=(
+        Rule("unequal-batch-counts", "ranks take different numbers of batches"),
+        Rule("unexpected-batch-count", "the number of batches does not follow from dataset size and world size"),
+        Rule("no-batches", "no rank has a batch"),
+        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
+        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
+    ),
     follows=("shard-partition",),
     rests_on=("groups", "wrappers", "uneven inputs", "collectives", "backwards", "passes", "samplers"),
     assertions=("assert_batch_count",),

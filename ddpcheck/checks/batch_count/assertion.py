@@ -24,12 +24,14 @@ def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding
         expected = causes.implied(first.size, len(facts), first.batch_size, first.drop_last, first.sampler_drops)
     if len(set(taken)) == 1 and (expected is None or taken[0] == expected):
         if taken[0] == 0:
-            return (_finding(facts, taken, expected, "No rank has a batch, so nothing would be trained."),)
+            advice = "No rank has a batch, so nothing would be trained."
+            return (_finding(facts, taken, expected, advice, rule="no-batches"),)
         return ()
     if len(set(taken)) > 1:
-        return (_finding(facts, taken, expected, f"{causes.LEFT}: {uneven_batches.EVEN_OUT}"),)
+        advice = f"{causes.LEFT}: {uneven_batches.EVEN_OUT}"
+        return (_finding(facts, taken, expected, advice, rule="unequal-batch-counts"),)
     advice = "Loader and sampler do not fit together: look for a missing or a second DistributedSampler."
-    return (_finding(facts, taken, expected, advice),)
+    return (_finding(facts, taken, expected, advice, rule="unexpected-batch-count"),)
 
 
 def _usual(facts: Sequence[BatchFacts]) -> BatchFacts:
@@ -38,11 +40,14 @@ def _usual(facts: Sequence[BatchFacts]) -> BatchFacts:
     return facts[sizes.index(Counter(sizes).most_common(1)[0][0])]
 
 
-def _finding(facts: Sequence[BatchFacts], taken: Sequence[int], expected: int | None, advice: str) -> Finding:
+def _finding(
+    facts: Sequence[BatchFacts], taken: Sequence[int], expected: int | None, advice: str, *, rule: str
+) -> Finding:
     usual = Counter(taken).most_common(1)[0][0] if expected is None else expected
     odd = tuple(rank for rank, n in enumerate(taken) if n != usual) or tuple(range(len(facts)))
     shown = ", ".join(f"{n} on rank {rank}" for rank, n in enumerate(taken))
     return Finding(
+        rule=rule,
         ranks=odd,
         subject="the loader",
         expected=causes.wanted(expected, _loaded(_usual(facts)), len(facts)),

@@ -32,6 +32,7 @@ def judge(trained: Trained) -> Judged:
                 "the dataset was not shared out: each rank has as many as one process has of the whole of it"
                 if repeated
                 else "",
+                rule="unequal-batch-counts" if len(set(found)) > 1 else "unexpected-batch-count",
             ),
         )
     return Judged(checked=len(found), findings=findings)

@@ -111,6 +111,7 @@ def _finding(
     if origin is not None:
         places.insert(0, (ranks[0], passes[ranks[0]].where))
     return Finding(
+        rule="unequal-batch-counts",
         severity="warning" if through else "error",
         ranks=ranks,
         subject=f"the DataLoader over {first.dataset}" if first is not None else "the DataLoader",

@@ -19,26 +19,30 @@ def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding
     if not all(f.followed or f.passes for f in facts):
         found = f"a {facts[0].kind} with an order of its own, which is not recorded: nothing was checked"
         advice = "Hold list(sampler) of two epochs against each other in the test instead."
-        return (_finding(everyone, found, advice),)
+        return (_finding(everyone, found, advice, rule="nothing-to-compare"),)
     steady = [f.kind for f in facts if not f.shuffle]
     if steady:
         found = f"a {steady[0]} with shuffle=False: nothing was checked"
-        return (_finding(everyone, found, "Shuffle the training data, or drop this assertion for data that is not."),)
+        advice = "Shuffle the training data, or drop this assertion for data that is not."
+        return (_finding(everyone, found, advice, rule="nothing-to-compare"),)
     if min(len(f.passes) for f in facts) < 2:
         shown = ", ".join(f"{len(f.passes)} on rank {r}" for r, f in enumerate(facts))
         found = f"fewer than two passes through the sampler ({shown}): nothing was checked"
-        return (_finding(everyone, found, "Train two epochs or more before this assertion."),)
+        advice = "Train two epochs or more before this assertion."
+        return (_finding(everyone, found, advice, rule="nothing-to-compare"),)
     same = {r: pair for r, f in enumerate(facts) if (pair := causes.repetition(f.passes)) is not None}
     if not same:
         return ()
     rank, (a, b) = next(iter(same.items()))
     passes, kind = facts[rank].passes, facts[rank].kind
     cause, advice = causes.why(passes[a], passes[b])
-    return (_finding(tuple(same), f"passes {a + 1} and {b + 1} through the {kind} in the same order", advice, cause),)
+    found = f"passes {a + 1} and {b + 1} through the {kind} in the same order"
+    return (_finding(tuple(same), found, advice, cause, rule="same-order-each-epoch"),)
 
 
-def _finding(ranks: tuple[int, ...], found: str, advice: str, cause: str = "") -> Finding:
+def _finding(ranks: tuple[int, ...], found: str, advice: str, cause: str = "", *, rule: str) -> Finding:
     return Finding(
+        rule=rule,
         ranks=ranks,
         subject="the sampler",
         expected="another order of the samples in every epoch",

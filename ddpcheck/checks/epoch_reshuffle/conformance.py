@@ -31,6 +31,7 @@ def judge(trained: Trained) -> Judged:
                 if never
                 else "Call set_epoch on the DistributedSampler itself at the start of every epoch.",
                 "nothing shuffles" if never else "the sampler was given no epoch, or of the same one",
+                rule="same-order-each-epoch",
             ),
         )
     return Judged(checked=len(orders), findings=findings)

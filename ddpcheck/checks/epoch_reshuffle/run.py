@@ -78,6 +78,7 @@ def _repeated(by_rank: dict[int, list[Pass]], link: str) -> Finding | None:
     if seeded is not None:
         cause += f": it is set at {seeded.file}:{seeded.line} before each of them"
     return Finding(
+        rule="same-order-each-epoch",
         ranks=tuple(sorted(found)),
         subject=f"the {kind}",
         expected="another order of the samples in every epoch",
@@ -108,6 +109,7 @@ def _never_shuffled(by_rank: dict[int, list[Pass]], link: str) -> Finding | None
     made = first.rank.where(loader.sampler_site) or first.rank.where(loader.site)
     where = first.where
     return Finding(
+        rule="unshuffled-training-data",
         severity="warning",
         ranks=tuple(sorted(by_rank)),
         subject=f"the {loader.sampler}",

@@ -70,6 +70,7 @@ def test_unequal_counts_are_a_hang_to_come():
     assert counted(4, 4, 3) == (
         Finding(
             check="batch-count",
+            rule="batch-count/unequal-batch-counts",
             severity="error",
             ranks=(2,),
             subject="the loader",
@@ -85,6 +86,7 @@ def test_a_count_that_the_sizes_do_not_imply():
     assert counted(1000, 1000, size=2000, batch_size=2, drop_last=True) == (
         Finding(
             check="batch-count",
+            rule="batch-count/unexpected-batch-count",
             severity="error",
             ranks=(0, 1),
             subject="the loader",

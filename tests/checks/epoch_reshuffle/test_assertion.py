@@ -40,6 +40,7 @@ def test_without_set_epoch_the_order_repeats():
     assert ask(STUCK, STUCK) == (
         Finding(
             check="epoch-reshuffle",
+            rule="epoch-reshuffle/same-order-each-epoch",
             severity="error",
             ranks=(0, 1),
             subject="the sampler",
