@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds="a kill at any moment of a save leaves the checkpoint before it whole",
     order=190,
     severity="warning",
+    rules=(
+        Rule("in-place-save", "a save writes straight over an existing checkpoint"),
+        Rule(
+            "stale-completion-marker", "files are replaced while an older marker says that the checkpoint is complete"
+        ),
+        Rule("lost-checkpoint", "a kill during a save leaves no checkpoint that can be loaded"),
+        Rule("mixed-checkpoint", "a kill during a save leaves parts of two checkpoints"),
+        Rule("interruption-not-tested", "kills could not be planted in all writes of a save"),
+        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
+        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
+    ),
     rests_on=(
         "saves",
         "saved state",

@@ -45,6 +45,7 @@ def _lost(lost: dict[int, list[Kill]], tried: int) -> Finding:
         "other": f"the load then finds neither the old state nor the new one: {first.detail}",
     }[first.left]
     return Finding(
+        rule="lost-checkpoint",
         ranks=tuple(sorted(lost)),
         subject="save()",
         expected="a kill at any moment of a save to leave the checkpoint before it whole, or the new one",
@@ -72,6 +73,7 @@ def _torn(said: dict[int, Killed]) -> Finding | None:
         ranks.setdefault(words[kill.left], []).append(rank)
     first = next((k.detail for k in found.values() if k.detail), "")
     return Finding(
+        rule="mixed-checkpoint",
         ranks=tuple(sorted(found)),
         subject="save()",
         expected="all ranks to find the old checkpoint, or all the new one, whichever of them had saved by then",
@@ -87,6 +89,7 @@ def _torn(said: dict[int, Killed]) -> Finding | None:
 def _unstopped(unstopped: dict[int, tuple[str, ...]]) -> Finding:
     rank, files = next(iter(unstopped.items()))
     return Finding(
+        rule="interruption-not-tested",
         severity="warning",
         ranks=tuple(sorted(unstopped)),
         subject=f"file {files[0]}",
@@ -102,6 +105,7 @@ def _unstopped(unstopped: dict[int, tuple[str, ...]]) -> Finding:
 def _not_tried(reasons: dict[int, str], world_size: int) -> Finding:
     rank = min(reasons, default=0)
     return Finding(
+        rule="interruption-not-tested",
         severity="warning",
         ranks=tuple(sorted(reasons)) or tuple(range(world_size)),
         subject="save()",

@@ -30,18 +30,18 @@ def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     if reason:
         return Judged(check=ATOMIC, checked=0, skipped_because=reason)
     if resumed.failed:
-        return failed_load(ATOMIC, resumed, _BEFORE, _RENAME)
+        return failed_load(ATOMIC, resumed, _BEFORE, _RENAME, rule="lost-checkpoint")
     start = start_of(whole, resumed)
     if start and _of_two_checkpoints(whole, resumed, start):
         found = (
             f"parts of two checkpoints: the parameters of step {start}, with another optimizer state, learning rate or "
             "place in the epoch"
         )
-        return violated(ATOMIC, resumed, [0], _BEFORE, found, _TOGETHER)
+        return violated(ATOMIC, resumed, [0], _BEFORE, found, _TOGETHER, rule="mixed-checkpoint")
     if start:
         return Judged(check=ATOMIC, checked=1)
     found = "it began again from the start" if start == 0 else "it went on with parameters of no step"
-    return violated(ATOMIC, resumed, list(resumed.ranks), _BEFORE, found, _RENAME)
+    return violated(ATOMIC, resumed, list(resumed.ranks), _BEFORE, found, _RENAME, rule="lost-checkpoint")
 
 
 def _of_two_checkpoints(whole: Trained, resumed: Trained, start: int) -> bool:

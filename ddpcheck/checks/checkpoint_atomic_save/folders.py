@@ -59,6 +59,7 @@ def _over(each: list[list[State]]) -> Finding:
     assert isinstance(state.record, ev.StateSaved)
     folder = _shown(state, state.record.path)
     return Finding(
+        rule="in-place-save",
         severity="warning",
         ranks=tuple(sorted({one.rank.rank for group in each for one in group})),
         subject=f"checkpoint {folder}",
@@ -126,6 +127,7 @@ def _stale_mark(each: list[tuple[Touch, Touch]]) -> Finding:
     name = shown(mark)
     where = mark.where
     return Finding(
+        rule="stale-completion-marker",
         severity="warning",
         ranks=tuple(sorted({one.number for one, _ in each})),
         subject=f"file {name}",

@@ -89,6 +89,7 @@ def _in_place(touches: list[Touch]) -> Finding:
     first = touches[0]
     name = shown(first)
     return Finding(
+        rule="in-place-save",
         severity="warning",
         ranks=(first.number,),
         subject=f"file {name}",

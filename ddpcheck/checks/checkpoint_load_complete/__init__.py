@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds="a load leaves no parameter silently untouched",
     order=20,
+    rules=(
+        Rule("failed-load", "a load raises an error"),
+        Rule("state-dict-mismatch", "load_state_dict() rejects the keys or shapes of a checkpoint"),
+        Rule("untouched-tensors", "a load leaves parameters or buffers untouched"),
+        Rule("values-not-restored", "parameters or buffers differ from the saved ones after a load"),
+        Rule("partly-loaded-tensor", "a load writes some elements of a tensor, and not all"),
+        Rule("load-not-verifiable", "tensors could not be overwritten before a load to test it"),
+        Rule("unmatched-keys", "a load with strict=False skips parameters whose keys do not match"),
+        Rule("different-loaded-states", "ranks load different states"),
+        Rule("load-on-some-ranks", "some ranks load a state, and others do not"),
+        Rule("optimizer-state-not-loaded", "a training continues without the optimizer state of its checkpoint"),
+        Rule("moments-not-loaded", "a load leaves out the moments that are in its checkpoint"),
+        Rule("optimizer-built-after-load", "the optimizer that steps was built after the load of its state"),
+        Rule("learning-rate-restart", "learning rates start from the beginning after a load"),
+        Rule("reinitialised-after-load", "weights are drawn at random after they were loaded"),
+        Rule("unused-loaded-copies", "parameters are loaded into copies that the model does not use"),
+        Rule("stale-shards-after-load", "sharded parameters keep their values from before the load"),
+        Rule("load-undone-by-step", "an optimizer step restores the weights from before the load"),
+        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
+        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
+    ),
     follows=("checkpoint-read-after-write",),
     rests_on=(
         "groups",

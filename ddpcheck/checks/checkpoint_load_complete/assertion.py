@@ -59,6 +59,7 @@ def _complete(said: Sequence[Loaded]) -> tuple[Finding, ...]:
         cause = ""
     return (
         Finding(
+            rule="untouched-tensors" if untouched else "values-not-restored",
             ranks=tuple(ranks),
             subject=name,
             expected="a load to leave every parameter and buffer as it was saved"
@@ -81,6 +82,7 @@ def _in_part(said: Sequence[Loaded]) -> tuple[Finding, ...]:
     name, (left, of) = next(iter(found.items()))
     return (
         Finding(
+            rule="partly-loaded-tensor",
             ranks=tuple(ranks),
             subject=name,
             expected="a load to write every element of every parameter and buffer",
@@ -100,6 +102,7 @@ def _not_looked_at(said: Sequence[Loaded]) -> tuple[Finding, ...]:
         return ()
     return (
         Finding(
+            rule="load-not-verifiable",
             severity="warning",
             ranks=tuple(range(len(said))),
             subject=names[0],

@@ -28,6 +28,7 @@ def judge(world: World) -> Iterator[Finding]:
         rank, first = each[0]
         loaded = rank.where(first.loaded)
         yield Finding(
+            rule="reinitialised-after-load",
             severity="warning",
             ranks=tuple(sorted({one.rank for one, _ in each})),
             subject=f"{first.kind}.{first.weight}",

@@ -35,6 +35,7 @@ def judge(world: World) -> Iterator[Finding]:
         rank, optimizer = each[0]
         made = rank.where(optimizer.site)
         yield Finding(
+            rule="optimizer-built-after-load",
             severity="warning",
             ranks=tuple(sorted({one.rank for one, _ in each})),
             subject=f"the {optimizer.kind}",

@@ -28,6 +28,7 @@ def judge(world: World) -> Iterator[Finding]:
     for where, each in groups.items():
         _, names = each[0]
         yield Finding(
+            rule="unused-loaded-copies",
             severity="warning",
             ranks=tuple(sorted({state.rank.rank for state, _ in each})),
             subject=names[0],

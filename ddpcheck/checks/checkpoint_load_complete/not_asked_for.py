@@ -40,6 +40,7 @@ def judge(world: World) -> Iterator[Finding]:
         rank = first.state.rank
         made = rank.where(first.optimizer.site)
         yield Finding(
+            rule="moments-not-loaded",
             severity="warning",
             ranks=tuple(sorted({one.state.rank.rank for one in each})),
             subject=f"the {first.optimizer.kind}",

@@ -76,6 +76,7 @@ def _finding(where: CallSite | None, each: list[_Anew]) -> Finding:
     opened = ", ".join(f"{rates[0]:.4g}" for rates in first.opened[1:])
     stepped = first.rank.where(first.step.site)
     return Finding(
+        rule="learning-rate-restart",
         severity="warning",
         ranks=tuple(sorted({one.rank.rank for one in each})),
         subject="the learning rates",

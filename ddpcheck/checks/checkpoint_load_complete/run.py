@@ -63,6 +63,7 @@ def _refused(world: World) -> Iterator[Finding]:
         where = rank.where(first.site)
         fitting = next((p for p in PREFIXES if f'"{p}' in first.message), None)
         yield Finding(
+            rule="state-dict-mismatch",
             ranks=tuple(r.rank for r, _ in raised),
             subject=first.message.partition(":")[0].partition("for ")[2] or "load_state_dict",
             expected="the keys of a checkpoint to fit the module that they are loaded into",
@@ -99,6 +100,7 @@ def _untouched(world: World) -> Iterator[Finding]:
         prefix = _prefix(first)
         certain = first.thrown_away and (prefix is not None or not first.fitting)
         yield Finding(
+            rule="unmatched-keys",
             severity="error" if certain else "warning",
             ranks=tuple(sorted({r.rank for r, _ in found})),
             subject=first.kind,
@@ -180,6 +182,7 @@ def _unequal(wrapper: int | None, each: dict[Rank, ev.StateLoaded], everywhere: 
         advice = "Load on every rank, or on rank 0 before the module is wrapped: the constructor sends it to all."
     where = first.where(each[first].site)
     return Finding(
+        rule="different-loaded-states" if everywhere else "load-on-some-ranks",
         ranks=ranks,
         subject=f"wrapper {wrapper}" if wrapper is not None else "the model",
         expected="all ranks to go on from the same state",
@@ -216,6 +219,7 @@ def _left_in_the_file(files: Files) -> Iterator[Finding]:
             listing([f"'{k}'" for k in first.record.optimizers], 3) if first.record.optimizers != [""] else "all of it"
         )
         yield Finding(
+            rule="optimizer-state-not-loaded",
             severity="warning",
             ranks=tuple(sorted({t.number for t in loads})),
             subject=f"file {shown(first)}",

@@ -22,6 +22,7 @@ def judge(world: World) -> Iterator[Finding]:
         stepped = rank.where(first.site)
         matrices = f"the {count(first.of, 'matrix', 'matrices')} of the {first.kind}"
         yield Finding(
+            rule="stale-shards-after-load" if first.unreached else "load-undone-by-step",
             severity="warning",
             ranks=tuple(sorted({one.rank for one, _ in each})),
             subject=f"{first.kind}.{first.weight}",

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds="a load keeps a rank on its own device",
     order=200,
+    rules=(
+        Rule("load-on-wrong-gpu", "a load puts tensors on a GPU of another rank"),
+        Rule("tensors-moved-by-load", "a load moves tensors of the training to another device"),
+        Rule("no-map-location", "a load of another rank's save does not set map_location"),
+        Rule("model-on-cpu", "a rank computes on the CPU instead of its device"),
+        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
+        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
+    ),
     rests_on=("groups", "wrappers", "steps", "loads"),
     asserted_on=("loads",),
     assertions=("assert_map_location", "assert_checkpoint_resumable"),

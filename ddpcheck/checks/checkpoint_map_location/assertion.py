@@ -48,6 +48,7 @@ def _moved(said: Sequence[Recorded | None]) -> list[Finding]:
     name, (before, after) = next(iter(ranks[first].items()))
     return [
         Finding(
+            rule="tensors-moved-by-load",
             ranks=tuple(sorted(ranks)),
             subject=name,
             expected=f"every tensor to be on its rank's own device after the load: {name} on {before}",

@@ -57,6 +57,7 @@ def landed_elsewhere(loads: Sequence[Touch], own: str) -> Finding:
     first = loads[0]
     given = f"map_location={first.record.device}" if first.record.device else "no map_location"
     return Finding(
+        rule="load-on-wrong-gpu",
         ranks=tuple(sorted({t.number for t in loads})),
         subject=f"file {shown(first)}",
         expected=f"what rank {first.number} loads to land on its own device, {own}, or on the CPU",
@@ -74,6 +75,7 @@ def landed_elsewhere(loads: Sequence[Touch], own: str) -> Finding:
 def _by_luck(loads: list[Touch]) -> Finding:
     first = loads[0]
     return Finding(
+        rule="no-map-location",
         severity="warning",
         ranks=tuple(sorted({t.number for t in loads})),
         subject=f"file {shown(first)}",

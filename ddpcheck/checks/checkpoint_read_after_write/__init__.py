@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds="no rank reads a checkpoint before its write is complete, none deletes it before the last read",
     order=40,
+    rules=(
+        Rule("unsynchronised-read", "a rank reads a file without waiting for the rank that writes it"),
+        Rule("unsynchronised-file-check", "a rank checks for a file without waiting for the rank that writes it"),
+        Rule("unsynchronised-removal", "a rank removes a file without waiting for the ranks that read it"),
+        Rule("load-during-async-save", "a checkpoint is loaded while an asynchronous save still writes it"),
+        Rule("no-read-observed", "no rank was seen to read a saved file"),
+        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
+        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
+    ),
     follows=("checkpoint-single-writer",),
     rests_on=(
         "groups",

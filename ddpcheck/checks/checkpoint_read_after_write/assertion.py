@@ -41,6 +41,7 @@ def _written_in_sight(files: Files, path: str) -> bool:
 def _nothing_read(world_size: int, unread: Sequence[str]) -> Finding:
     which = f"{listing([os.path.basename(p) for p in unread])}" if unread else "a file"
     return Finding(
+        rule="no-read-observed",
         severity="warning",
         ranks=tuple(range(world_size)),
         subject="load()",

@@ -38,6 +38,7 @@ def _finding(early: list[_Early]) -> Finding:
     saved = rank.where(save.site)
     fails = any(one.of(ev.Raised) for one, _, _ in early)
     return Finding(
+        rule="load-during-async-save",
         ranks=tuple(sorted({one.rank for one, _, _ in early})),
         subject=f"checkpoint {name}",
         expected=f"{name} to be whole before it is loaded: its .metadata, written last, says that it is",

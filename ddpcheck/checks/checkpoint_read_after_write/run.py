@@ -101,6 +101,7 @@ def _too_soon(races: list[Race]) -> Finding:
             found += f"; {answers}"
             cause = f"{ranks_text([read.number])} asked before {ranks_text([change.number])} was done"
     return Finding(
+        rule="unsynchronised-file-check" if read.record.op == "query" else "unsynchronised-read",
         severity="error" if first.sure else "warning",
         ranks=readers,
         subject=f"file {name}",
@@ -120,6 +121,7 @@ def _taken_away(races: list[Race]) -> Finding:
     name = shown(read)
     readers = tuple(sorted({r.read.number for r in races}))
     return Finding(
+        rule="unsynchronised-removal",
         ranks=(change.number,),
         subject=f"file {name}",
         expected=f"{name} to stay until every rank has read it, in whatever order the ranks run",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds=(
@@ -10,6 +10,15 @@ CHECK = Check(
         "size, by name"
     ),
     order=186,
+    rules=(
+        Rule("reordered-elements", "a tensor comes back with its elements in another order"),
+        Rule("part-for-whole", "one rank's part of a tensor is taken for the whole"),
+        Rule("changed-values", "a tensor comes back with other values than were saved"),
+        Rule("tensor-of-another-name", "a parameter gets what was saved under another name"),
+        Rule("values-of-another-rank", "a rank gets what another rank saved under the same name"),
+        Rule("moments-of-another-parameter", "a parameter gets the moments of another parameter"),
+        Rule("moments-of-another-rank", "a parameter gets the moments that another rank saved"),
+    ),
     follows=("checkpoint-save-complete", "checkpoint-read-after-write", "checkpoint-load-complete"),
     rests_on=(
         "groups", "optimizers", "steps", "parts", "saves", "loads", "state loads", "saved state", "loaded state",

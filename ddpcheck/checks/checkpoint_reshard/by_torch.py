@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_reshard.compared import Answer, by_name, compared, is_cut
+from ddpcheck.checks.checkpoint_reshard.compared import RULES, Answer, by_name, compared, is_cut
 from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.saved_state import Piece, State, same_turn, saved_at
 from ddpcheck.judging.world import World
@@ -65,6 +65,7 @@ def _compared(world: World, given: list[State], group: list[State]) -> tuple[int
 def _changed(given: list[State], group: list[State], answer: Answer, names: list[str]) -> Finding:
     what = "the same elements in another order" if answer == "order" else "other values"
     return Finding(
+        rule=RULES[answer],
         ranks=tuple(sorted(state.rank.rank for state in group)),
         subject=names[0],
         expected="a load to bring back, by name, what was saved, however it is cut",
@@ -90,6 +91,7 @@ def _of_others(
             streams = any(own.entry.role == "random" for own, _ in each)
             found.append(
                 Finding(
+                    rule="values-of-another-rank",
                     severity="error" if severity == "error" else "warning",
                     ranks=ranks,
                     subject=names[0],

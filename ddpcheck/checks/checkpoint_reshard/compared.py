@@ -12,6 +12,14 @@ Answer = Literal["equal", "order", "part", "values", "name", ""]
 """The same; the same elements in another order; one rank's part for the whole; other values; another name's; not to be
 said."""
 
+RULES: dict[Answer, str] = {
+    "order": "reordered-elements",
+    "part": "part-for-whole",
+    "values": "changed-values",
+    "name": "tensor-of-another-name",
+}
+"""What a finding says by such an answer."""
+
 
 def compared(saved: Sequence[Piece], held: Sequence[Piece]) -> Answer:
     """Compare all parts of a tensor with all parts of it, each as it is cut."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_reshard.compared import Answer, by_name, compared, is_cut
+from ddpcheck.checks.checkpoint_reshard.compared import RULES, Answer, by_name, compared, is_cut
 from ddpcheck.judging.saved_state import Piece, State, same_turn, saved_at, sources
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
@@ -119,6 +119,7 @@ def _finding(given: list[State], group: list[State], answer: Answer, each: list[
     }
     where = given[0].where
     return Finding(
+        rule=RULES[answer],
         severity="warning" if answer == "values" else "error",
         ranks=tuple(sorted({piece.rank.rank for _, held in each for piece in held})),
         subject=names[0],

@@ -111,6 +111,7 @@ def _finding(each: list[tuple[State, State, list[_Strange]]]) -> Finding:
     ranks = tuple(sorted({one.rank.rank for one, _, _ in each}))
     whose = f"those of {first.of}" if elsewhere else f"those that rank {first.rank} has saved for its own {first.name}"
     return Finding(
+        rule="moments-of-another-parameter" if elsewhere else "moments-of-another-rank",
         ranks=ranks,
         subject=first.name,
         expected="each parameter to get back its own moments",

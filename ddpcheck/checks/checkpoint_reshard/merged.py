@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_reshard.compared import Answer, by_name, compared
+from ddpcheck.checks.checkpoint_reshard.compared import RULES, Answer, by_name, compared
 from ddpcheck.judging.file_history import LOADS
 from ddpcheck.judging.saved_state import Piece, State, saved_at, saves
 from ddpcheck.judging.world import World
@@ -53,6 +53,7 @@ def _finding(
     shape = "x".join(map(str, parts[name][0].shape))
     part = answers[name] == "part"
     return Finding(
+        rule=RULES[answers[name]],
         ranks=(state.rank.rank,),
         subject=name,
         expected="a file that is made of all ranks' parts to hold, by name, the whole of each tensor",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds=(
@@ -10,6 +10,15 @@ CHECK = Check(
         "once, under a name that means the same on all ranks"
     ),
     order=185,
+    rules=(
+        Rule("missing-shards", "no rank saves some elements of a sharded tensor"),
+        Rule("missing-optimizer-state", "optimizer state that other ranks hold is not saved"),
+        Rule("conflicting-shards", "ranks save different values for the same part of a tensor"),
+        Rule("conflicting-weights", "ranks save different parameters or moments under one name"),
+        Rule("conflicting-random-states", "ranks save different random states under one name"),
+        Rule("conflicting-buffers", "ranks save different buffers under one name"),
+        Rule("conflicting-values", "ranks save different values under one name"),
+    ),
     follows=("initial-broadcast", "initial-values", "parameter-sync"),
     rests_on=("groups", "optimizers", "steps", "parts", "saves", "saved state", "module calls"),
 )

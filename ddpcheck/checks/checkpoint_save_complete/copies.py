@@ -63,6 +63,7 @@ def _finding(group: list[State], apart: list[list[Piece]], own: bool) -> Finding
     names = list(dict.fromkeys(pieces[0].entry.name for pieces in apart))
     other = next(one for one in first if one.digest != first[0].digest)
     return Finding(
+        rule="conflicting-shards",
         severity="warning" if own else "error",
         ranks=tuple(sorted({one.rank.rank for pieces in apart for one in pieces})),
         subject=names[0],

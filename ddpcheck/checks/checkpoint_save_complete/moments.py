@@ -93,6 +93,7 @@ def _with_state(rank: Rank, until: float) -> set[str]:
 def _finding(state: State, lost: list[str], holders: list[int]) -> Finding:
     ranks = (state.rank.rank,)
     return Finding(
+        rule="missing-optimizer-state",
         ranks=ranks,
         subject=lost[0],
         expected="the moments of every parameter to be saved",

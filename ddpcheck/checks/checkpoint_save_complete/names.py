@@ -13,6 +13,12 @@ from ddpcheck.vocabulary.wording import count, listing
 
 WEIGHTS, STREAMS, BUFFERS, OTHERS = "weights", "streams", "buffers", "others"
 
+_RULES = {
+    WEIGHTS: "conflicting-weights",
+    STREAMS: "conflicting-random-states",
+    BUFFERS: "conflicting-buffers",
+    OTHERS: "conflicting-values",
+}
 _WHAT = {
     WEIGHTS: "what is trained",
     STREAMS: "the states of random generators",
@@ -70,6 +76,7 @@ def _finding(group: list[State], what: str, each: list[list[Piece]], apart: bool
     shapes = {one.entry.kind for one in first}
     how = "other shapes" if len(shapes) > 1 else "other values"
     return Finding(
+        rule=_RULES[what],
         severity="error" if what == WEIGHTS and not apart else "warning",
         ranks=ranks,
         subject=names[0],

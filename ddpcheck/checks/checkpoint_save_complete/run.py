@@ -99,6 +99,7 @@ def _parts_lost(group: list[State], lost: dict[str, tuple[int, int]]) -> Finding
         f", and so it is with {count(len(lost) - 1, 'more name')}: {listing(list(lost)[1:])}" if len(lost) > 1 else ""
     )
     return Finding(
+        rule="missing-shards",
         ranks=ranks,
         subject=name,
         expected="the parts that are saved of a tensor to make the whole",

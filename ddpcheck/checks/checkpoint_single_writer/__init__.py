@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds="one rank writes a path",
     order=30,
+    rules=(
+        Rule("several-writers", "several ranks write one file"),
+        Rule("unknown-writer", "it is unknown which rank writes a file"),
+        Rule("no-write-observed", "no rank was seen to write a file"),
+        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
+        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
+    ),
     follows=("checkpoint-read-after-write",),
     rests_on=(
         "saves",

@@ -35,6 +35,7 @@ def judge(facts: Sequence[Any], rounds: Sequence[Sequence[Any]] = ()) -> tuple[F
 
 def _nothing_written(world_size: int) -> Finding:
     return Finding(
+        rule="no-write-observed",
         severity="warning",
         ranks=tuple(range(world_size)),
         subject="save()",

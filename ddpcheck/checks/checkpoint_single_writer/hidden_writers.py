@@ -47,6 +47,7 @@ def _seen(files: Files, folders: Sequence[str], name: str, markers: bool = False
 def _several(several: Mapping[str, list[int]]) -> Finding:
     name, ranks = next(iter(several.items()))
     return Finding(
+        rule="several-writers",
         ranks=tuple(ranks),
         subject=f"file {name}",
         expected="one rank to write a file",
@@ -63,6 +64,7 @@ def _not_known(names: Sequence[str], reasons: Mapping[int, str], world_size: int
         rank, reason = next(iter(reasons.items()))
         why = f"no copy of {ranks_text(reasons)} that could save: on rank {rank}, {reason}"
     return Finding(
+        rule="unknown-writer",
         severity="warning",
         ranks=tuple(reasons) or tuple(range(world_size)),
         subject=f"file {names[0]}",

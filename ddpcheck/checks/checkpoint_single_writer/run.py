@@ -71,6 +71,7 @@ def _several(files: Files, several: dict[str, list[Touch]], saves: bool) -> Find
     elif not harmful:
         found += "; what they write was not seen to differ, so that it may be right by luck"
     return Finding(
+        rule="several-writers",
         severity="error" if harmful and not whole and not apart else "warning",
         ranks=ranks,
         subject=f"file {name}",

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds="what a save writes is the state at the moment it was called, and saving changes nothing",
     order=184,
+    rules=(
+        Rule("change-during-save", "tensors change while a save still writes them"),
+        Rule("wrong-tensor-name", "a tensor is saved under the name of another one"),
+        Rule("late-step-number", "a file that tracks saves names a later step than was saved"),
+        Rule("step-for-state-dict", "reading an optimizer's state makes an optimizer step"),
+    ),
     rests_on=("groups", "optimizers", "steps", "saves", "saved state", "asked state", "what is left"),
 )

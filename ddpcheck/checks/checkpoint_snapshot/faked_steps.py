@@ -35,6 +35,7 @@ def _finding(each: list[tuple[Rank, ev.StateAsked, ev.Step]]) -> Finding:
     rank, asked, step = each[0]
     stepped = rank.where(step.site)
     return Finding(
+        rule="step-for-state-dict",
         severity="warning",  # the program may have undone it by hand
         ranks=tuple(sorted({one.rank for one, _, _ in each})),
         subject=f"{asked.kind} {asked.optimizer}",

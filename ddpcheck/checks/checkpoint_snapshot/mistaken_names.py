@@ -30,6 +30,7 @@ def _finding(each: list[tuple[State, list[tuple[str, str]]]]) -> Finding:
     state, pairs = each[0]
     name, other = pairs[0]
     return Finding(
+        rule="wrong-tensor-name",
         ranks=tuple(sorted({one.rank.rank for one, _ in each})),
         subject=name,
         expected="each name in a checkpoint to have the tensor that the model has under it",

@@ -71,6 +71,7 @@ def _finding(each: list[tuple[State, ev.Step | None, list[str]]]) -> Finding:
     how = f"{record.how} in a thread" if record.thread else record.how
     between = f"step {step.number} of the optimizer has changed" if step is not None else "something has changed"
     return Finding(
+        rule="change-during-save",
         severity="error" if step is not None else "warning",
         ranks=tuple(sorted({one.rank.rank for one, _, _ in each})),
         subject=names[0],

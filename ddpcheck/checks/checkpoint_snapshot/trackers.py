@@ -109,6 +109,7 @@ def _pairs(saved: Iterator[_Save], notes: list[_Note]) -> Iterator[tuple[_Save, 
 def _finding(rank: Rank, name: str, late: list[tuple[_Save, _Note]]) -> Finding:
     save, note = late[0]
     return Finding(
+        rule="late-step-number",
         severity="warning",
         ranks=(rank.rank,),
         subject=PurePosixPath(name).name,
