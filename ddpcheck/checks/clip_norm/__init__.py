@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds=(
@@ -10,6 +10,15 @@ CHECK = Check(
         "and every rank scales by the same factor"
     ),
     order=106,
+    rules=(
+        Rule("unequal-scale-factors", "ranks that hold parts of one model scale gradients by different factors"),
+        Rule("copies-counted-repeatedly", "the clipping norm counts gradients of replicated parameters several times"),
+        Rule("sum-of-norms", "the clipping norm is the sum of the ranks' norms"),
+        Rule("maximum-of-norms", "the clipping norm is the largest of the ranks' norms"),
+        Rule("clip-before-unscale", "gradients are clipped before the scaler divides them"),
+        Rule("rescaling-after-clip", "gradients are rescaled between clip and step"),
+        Rule("partial-value-read", "a norm or sum of a DTensor is read before its parts are combined"),
+    ),
     follows=("reducer-coverage",),
     rests_on=("norms", "backwards", "steps", "optimizers", "parts", "sharding", "collectives"),
 )

@@ -98,6 +98,7 @@ def _finding(optimizer: int, clipped: list[_Added]) -> Finding:
     first = clipped[0]
     one = first.each[0]
     return Finding(
+        rule="sum-of-norms",
         ranks=tuple(m.rank.rank for m in first.each),
         subject=f"the gradients of optimizer {optimizer}" if optimizer else "the gradients",
         step=first.number,

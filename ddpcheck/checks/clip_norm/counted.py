@@ -261,6 +261,7 @@ def _finding(optimizer: int, clipped: list[Summed], held: Count, equal: Count) -
     names = {place: one.parameters[place].name for place in sorted(mine or alike)}
     more = len(set(alike).difference(mine)) if mine else 0
     return Finding(
+        rule="copies-counted-repeatedly",
         severity="error" if held else "warning",
         ranks=tuple(m.rank.rank for m in first.each),
         subject=next(iter(names.values()), "the gradients"),

@@ -103,6 +103,7 @@ def _finding(optimizer: int, apart: list[Compared]) -> Finding:
     norms = f"; the norms of their own parts were {own}" + (f", and that of the whole {whole:.4g}" if whole else "")
     cause, advice = _NUMBERS if _is_no_clip(first) else _why(one, [m.rank.rank for m in first.each])
     return Finding(
+        rule="unequal-scale-factors",
         ranks=tuple(m.rank.rank for m in first.each),
         subject=f"the gradients of optimizer {optimizer}" if optimizer else "the gradients",
         step=first.number,

@@ -64,6 +64,7 @@ def _finding(optimizer: int, clipped: list[_Clipped]) -> Finding:
     first = clipped[0]
     one = first.each[0]
     return Finding(
+        rule="maximum-of-norms",
         ranks=tuple(m.rank.rank for m in first.each),
         subject=f"the gradients of optimizer {optimizer}" if optimizer else "the gradients",
         step=first.number,

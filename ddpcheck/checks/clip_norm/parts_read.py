@@ -44,6 +44,7 @@ def _finding(where: CallSite, apart: list[dict[Rank, ev.PartRead]]) -> Finding:
     shown = ", ".join(f"{one.value:.4g} on rank {rank.rank}" for rank, one in list(first.items())[:4])
     ranks = tuple(rank.rank for rank in first)
     return Finding(
+        rule="partial-value-read",
         severity="warning",
         ranks=ranks,
         subject=f"a {what} of a DTensor",

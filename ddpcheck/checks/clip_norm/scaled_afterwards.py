@@ -82,6 +82,7 @@ def _finding(wrong: list[_Left]) -> Finding:
     first = wrong[0]
     one = first.each[0]
     return Finding(
+        rule="rescaling-after-clip",
         severity="warning",
         ranks=tuple(sorted({measured.rank.rank for its in wrong for measured in its.each})),
         subject="the gradients",

@@ -73,6 +73,7 @@ def _of_hand(wrong: list[tuple[Rank, list[ev.Norm]]]) -> Finding:
     rank, norms = wrong[0]
     first = norms[0]
     return Finding(
+        rule="clip-before-unscale",
         ranks=tuple(one.rank for one, _ in wrong),
         subject="the gradients",
         step=first.number,
@@ -91,6 +92,7 @@ def _finding(wrong: list[Measured]) -> Finding:
     first = wrong[0]
     norm = first.norm
     return Finding(
+        rule="clip-before-unscale",
         ranks=tuple(sorted({one.rank.rank for one in wrong})),
         subject="the gradients",
         step=norm.number,

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds="all ranks issue the same collectives in the same order",
     order=90,
+    rules=(
+        Rule("different-collectives", "ranks call different collectives at the same place in their order"),
+        Rule("mismatched-collective-arguments", "ranks call one collective with different shapes, types or operations"),
+        Rule("different-root-ranks", "ranks call one collective with different root ranks"),
+        Rule("missing-collective", "a rank ends without a collective that other ranks call"),
+        Rule("different-parameter-order", "ranks have the parameters of a DDP module in different orders"),
+    ),
     told_at_end=True,
     follows=("batch-count", "reducer-coverage", "rank-failure", "no-hang"),
     rests_on=(

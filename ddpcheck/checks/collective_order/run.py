@@ -14,6 +14,14 @@ from ddpcheck.judging.world_ending import Stop, stop
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import listing, ranks_text, signal_name
 
+_RULES = {
+    "op": "different-collectives",
+    "detail": "mismatched-collective-arguments",
+    "peer": "different-root-ranks",
+    "missing": "missing-collective",
+}
+"""By the kind of parting."""
+
 
 def judge(world: World) -> Judged:
     """Compare the ranks' calls group by group, and the order of their wrappers' parameters."""
@@ -42,6 +50,7 @@ def _finding(world: World, ended: Stop, parting: Parting) -> Finding:
     stopped = ended.kind == "parted"
     missing = parting.kind == "missing"
     return Finding(
+        rule=_RULES[parting.kind],
         severity="warning" if missing and not stopped else "error",
         ranks=odd,
         subject=f"call {parting.number} on {group_name(parting.group)}",
@@ -123,6 +132,7 @@ def _orders(world: World) -> Iterator[Finding]:
         )
         lines = [(one, ranks[one].where(w.site)) for one, w in wrappers]
         yield Finding(
+            rule="different-parameter-order",
             ranks=tuple(one for one, _ in odd),
             subject=mine,
             expected=f"the parameters of {first.kind} in one order on all ranks, since DDP pairs them by their place",

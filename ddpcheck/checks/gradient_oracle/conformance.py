@@ -54,6 +54,7 @@ def _cast(trained: Trained) -> Finding | None:
     if trained.comparison is None or trained.comparison.trouble != OTHER_DTYPE or wanted in LOWERED:
         return None
     return Finding(
+        rule="unrequested-cast",
         ranks=tuple(trained.ranks),
         subject="job.model",
         expected=f"the model to be trained in {wanted}, which it has, and in its shapes",
@@ -76,6 +77,7 @@ def _unlowered(trained: Trained) -> Finding | None:
         return None
     rank, others = next(iter(found.items()))
     return Finding(
+        rule="precision-not-lowered",
         ranks=tuple(found),
         subject="job.precision",
         expected=f"forwards in training to compute in {wanted}, as job.precision says",
@@ -106,6 +108,7 @@ def _finding(trained: Trained, wrong: Sequence[ComparedStep], steps: int) -> Fin
     often = "at every step" if len(wrong) == steps else f"at {len(wrong)} of {count(steps, 'step')}"
     cause, advice = _cause(trained, wrong)
     return Finding(
+        rule="wrong-update",
         ranks=tuple(trained.ranks),
         subject=f"{gap.name} at step {first.step}",
         expected=(

@@ -28,6 +28,7 @@ def miscounted(trained: Trained) -> Finding | None:
         lengths = next(iter(wrong.values()))
         without = ", and none without" if 0 in lengths else ""
         return Finding(
+            rule="wrong-micro-batch-count",
             ranks=tuple(wrong),
             subject="the micro-batches of a step",
             expected=f"each optimizer step to take {count(wanted, 'micro-batch', 'micro-batches')} of every rank, as "
@@ -51,6 +52,7 @@ def _too_few(trained: Trained) -> Finding | None:
         return None
     found = len(trained.traces[few[0]].micros)
     return Finding(
+        rule="training-too-short",
         ranks=tuple(few),
         subject="the epochs",
         expected=f"{count(situation.epochs, 'epoch')} of {count(an_epoch, 'batch', 'batches')} on every rank",
@@ -77,6 +79,7 @@ def _changed(trained: Trained, rank: int, before: Sequence[bytes], after: Sequen
         name for name, a, b in zip(trained.traces[rank].names, before, after, strict=False) if a != b
     ]  # fmt: skip
     return Finding(
+        rule="change-outside-step",
         ranks=(rank,),
         subject=listing(names),
         expected="the parameters to be changed by the steps of the optimizer alone",
@@ -93,6 +96,7 @@ def left_over(trained: Trained) -> Finding | None:
         return None
     rank, number = next(iter(left.items()))
     return Finding(
+        rule="unused-micro-batches",
         ranks=tuple(left),
         subject="the last micro-batches",
         expected="every micro-batch to go into an optimizer step",

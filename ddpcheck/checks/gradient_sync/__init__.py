@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds="on entry to every optimizer step all ranks hold the same gradients",
     order=110,
+    rules=(
+        Rule("different-gradients", "ranks hold different gradients on entry to a step"),
+        Rule("mismatched-tensors", "a gradient is missing on some ranks, or has another type or shape"),
+        Rule("unequal-step-counts", "ranks make different numbers of optimizer steps"),
+        Rule("skipped-reduction", "the gradients of some steps are not reduced"),
+        Rule("reduction-to-one-rank", "gradients are reduced to one rank, although all ranks step"),
+        Rule("reduction-after-step", "gradients are reduced after the step that uses them"),
+        Rule("unreduced-norm-gradients", "gradients of norm layers are not reduced over the ranks that share them"),
+        Rule("model-in-shared-memory", "all ranks have the model in shared memory, where equality shows nothing"),
+        Rule("nothing-to-compare", "there is no gradient that several ranks should share"),
+        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
+        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
+    ),
     follows=(
         "checkpoint-load-complete",
         "checkpoint-read-after-write",

@@ -17,6 +17,7 @@ def judge(trained: Trained) -> Judged:
         lambda step: step.gradients,
         "all ranks to hold the same gradients on entry to every step",
         ADVICE.get(trained.situation.parallelism, ADVICE["ddp"]),
+        rule="different-gradients",
     )
 
 

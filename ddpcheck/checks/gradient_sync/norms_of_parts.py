@@ -87,6 +87,7 @@ def _finding(world: World, optimizer: Aligned) -> Finding | None:
     others = len(set(norms) & exchanged)
     rank, (number, step) = optimizer.ranks[0], looked[0]
     return Finding(
+        rule="unreduced-norm-gradients",
         severity="warning",
         ranks=tuple(one.rank for one in optimizer.ranks),
         subject=names[0],

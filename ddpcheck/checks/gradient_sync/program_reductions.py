@@ -83,7 +83,7 @@ def _to_one(optimizer: Aligned, history: History, calls: Mapping[int, ev.Carried
         "parameters together afterwards"
     )
     advice = "Reduce gradients with all_reduce; or let that rank alone step, and broadcast the parameters."
-    return len(steps), [_finding(optimizer, broken, len(places), "error", cause, advice)]
+    return len(steps), [_finding(optimizer, broken, len(places), "error", cause, advice, rule="reduction-to-one-rank")]
 
 
 def _is_loaded(optimizer: Aligned) -> bool:
@@ -116,7 +116,7 @@ def _now_and_then(optimizer: Aligned, history: History, calls: Mapping[int, ev.C
         "window at the end of an epoch, or a branch, that steps without it"
     )
     advice = "Reduce the gradients before every step, those of an epoch's last and shorter window too."
-    return len(broken), [_finding(optimizer, broken, len(calls), "warning", cause, advice)]
+    return len(broken), [_finding(optimizer, broken, len(calls), "warning", cause, advice, rule="skipped-reduction")]
 
 
 def _is_left_out(history: History, call: ev.Carried, step: int) -> bool:
@@ -154,12 +154,15 @@ def _finding(
     severity: Severity,
     cause: str,
     advice: str,
+    *,
+    rule: str,
 ) -> Finding:
     number, step, places = broken[0]
     names = [optimizer.described[0].parameters[place].name for place in places]
     odd = step_alignment.odd_ranks([one.gradients for one in step], places, [rank.rank for rank in optimizer.ranks])
     rank, record = next((r, s) for r, s in zip(optimizer.ranks, step, strict=True) if r.rank in odd)
     return Finding(
+        rule=rule,
         severity=severity,
         ranks=odd,
         subject=names[0],

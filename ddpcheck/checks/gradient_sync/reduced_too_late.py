@@ -31,6 +31,7 @@ def _finding(where: CallSite | None, its: dict[Rank, list[ev.LateReduction]]) ->
     step = next((s for s in rank.of(ev.Step) if (s.optimizer, s.number) == (first.optimizer, first.number)), None)
     site = rank.where(step.site) if step is not None else None
     return Finding(
+        rule="reduction-after-step",
         severity="warning",
         ranks=tuple(one.rank for one in its),
         subject=names[0],

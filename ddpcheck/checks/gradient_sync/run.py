@@ -52,6 +52,7 @@ def _finding(held: Copies, broken: Sequence[Broken], wanted: int) -> Finding:
     # What treats all gradients alike, such as a clip by their norm, carries a difference on to other wrappers' too.
     shared = () if causes.was_not_reduced(optimizer, broken[0]) else (f"optimizer {optimizer.number}",)
     return Finding(
+        rule="different-gradients",
         severity="error" if absent else held.severity,
         ranks=odd,
         subject=names[0],
