@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check
+from ddpcheck.checks.check import Check, Rule
 
 CHECK = Check(
     holds="buffers that are meant to agree do",
     order=170,
+    rules=(
+        Rule("different-buffers-after-broadcast", "ranks hold different buffers after DDP has broadcast them"),
+        Rule("different-buffers-in-forward", "ranks begin a forward with different buffers"),
+        Rule("different-buffers-after-step", "ranks hold different buffers after a step"),
+        Rule("different-buffers-at-evaluation", "ranks evaluate one model with different buffers"),
+        Rule("different-model-attributes", "plain attributes of the model differ between ranks"),
+        Rule("buffers-updated-twice", "a recomputed forward updates a buffer a second time"),
+    ),
     follows=(
         "checkpoint-load-complete",
         "checkpoint-read-after-write",

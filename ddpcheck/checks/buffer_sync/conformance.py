@@ -28,6 +28,7 @@ def judge(trained: Trained) -> Judged:
                 f"others than rank 0's on {ranks_text(ranks)} in {count(len(parted), 'forward')} of {len(rounds)}, "
                 f"from forward {parted[0]} on",
                 "Let DistributedDataParallel broadcast the buffers (broadcast_buffers=True), or use SyncBatchNorm.",
+                rule="different-buffers-in-forward",
             ),
         )
     return Judged(checked=len(rounds), findings=findings)

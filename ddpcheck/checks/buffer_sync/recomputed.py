@@ -24,6 +24,7 @@ def _finding(there: list[tuple[Rank, ev.Recomputed]]) -> Finding:
     rank, first = there[0]
     names = list(dict.fromkeys(name for _, one in there for name in one.buffers))
     return Finding(
+        rule="buffers-updated-twice",
         severity="warning",
         ranks=tuple(sorted({one.rank for one, _ in there})),
         subject=names[0],

@@ -22,6 +22,11 @@ _NOTHING = (
     "no wrapper has broadcast buffers, no model was evaluated on several ranks, and no model that lies on several of "
     "them has buffers in its state that were equal at its first forward"
 )
+_RULES = {
+    "broadcast": "different-buffers-after-broadcast",
+    "evaluation": "different-buffers-at-evaluation",
+    "step": "different-buffers-after-step",
+}
 _OWN_AFFAIR = ("rank", "device", "seed", "worker", "local", "index", "path", "dir", "file", "name", "time", "log")
 """Parts of the names of attributes that may well differ between ranks."""
 
@@ -111,6 +116,7 @@ def _differ(
     record = synced[ranks.index(rank)]
     built = rank.where(replicas.wrapped[ranks.index(rank)].site)
     return Finding(
+        rule=_RULES[moment],
         severity="warning" if lost else "error",
         ranks=odd,
         subject=differing[0],
@@ -180,6 +186,7 @@ def _evaluation(records: Evaluation, told: Mapping[str, set[str]]) -> Finding | 
     meant = first.wrapper is not None or (not apart and any(_is_copy(first, w) for w in records[0][0].of(ev.Wrapped)))
     odd = step_alignment.odd_ranks([one.buffers.digests for _, one in records], places, ranks)
     return Finding(
+        rule="different-buffers-at-evaluation",
         severity="error" if meant and not broadcast else "warning",
         ranks=odd,
         subject=f"the {first.kind} that is evaluated",
@@ -243,6 +250,7 @@ def _attributes(world: World, told: Collection[str]) -> list[Finding]:
             )
             findings.append(
                 Finding(
+                    rule="different-model-attributes",
                     severity="warning",
                     ranks=tuple(r.rank for r in replicas.ranks)[1:],
                     subject=f"{replicas.wrapped[0].kind}.{names[0]}",

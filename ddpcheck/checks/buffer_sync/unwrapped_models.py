@@ -232,6 +232,7 @@ def _finding(
     # A statistic of batches is a part of the model that is evaluated; of what else differs nobody says what it is for.
     wrong = declared or (statistics and not at_step and copies.ground == "data" and _is_sharded(copies.models))
     return Finding(
+        rule="different-buffers-after-step" if at_step else "different-buffers-at-evaluation",
         severity="error" if wrong else "warning",
         ranks=odd,
         subject=apart[0],

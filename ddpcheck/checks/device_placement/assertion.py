@@ -31,8 +31,13 @@ def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding
     return tuple(found)
 
 
-def _finding(ranks: Mapping[int, Any] | Sequence[int], subject: str, severity: Any = "error", **parts: str) -> Finding:
-    return Finding(severity=severity, ranks=tuple(sorted(ranks)), subject=subject, **parts)  # type: ignore[arg-type]
+def _finding(
+    ranks: Mapping[int, Any] | Sequence[int], subject: str, severity: Any = "error", *, rule: str, **parts: str
+) -> Finding:
+    return Finding(rule=rule, severity=severity, ranks=tuple(sorted(ranks)), subject=subject, **parts)  # type: ignore[arg-type]
+
+
+_BATCH_RULES = {"inputs": "misplaced-inputs", "targets": "misplaced-targets", "outputs": "misplaced-outputs"}
 
 
 # --- whether there is something to judge
@@ -45,6 +50,7 @@ def _unusable(facts: Sequence[Whereabouts]) -> Finding | None:
     return _finding(
         wrong,
         "the assertion's arguments",
+        rule="unusable-arguments",
         expected="a module, tensors or nests of them, and the devices of each rank as torch.device takes them",
         found=by_rank(wrong),
         advice="Pass the model (wrapped or not), what it was given and has made, and name devices by devices_per_rank "
@@ -58,6 +64,7 @@ def _nothing(facts: Sequence[Whereabouts]) -> Finding | None:
     return _finding(
         range(len(facts)),
         "the model",
+        rule="model-without-tensors",
         expected="a model with parameters or buffers",
         found="no tensor in it on any rank: nothing was checked",
         advice="Pass the model that is trained; for one without parameters, pass inputs and outputs as well.",
@@ -83,6 +90,7 @@ def _not_there(facts: Sequence[Whereabouts]) -> Finding | None:
     return _finding(
         missing,
         "the ranks' devices",
+        rule="missing-device",
         expected="every device that a rank is to have to exist",
         found=by_rank(missing),
         cause=cause,
@@ -159,6 +167,7 @@ def _shared(facts: Sequence[Whereabouts]) -> Finding | None:
     return _finding(
         sorted(involved),
         _names(next(iter(users.values())))[0],
+        rule="shared-gpu",
         expected="each rank to have devices that no other rank of the machine uses",
         found="; ".join(told),
         cause=cause,
@@ -188,6 +197,7 @@ def _device_ids(facts: Sequence[Whereabouts]) -> Finding | None:
     return _finding(
         wrong,
         "device_ids of DistributedDataParallel",
+        rule="wrong-device-ids",
         expected="device_ids and output_device to name the one GPU that the module lies on, or not to be given",
         found=by_rank(wrong),
         cause=(
@@ -222,6 +232,7 @@ def _batch(facts: Sequence[Whereabouts], kind: str) -> Finding | None:
     return _finding(
         strays,
         names[0],
+        rule=_BATCH_RULES[kind],
         expected=(f"the model's {kind}" if kind != "targets" else "targets")
         + f" to be {where[kind]}: {by_rank(wanted, most=4)}",
         found=f"{listing(names, 3)} on {by_rank(devices, most=4)}",
@@ -284,6 +295,7 @@ def _state(facts: Sequence[Whereabouts]) -> Finding | None:
     return _finding(
         apart,
         first.name,
+        rule="misplaced-optimizer-state",
         expected="the optimizer's state of each parameter to be on that parameter's device: "
         + by_rank({r: listing(dict.fromkeys(s.wanted for s in found)) for r, found in apart.items()}, most=4),
         found=f"{listing(names, 3)} on "
@@ -312,6 +324,7 @@ def _left(facts: Sequence[Whereabouts]) -> Finding | None:
     return _finding(
         left,
         device,
+        rule="memory-on-another-gpu",
         expected="nothing of a rank on another rank's device",
         found=by_rank(
             {r: ", ".join(f"{what} on {d}" for d, what in found.items()) for r, found in left.items()}, most=4
@@ -339,6 +352,7 @@ def _current(facts: Sequence[Whereabouts]) -> Finding | None:
     return _finding(
         strange,
         "the current device",
+        rule="wrong-current-device",
         severity="warning",
         expected="the current device of each rank to be one of its own: "
         + by_rank({r: facts[r].own[0] for r in strange}, most=4),

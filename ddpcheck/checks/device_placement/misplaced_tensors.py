@@ -25,6 +25,7 @@ def elsewhere(facts: Sequence[Whereabouts], strays: Strays) -> Finding:
     total = len(facts[min(strays)].model)
     cause, advice = _cause(facts, strays)
     return Finding(
+        rule="misplaced-model",
         ranks=tuple(sorted(strays)),
         subject=names[0],
         expected=f"every parameter and buffer on a device of its rank: {by_rank(own, most=4)}",

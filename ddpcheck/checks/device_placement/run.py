@@ -46,6 +46,7 @@ def _refused(world: World) -> Iterator[Finding]:
     else:
         cause, advice = "", "Give device_ids=[local_rank] for a module on that one GPU, and leave it out otherwise."
     yield Finding(
+        rule="wrong-device-ids",
         ranks=tuple(r.rank for r, _ in found),
         subject="DistributedDataParallel",
         expected="device_ids to be given only for a module that lies on that one GPU",
@@ -92,6 +93,7 @@ def _no_such_device(world: World) -> Iterator[Finding]:
             "index of the device"
         )
     yield Finding(
+        rule="missing-device",
         ranks=tuple(r.rank for r, _ in found),
         subject="the device",
         expected="each rank to take a GPU that its machine has got",
@@ -124,6 +126,7 @@ def _shared(world: World) -> Iterator[Finding]:
         rank, w = found[0]
         where = rank.where(w.site)
         yield Finding(
+            rule="shared-gpu",
             ranks=tuple(sorted(ranks)),
             subject=device,
             expected="each rank to have a GPU of its own",

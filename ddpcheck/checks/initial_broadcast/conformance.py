@@ -24,6 +24,7 @@ def judge(trained: Trained) -> Judged:
             f"other parameters than rank 0's in the first forward of {ranks_text(other)}",
             "Wrap the model in DistributedDataParallel, which broadcasts rank 0's, before the first forward.",
             step=0,
+            rule="different-initial-state",
         ),
     )
     return Judged(checked=1, findings=findings if other else ())

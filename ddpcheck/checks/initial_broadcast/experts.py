@@ -43,6 +43,7 @@ def judge(world: World, replicas: Replicas) -> Finding | None:
         beyond = _drawn_alike_beyond(world, replicas, [place for place in apart if place not in filled])
         return _across(replicas, lost, beyond) if beyond else None
     return Finding(
+        rule="overwritten-experts",
         severity="warning",
         ranks=tuple(ranks),
         subject=experts[0],
@@ -86,6 +87,7 @@ def _values(one: ev.Wrapped, places: Sequence[int]) -> bytes:
 def _across(replicas: Replicas, lost: Sequence[str], beyond: Sequence[int]) -> Finding:
     ranks = [rank.rank for rank in replicas.ranks]
     return Finding(
+        rule="wrong-wrapper-group",
         severity="warning",
         ranks=tuple(ranks),
         subject=lost[0],

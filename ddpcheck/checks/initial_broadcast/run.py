@@ -58,6 +58,7 @@ def _constructed(replicas: Replicas) -> Finding | None:
     if not names:
         return None
     return Finding(
+        rule="different-state-after-wrap",
         ranks=tuple(sorted(odd)),
         subject=names[0],
         expected="all ranks to hold rank 0's parameters and buffers when DDP's constructor returns",
@@ -86,6 +87,7 @@ def _entered(held: Copies, places: Sequence[int]) -> Finding | None:
     if held.along:
         changed = f"nothing has made them the same {held.along}: no wrapper broadcasts what is sharded"
     return Finding(
+        rule="different-initial-state",
         ranks=odd,
         subject=names[0],
         step=0,

@@ -56,6 +56,7 @@ def _unwritten(world: World) -> Iterator[Finding]:
         what = "buffer" if buffers else "tensor"
         lost = "load_state_dict() restores none of them" if all(not one.persistent for one in left) else ""
         yield Finding(
+            rule="unwritten-memory",
             severity="error" if certain else "warning",
             ranks=tuple(sorted(one.rank for one, _, _ in each)),
             subject=name,
@@ -91,6 +92,7 @@ def _cut_from_several(everywhere: Everywhere) -> Iterator[Finding]:
         rank, model = everywhere.first
         sharded = first_forwards.sharded_at(rank, model)
         yield Finding(
+            rule="shards-of-different-models",
             ranks=tuple(sorted(odd)),
             subject=apart[0],
             expected="all ranks to cut their shards from the same parameters",
@@ -127,6 +129,7 @@ def _equal_shards(everywhere: Everywhere) -> Iterator[Finding]:
     all_of_them = len(equal) == compared > 1
     on_cpu = any(mesh.device == "cpu" for mesh in rank.of(ev.Mesh))
     yield Finding(
+        rule="identical-shards",
         # On the CPU torch itself draws every shard alike, which it does not do on GPUs: the program may be right there.
         severity="error" if all_of_them and not on_cpu else "warning",
         ranks=tuple(sorted(where)),
@@ -197,6 +200,7 @@ def _equal_stages(world: World) -> Iterator[Finding]:
             rank, model = stages[other]
             names = [mine[one] for one in own]
             yield Finding(
+                rule="identical-stages",
                 severity="warning",
                 ranks=(stages[first][0].rank, rank.rank),
                 subject=names[0],
