@@ -44,6 +44,7 @@ def judge(failures: Sequence[Failure | None]) -> tuple[Finding, ...]:
     return (
         Finding(
             check=CHECKS[first.doing],
+            rule=_rule(first.doing, kind),
             ranks=tuple(rank for rank, _ in own),
             subject=subject,
             expected=f"{first.doing}() to end on every rank",
@@ -54,6 +55,12 @@ def judge(failures: Sequence[Failure | None]) -> tuple[Finding, ...]:
             proof=tuple((rank, f.where) for rank, f in own[1:] if f.where is not None and f.where != first.where),
         ),
     )
+
+
+def _rule(doing: str, kind: str) -> str:
+    if doing != "load":
+        return "failed-user-function"
+    return "state-dict-mismatch" if kind == "mismatch" else "failed-load"
 
 
 def _found(failure: Failure) -> str:

@@ -21,6 +21,12 @@ EXAMINED = 32
 
 
 NOUNS = {"initial-broadcast": "tensor", "gradient-sync": "gradient", "parameter-sync": "parameter"}
+DIFFERENCE_RULES = {
+    "initial-broadcast": "different-initial-state",
+    "gradient-sync": "different-gradients",
+    "parameter-sync": "different-parameters",
+}
+"""The rules for tensors that are not the same."""
 EXPECTED = {
     "initial-broadcast": "all ranks to hold rank 0's parameters and buffers",
     "gradient-sync": "all ranks to hold the same gradients",
@@ -102,6 +108,7 @@ def _nothing(check: str, facts: Sequence[ModelFacts], copies: Sequence[Copy]) ->
         )
     return Finding(
         check=check,
+        rule="nothing-to-compare",
         ranks=tuple(range(len(facts))),
         subject="the model",
         expected=EXPECTED[check] if not copies and not _is_declared(facts) else EXPECTED_OF_COPIES[check],
@@ -131,6 +138,7 @@ def _unlike(check: str, facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> 
             odd = tuple(r for r in one.holders if r not in usual)
             return Finding(
                 check=check,
+                rule="mismatched-tensors",
                 ranks=odd,
                 subject=one.name,
                 expected=_expected(check, [one], facts),
@@ -184,6 +192,7 @@ def _held_by_sharing(check: str, facts: Sequence[ModelFacts]) -> tuple[Finding, 
     return (
         Finding(
             check=check,
+            rule="model-in-shared-memory",
             severity="warning",
             ranks=tuple(range(len(facts))),
             subject=shared[0],
@@ -222,6 +231,7 @@ def _difference(
     declared = _is_declared(facts)
     return Finding(
         check=check,
+        rule=DIFFERENCE_RULES[check],
         ranks=tuple(beyond),
         subject=name,
         expected=_expected(check, broken, facts) + allowed,

@@ -39,6 +39,7 @@ def failure(
     known = ": no process that had imported torch has raised an exception" if whole else ""
     return Finding(
         check="rank-failure",
+        rule="error-exit",
         ranks=tuple(sorted(bad)),
         subject="the program",
         expected="every process to end with exit code 0",
@@ -51,6 +52,7 @@ def failure(
 def _launcher_killed(number: int) -> Finding:
     return Finding(
         check="rank-failure",
+        rule="launcher-killed",
         ranks=(),
         subject="the launcher",
         expected="the program to run to its end",
@@ -71,6 +73,7 @@ def _raised(errors: list[tuple[Process, ev.Raised]], numbers: Numbers) -> Findin
     when = "outside of a process group" if joined else "before the process had joined a process group"
     return Finding(
         check="rank-failure",
+        rule="uncaught-exception",
         ranks=tuple(sorted(ranks)),
         subject=error.kind,
         expected="the program to run to its end",
@@ -90,6 +93,7 @@ def standing(found: Standstill) -> Finding:
     told = f"{ranks_text(waiting)} waiting for {ranks_text(others) if others else 'each other'}" if waiting else "none"
     return Finding(
         check="no-hang",
+        rule="no-progress",
         ranks=tuple(others or waiting),
         subject=first.pending.name if first.pending is not None else "the program",
         expected="every rank to make progress",
@@ -112,6 +116,7 @@ def hang(processes: Iterable[Process], numbers: Numbers) -> Finding:
     if not waiting:
         return Finding(
             check="no-hang",
+            rule="no-progress",
             ranks=(),
             subject="the program",
             expected="every process to make progress",
@@ -131,6 +136,7 @@ def hang(processes: Iterable[Process], numbers: Numbers) -> Finding:
         found += f", with different world sizes ({', '.join(map(str, sorted(sizes)))})"
     return Finding(
         check="no-hang",
+        rule="incomplete-process-group",
         ranks=tuple(absent or sorted(known)),
         subject="init_process_group",
         expected=f"{size} processes to join the process group" if size else "all processes to join the process group",

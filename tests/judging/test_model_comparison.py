@@ -205,6 +205,7 @@ def test_a_gradient_on_some_ranks_only():
     assert ask("gradient-sync", models) == (
         Finding(
             check="gradient-sync",
+            rule="gradient-sync/mismatched-tensors",
             severity="error",
             ranks=(1,),
             subject="w",
@@ -255,6 +256,7 @@ def test_a_difference_is_described_by_its_worst_element():
     }
     assert differ("parameter-sync", models, {}, compared) == Finding(
         check="parameter-sync",
+        rule="parameter-sync/different-parameters",
         severity="error",
         ranks=(1,),
         subject="b",
