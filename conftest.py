@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.command.forks import Forks, forking
 from tests.inner import InnerProject
+
+if TYPE_CHECKING:
+    from tests.recordings.judging import Replayed
 
 pytest_plugins = ["tests.claims.plugin"]
 
@@ -21,6 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: a further case, in processes that each import torch; with --long alone")
     config.addinivalue_line("markers", "few(n): n of its cases run without --long, in each order other ones")
+    if folder := os.environ.get("TESTS_ASSERTIONS"):
+        from tests.recordings import assertions
+
+        assertions.keep(Path(folder))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -56,3 +65,24 @@ def forks(request: pytest.FixtureRequest) -> Iterator[Forks | None]:
 def project(tmp_path: Path) -> InnerProject:
     """A folder of tests that are run by a pytest session of their own."""
     return InnerProject(tmp_path / "project")
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Iterator[Callable[[str], Replayed]]:
+    """What the recording of a program shows, by its name; the program is run once, where nobody has recorded it yet.
+
+    A test of a program that this torch cannot import is skipped.
+    """
+    from tests.recordings.catalogue import everything
+    from tests.recordings.judging import Replayed
+    from tests.recordings.recorder import recording
+    from tests.torch_names import skip_without
+
+    with recording() as recorder:
+
+        def replayed(name: str) -> Replayed:
+            program = everything()[name]
+            skip_without(program.source)
+            return Replayed(recorder.recording(program))
+
+        yield replayed

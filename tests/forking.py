@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
+import random
 import runpy
 import sys
 import threading
@@ -14,8 +16,9 @@ from typing import Any, NoReturn
 
 import torch.distributed
 
+from ddpcheck.probes.data import loader_pass
 from ddpcheck.probes.processes import endings
-from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording import pace, recorder
 
 
 def write_to(out: int, err: int) -> None:
@@ -24,6 +27,20 @@ def write_to(out: int, err: int) -> None:
     os.dup2(err, 2)
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+
+
+STEADY = "TESTS_STEADY"
+"""Set in the environment of a program whose evidence is to be the same each time."""
+
+
+def be_steady() -> None:
+    """Fix what makes the evidence of one program differ: how often probes look, and streams that it does not seed."""
+    pace.BUDGET = loader_pass.GRACE = math.inf
+    rank = int(os.environ.get("RANK", 0))
+    random.seed(rank)
+    torch.manual_seed(rank)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(rank)
 
 
 def run_and_leave(script: str, arguments: list[str]) -> NoReturn:
@@ -39,6 +56,8 @@ def run_and_leave(script: str, arguments: list[str]) -> NoReturn:
         # of torch's libraries, a quarter of what a short script costs.
         weakref.finalize._registry.clear()  # type: ignore[attr-defined]
         torch.set_num_threads(1)
+        if STEADY in os.environ:
+            be_steady()
         sys.argv = [script, *arguments]
         sys.path.insert(0, os.path.dirname(script))
         endings.GLOO_REST = 0.0

@@ -113,18 +113,7 @@ class Runner:
         name = f"fit[{situation.name}-{world_size}ranks]"
         task = Task(name=name, function="ddpcheck.conformance.rank_training:train", given=msgspec.to_builtins(order))
         patience = min(self._timeout, FAILURE_PATIENCE) if situation.at == "raise" else self._timeout
-        record = self._run(task, world_size, folder, patience, situation.devices)
-        outcome = decide(record)
-        traces = traces_of(folder, world_size)
-        return Trained(
-            situation,
-            world_size,
-            record,
-            outcome,
-            _text(outcome),
-            traces,
-            watched=_watched(folder / "evidence"),
-        )
+        return trained(situation, world_size, folder, self._run(task, world_size, folder, patience, situation.devices))
 
     def _run(self, task: Task, world_size: int, folder: Path, timeout: float, devices: bool = False) -> RunRecord:
         scratch = folder / task.name.partition("[")[0]
@@ -156,6 +145,13 @@ class Runner:
         if outcome.result != "passed":
             raise InternalError(f"the oracle of {situation.name} failed: {outcome.headline}\n{_text(outcome)}")
         return msgspec.msgpack.decode((folder / RESULT).read_bytes(), type=Comparison)
+
+
+def trained(situation: Situation, world_size: int, folder: Path, record: RunRecord) -> Trained:
+    """What came of a situation, from what its ranks have left in a folder."""
+    outcome, traces = decide(record), traces_of(folder, world_size)
+    watched = _watched(folder / "evidence")
+    return Trained(situation, world_size, record, outcome, _text(outcome), traces, watched=watched)
 
 
 def _text(outcome: Outcome) -> str:

@@ -13,6 +13,7 @@ from ddpcheck.conformance.results import Result
 from ddpcheck.conformance.situation_runner import Runner, Subject
 from ddpcheck.conformance.suite import WORLD_SIZES, Suite
 from ddpcheck.conformance.suite_checks import BY_CHECK
+from ddpcheck.judging.world import Judged
 from ddpcheck.trainings.situations import LOSS_KINDS, Situation
 from ddpcheck.trainings.suite_row import ANY
 from ddpcheck.trainings.trained_situation import Trained
@@ -20,7 +21,9 @@ from ddpcheck.vocabulary.model import Finding
 from ddpcheck.zygote.client import Launcher
 from fixtures.trainers.faulty.registry import FAULTS
 from fixtures.trainers.plain import Trainer
-from fixtures.trainers.unusual import UNUSUAL
+from fixtures.trainers.unusual import UNUSUAL, AutocastWithin
+from tests.programs import oracle_programs
+from tests.recordings.trainings import Kept
 
 _CARRIERS = """\
 from ddpcheck.probes import all_probes as watching
@@ -44,9 +47,9 @@ def trainers() -> dict[str, Callable[[Any], None]]:
     for fault in FAULTS:
         found[fault.trainer.__name__] = fault.fit
         found[fault.twin.__name__] = fault.fit_right
-    for trainer in UNUSUAL:
+    for trainer in (*UNUSUAL, AutocastWithin):
         found[trainer.__name__] = functools.partial(_fit, trainer)
-    return found
+    return {**found, **oracle_programs.fits()}
 
 
 def _fit(trainer: type[Trainer], job: Any) -> None:
@@ -66,7 +69,7 @@ def _carrier(fit: Callable[[Any], None]) -> Callable[[], None]:
     return test_trainer
 
 
-class Impatient(Runner):
+class Impatient(Kept):
     """For trainers that hang when they go on after a kill: there alone nothing is to be waited for."""
 
     def _train(self, situation: Situation, world_size: int) -> Trained:
@@ -75,13 +78,18 @@ class Impatient(Runner):
 
 
 class Workshop:
-    """Trains faulty trainers and their twins; each training is done once."""
+    """Trains faulty trainers and their twins, each training once; without a folder it judges what was trained."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
+        self._file = Path("test_trainers.py") if folder is None else folder / "test_trainers.py"
+        self._launcher = self._launched(folder) if folder is not None else None
+        self._runners: dict[str, Runner] = {}
+        self._suite = Suite(WORLD_SIZES, losses=LOSS_KINDS)
+
+    def _launched(self, folder: Path) -> Launcher:
         (folder / "pytest.ini").write_text("[pytest]\n")
-        self._file = folder / "test_trainers.py"
         self._file.write_text(_CARRIERS)
-        self._launcher = Launcher(
+        return Launcher(
             options={
                 "plugins": ["no:terminal", "no:cacheprovider", "no:randomly", "no:xdist"],
                 "confcutdir": folder,
@@ -92,21 +100,20 @@ class Workshop:
             cwd=os.getcwd(),
             show_output=False,
         )
-        self._runners: dict[str, Runner] = {}
-        self._suite = Suite(WORLD_SIZES, losses=LOSS_KINDS)
 
     def close(self) -> None:
-        """End the zygote, and remove what is on disk."""
-        self._launcher.stop()
+        """End the zygote."""
+        if self._launcher is not None:
+            self._launcher.stop()
         for runner in self._runners.values():
             runner.close()
 
-    def runner(self, trainer: type) -> Runner:
+    def runner(self, trainer: type | str) -> Runner:
         """What trains this one."""
-        name = trainer.__name__
+        name = trainer if isinstance(trainer, str) else trainer.__name__
         if name not in self._runners:
             subject = Subject(path=str(self._file), nodeid=f"test_trainers.py::test_{name}", title=name)
-            kind = Impatient if name in HANGING else Runner
+            kind = Impatient if name in HANGING else Kept
             self._runners[name] = kind(self._launcher, subject, PATIENCE)
         return self._runners[name]
 
@@ -116,12 +123,20 @@ class Workshop:
 
     def judged(self, trainer: type, check: str, world_size: int, among: Sequence[str] = ()) -> tuple[Finding, ...]:
         """The errors that a check finds, without trying the adapter first; of a check of all trainings, in some."""
+        judged = self.judgement(trainer.__name__, check, world_size, among)
+        assert judged.checked, f"{check} had nothing to judge: {judged.skipped_because}"
+        return tuple(finding for finding in judged.findings if finding.severity == "error")
+
+    def judgement(self, trainer: str, check: str, world_size: int, among: Sequence[str] = ()) -> Judged:
+        """All that it says."""
         row, runner = BY_CHECK[check], self.runner(trainer)
         names = row.situations if row.situations != (ANY,) else among
         assert names, f"{check} looks at all trainings: say among which it is to look"
-        trained = [runner.training(name, world_size, row.oracle and not place) for place, name in enumerate(names)]
+        sizes = row.trained_in(world_size) if row.situations != (ANY,) else [world_size] * len(names)
+        trained = [
+            runner.training(name, size, row.oracle and not place)
+            for place, (name, size) in enumerate(zip(names, sizes, strict=True))
+        ]
         if trained[0].failed and not row.also_failed:
-            return (trained[0].failure(),)
-        judged = row.judge(trained).named(row.id)
-        assert judged.checked, f"{check} had nothing to judge: {judged.skipped_because}"
-        return tuple(finding for finding in judged.findings if finding.severity == "error")
+            return Judged(check=row.id, checked=1, findings=(trained[0].failure(),)).named(row.id)
+        return row.judge(trained).named(row.id)

@@ -29,8 +29,8 @@ def asking() -> Iterator[Callable[..., str]]:
     assert process.stdin is not None
     assert process.stdout is not None
 
-    def ask(path: Path, *arguments: str, both: bool = False, ranks: int = 2) -> str:
-        request = {"path": str(path), "arguments": arguments, "both": both, "ranks": ranks}
+    def ask(path: Path, *arguments: str, ranks: int = 2) -> str:
+        request = {"path": str(path), "arguments": arguments, "ranks": ranks}
         process.stdin.write(json.dumps(request) + "\n")
         process.stdin.flush()
         return process.stdout.readline()

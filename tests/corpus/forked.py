@@ -14,6 +14,7 @@ import signal
 import socket
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -66,70 +67,123 @@ class Ran:
         return [f for one in self.judged for judged in one.values() for f in judged.findings]
 
 
+class Ended(msgspec.Struct, kw_only=True):
+    """How the ranks of a run ended, as whoever forked them saw it."""
+
+    host: str
+    pid: int
+    """Of who forked them."""
+    ranks: dict[int, int]
+    """By process id: the rank."""
+    ends: list[tuple[float, int, int]] = []
+    """When, the process id, and the exit code, negative for a signal; in this order."""
+    hung: bool = False
+    certain: bool = False
+    seconds: float = 0.0
+    output: str = ""
+
+
+ENDED = "ended.json"
+
+
 def run(script: Path, *args: str, ranks: int = 2, env: dict[str, str] | None = None, limit: int = 1 << 28) -> Ran:
-    """Run a script in so many ranks, to its end, or until it is certain that it has none."""
+    """Run a script in so many ranks, to its end, or until it is certain that it has none; and judge it."""
     base = Path(tempfile.mkdtemp(prefix="ddpcheck-corpus-"))
     try:
-        return _run(base, script, list(args), ranks, env or {}, limit)
+        record(base, script, *args, ranks=ranks, env=env, limit=limit)
+        return judged(base)
     finally:
         shutil.rmtree(base, ignore_errors=True)
 
 
-def _run(base: Path, script: Path, args: list[str], ranks: int, env: dict[str, str], limit: int) -> Ran:
-    evidence = base / "evidence"
-    evidence.mkdir()
-    (base / "scratch").mkdir()
+def record(
+    evidence: Path, script: Path, *args: str, ranks: int = 2, env: dict[str, str] | None = None, limit: int = 1 << 28
+) -> None:
+    """Run a script, and keep what its ranks record, and how they ended, in a folder that is there."""
+    base = Path(tempfile.mkdtemp(prefix="ddpcheck-corpus-"))
+    try:
+        (base / "scratch").mkdir()
+        ended = _run(base, evidence, script, list(args), ranks, env or {}, limit)
+        (evidence / ENDED).write_bytes(msgspec.json.encode(ended))
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _run(
+    base: Path, evidence: Path, script: Path, args: list[str], ranks: int, env: dict[str, str], limit: int
+) -> Ended:
     keeper, port = _store(ranks)
     began = time.monotonic()
     children = {}
     for rank in range(ranks):
-        children[_rank(base, script, args, rank, ranks, port, env, limit)] = rank
-    ran = Ran()
+        children[_rank(base, evidence, script, args, rank, ranks, port, env, limit)] = rank
+    ended = Ended(host=socket.gethostname(), pid=os.getpid(), ranks=children)
     folder = Folder(evidence)
-    told = Process("agent")
     running = dict(children)
     deadline = began + PATIENCE
     failed_at = None
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid in running:
-            rank = running.pop(pid)
-            code = os.waitstatus_to_exitcode(status)
-            ran.exits[rank] = code
-            told.add([
-                ChildEnded(n=0, at=time.monotonic(), pid=pid, code=code if code >= 0 else None,
-                           signal=-code if code < 0 else None)
-            ])  # fmt: skip
-            if code and failed_at is None:
+            running.pop(pid)
+            ended.ends.append((time.monotonic(), pid, os.waitstatus_to_exitcode(status)))
+            if ended.ends[-1][2] and failed_at is None:
                 failed_at = time.monotonic()
             continue
         time.sleep(0.02)
         folder.read()
         now = time.monotonic()
-        stuck = failed_at is None and _certain(folder, told)
+        stuck = failed_at is None and _certain(folder, ended)
         if stuck or now > deadline or (failed_at is not None and now > failed_at + AFTER_FAILURE):
-            ran.certain |= bool(stuck)
-            ran.hung |= failed_at is None
+            ended.certain |= bool(stuck)
+            ended.hung |= failed_at is None
             failed_at = failed_at or now
             for pid in running:
                 os.kill(pid, signal.SIGTERM if now < failed_at + 3 else signal.SIGKILL)
             deadline = now + 5
-    ran.seconds = time.monotonic() - began
+    ended.seconds = time.monotonic() - began
     os.kill(keeper, signal.SIGKILL)
     os.waitpid(keeper, 0)
+    ended.output = "".join(p.read_text(errors="replace") for p in sorted(base.glob("output*")))
+    return ended
+
+
+def judged(evidence: Path, seen: Callable[[list[Process]], list[Process]] = list) -> Ran:
+    """What the judges say of a run that is kept; ``seen`` may change what its processes have recorded."""
+    ended = msgspec.json.decode((evidence / ENDED).read_bytes(), type=Ended)
+    folder = Folder(evidence)
     folder.read()
-    told.add([_began()])
-    ran.worlds = worlds([told, *folder.processes.values()])
+    processes = seen(list(folder.processes.values()))
+    ran = Ran(
+        exits={ended.ranks[pid]: code for _, pid, code in ended.ends},
+        hung=ended.hung,
+        certain=ended.certain,
+        seconds=ended.seconds,
+        output=ended.output,
+    )
+    ran.worlds = worlds([_agent(ended), *processes])
     ran.judged = [judge_world(world) for world in ran.worlds]
-    ran.verdict = _concluded(ran, list(folder.processes.values()), children)
-    ran.output = "".join(p.read_text(errors="replace") for p in sorted(base.glob("output*")))
+    ran.verdict = _concluded(ran, processes, ended)
     return ran
 
 
-def _concluded(ran: Ran, processes: list[Process], children: dict[int, int]) -> Verdict:
+def _agent(ended: Ended) -> Process:
+    """What torchrun's agent would have recorded."""
+    agent = Process("agent")
+    agent.add(
+        ChildEnded(n=0, at=at, pid=pid, code=code if code >= 0 else None, signal=-code if code < 0 else None)
+        for at, pid, code in ended.ends
+    )
+    agent.add([
+        Began(n=0, at=0.0, pid=ended.pid, parent=0, host=ended.host, node=0, argv=[], folder="", wall=0.0)
+    ])  # fmt: skip
+    return agent
+
+
+def _concluded(ran: Ran, processes: list[Process], ended: Ended) -> Verdict:
     ranks = [
-        RankResult(rank=rank, exit_code=max(ran.exits[rank], 0), host=socket.gethostname(), pid=pid)
-        for pid, rank in children.items()
+        RankResult(rank=rank, exit_code=max(ran.exits[rank], 0), host=ended.host, pid=pid)
+        for pid, rank in ended.ranks.items()
     ]
     return conclude(
         ran.judged,
@@ -138,20 +192,13 @@ def _concluded(ran: Ran, processes: list[Process], children: dict[int, int]) -> 
         ranks=() if ran.worlds else ranks,
         failed=any(ran.exits.values()),
         hung=ran.hung,
+        internal=ran.defects,
     )
 
 
-def _began() -> Began:
-    return Began(
-        n=0, at=0.0, pid=os.getpid(), parent=0, host=socket.gethostname(), node=0, argv=[], folder="", wall=0.0
-    )
-
-
-def _certain(folder: Folder, told: Process) -> bool:
-    now = Moment(at=time.monotonic(), host=socket.gethostname(), wall=time.time())
-    ended = Process("told")
-    ended.add([_began(), *told.of(ChildEnded)])
-    return any(certain(world) for world in worlds([ended, *folder.processes.values()], now))
+def _certain(folder: Folder, ended: Ended) -> bool:
+    now = Moment(at=time.monotonic(), host=ended.host, wall=time.time())
+    return any(certain(world) for world in worlds([_agent(ended), *folder.processes.values()], now))
 
 
 def _store(ranks: int) -> tuple[int, int]:
@@ -169,7 +216,7 @@ def _store(ranks: int) -> tuple[int, int]:
     return pid, port
 
 
-def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port: int, env: dict[str, str],
+def _rank(base: Path, evidence: Path, script: Path, args: list[str], rank: int, ranks: int, port: int, env: dict[str, str],
           limit: int) -> int:  # fmt: skip
     pid = os.fork()
     if pid:
@@ -191,7 +238,7 @@ def _rank(base: Path, script: Path, args: list[str], rank: int, ranks: int, port
             "OMP_NUM_THREADS": 1,
         }
         os.environ.update({name: str(value) for name, value in {**given, **env}.items()})
-        all_probes.start(base / "evidence", limit)
+        all_probes.start(evidence, limit)
         run_and_leave(str(script), args)
     finally:
         getattr(os._exit, "__wrapped__", os._exit)(1)

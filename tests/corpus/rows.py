@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from programs import Program, read
+from programs import Program
 
 from ddpcheck.vocabulary.model import CallSite, Finding
 from tests.report.schema_validation import validate
@@ -49,24 +50,22 @@ def site(program: Program, row: Row) -> str:
     return program.lines.get(finding.where.line, "no")
 
 
-def by_forks(program: Program) -> Row:
-    """Run it in ranks that are forked from this process."""
-    import forked
-
-    from ddpcheck.verdict.grouping import grouped
+def by_recordings(program: Program, recording: Callable[[str], Path]) -> Row:
+    """What its recordings show, with its fault and without; ``recording`` is given their names."""
+    from tests.recordings.judging import Replayed
 
     row = Row(name=program.name)
-    correct = forked.run(program.path, ranks=program.nproc, env=program.env)
-    row.alarms = list(grouped(correct.findings))
-    row.notes = [f"a defect: {text}" for text in correct.defects]
+    correct = Replayed(recording(f"corpus/{program.name}"))
+    row.alarms = list(correct.verdict.findings)
+    row.notes = [f"a defect: {text}" for text in correct.verdict.internal]
     if any(correct.exits.values()) or correct.hung:
         row.notes.append(f"the twin ended with {correct.exits}: {correct.output.strip()[-300:]}")
     row.seconds = correct.seconds
     if program.faulty:
-        ran = forked.run(program.path, "--fault", ranks=program.nproc, env=program.env)
-        row.found = list(grouped(ran.findings))
+        ran = Replayed(recording(f"corpus/{program.name} --fault"))
+        row.found = list(ran.verdict.findings)
         row.seconds += ran.seconds
-        row.notes += [f"a defect: {text}" for text in ran.defects]
+        row.notes += [f"a defect: {text}" for text in ran.verdict.internal]
         if ran.hung and not ran.certain:
             row.notes.append("the hang was not certain")
         if (program.ends == "hangs") != ran.hung:
@@ -161,8 +160,7 @@ def _nodes(program: Program) -> list[tuple[str, list[str]]]:
 def serve() -> None:
     """Answer each request on standard input with a line of JSON: one process forks the ranks of all.
 
-    A request names a ``path``, its ``arguments`` and how many ``ranks``; with ``both`` it is a
-    program of the corpus, to be run with its fault and without.
+    A request names a ``path``, its ``arguments`` and how many ``ranks``.
     """
     import forked
 
@@ -171,12 +169,8 @@ def serve() -> None:
     forked.all_probes.patch()
     for line in sys.stdin:
         request = json.loads(line)
-        path = Path(request["path"])
-        if request["both"]:
-            answer = msgspec.json.encode(by_forks(read(path))).decode()
-        else:
-            answer = json.dumps(forked.told(forked.run(path, *request["arguments"], ranks=request["ranks"])))
-        answers.write(answer + "\n")
+        ran = forked.run(Path(request["path"]), *request["arguments"], ranks=request["ranks"])
+        answers.write(json.dumps(forked.told(ran)) + "\n")
         answers.flush()
 
 

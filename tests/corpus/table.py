@@ -23,6 +23,7 @@ from rich.console import Console  # noqa: E402
 from rows import Row, fitting, site  # noqa: E402
 
 from ddpcheck.vocabulary.model import Finding  # noqa: E402
+from tests.recordings.recorder import Recorder  # noqa: E402
 
 
 def cells(program: Program, row: Row) -> list[str]:
@@ -109,13 +110,10 @@ def main() -> int:
     console = Console(stderr=options.markdown, highlight=False)
     pairs = []
     chosen = programs(*options.names)
-    if not options.command:
-        import forked
-
-        forked.all_probes.patch()
+    recorder = Recorder()
     for number, program in enumerate(chosen, 1):
         with console.status(f"{program.name}, {number} of {len(chosen)}"):
-            row = (running.by_forks if program.forkable and not options.command else running.by_command)(program)
+            row = running.by_command(program) if options.command else running.by_recordings(program, recorder.named)
         pairs.append((program, row))
         line = cells(program, row)
         bad = line[3] in ("missed", "no") or any(f.severity == "error" for f in row.alarms) or row.notes
@@ -124,6 +122,7 @@ def main() -> int:
             + (f"   twin: {line[4]}" if line[4] else "") + (f"   {row.notes}" if row.notes else ""),
             style="red" if bad else None, markup=False,
         )  # fmt: skip
+    recorder.close()
     console.print(summary(pairs))
     if options.markdown:
         sys.stdout.write(as_markdown(pairs))

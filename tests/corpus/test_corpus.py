@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 from left_out import LEFT_OUT, MISSED, ROWS
 from programs import programs, read
-from rows import Row, by_command, fitting, site
+from rows import by_recordings, fitting, site
 from table import markdown_line
-
-from tests.torch_names import skip_without
 
 ALL = programs()
 HERE = Path(__file__).parent
@@ -20,11 +17,9 @@ DOCUMENT = (HERE.parents[1] / "docs" / "corpus.md").read_text()
 
 @pytest.mark.long  # a program of each check and its twin run in tests/programs
 @pytest.mark.parametrize("program", ALL, ids=lambda program: program.name)
-def test_a_program(program, ask):
+def test_a_program(program, recorded):
     """The fault under a fitting check and at a fitting line, in one finding or little more; no error on the twin."""
-    skip_without(program.path)
-    forked = program.forkable
-    row = msgspec.json.decode(ask(program.path, both=True), type=Row) if forked else by_command(program)
+    row = by_recordings(program, lambda name: recorded(name).evidence)
     assert row.notes == []
     assert [f.message for f in row.alarms if f.severity == "error"] == []
     if program.name in MISSED:  # as soon as it is found, it is missed no longer

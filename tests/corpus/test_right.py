@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import json
-import re
-from pathlib import Path
 
 import pytest
 
-from tests.torch_names import skip_without
+from tests.recordings.catalogue import everything
 
 pytestmark = pytest.mark.long
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
-RIGHT = sorted((FIXTURES / "right").glob("*.py"))
-CASES = [
-    FIXTURES / "cases" / "run" / f"{name}.py"
-    for name in (
-        "diloco",
-        "expert_parallel",
-        "ignored_parameters",
-        "local_sgd",
-        "pipeline_equal_stages",
-        "tensor_parallel_by_hand",
-        "truncate_only",
-    )
+RIGHT = [
+    *(name for name in everything() if name.startswith("right/")),
+    *(
+        f"cases/{name}"
+        for name in (
+            "diloco",
+            "expert_parallel",
+            "ignored_parameters",
+            "local_sgd",
+            "pipeline_equal_stages",
+            "tensor_parallel_by_hand",
+            "truncate_only",
+        )
+    ),
 ]
-
 
 SILENT = (
     "average_in_another_model",
@@ -83,21 +81,14 @@ SILENT = (
 """Of these there is no warning either: each is close to a fault that is one."""
 
 
-def ranks(path):
-    """The number on the first line of a program: ``# 4 ranks …``; two where there is none."""
-    found = re.match(r"# (\d) ranks\b", path.read_text())
-    return int(found[1]) if found else 2
-
-
-@pytest.mark.parametrize("path", [*RIGHT, *CASES], ids=lambda path: path.stem)
-def test_a_right_program(path, ask):
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_program(name, recorded):
     """It ends as it would by itself, and no error is found."""
-    skip_without(path)
-    told = json.loads(ask(path, ranks=ranks(path)))
-    assert set(told["exits"].values()) == {0}, told["output"]
-    assert told["defects"] == []
-    found = [f"{f['check']}: {f['found']}" for f in told["findings"] if f["severity"] == "error" or path.stem in SILENT]
-    assert found == []
+    ran = recorded(name)
+    assert set(ran.exits.values()) == {0}, ran.output
+    assert ran.verdict.internal == ()
+    silent = name.partition("/")[2] in SILENT
+    assert [f"{f.check}: {f.found}" for f in ran.verdict.findings if f.severity == "error" or silent] == []
 
 
 SEPARATE = """

@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ddpcheck.checks.registry import checks, explanation, has_part
+from ddpcheck.report import json_report
 from ddpcheck.report.finding_text import text_of
 from tests.conformance.conducting import Conductor, conducting
-from tests.programs.forked_programs import running
 from tests.programs.reported import by_command, first_finding, folder, reported
+from tests.recordings.judging import Replayed
 from tests.torch_names import LOSSES_ARE_NOT_TAKEN_APART, skip_without
 
 OF_RUNS = [check for check in checks() if has_part(check, "run")]
@@ -22,12 +22,6 @@ OF_TRAINERS = [check for check in checks() if not has_part(check, "run")]
 
 WITHOUT_A_GPU = "all wrapped modules were on the CPU"
 """Why a check may have had nothing to look at in a correct program."""
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Callable[[Path], dict[str, Any]]]:
-    with running() as run:
-        yield run
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +57,10 @@ def severity(check: str) -> str:
 
 
 @pytest.mark.parametrize("check", OF_RUNS)
-def test_a_fault_is_found(check: str, run: Callable[[Path], dict[str, Any]]) -> None:
+def test_a_fault_is_found(check: str, recorded: Callable[[str], Replayed]) -> None:
     """By this check and no other, in the words of reported.txt."""
     skip_unable(check, "faulty.py")
-    document = run(folder(check) / "faulty.py")
+    document = json_report.document(recorded(f"checks/{folder(check).name}/faulty").verdict)
     assert document["internal"] == []
     assert [(f["check"], f["severity"]) for f in document["findings"]] == [(check, severity(check))]
     assert first_finding(document) == (folder(check) / "reported.txt").read_text()
@@ -90,10 +84,9 @@ def held(check: str, document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("check", OF_RUNS)
-@pytest.mark.few(6)
-def test_its_twin_holds(check: str, run: Callable[[Path], dict[str, Any]]) -> None:
+def test_its_twin_holds(check: str, recorded: Callable[[str], Replayed]) -> None:
     skip_unable(check, "correct.py")
-    held(check, run(folder(check) / "correct.py"))
+    held(check, json_report.document(recorded(f"checks/{folder(check).name}/correct").verdict))
 
 
 @pytest.mark.parametrize("check", OF_TRAINERS)

@@ -1,0 +1,1 @@
+"""Programs are run once; their evidence is kept, and judged again and again."""

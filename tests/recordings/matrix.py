@@ -1,0 +1,109 @@
+"""The matrix: what is said of every recorded program, a line for each rule that fires and one for all statuses.
+
+A line is ``program | check/rule | severity | lines``; the line ``program | = | verdict | statuses`` has a letter for
+each check, in the order of the head: ``h`` held, ``w`` at risk, ``V`` violated, ``.`` not checked. ``~`` stands for
+what differs from run to run, with its reason in :mod:`tests.recordings.varying`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ddpcheck.checks.registry import checks
+from ddpcheck.judging.world import Judged
+from ddpcheck.verdict.verdict import Verdict
+from ddpcheck.vocabulary.model import Finding
+from tests.recordings.varying import VARYING
+
+MATRIX = Path(__file__).with_name("matrix.txt")
+
+LETTERS = {"held": "h", "at-risk": "w", "violated": "V", "not-checked": "."}
+SEPARATOR = " | "
+STATUSES = "="
+OURS = ("ddpcheck itself", "failed")
+
+Matrix = dict[str, list[str]]
+"""By program: its lines."""
+
+
+def head() -> list[str]:
+    """How the file begins: the order of the statuses' letters."""
+    return [f"# statuses: {' '.join(sorted(checks()))}"]
+
+
+def lines(program: str, verdict: Verdict) -> list[str]:
+    """What is said of a program."""
+    varies = VARYING.get(program, {})
+    letters = "".join("~" if c in varies else LETTERS[verdict.checks[c].status] for c in sorted(checks()))
+    word = "~" if "verdict" in varies else verdict.verdict
+    ours = [SEPARATOR.join((program, *OURS, text.splitlines()[-1])) for text in verdict.internal]
+    found = (*verdict.findings, *verdict.advisories)
+    return [SEPARATOR.join((program, STATUSES, word, letters)), *sorted([*_fired(program, found), *ours])]
+
+
+def lines_of_check(program: str, judged: Judged) -> list[str]:
+    """What one check of a trainer, or one assertion, says."""
+    worst = {f.severity for f in judged.findings}
+    status = "violated" if "error" in worst else "at-risk" if "warning" in worst else "held" if judged.checked else ""
+    return [SEPARATOR.join((program, STATUSES, status or "not-checked")), *sorted(_fired(program, judged.findings))]
+
+
+def lines_of_failure(program: str, error: Exception) -> list[str]:
+    """What is said of a program whose judge failed."""
+    return [SEPARATOR.join((program, *OURS, "".join(traceback.format_exception_only(error)).splitlines()[-1]))]
+
+
+def _fired(program: str, findings: Iterable[Finding]) -> list[str]:
+    varies = VARYING.get(program, {})
+    by_rule: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for finding in findings:
+        if finding.rule not in varies and finding.check not in varies:
+            by_rule[finding.rule or finding.check, finding.severity].add(place(finding))
+    fired = [
+        SEPARATOR.join((program, rule, severity, ", ".join(sorted(places))))
+        for (rule, severity), places in by_rule.items()
+    ]
+    return fired + [SEPARATOR.join((program, what, "~", reason)) for what, reason in varies.items()]
+
+
+def place(finding: Finding) -> str:
+    """The line that a finding names, by the file's name alone."""
+    if finding.where is None:
+        return "no line"
+    return f"{finding.where.file.rpartition('/')[2]}:{finding.where.line}"
+
+
+def written(matrix: Mapping[str, Iterable[str]]) -> str:
+    """The file's text."""
+    return "\n".join((*head(), *(line for of_one in matrix.values() for line in of_one), ""))
+
+
+def read(path: Path = MATRIX) -> Matrix:
+    """The file, by program; nothing where there is none, or where its statuses are those of other checks."""
+    if not path.exists():
+        return {}
+    first, *rest = path.read_text().splitlines()
+    if [first] != head():
+        return {}
+    found: Matrix = {}
+    for line in rest:
+        found.setdefault(line.partition(SEPARATOR)[0], []).append(line)
+    return found
+
+
+def differences(old: Mapping[str, Iterable[str]], new: Mapping[str, Iterable[str]]) -> list[str]:
+    """The lines that are gone, with a minus, and those that are new, with a plus."""
+    compared = difflib.unified_diff(written(old).splitlines(), written(new).splitlines(), n=0, lineterm="")
+    return [line for line in compared if not line.startswith(("---", "+++", "@@"))]
+
+
+def reached(matrix: Mapping[str, Iterable[str]]) -> Counter[str]:
+    """By rule: the programs that it fires on."""
+    found: Counter[str] = Counter()
+    for of_one in matrix.values():
+        found.update({line.split(SEPARATOR)[1] for line in of_one} - {STATUSES, OURS[0]})
+    return found
