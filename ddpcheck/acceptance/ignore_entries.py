@@ -1,4 +1,4 @@
-"""Entries of the settings that accept findings of a check or a rule by file, and if asked by line, function or subject."""
+"""Entries of the settings that accept findings of a check or a rule by file, and if asked by line or subject."""
 
 from __future__ import annotations
 
