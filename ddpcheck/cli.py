@@ -23,13 +23,14 @@ invariants held, which were broken, on which rank, by which line. `ddpcheck COMM
 
 CHECKS_USAGE = """usage: ddpcheck checks
 
-Lists every invariant: its id, and when it holds. Those with a star take a second run to compare with."""
+Lists every invariant: its id, when it holds, and its rules. Those with a star take a second run to compare with."""
 
 EXPLAIN_USAGE = """usage: ddpcheck explain ID
 
 Says what an invariant is, what breaks it, and how to fix that.
 
   ddpcheck explain gradient-sync               a check: `ddpcheck checks` lists them
+  ddpcheck explain ID/RULE                     one of its rules
   ddpcheck explain gradient-oracle:clipping    one of the conformance suite"""
 
 _WRONG_USAGE = 2
@@ -178,11 +179,11 @@ def _explain(arguments: list[str]) -> int:
         return _wrong("ddpcheck explain", f"there is no option {option}; name one check, as in `explain gradient-sync`")
     if len(arguments) != 1:
         return _wrong("ddpcheck explain", "name one check, as in `ddpcheck explain gradient-sync`")
-    from ddpcheck.checks.registry import every_check
+    from ddpcheck.checks.registry import every_check, every_rule
     from ddpcheck.report.explanations import unknown
 
     (name,) = arguments
-    if name in every_check():
+    if name in every_check() or name in every_rule():
         from ddpcheck.report.explain import show_check
 
         show_check(name, sys.stdout)

@@ -41,8 +41,15 @@ def with_accepted(verdict: Verdict, rules: Rules, sites: Iterable[Site] = (), cu
             taken.append(replace(first.accepted, finding=rules.at_severity(finding)))
     notes += _changed(verdict.findings, rules)
     used: set[object] = {match.by for one in found for match in one}
+    advisories = verdict.advisories
+    if advisories:
+        others = replace(rules, baseline=None)
+        known = [(one, [*matches(one, others, comments, verdict.folder)]) for one in advisories]
+        used |= {match.by for _, found in known for match in found}
+        advisories = tuple(one for one, found in known if not found)
     if rules.baseline is not None:  # also where a finding is worse than the one that was accepted
-        used |= {rules.baseline.key_of(finding, verdict.folder, comments) for finding in verdict.findings}
+        keys_of = rules.baseline.keys_of
+        used |= {key for finding in verdict.findings for key in keys_of(finding, verdict.folder, comments)}
     notes += unmatched(verdict, rules, used, seen, comments)
     kept.sort(key=lambda one: one.severity != "error")
     checks = {check: _result(check, result, kept, taken) for check, result in verdict.checks.items()}
@@ -57,6 +64,7 @@ def with_accepted(verdict: Verdict, rules: Rules, sites: Iterable[Site] = (), cu
         checks=checks,
         findings=tuple(kept),
         accepted=tuple(taken),
+        advisories=advisories,
         notes=(*verdict.notes, *dict.fromkeys(notes)),
     )
 
@@ -99,7 +107,7 @@ def _within_counts(found: Sequence[Sequence[Match]], baseline: Baseline | None) 
 def _refused(match: Match) -> Iterator[str]:
     finding = match.accepted.finding
     yield (
-        f"{match.accepted.source} accepts {finding.check} ({finding.subject}), by which the program came to a stop: "
+        f"{match.accepted.source} accepts {finding.name} ({finding.subject}), by which the program came to a stop: "
         "that counts all the same."
     )
 

@@ -1,8 +1,9 @@
 """A file of findings that were there before: only what is new counts.
 
-An entry knows its finding by the check, the file, the function, the text of
+An entry knows its finding by the rule, the file, the function, the text of
 the line and the subject: by nothing that varies from run to run, such as line
-numbers, ranks, steps and counts.
+numbers, ranks, steps and counts. One without a rule, as files of schema 1 have
+them, means every rule of its check.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -21,7 +22,7 @@ from ddpcheck.acceptance.project_paths import in_project
 from ddpcheck.report import report_files
 from ddpcheck.vocabulary.model import Finding, Severity, Struct
 
-SCHEMA = 1
+SCHEMA = 2
 
 _NAME = re.compile(r"[\w.]+")
 """A parameter, a buffer or a class: its numbers say which."""
@@ -39,13 +40,16 @@ class Key(NamedTuple):
     function: str
     code: str
     subject: str
+    rule: str = ""
 
 
 class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A finding that was there before."""
 
     check: str
-    severity: Severity
+    rule: str = ""
+    """Empty for all rules of the check."""
+    severity: Literal["error", "warning"]
     """A warning's entry accepts no error."""
     file: str
     function: str
@@ -58,7 +62,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> Key:
-        return Key(self.check, self.file, self.function, self.code, self.subject)
+        return Key(self.check, self.file, self.function, self.code, self.subject, self.rule)
 
 
 class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,10 +85,15 @@ class Baseline(Struct, frozen=True, kw_only=True):
         """What an entry for this finding would be known by; ``folder`` is the working directory of the ranks."""
         where = finding.where
         if where is None:
-            return Key(finding.check, "", "", "", _lasting(finding.subject))
+            return Key(finding.check, "", "", "", _lasting(finding.subject), finding.rule)
         path = in_project(where.file, folder, self.folder)
         code = _normal(comments.text(where))
-        return Key(finding.check, path, where.function, code, _lasting(finding.subject))
+        return Key(finding.check, path, where.function, code, _lasting(finding.subject), finding.rule)
+
+    def keys_of(self, finding: Finding, folder: str, comments: LineComments) -> tuple[Key, ...]:
+        """What the entries that mean it are known by: that of its rule, and that of its whole check."""
+        key = self.key_of(finding, folder, comments)
+        return (key, key._replace(rule="")) if key.rule else (key,)
 
     def entry_for(self, key: Key, severity: Severity) -> Entry | None:
         """The entry that accepts a finding of this key and severity."""
@@ -139,7 +148,7 @@ def entries_of(
             **key._asdict(),
             severity="error" if any(one.severity == "error" for one in same) else "warning",
             count=len(lines_of(same)),
-            reason=reasons.get(key, ""),
+            reason=reasons.get(key) or reasons.get(key._replace(rule=""), ""),
         )
         for key, same in found.items()
     )

@@ -1,4 +1,4 @@
-"""Entries of the settings that accept findings of one check, by file and, if asked, by line, function or subject."""
+"""Entries of the settings that accept findings of a check or a rule by file, and if asked by line or subject."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ class Ignore(Struct, frozen=True, kw_only=True):
     number: int
     """Its place among the entries, from 1 on."""
     check: str
+    """The id of a check, or of a rule."""
     file: str
     """A path or a pattern; one without a slash is held against the file's name as well."""
     reason: str
@@ -26,7 +27,7 @@ class Ignore(Struct, frozen=True, kw_only=True):
         """Whether it is about this finding, whose file is called so in the project; empty for one without a line."""
         where = finding.where
         return (
-            finding.check == self.check
+            self.check in (finding.check, finding.rule)
             and self.means_file(path, where.file if where is not None else "")
             and (self.line is None or (where is not None and where.line == self.line))
             and (self.function is None or (where is not None and _like(where.function, self.function)))

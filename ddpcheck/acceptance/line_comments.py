@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ddpcheck.checks.registry import every_check
+from ddpcheck.checks.registry import check_of
 from ddpcheck.report.explanations import unknown
 from ddpcheck.vocabulary.model import CallSite, Struct
 
@@ -34,7 +34,7 @@ class Comment(Struct, frozen=True, kw_only=True):
 
     line: int
     checks: tuple[str, ...] = ()
-    """What it accepts; nothing where it gives no reason."""
+    """The checks and rules that it accepts; nothing where it gives no reason."""
     reason: str = ""
     wrong: tuple[str, ...] = ()
     """What is wrong with it, as clauses."""
@@ -172,7 +172,8 @@ def _parsed(text: str, line: int) -> Comment | None:
     ids = [one.strip() for one in (found["ids"] or "").split(",") if one.strip()]
     if not ids:
         return Comment(line=line, wrong=("it names no check, as in `# ddpcheck: ignore[gradient-sync] reason`",))
-    wrong = tuple(unknown(one) for one in ids if one not in every_check())
+    known = tuple(one for one in ids if check_of(one) is not None)
+    wrong = tuple(unknown(one) for one in ids if one not in known)
     if not reason:
         return Comment(line=line, wrong=("it gives no reason; write one behind it", *wrong))
-    return Comment(line=line, checks=tuple(one for one in ids if one in every_check()), reason=reason, wrong=wrong)
+    return Comment(line=line, checks=known, reason=reason, wrong=wrong)

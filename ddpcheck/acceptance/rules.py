@@ -28,10 +28,11 @@ class Rules(Struct, frozen=True, kw_only=True):
     severities: Mapping[str, Severity] = msgspec.field(default_factory=dict)
     baseline: Baseline | None = None
 
-    def concern(self, check: str) -> bool:
-        """Whether anything here accepts findings of a check."""
+    def concern(self, finding: Finding) -> bool:
+        """Whether anything here accepts findings of its check, or of its rule."""
         entries = self.baseline.entries if self.baseline is not None else ()
-        return any(one.check == check for one in self.ignores) or any(one.check == check for one in entries)
+        names = {*(one.check for one in self.ignores), *(one.rule or one.check for one in entries)}
+        return not names.isdisjoint({finding.check, finding.rule})
 
     def at_severity(self, finding: Finding) -> Finding:
         """A finding with the severity that its check was given; what stopped the program stays what it is."""
@@ -42,7 +43,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 class ByComment(NamedTuple):
-    """A check's name in a comment."""
+    """The name of a check or a rule in a comment."""
 
     file: str
     line: int
@@ -77,17 +78,18 @@ def matches(finding: Finding, rules: Rules, comments: LineComments, folder: str)
     """Everything that means this finding, the first of which accepts it."""
     where = finding.where
     for comment in comments.at(where) if where is not None else ():
-        if where is not None and finding.check in comment.checks:
-            source = f"comment in {where.file}:{comment.line}"
-            by = ByComment(where.file, comment.line, finding.check)
-            yield Match(Accepted(finding=finding, by="comment", source=source, reason=comment.reason), by)
+        for name in (finding.check, finding.rule):
+            if where is not None and name in comment.checks:
+                source = f"comment in {where.file}:{comment.line}"
+                by = ByComment(where.file, comment.line, name)
+                yield Match(Accepted(finding=finding, by="comment", source=source, reason=comment.reason), by)
     path = in_project(where.file, folder, rules.base) if where is not None else ""
     for entry in rules.ignores:
         if entry.means(finding, path):
             yield Match(Accepted(finding=finding, by="ignore", source=rules.source, reason=entry.reason), entry)
     if rules.baseline is not None:
-        key = rules.baseline.key_of(finding, folder, comments)
-        found = rules.baseline.entry_for(key, finding.severity)
-        if found is not None:
-            source = rules.baseline.path
-            yield Match(Accepted(finding=finding, by="baseline", source=source, reason=found.reason), key)
+        for key in rules.baseline.keys_of(finding, folder, comments):
+            found = rules.baseline.entry_for(key, finding.severity)
+            if found is not None:
+                source = rules.baseline.path
+                yield Match(Accepted(finding=finding, by="baseline", source=source, reason=found.reason), key)

@@ -14,6 +14,7 @@ from ddpcheck.acceptance.baseline import Baseline, Key
 from ddpcheck.acceptance.line_comments import LineComments
 from ddpcheck.acceptance.project_paths import in_project
 from ddpcheck.acceptance.rules import ByComment, Rules
+from ddpcheck.checks.registry import check_of
 from ddpcheck.evidence import Site
 from ddpcheck.verdict.verdict import Verdict
 from ddpcheck.vocabulary.wording import listing
@@ -62,7 +63,7 @@ def unmatched(
     if rules.baseline is not None:
         gone = stale_keys(verdict, rules.baseline, used, seen)
         if gone:
-            named = listing([f"{key.check} in {key.file or 'no file'}" for key in sorted(gone)])
+            named = listing([f"{key.rule or key.check} in {key.file or 'no file'}" for key in sorted(gone)])
             match, them = ("entry matches", "it") if len(gone) == 1 else ("entries match", "them")
             where = rules.baseline.path
             yield f"{where}: {len(gone):,} {match} nothing in this run ({named}); --write-baseline removes {them}."
@@ -77,7 +78,7 @@ def stale_keys(verdict: Verdict, baseline: Baseline, used: Collection[object], s
         entry.key
         for entry in baseline.entries
         if entry.key not in used
-        and _checked(verdict, entry.check)
+        and _checked(verdict, entry.rule or entry.check)
         and (not entry.file or (entry.file, entry.function) in met)
     }
 
@@ -90,15 +91,23 @@ def _of_comments(verdict: Verdict, used: Collection[object], seen: Seen, comment
             place = f"{file}:{comment.line}"
             for wrong in comment.wrong:
                 yield f"{place}: a comment for ddpcheck accepts nothing: {wrong}."
-            for check in comment.checks:
-                gone = seen.whole and met and _checked(verdict, check)
-                if gone and ByComment(file, comment.line, check) not in used:
-                    yield f"{place}: the comment `ignore[{check}]` {_NOTHING}."
+            for name in comment.checks:
+                gone = seen.whole and met and _checked(verdict, name)
+                if gone and ByComment(file, comment.line, name) not in used:
+                    yield f"{place}: the comment `ignore[{name}]` {_NOTHING}."
 
 
-def _checked(verdict: Verdict, check: str) -> bool:
-    """Whether the check was made by itself; what follows from another finding says nothing of its own findings."""
+def _checked(verdict: Verdict, name: str) -> bool:
+    """Whether the check, or that of the rule, was made by itself, and all that it found was wanted.
+
+    What follows from another finding says nothing of its own findings.
+    """
+    check = check_of(name) or name
     result = verdict.checks.get(check)
+    unseen = {*verdict.left_out, *map(check_of, verdict.left_out)}
     return bool(
-        result is not None and result.status != "not-checked" and not any(check in one.also for one in verdict.findings)
+        result is not None
+        and result.status != "not-checked"
+        and not any(check in one.also for one in verdict.findings)
+        and name not in unseen
     )

@@ -23,9 +23,15 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from importlib import metadata, resources
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ddpcheck.checks.check import Check
+from msgspec.structs import replace
+
+from ddpcheck.checks.check import Check, Rule
+from ddpcheck.vocabulary.model import Finding
+
+if TYPE_CHECKING:  # a session without distributed tests finds checks, and judges none
+    from ddpcheck.judging.world import Judged
 
 GROUP = "ddpcheck.checks"
 """The entry point group of other packages' checks, and the package of our own."""
@@ -78,6 +84,16 @@ def every_check() -> dict[str, Check]:
     return {**checks(), **others().checks}
 
 
+def every_rule() -> dict[str, Rule]:
+    """The rules of all checks by id: ``check/rule``."""
+    return {f"{check}/{rule.name}": rule for check, its in every_check().items() for rule in its.rules}
+
+
+def check_of(name: str) -> str | None:
+    """The check that is called so, or has a rule that is; None where there is neither."""
+    return name if name in every_check() else name.rpartition("/")[0] if name in every_rule() else None
+
+
 def those(flag: Literal["of_endings", "stops", "told_at_end"]) -> tuple[str, ...]:
     """Our own checks that say so of themselves."""
     return tuple(check for check, its in checks().items() if getattr(its, flag))
@@ -97,12 +113,35 @@ def judge_of(check: str, name: Part) -> Any:
 
 
 def _named(check: str, judge: Callable[..., Any], *evidence: Any) -> Any:
-    from ddpcheck.judging.world import Judged  # a session without distributed tests finds checks, and judges none
+    from ddpcheck.judging.world import Judged
 
     said = judge(*evidence)
     if isinstance(said, tuple):
-        return Judged(checked=1, findings=said).named(check).findings
-    return said.named(check) if isinstance(said, Judged) else said
+        return named(Judged(checked=1, findings=said), check).findings
+    return named(said, check) if isinstance(said, Judged) else said
+
+
+def named(said: Judged, check: str) -> Judged:
+    """What a judge has said, under the check's id, with rules by their names in full; advisories stand apart."""
+    findings = [named_finding(finding, check) for finding in (*said.findings, *said.advisories)]
+    return replace(
+        said,
+        check=check,
+        findings=tuple(finding for finding in findings if finding.severity != "advisory"),
+        advisories=tuple(finding for finding in findings if finding.severity == "advisory"),
+    )
+
+
+def named_finding(finding: Finding, check: str = "") -> Finding:
+    """The finding with its check's id and its rule's name in full; that of an advisory rule is an advisory.
+
+    A finding of another package has the id that its check has here, whatever it calls itself.
+    """
+    if check in others().checks:
+        finding = replace(finding, check=check, rule=finding.rule.rpartition("/")[2])
+    finding = finding.named(check)
+    rule = every_rule().get(finding.rule)
+    return replace(finding, severity="advisory") if rule is not None and rule.advisory else finding
 
 
 def has_part(check: str, name: Part) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ddpcheck.checks.registry import named
 from ddpcheck.conformance.expected_failures import Expected
 from ddpcheck.conformance.results import Result, Status
 from ddpcheck.conformance.situation_runner import Runner, TooManyHangs
@@ -70,6 +71,7 @@ class Suite:
         """Judge one check, training what has not been trained yet; a result as it is expected, or not."""
         begun = clock.now()
         judged, reason = self._judged(runner, BY_CHECK[name], world_size)
+        judged = named(judged, BY_CHECK[name].id)
         seconds = clock.now() - begun
         common: dict[str, Any] = {
             "check": name,
@@ -120,7 +122,7 @@ class Suite:
             kept = [one for one in kept if not one.failed]
         if not kept:
             return nothing, "no training came to its end"
-        return _explained(check.judge(kept).named(check.id), kept), ""
+        return _explained(named(check.judge(kept), check.id), kept), ""
 
     def _trainings(self, runner: Runner, check: Row, world_size: int) -> list[Trained]:
         """What came of the check's situations; of those of a check of all trainings, until too many have hung."""

@@ -23,6 +23,8 @@ class Judged(Struct, frozen=True, kw_only=True):
     checked: int
     """How often the run gave it something to judge."""
     findings: tuple[Finding, ...] = ()
+    advisories: tuple[Finding, ...] = ()
+    """Findings of severity advisory: no status and no verdict depends on them."""
     skipped_because: str = ""
     """Why it was not checked."""
     check: str = ""

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ddpcheck.checks.registry import named_finding
 from ddpcheck.ranks import messages
 from ddpcheck.verdict.explained_assertion import explained
 from ddpcheck.vocabulary.clock import clock
@@ -97,6 +98,7 @@ class Exchange:
     def _close(self, findings: tuple[Finding, ...]) -> dict[int, messages.Message]:
         """Give everyone who waits the same verdict, and be ready for the next assertion."""
         first = self.waiting[min(self.waiting)]
+        findings = tuple(named_finding(finding) for finding in findings)
         worst = _worst(findings)
         self.done.append(
             CheckRun(

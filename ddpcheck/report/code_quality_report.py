@@ -36,8 +36,8 @@ def _entry(
         place, at = repository.place_of_script(), f" at {finding.where}"
     about = f"{finding.subject}{circumstances(finding, verdict.world_size)}{at}"
     return {
-        "description": plain(f"{finding.check}: {about}: {finding.message} Fix: {finding.advice}"),
-        "check_name": finding.check,
+        "description": plain(f"{finding.name}: {about}: {finding.message} Fix: {finding.advice}"),
+        "check_name": finding.name,
         "fingerprint": fingerprint,
         "severity": _severity(finding, strict),
         "location": {"path": plain(place.path), "lines": {"begin": place.line}},

@@ -1,4 +1,4 @@
-"""The texts of the checks on a terminal: their list, and one of them."""
+"""The texts of the checks and their rules on a terminal: their list, and one of them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ddpcheck.checks.registry import every_check, has_part
+from ddpcheck.checks.registry import every_check, every_rule, has_part
 from ddpcheck.report.console import console_on, ruled
-from ddpcheck.report.explanations import text_of_check
+from ddpcheck.report.explanations import text_of_check, text_of_rule
 
 
 def show_checks(stream: IO[str]) -> None:
-    """Print every id, and when its invariant holds."""
+    """Print every id, and when its invariant holds; below it its rules, and what they say."""
     console = console_on(stream)
     table = ruled(console)
     known = every_check()
@@ -24,15 +24,18 @@ def show_checks(stream: IO[str]) -> None:
     for check, its in known.items():
         mark = "" if has_part(check, "run") else " *"
         table.add_row(check + mark, its.holds)
+        for rule in its.rules:
+            says = f"{rule.says} (advisory)" if rule.advisory else rule.says
+            table.add_row(Text(f"  /{rule.name}", style="not bold"), says, style="dim")
     console.print(table)
     console.print()
     console.print(Text("* takes a second run to compare with: `ddpcheck run` cannot show it", style="dim"))
-    console.print(Text("ddpcheck explain ID says what breaks a check, and how to fix it.", style="dim"))
+    console.print(Text("ddpcheck explain ID or ID/RULE says what breaks a check, and how to fix it.", style="dim"))
 
 
-def show_check(check: str, stream: IO[str]) -> None:
-    """Print the text of one check; ``UnknownCheck`` where there is none."""
-    show_text(text_of_check(check), stream)
+def show_check(name: str, stream: IO[str]) -> None:
+    """Print the text of one check or rule; ``UnknownCheck`` where there is none."""
+    show_text(text_of_rule(name) if name in every_rule() else text_of_check(name), stream)
 
 
 def show_text(text: str, stream: IO[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 
-from ddpcheck.checks.registry import every_check, explanation
+from ddpcheck.checks.registry import check_of, every_check, every_rule, explanation
 
 SECTIONS = ("Why it matters", "What breaks it", "The fix", "Severity", "What it does not see")
 """The headings of every text, in their order; what stands before the first adds to the sentence of the catalogue."""
@@ -25,6 +25,13 @@ def text_of_check(check: str) -> str:
     return f"# {check}\n\n{introduction(check)}{explanation(check)}"
 
 
+def text_of_rule(name: str) -> str:
+    """What one rule says, and the whole text of its check."""
+    rule = every_rule()[name]
+    advisory = "An advisory: `--advise` shows it, and it counts for nothing.\n\n" if rule.advisory else ""
+    return f"# {name}\n\n> {rule.says[:1].upper()}{rule.says[1:]}.\n\n{advisory}{text_of_check(check_of(name) or '')}"
+
+
 def introduction(check: str) -> str:
     """When it holds, and the assertions that ask for it."""
     holds = every_check()[check].holds
@@ -33,9 +40,10 @@ def introduction(check: str) -> str:
 
 
 def nearest(check: str) -> str | None:
-    """The id that somebody who wrote this probably meant; None where there is none like it."""
+    """The id of a check or a rule that somebody who wrote this probably meant; None where there is none like it."""
     written = check.strip().lower().replace("_", "-").replace(" ", "-")
-    found = difflib.get_close_matches(written, every_check(), n=1, cutoff=0.5)
+    known = [*every_check(), *(every_rule() if "/" in written else ())]
+    found = difflib.get_close_matches(written, known, n=1, cutoff=0.5)
     if not found:
         words = {word: one for one in reversed(every_check()) for word in one.split("-")}
         found = [words[word] for word in difflib.get_close_matches(written, words, n=1, cutoff=0.7)]
@@ -46,4 +54,5 @@ def unknown(check: str) -> str:
     """One line for an id that does not exist."""
     meant = nearest(check)
     hint = f"did you mean {meant}?" if meant is not None else "`ddpcheck checks` lists them"
-    return f"there is no check {check!r}: {hint}"
+    kind = "rule" if check.rpartition("/")[0] in every_check() else "check"
+    return f"there is no {kind} {check!r}: {hint}"

@@ -20,7 +20,7 @@ def accepted_line(accepted: Accepted) -> str:
     finding = accepted.finding
     place = f", {finding.where}" if finding.where is not None else ""
     reason = accepted.reason or "no reason given yet"
-    return f"{finding.severity} {finding.check}, {finding.subject}{place}: {reason} ({accepted.source})"
+    return f"{finding.severity} {finding.name}, {finding.subject}{place}: {reason} ({accepted.source})"
 
 
 def _one(finding: Finding) -> str:

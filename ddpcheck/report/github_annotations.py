@@ -45,7 +45,7 @@ def _of_finding(finding: Finding, verdict: Verdict, repository: Repository, stri
         said.insert(0, f"at {finding.where}")
     return _Annotation(
         severity="error" if strict else finding.severity,
-        title=f"{finding.check}: {finding.subject}{circumstances(finding, verdict.world_size)}",
+        title=f"{finding.name}: {finding.subject}{circumstances(finding, verdict.world_size)}",
         message="\n".join(said),
         file=path or "",
         line=finding.where.line if finding.where is not None and path is not None else "",

@@ -84,7 +84,7 @@ class _Summary:
 
     def _finding(self, number: int, finding: Finding) -> Iterator[str]:
         about = f"{finding.subject}{circumstances(finding, self.verdict.world_size)}"
-        yield f"### {number}. {_MARKS[finding.severity]} {_code(finding.check)} {_escaped(about)}"
+        yield f"### {number}. {_MARKS[finding.severity]} {_code(finding.name)} {_escaped(about)}"
         yield ""
         if finding.where is not None:
             yield self._place(finding.where)

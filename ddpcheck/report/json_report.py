@@ -1,4 +1,4 @@
-"""A verdict as JSON, schema 2: what other programs rely on."""
+"""A verdict as JSON, schema 3: what other programs rely on."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from ddpcheck.verdict.verdict import CheckResult, Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import signal_name
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def document(verdict: Verdict) -> dict[str, Any]:
-    """The verdict as plain data."""
+    """The verdict as plain data; advisories, where they are to be shown."""
+    shown = verdict.advisories
+    advisories = {} if shown is None else {"advisories": [_finding(one, verdict.lines) for one in shown]}
     return {
         "schema": SCHEMA,
         "verdict": verdict.verdict,
@@ -33,6 +35,7 @@ def document(verdict: Verdict) -> dict[str, Any]:
             {**_finding(one.finding, verdict.lines), "by": one.by, "source": one.source, "reason": one.reason or None}
             for one in verdict.accepted
         ],
+        **advisories,
         "ranks": [
             {"rank": r.rank, "exit_code": r.exit_code, "signal": r.signal, "host": r.host or None}
             for r in verdict.ranks
@@ -63,6 +66,7 @@ def _finding(finding: Finding, lines: Mapping[str, str]) -> dict[str, Any]:
     """What other programs rely on is always there; the module, where the subject is a parameter of a known one."""
     fields = {
         "check": finding.check,
+        "rule": finding.rule or None,
         "severity": finding.severity,
         "ranks": list(finding.ranks),
         "step": finding.step,

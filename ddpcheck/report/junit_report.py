@@ -91,7 +91,7 @@ def _cases(check: str, result: CheckResult, verdict: Verdict, strict: bool) -> l
 
 
 def _found(name: str, finding: Finding, strict: bool) -> _Case:
-    text = text_of([finding])
+    text = text_of([finding]) + (f"\n  rule      {finding.rule}" if finding.rule else "")
     if finding.severity == "warning" and not strict:
         return _Case(name, output=text)
     kind = "error" if finding.check in those("stops") else "failure"

@@ -91,7 +91,7 @@ class SessionReport:
     def document(self) -> dict[str, Any]:
         """The session as plain data; see docs/report.md for the fields."""
         return {
-            "schema": 2,
+            "schema": 3,
             "tests": self.tests,
             "checks": self.checks(),
             "notes": gpu_notes(self.tests),

@@ -50,7 +50,7 @@ def document(verdict: Verdict, repository: Repository, ended: datetime, strict: 
             "driver": {
                 "name": "ddpcheck",
                 "version": verdict.versions.get("ddpcheck") or "unknown",
-                "rules": rules(report.checks),
+                "rules": rules(report.rules),
             }
         },
         "originalUriBaseIds": {ROOT: {"uri": _file_uri(repository.root) + "/"}},
@@ -83,11 +83,8 @@ class _Report:
 
     def __init__(self, verdict: Verdict, repository: Repository, strict: bool) -> None:
         self.verdict, self.repository, self.strict = verdict, repository, strict
-        self.checks = list(
-            dict.fromkeys(
-                [*verdict.checks, *(f.check for f in verdict.findings), *(a.finding.check for a in verdict.accepted)]
-            )
-        )
+        named = [*(f.name for f in verdict.findings), *(a.finding.name for a in verdict.accepted)]
+        self.rules = list(dict.fromkeys([*verdict.checks, *named]))
         self.artifacts: dict[str, dict[str, Any]] = {}
         self._sources = Sources(repository.folder, verdict.lines)
         self._hashes: dict[str, dict[int, str]] = {}
@@ -118,8 +115,8 @@ class _Report:
             "also": list(finding.also),
         }
         result = {
-            "ruleId": finding.check,
-            "ruleIndex": self.checks.index(finding.check),
+            "ruleId": finding.name,
+            "ruleIndex": self.rules.index(finding.name),
             "kind": "fail",
             "level": "error" if self.strict else finding.severity,
             "message": _message(self._text(finding, place)),
@@ -210,7 +207,7 @@ class _Report:
         notes = [_notification("note", text) for text in verdict.notes]
         unchecked = [
             _notification("note", result.skipped_because or "not checked")
-            | {"associatedRule": {"id": check, "index": self.checks.index(check)}}
+            | {"associatedRule": {"id": check, "index": self.rules.index(check)}}
             for check, result in verdict.checks.items()
             if result.status == "not-checked"
         ]

@@ -32,7 +32,7 @@ _COLOURS = {
 LONGEST = 700
 """Characters of a part of a finding that are shown."""
 
-_SEVERITIES = {"error": "bold red", "warning": "bold yellow"}
+_SEVERITIES = {"error": "bold red", "warning": "bold yellow", "advisory": "bold blue"}
 _STATUSES: dict[Status, str] = {"held": "green", "at-risk": "yellow", "violated": "red", "not-checked": "dim"}
 
 
@@ -51,6 +51,9 @@ def show(
     for number, finding in enumerate(verdict.findings, 1):
         console.print()
         console.print(finding_block(number, finding, verdict, sources))
+    if verdict.advisories:
+        blocks = [finding_block(n, one, verdict, sources) for n, one in enumerate(verdict.advisories, 1)]
+        _section(console, "advisories (they do not count)", *blocks)
     if verdict.accepted:
         _section(console, "accepted", *(_bullet(accepted_line(one)) for one in verdict.accepted))
     if verdict.hang is not None:
@@ -182,7 +185,7 @@ def finding_block(place: int, finding: Finding, verdict: Verdict, sources: Sourc
     head = Text.assemble(
         (finding.severity, _SEVERITIES[finding.severity]),
         "  ",
-        (finding.check, "bold"),
+        (finding.name, "bold"),
         f"  {plain(finding.subject)}",
         (circumstances(finding, verdict.world_size), "dim"),
     )

@@ -60,7 +60,7 @@ def pieces(verdict: Verdict, timeline: Timeline) -> Iterator[str]:
             "cause": finding.cause[:_LONG], "fix": finding.advice[:_LONG],
             "where": str(finding.where) if finding.where is not None else "",
         }  # fmt: skip
-        text = f"finding {mark.finding + 1}: {finding.check}: {finding.subject}"[:_LONG]
+        text = f"finding {mark.finding + 1}: {finding.name}: {finding.subject}"[:_LONG]
         yield ",\n" + _json(_instant(mark.lane, mark.at, text, "p", "finding", args))
     yield "\n]}\n"
 

@@ -34,7 +34,7 @@ class WhileRunning:
 
         One whose line is not known yet waits for the report, where something accepts findings of its check.
         """
-        if finding.where is None and self._rules.concern(finding.check):
+        if finding.where is None and self._rules.concern(finding):
             return False
         if self._comments.folder != known.folder:
             self._comments = LineComments(known.folder, {})
@@ -45,6 +45,7 @@ class WhileRunning:
 def without_accepted(options: Options, verdict: Verdict, processes: Iterable[Process], cut_short: bool) -> Verdict:
     """The verdict without what is accepted; with all of it, where that fails for a reason of ours.
 
+    Advisories are in it if they were asked for.
     ``cut_short`` is a run that was ended at its first error.
     """
     try:
@@ -60,6 +61,7 @@ def without_accepted(options: Options, verdict: Verdict, processes: Iterable[Pro
                 rules = replace(rules, baseline=written)
                 entries = count(len(written.entries), "entry", "entries")
                 notes = (*notes, f"{written.path} was written, with {entries}; each may be given a reason there.")
-        return with_accepted(replace(verdict, notes=notes), rules, sites, cut_short)
+        verdict = with_accepted(replace(verdict, notes=notes), rules, sites, cut_short)
     except Exception:
-        return replace(verdict, internal=(*verdict.internal, traceback.format_exc().strip()))
+        verdict = replace(verdict, internal=(*verdict.internal, traceback.format_exc().strip()))
+    return verdict if options.advise else replace(verdict, advisories=None)

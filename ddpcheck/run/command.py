@@ -122,5 +122,6 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run, facts: run_fac
     defects = tuple(supervisor.defects)
     run_facts.end(supervisor.folder.path, replace(facts, run=seen, defects=defects, notes=tuple(notes)))
     processes = [supervisor.own, *supervisor.folder.processes.values()]
-    verdict = verdict_of(seen, processes, supervisor.live.judging.settled, options.chosen, defects, notes)
+    settled = supervisor.live.judging.settled
+    verdict = verdict_of(seen, processes, settled, options.chosen, defects, notes, options.left_out)
     return without_accepted(options, verdict, processes, seen.enough is not None)

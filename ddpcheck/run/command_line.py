@@ -99,16 +99,17 @@ def _see_folder(path: Path, alone: bool) -> None:
 
 
 def named_checks(text: str, option: str) -> list[str]:
-    """The checks that an option names."""
-    from ddpcheck.checks.registry import every_check, has_part
+    """The checks and rules that an option names."""
+    from ddpcheck.checks.registry import check_of, has_part
     from ddpcheck.report.explanations import unknown
 
     ids = [one.strip() for one in text.split(",") if one.strip()]
     if not ids:
         raise WrongUsage(f"{option} names no check; ddpcheck checks lists them")
     for one in ids:
-        if one not in every_check():
+        check = check_of(one)
+        if check is None:
             raise WrongUsage(f"{option}: {unknown(one)}")
-        if not has_part(one, "run") and option == "--checks":
+        if not has_part(check, "run") and option == "--checks":
             raise WrongUsage(f"{one} takes a second run to compare with, which the run of one script does not have")
     return ids

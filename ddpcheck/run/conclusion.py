@@ -45,6 +45,7 @@ def verdict_of(
     chosen: Collection[str] | None,
     defects: Sequence[str] = (),
     notes: Sequence[str] = (),
+    left_out: Collection[str] = (),
 ) -> Verdict:
     """Judge a run that is over; ``settled`` is what was judged of it before."""
     processes = list(processes)
@@ -72,6 +73,7 @@ def verdict_of(
         processes=processes,
         ranks=ranks,
         chosen=chosen,
+        left_out=left_out,
         failed=failed and run.enough is None,
         hung=bool(run.stuck),
         killed_by=run.signal if run.launched else None,

@@ -58,9 +58,8 @@ def judge(arguments: Sequence[str]) -> int:
             "How the run ended is not on record: likely ddpcheck itself was killed while the program ran. This is "
             f"judged from what is left in {folder}."
         )
-    verdict = verdict_of(
-        run, processes, judging.settled, options.chosen, facts.defects if facts is not None else (), notes
-    )
+    defects = facts.defects if facts is not None else ()
+    verdict = verdict_of(run, processes, judging.settled, options.chosen, defects, notes, options.left_out)
     verdict = without_accepted(options, verdict, processes, run.enough is not None)
     pages = PageAndTrace(options)
     pages.look(verdict, evidence)

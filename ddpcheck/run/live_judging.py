@@ -37,13 +37,14 @@ class LiveJudging:
         chosen: Collection[str] | None = None,
         counts: Callable[[Finding], bool] = lambda finding: True,
         held: int = long_runs.HELD,
+        left_out: Collection[str] = (),
     ) -> None:
         self.settled = Settled()
         """What was judged of evidence that is held no longer."""
         self.last = Interim()
         self.failures: list[str] = []
         """Tracebacks of judgements that failed, each once: faults of ours, of which the run knows nothing."""
-        self._chosen, self._counts, self._held = chosen, counts, held
+        self._chosen, self._counts, self._held, self._left_out = chosen, counts, held, left_out
         self._thread: threading.Thread | None = None
         self._found: Interim | None = None
         self._due = 0.0
@@ -70,7 +71,7 @@ class LiveJudging:
         """Judge here and now, if so much is held that some of it should go."""
         if long_runs.is_due(processes.values(), self._held):
             snapshots = [process.snapshot() for process in processes.values()]
-            self._found = interim(snapshots, now, self.settled, self._chosen, self._held)
+            self._found = interim(snapshots, now, self.settled, self._chosen, self._held, self._left_out)
             self._take(processes)
 
     def _take(self, processes: Mapping[str, Process]) -> list[Finding]:
@@ -99,7 +100,7 @@ class LiveJudging:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         began = time.thread_time()
         try:
-            self._found = interim(snapshots, now, self.settled, self._chosen, self._held)
+            self._found = interim(snapshots, now, self.settled, self._chosen, self._held, self._left_out)
         except Exception:
             self._note(traceback.format_exc())
         self._due = time.monotonic() + max(PERIOD, (time.thread_time() - began) / SHARE)

@@ -24,7 +24,7 @@ class LiveRun:
 
     def __init__(self, options: Options, held: int = long_runs.HELD) -> None:
         self._accepting = WhileRunning(options.rules)
-        self.judging = LiveJudging(options.chosen, self._counts, held)
+        self.judging = LiveJudging(options.chosen, self._counts, held, options.left_out)
         self.status = StatusLine(sys.stderr, options.status)
         self._texts = for_texts(options)
         self._options = options

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ddpcheck.acceptance import baseline as baselines
 from ddpcheck.acceptance.rules import Rules
-from ddpcheck.checks.registry import every_check
+from ddpcheck.checks.registry import check_of, every_check
 from ddpcheck.report.report_files import Unwritable, check_writable
 from ddpcheck.report.repository_paths import service
 from ddpcheck.run import command_line, program, settings_file, torchrun_options
@@ -53,6 +53,10 @@ class Options(Struct, frozen=True, kw_only=True):
     """How the report is shown."""
     chosen: frozenset[str] | None = None
     """The checks that count; None for all."""
+    left_out: frozenset[str] = frozenset()
+    """Rules whose findings are left out; ``check/`` stands for findings that name no rule."""
+    advise: bool = False
+    """Show advisories."""
     strict: bool = False
     fail_fast: bool = False
     """End the run at the first error."""
@@ -133,6 +137,7 @@ def reporting(given: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     Raises WrongUsage for checks that there are not, and files that cannot be read or written.
     """
     rules = _rules(given, settings)
+    chosen, left_out = _chosen(given.checks, given.skip, settings)
     baseline = rules.baseline.path if rules.baseline is not None and given.write_baseline else None
     for path in (given.json, given.junit, given.sarif, given.codequality, given.page, given.trace, baseline):
         if path is not None:
@@ -148,7 +153,9 @@ def reporting(given: argparse.Namespace, settings: Settings) -> dict[str, Any]:
         "format": given.format or service(os.environ) or "text",
         "page": given.page,
         "trace": given.trace,
-        "chosen": _chosen(given.checks, given.skip, settings),
+        "chosen": chosen,
+        "left_out": left_out,
+        "advise": _first(given.advise, settings.advise, False),
         "strict": _first(given.strict, settings.strict, False),
         "rules": rules,
         "write_baseline": given.write_baseline,
@@ -195,10 +202,16 @@ def _rules(given: argparse.Namespace, settings: Settings) -> Rules:
     )
 
 
-def _chosen(checks: str | None, skip: str | None, settings: Settings) -> frozenset[str] | None:
-    """The checks that count: ``--checks`` takes the place of both settings, ``--skip`` of its own."""
+def _chosen(checks: str | None, skip: str | None, settings: Settings) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """The checks that count, and rules that do not: ``--checks`` replaces both settings, ``--skip`` its own."""
     wanted = named_checks(checks, "--checks") if checks is not None else settings.checks
-    left_out = named_checks(skip, "--skip") if skip is not None else settings.skip if checks is None else None
-    if wanted is None and left_out is None:
-        return None
-    return frozenset(wanted if wanted is not None else every_check()) - frozenset(left_out or ())
+    skipped = named_checks(skip, "--skip") if skip is not None else settings.skip if checks is None else None
+    known = every_check()
+    left_out = {name for name in skipped or () if name not in known}
+    for check in {check_of(name) or "" for name in wanted or ()} - {*(wanted or ())}:
+        of_check = {f"{check}/", *(f"{check}/{rule.name}" for rule in known[check].rules)}
+        left_out |= of_check - {*(wanted or ())}
+    if wanted is None and not {*(skipped or ())} & known.keys():
+        return None, frozenset(left_out)
+    of_wanted = known if wanted is None else {check_of(name) or "" for name in wanted}
+    return frozenset(of_wanted) - frozenset(skipped or ()), frozenset(left_out)

@@ -46,10 +46,13 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
 def add_what_counts(parser: argparse.ArgumentParser) -> None:
     """Which checks are judged, and how strictly."""
     counted = parser.add_argument_group("what counts")
-    counted.add_argument("--checks", metavar="ID,ID", help="judge these checks only")
-    counted.add_argument("--skip", metavar="ID,ID", help="leave these checks out")
+    counted.add_argument("--checks", metavar="ID,ID", help="judge these checks or rules only")
+    counted.add_argument("--skip", metavar="ID,ID", help="leave these checks or rules out")
     counted.add_argument(
         "--strict", action=argparse.BooleanOptionalAction, default=None, help="count warnings as errors, or do not"
+    )
+    counted.add_argument(
+        "--advise", action=argparse.BooleanOptionalAction, default=None, help="show advisories, which count for nothing"
     )
     _add_accepting(parser)
 

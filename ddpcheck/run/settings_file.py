@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ddpcheck.acceptance.ignore_entries import Ignore
-from ddpcheck.checks.registry import every_check, has_part, those
+from ddpcheck.checks.registry import check_of, every_check, has_part, those
 from ddpcheck.report.explanations import unknown
 from ddpcheck.report.report_files import reason
 from ddpcheck.vocabulary.model import Severity, Struct
@@ -41,6 +41,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     checks: tuple[str, ...] | None = None
     skip: tuple[str, ...] | None = None
     strict: bool | None = None
+    advise: bool | None = None
     severity: Mapping[str, Severity] = msgspec.field(default_factory=dict)
     ignore: tuple[Ignore, ...] = ()
     baseline: Path | None = None
@@ -127,6 +128,7 @@ class _Reader:
             checks=self._optional(table, "checks", self._judged_checks),
             skip=self._optional(table, "skip", self._checks),
             strict=self._optional(table, "strict", self._flag),
+            advise=self._optional(table, "advise", self._flag),
             severity=self._optional(table, "severity", self._severities) or {},
             ignore=self._optional(table, "ignore", self._ignores) or (),
             baseline=self._optional(table, "baseline", self._path),
@@ -157,14 +159,15 @@ class _Reader:
         return self._of(key, value, bool, "true or false")
 
     def _check(self, key: str, value: Any, judged: bool = True) -> str:
-        check = self._of(key, value, str, "the id of a check")
-        if check not in every_check():
-            raise self._wrong(f"has {key} {check!r}, and {unknown(check)}")
+        name = self._of(key, value, str, "the id of a check")
+        check = check_of(name)
+        if check is None:
+            raise self._wrong(f"has {key} {name!r}, and {unknown(name)}")
         if judged and not has_part(check, "run"):
             raise self._wrong(
-                f"has {key} {check!r}, which takes a second run to compare with: no run of a script has it"
+                f"has {key} {name!r}, which takes a second run to compare with: no run of a script has it"
             )
-        return check
+        return name
 
     def _checks(self, key: str, value: Any) -> tuple[str, ...]:
         items = self._of(key, value, list, 'a list of ids of checks, as in ["gradient-sync"]')
@@ -181,7 +184,8 @@ class _Reader:
         for check, severity in self._of(
             key, value, dict, 'a table, as in {"checkpoint-atomic-save" = "error"}'
         ).items():
-            self._check(key, check)
+            if self._check(key, check) not in every_check():
+                raise self._wrong(f"has {key} of {check}, a rule; only checks have one")
             if severity == "off":
                 raise self._wrong(f'has {key} of {check} as "off"; put it into skip')
             if severity not in ("error", "warning"):
@@ -251,7 +255,7 @@ class _Reader:
         return megabytes
 
 
-_SETTINGS = ("checks", "skip", "strict", "severity", "ignore", "baseline", "stall-timeout", "evidence-limit")
+_SETTINGS = ("checks", "skip", "strict", "advise", "severity", "ignore", "baseline", "stall-timeout", "evidence-limit")
 _ENTRY = ("check", "file", "reason", "line", "function", "subject")
 
 

@@ -62,7 +62,7 @@ def _merged(findings: Iterable[Finding]) -> list[Finding]:
     found: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
         place = str(finding.where) if finding.where else finding.subject
-        found.setdefault((finding.check, finding.severity, place, finding.cause), []).append(finding)
+        found.setdefault((finding.check, finding.rule, finding.severity, place, finding.cause), []).append(finding)
     return [_as_one(same) for same in found.values()]
 
 

@@ -15,6 +15,7 @@ from ddpcheck.judging.world import Judged, Moment, Process, Rank, World
 from ddpcheck.verdict import reader_notes
 from ddpcheck.verdict.grouping import grouped
 from ddpcheck.verdict.judges import judge_world
+from ddpcheck.verdict.left_out_rules import without_rules
 from ddpcheck.verdict.settled import Settled
 from ddpcheck.verdict.verdict import folder_of, lines_named
 from ddpcheck.vocabulary.model import Finding, Struct
@@ -55,13 +56,14 @@ def interim(
     settled: Settled,
     chosen: Collection[str] | None = None,
     held: int = long_runs.HELD,
+    left_out: Collection[str] = (),
 ) -> Interim:
     """Judge what is on record now; ``processes`` are snapshots, from which what may go is taken away here."""
     found = worlds(processes, now)
     complete = [world for world in found if world.complete]
     defects: list[str] = []
     said = {world.token: judge_world(world, defects, ends=True) for world in complete}
-    whole = [settled.with_past(token, judged) for token, judged in said.items()]
+    whole, _ = without_rules([settled.with_past(token, judged) for token, judged in said.items()], left_out)
     findings = grouped(_certain(whole, chosen))
     last = found[-1] if found else None
     told = Interim(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import traceback
 
-from msgspec.structs import replace
-
 from ddpcheck import evidence as ev
-from ddpcheck.checks.registry import checks, every_check, has_part, judge_of
+from ddpcheck.checks.registry import checks, every_check, has_part, judge_of, named
 from ddpcheck.judging import model_parts
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.verdict import interruption, library_terms, missing_evidence
@@ -47,10 +45,9 @@ def _of_another_package(check: str, world: World) -> Judged:
     """What the judge of another package says, under the check's own id whatever it calls itself."""
     try:
         said = judge_of(check, "run")(world)
-        findings = tuple(replace(finding, check=check) for finding in said.findings)
-        return Judged(
-            check=check, checked=int(said.checked), findings=findings, skipped_because=str(said.skipped_because)
-        )
+        found = (*said.findings, *getattr(said, "advisories", ()))
+        judged = Judged(checked=int(said.checked), findings=found, skipped_because=str(said.skipped_because))
+        return named(judged, check)
     except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         told = f"its judge failed: {type(error).__name__}: {error} ({last.filename}:{last.lineno})"

@@ -43,8 +43,8 @@ class Settled:
             one.checked += max(0, said.checked - still.checked)
             if check in those("of_endings"):  # what has not ended may still go on
                 continue
-            there = {key_of(f): f for f in said.findings}
-            stays = {key_of(f): f for f in still.findings}
+            there = {key_of(f): f for f in (*said.findings, *said.advisories)}
+            stays = {key_of(f): f for f in (*still.findings, *still.advisories)}
             one.unfounded |= stays.keys() - there.keys() - one.findings.keys()
             for key, finding in there.items():
                 if key in one.unfounded:
@@ -66,7 +66,8 @@ class Settled:
 
 def key_of(finding: Finding) -> Key:
     """By what the same mistake is known again: not by the steps, values and ranks at which it was seen."""
-    return finding.check, finding.severity, str(finding.where) if finding.where else finding.subject, finding.links
+    place = str(finding.where) if finding.where else finding.subject
+    return finding.check, finding.rule, finding.severity, place, finding.links
 
 
 WANTING = "part of what it rests on was let go of in a long run, and without that it can say nothing"
@@ -76,9 +77,10 @@ WANTING = "part of what it rests on was let go of in a long run, and without tha
 def _with(past: _Past, said: Judged) -> Judged:
     checked = past.checked + said.checked
     findings = dict(past.findings)
-    if not findings and all(key_of(finding) in past.unfounded for finding in said.findings) and said.findings:
-        return replace(said, checked=0, findings=(), skipped_because=WANTING)
-    for finding in said.findings:
+    known = any(one.severity != "advisory" for one in findings.values())
+    if not known and all(key_of(finding) in past.unfounded for finding in said.findings) and said.findings:
+        return replace(said, checked=0, findings=(), advisories=(), skipped_because=WANTING)
+    for finding in (*said.findings, *said.advisories):
         key = key_of(finding)
         if key in findings:
             findings[key] = _together(findings[key], finding, finding.count)
@@ -87,7 +89,8 @@ def _with(past: _Past, said: Judged) -> Judged:
     return replace(
         said,
         checked=checked,
-        findings=tuple(findings.values()),
+        findings=tuple(one for one in findings.values() if one.severity != "advisory"),
+        advisories=tuple(one for one in findings.values() if one.severity == "advisory"),
         skipped_because="" if checked else said.skipped_because,
     )
 

@@ -9,13 +9,14 @@ from typing import Literal
 
 import msgspec
 
-from ddpcheck.checks.registry import GROUP, every_check, has_part, others, those
+from ddpcheck.checks.registry import GROUP, every_check, has_part, named, named_finding, others, those
 from ddpcheck.evidence import Site
 from ddpcheck.judging import parallelism_seen
 from ddpcheck.judging.standstill import Standstill, standstill
 from ddpcheck.judging.world import Judged, Process, World
 from ddpcheck.verdict import missing_evidence, outside_groups, reader_notes
 from ddpcheck.verdict.grouping import grouped
+from ddpcheck.verdict.left_out_rules import without_rules
 from ddpcheck.vocabulary.model import CallSite, Finding, ModelPart, Severity, Status, Struct
 from ddpcheck.vocabulary.versions import installed
 
@@ -74,6 +75,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """Errors first; within them the earliest and most telling first."""
     accepted: tuple[Accepted, ...] = ()
     """Findings that do not count, in the same order."""
+    advisories: tuple[Finding, ...] | None = None
+    """Findings of severity advisory, which never count; None where they are not to be shown."""
+    left_out: tuple[str, ...] = ()
+    """Rules that had findings, and were left out by `checks` or `skip`."""
     ranks: tuple[RankResult, ...] = ()
     command: str = ""
     """The script and its arguments."""
@@ -128,6 +133,7 @@ def conclude(
     processes: Iterable[Process] = (),
     ranks: Sequence[RankResult] = (),
     chosen: Collection[str] | None = None,
+    left_out: Collection[str] = (),
     failed: bool = False,
     hung: bool = False,
     interrupted_by: int | None = None,
@@ -142,7 +148,8 @@ def conclude(
     """Bring what the judges say of each world to one verdict.
 
     ``processes`` are all that were watched, those of no world among them;
-    ``chosen`` are the checks that were asked for, None for all; ``failed``,
+    ``chosen`` are the checks that were asked for, None for all, and
+    ``left_out`` rules whose findings are not wanted; ``failed``,
     ``hung`` and ``interrupted_by`` are what the launcher has seen of the
     program as a whole; one that was interrupted is judged by what it had done
     until then (see :mod:`ddpcheck.verdict.interruption`). ``killed_by`` is the
@@ -151,6 +158,8 @@ def conclude(
     """
     processes = list(processes) or [rank.process for world in worlds for rank in world]
     ranks = tuple(ranks) or results_of(worlds)
+    apart = [{check: named(one, check) for check, one in of_world.items()} for of_world in judged]
+    judged, gone = without_rules(apart, left_out)
     raw = [finding for of_world in judged for finding in _kept(of_world, chosen)]
     interrupted = interrupted_by is not None
     if ours:
@@ -158,8 +167,9 @@ def conclude(
     stopped = None
     if not interrupted and not ours:
         stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung, killed_by)
-    raw += [stopped] if stopped is not None else []
+    raw += [named_finding(stopped)] if stopped is not None else []
     findings = grouped(raw)
+    advisories = grouped(_advisories(judged, chosen))
     part = reader_notes.part(worlds, processes)
     checks = _checks(judged, raw, findings, chosen, missing_evidence.lost(processes), part)
     trained = [world for world in worlds if world.world_size > 1 and reader_notes.steps(world)]
@@ -172,6 +182,8 @@ def conclude(
         nnodes=_nodes(worlds),
         checks=checks,
         findings=findings,
+        advisories=advisories,
+        left_out=gone,
         ranks=ranks,
         command=command,
         versions=dict(installed() if versions is None else versions),
@@ -192,7 +204,7 @@ def conclude(
         hang=_hang(worlds, judged) if word == "hung" or (interrupted and _has_hung(raw)) else None,
         internal=(*ours, *internal),
         folder=folder_of(processes),
-        lines=lines_named(processes, findings),
+        lines=lines_named(processes, (*findings, *advisories)),
     )
 
 
@@ -217,6 +229,11 @@ def _kept(judged: Mapping[str, Judged], chosen: Collection[str] | None) -> list[
         or finding.check in chosen
         or (finding.check in those("stops") and finding.severity == "error")
     ]
+
+
+def _advisories(judged: Sequence[Mapping[str, Judged]], chosen: Collection[str] | None) -> list[Finding]:
+    found = [finding for of_world in judged for one in of_world.values() for finding in one.advisories]
+    return [finding for finding in found if chosen is None or finding.check in chosen]
 
 
 def _stopped_unseen(

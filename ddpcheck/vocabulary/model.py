@@ -197,6 +197,11 @@ class Finding(Struct, frozen=True, kw_only=True):
         return replace(self, check=check, rule=rule)
 
     @property
+    def name(self) -> str:
+        """What reports call it: its rule, or its check where it names no rule."""
+        return self.rule or self.check
+
+    @property
     def chain(self) -> tuple[CallSite, ...]:
         """The calls from the script's outermost line to the one that it names, which is the last."""
         return self.where.chain if self.where is not None else ()

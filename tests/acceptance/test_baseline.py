@@ -95,7 +95,7 @@ def test_it_is_written_in_an_order_that_stays(tmp_path):
         texts.add((tmp_path / "baseline.json").read_text())
     (text,) = texts
     document = json.loads(text)
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert [(one["check"], one["severity"], one["function"], one["code"]) for one in document["findings"]] == [
         ("gradient-sync", "error", "train", "optimizer.step()"),
         ("checkpoint-atomic-save", "warning", "train", "torch.save(state, path)"),
@@ -142,7 +142,7 @@ def test_the_folder_of_the_file_is_where_its_paths_begin(tmp_path):
         (None, "there is no baseline"),
         ("nonsense", "is no baseline of ddpcheck"),
         ("[]", "expected `object`, got `array`"),
-        ('{"schema": 2}', "a newer ddpcheck has written it"),
+        ('{"schema": 3}', "a newer ddpcheck has written it"),
         ('{"schema": 1, "findings": [{"check": 3}]}', "findings[0].check: expected `str`, got `int`"),
         ('{"schema": 1, "findings": [{"check": "a"}]}', "findings[0]: object missing required field"),
         ('{"schema": 1, "findings": [], "more": 1}', "unknown field `more`"),

@@ -17,7 +17,7 @@ def test_the_json_is_the_one_of_the_contract(tmp_path):
     path = tmp_path / "report.json"
     json_report.write(VIOLATED, path)
     told = json.loads(path.read_text())
-    assert (told["schema"], told["verdict"], told["world_size"]) == (2, "violated", 2)
+    assert (told["schema"], told["verdict"], told["world_size"]) == (3, "violated", 2)
     assert list(told["checks"]) == list(VIOLATED.checks)
     assert told["checks"]["gradient-sync"] == {"status": "violated", "checked": 12, "skipped_because": None}
     assert told["checks"]["no-hang"] == {
@@ -32,6 +32,7 @@ def test_the_json_is_the_one_of_the_contract(tmp_path):
         name: finding[name] for name in finding if name not in ("chain", "expected", "found", "cause", "also", "proof")
     } == {
         "check": "reducer-coverage",
+        "rule": None,
         "severity": "error",
         "ranks": [0, 1],
         "step": 0,

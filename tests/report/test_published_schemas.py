@@ -19,7 +19,7 @@ from tests.report.every_ending import ENDINGS
 from tests.report.schema_validation import validate
 from tests.report.verdicts import VIOLATED
 
-OPTIONAL = {"accepted", "module"}
+OPTIONAL = {"accepted", "advisories", "module"}
 """Fields that are not always there: what other programs compare as a whole has no others."""
 
 

@@ -10,12 +10,14 @@ from ddpcheck.run import settings_file
 from ddpcheck.run.options import WrongUsage, parse
 from ddpcheck.run.own_options import EVIDENCE_LIMIT, STALL_TIMEOUT
 from ddpcheck.run.settings_file import Settings, WrongSettings
+from tests.registered_rules import CLIPPED, NAMED, register
 
 WHOLE = """
 [tool.ddpcheck]
 checks = ["gradient-sync", "checkpoint-atomic-save"]
 skip = ["gradient-sync"]
 strict = true
+advise = true
 severity = {"checkpoint-atomic-save" = "error"}
 baseline = "known.json"
 stall-timeout = 90
@@ -56,7 +58,7 @@ def test_all_settings(here):
     found = settings(here, WHOLE)
     assert found.path == "pyproject.toml"
     assert (found.checks, found.skip) == (("gradient-sync", "checkpoint-atomic-save"), ("gradient-sync",))
-    assert (found.strict, found.stall_timeout, found.evidence_limit) == (True, 90.0, 64)
+    assert (found.strict, found.advise, found.stall_timeout, found.evidence_limit) == (True, True, 90.0, 64)
     assert found.severity == {"checkpoint-atomic-save": "error"}
     assert found.baseline == Path("known.json")
     first, second = found.ignore
@@ -237,3 +239,47 @@ def test_the_page_has_every_setting():
     cells = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("|"))
     for name in (*settings_file._SETTINGS, *settings_file._ENTRY):
         assert f"`{name}`" in cells
+
+
+def test_rules_may_be_named_as_checks_are(here, monkeypatch):
+    """In `checks`, `skip` and entries; a rule has no severity of its own, and an unknown one is answered."""
+    register(monkeypatch, "gradient-sync", CLIPPED, NAMED)
+    entry = '[[tool.ddpcheck.ignore]]\ncheck = "gradient-sync/named-alike"\nfile = "*"\nreason = "known"'
+    found = settings(here, f'[tool.ddpcheck]\nskip = ["gradient-sync/clipped-alone"]\n{entry}')
+    assert (found.skip, found.ignore[0].check) == (("gradient-sync/clipped-alone",), "gradient-sync/named-alike")
+    assert parse(["train.py"]).left_out == {"gradient-sync/clipped-alone"}
+    for wrong, words in (
+        ('checks = ["gradient-sync/cliped"]', "no rule 'gradient-sync/cliped': did you mean gradient-sync"),
+        ('severity = {"gradient-sync/clipped-alone" = "warning"}', "a rule; only checks have one"),
+    ):
+        with pytest.raises(WrongSettings, match=words):
+            settings(here, f"[tool.ddpcheck]\n{wrong}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chosen", "left_out"),
+    [
+        (["--skip", "gradient-sync/clipped-alone"], None, {"gradient-sync/clipped-alone"}),
+        (["--checks", "gradient-sync/clipped-alone"], {"gradient-sync"}, {"gradient-sync/", "gradient-sync/named-alike"}),
+        (["--checks", "gradient-sync,gradient-sync/clipped-alone"], {"gradient-sync"}, set()),
+        (
+            ["--checks", "gradient-sync,no-hang", "--skip", "no-hang,gradient-sync/named-alike"],
+            {"gradient-sync"},
+            {"gradient-sync/named-alike"},
+        ),
+    ],
+)
+def test_which_rules_count(here, monkeypatch, arguments, chosen, left_out):
+    """A rule that is chosen is all that counts of its check; one that is skipped is all that does not."""
+    register(monkeypatch, "gradient-sync", CLIPPED, NAMED)
+    found = parse([*arguments, "train.py"])
+    assert (found.chosen, found.left_out) == (chosen, left_out)
+
+
+def test_advisories_are_asked_for(here):
+    """By the option or the setting; the option outranks it."""
+    assert not parse(["train.py"]).advise
+    assert parse(["--advise", "train.py"]).advise
+    settings(here, "[tool.ddpcheck]\nadvise = true")
+    assert parse(["train.py"]).advise
+    assert not parse(["--no-advise", "train.py"]).advise

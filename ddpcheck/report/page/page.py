@@ -67,6 +67,7 @@ def html(verdict: Verdict, timeline: Timeline | None = None, strict: bool = Fals
         word=word(verdict),
         tone=tone(verdict),
         accepted=[accepted_line(one) for one in verdict.accepted],
+        advisories=verdict.advisories or (),
         sentence=sentence(verdict, strict),
         missing=ranks_text(verdict.missing),
         cards=shown,
