@@ -88,7 +88,7 @@ def _check_of_module(path: Path) -> str:
 def _uses() -> Iterator[Use]:
     """The rules that calls are given, and those in the tables of a module."""
     for path, call in _calls():
-        for rule in _texts(_given(call, "rule")):
+        for rule in filter(None, _texts(_given(call, "rule"))):  # an empty one stands for the whole check
             yield Use(_place(path, call), rule, _check_of(path, call))
     for path, tree in _modules().items():
         for statement in tree.body:

@@ -41,7 +41,7 @@ def lines(program: str, verdict: Verdict) -> list[str]:
     letters = "".join("~" if c in varies else LETTERS[verdict.checks[c].status] for c in sorted(checks()))
     word = "~" if "verdict" in varies else verdict.verdict
     ours = [SEPARATOR.join((program, *OURS, text.splitlines()[-1])) for text in verdict.internal]
-    found = (*verdict.findings, *verdict.advisories)
+    found = (*verdict.findings, *(verdict.advisories or ()))
     return [SEPARATOR.join((program, STATUSES, word, letters)), *sorted([*_fired(program, found), *ours])]
 
 
