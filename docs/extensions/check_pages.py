@@ -62,7 +62,8 @@ def family(check: str) -> str:
 
 def page(check: str, accepting: bool) -> str:
     """The page of one check, as Markdown."""
-    text = f"# {check}\n\n{introduction(check)}{rule_table(check)}{_how_it_is_seen(check)}{explanation(check).rstrip()}\n"
+    seen = f"{rule_table(check)}{_how_it_is_seen(check)}"
+    text = f"# {check}\n\n{introduction(check)}{seen}{explanation(check).rstrip()}\n"
     shown = example(check).replace("### An example", "## An example")
     return _linked(f"{text}{shown}{_accepted(check, accepting)}", check)
 
