@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 
 from ddpcheck.checks.registry import checks, explanation, has_part
 from ddpcheck.report.explanations import introduction
-from tests.programs.document import example
+from tests.programs.document import example, rule_table
 from tests.programs.reported import folder
 
 FAMILIES = {
@@ -62,7 +62,8 @@ def family(check: str) -> str:
 
 def page(check: str, accepting: bool) -> str:
     """The page of one check, as Markdown."""
-    text = f"# {check}\n\n{introduction(check)}{_how_it_is_seen(check)}{explanation(check).rstrip()}\n"
+    seen = f"{rule_table(check)}{_how_it_is_seen(check)}"
+    text = f"# {check}\n\n{introduction(check)}{seen}{explanation(check).rstrip()}\n"
     shown = example(check).replace("### An example", "## An example")
     return _linked(f"{text}{shown}{_accepted(check, accepting)}", check)
 

@@ -15,8 +15,11 @@ FILES = {
     "mylib/__init__.py": "",
     "mylib/checks/__init__.py": "",
     "mylib/checks/rates_agree/__init__.py": """
-        from ddpcheck.checks.check import Check
-        CHECK = Check(holds="all ranks step as often", rests_on=("steps",))
+        from ddpcheck.checks.check import Check, Rule
+        CHECK = Check(holds="all ranks step as often", rests_on=("steps",), rules=(
+            Rule("steps-differ", "ranks step at different rates"),
+            Rule("odd-steps", "a rank steps an odd number of times", advisory=True),
+        ))
         """,
     "mylib/checks/rates_agree/run.py": """
         from ddpcheck import evidence as ev
@@ -25,10 +28,12 @@ FILES = {
 
         def judge(world):
             steps = [len(rank.of(ev.Step)) for rank in world]
+            odd = Finding(rule="odd-steps", ranks=(0,), subject="the steps", expected="an even number", found="odd",
+                advice="Step once more.")
             if len(set(steps)) == 1:
-                return Judged(checked=sum(steps))
+                return Judged(checked=sum(steps), findings=(odd,))
             found = f"{steps} steps"
-            return Judged(checked=1, findings=(Finding(
+            return Judged(checked=1, findings=(odd, Finding(rule="steps-differ",
                 ranks=(1,), subject="the steps", expected="all ranks to step as often", found=found, advice="Step."),))
         """,
     "mylib/checks/rates_agree/explanation.md": "Ranks step as often as each other.\n",
@@ -81,6 +86,20 @@ def test_they_are_judged_and_a_defect_is_its_own(installed: Path, tmp_path: Path
     assert any("The checks of lost" in note and "mylib.nothing" in note for note in ran.document["notes"])
 
 
+def test_their_rules_are_advised_of_and_left_out(installed: Path, tmp_path: Path) -> None:
+    """An advisory stands apart; without the findings of a rule, its check is not checked."""
+    path = running.script(tmp_path, TRAIN.format(more=1))
+    rule = "mylib/rates-agree/steps-differ"
+    given = ("--advise", "--skip", rule, "--standalone", "--nproc-per-node", "2", path)
+    ran = running.run(tmp_path, *given, env={"PYTHONPATH": str(installed)})
+    assert ran.document is not None, ran.err
+    result = ran.document["checks"]["mylib/rates-agree"]
+    assert (result["status"], rule in result["skipped_because"]) == ("not-checked", True)
+    (advisory,) = ran.document["advisories"]
+    assert (advisory["rule"], advisory["severity"]) == ("mylib/rates-agree/odd-steps", "advisory")
+    assert "advisory  mylib/rates-agree/odd-steps  the steps" in ran.err
+
+
 def test_they_are_listed_and_explained(installed: Path) -> None:
     """``ddpcheck checks`` and ``ddpcheck explain`` know them by their prefix."""
     code = f"import sys; sys.path.insert(0, {str(installed)!r}); from ddpcheck.cli import main; sys.exit(main())"
@@ -90,3 +109,5 @@ def test_they_are_listed_and_explained(installed: Path) -> None:
     told = subprocess.run([*ask, "explain", "mylib/rates-agree"], capture_output=True, text=True, timeout=60)
     assert "All ranks step as often." in told.stdout, told.stderr
     assert "Ranks step as often as each other." in told.stdout
+    told = subprocess.run([*ask, "explain", "mylib/rates-agree/odd-steps"], capture_output=True, text=True, timeout=60)
+    assert "An advisory" in told.stdout, told.stderr

@@ -41,7 +41,7 @@ def test_a_correct_script_holds(correct):
     assert correct.out.count("with ['--json', 'mine', '--epochs=3']") == 2
     assert correct.err.count("to stderr") == 2
     document = correct.document
-    assert document["schema"] == 2
+    assert document["schema"] == 3
     assert document["verdict"] == "held"
     assert document["world_size"] == 2
     assert document["findings"] == []

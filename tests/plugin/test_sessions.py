@@ -152,7 +152,7 @@ def test_reports_in_files(side_by_side: dict[str, InnerProject]) -> None:
     project = side_by_side["plain"]
     stdout = (project.folder / "stdout").read_text()
     document = json.loads((project.folder / "deep" / "report.json").read_text())
-    assert document["schema"] == 2
+    assert document["schema"] == 3
     assert set(document["versions"]) == {"ddpcheck", "torch", "python"}
     assert document["checks"]["gradient-sync"]["status"] == "not-checked"
     by_id = {test["nodeid"]: test for test in document["tests"]}

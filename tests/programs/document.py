@@ -31,9 +31,16 @@ def page() -> str:
     """The whole page, from what lies on disk."""
     rows = [f"| [`{check}`](#{check}) | {its.holds} | {_shown(check)} |\n" for check, its in checks().items()]
     texts = [
-        f"\n## {check}\n\n{introduction(check)}{_deeper(explanation(check))}{example(check)}" for check in checks()
+        f"\n## {check}\n\n{introduction(check)}{rule_table(check)}{_deeper(explanation(check))}{example(check)}"
+        for check in checks()
     ]
     return HEAD + "".join(rows) + "".join(texts)
+
+
+def rule_table(check: str) -> str:
+    """What its findings can say, as a table."""
+    rows = [f"| `{one.name}` | {one.says} | {'yes' if one.advisory else ''} |\n" for one in checks()[check].rules]
+    return "".join(["| rule | says | advisory |\n|---|---|---|\n", *rows, "\n"]) if rows else ""
 
 
 def _shown(check: str) -> str:

@@ -260,7 +260,11 @@ def test_rules_may_be_named_as_checks_are(here, monkeypatch):
     ("arguments", "chosen", "left_out"),
     [
         (["--skip", "gradient-sync/clipped-alone"], None, {"gradient-sync/clipped-alone"}),
-        (["--checks", "gradient-sync/clipped-alone"], {"gradient-sync"}, {"gradient-sync/", "gradient-sync/named-alike"}),
+        (
+            ["--checks", "gradient-sync/clipped-alone"],
+            {"gradient-sync"},
+            {"gradient-sync/", "gradient-sync/named-alike"},
+        ),
         (["--checks", "gradient-sync,gradient-sync/clipped-alone"], {"gradient-sync"}, set()),
         (
             ["--checks", "gradient-sync,no-hang", "--skip", "no-hang,gradient-sync/named-alike"],
