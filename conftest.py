@@ -16,14 +16,16 @@ from tests.inner import InnerProject
 if TYPE_CHECKING:
     from tests.recordings.judging import Replayed
 
-pytest_plugins = ["tests.claims.plugin"]
+pytest_plugins = ["tests.claims.plugin", "tests.late_tests"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests with the mark `long`, too")
+    parser.addoption("--long-alone", action="store_true", help="run what a session without --long leaves out")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.option.long |= config.option.long_alone
     config.addinivalue_line("markers", "long: a further case, in processes that each import torch; with --long alone")
     config.addinivalue_line("markers", "few(n): n of its cases run without --long, in each order other ones")
     if folder := os.environ.get("TESTS_ASSERTIONS"):
@@ -34,7 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what takes long, unless it is asked for, or is the only thing that is."""
-    if config.getoption("--long", default=True) or "::" in " ".join(config.args):
+    alone = config.getoption("--long-alone", default=False)
+    if (config.getoption("--long", default=True) and not alone) or "::" in " ".join(config.args):
         return
     seen: Counter[str] = Counter()
     short, long = [], []
@@ -46,6 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             seen[function] += 1
             is_long = seen[function] > few.args[0]
         (long if is_long else short).append(item)
+    if alone:
+        long, short = short, long
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = short

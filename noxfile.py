@@ -152,6 +152,27 @@ def gpu_looks(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def record(session: nox.Session) -> None:
+    """Run every program that is not recorded yet, and keep its evidence; names or patterns of programs: these anew."""
+    session.install("-e", ".[dev]")
+    session.run("python", "-m", "tests.recordings.record", *session.posargs)
+
+
+@nox.session(python="3.11")
+def replay(session: nox.Session) -> None:
+    """Judge all recordings without ranks, and write the matrix: 1 where it differs; ``-- --renamed`` for other names."""
+    session.install("-e", ".[dev]")
+    session.run("python", "-m", "tests.recordings.replay", *session.posargs)
+
+
+@nox.session(python="3.11")
+def said(session: nox.Session) -> None:
+    """Compare what is said of the programs of fixtures/cases/said with what is so; names of programs as arguments."""
+    session.install("-e", ".[dev]")
+    session.run("python", "fixtures/cases/said/check.py", *session.posargs)
+
+
+@nox.session(python="3.11")
 def corpus(session: nox.Session) -> None:
     """Every program of the corpus under ``ddpcheck run`` itself, in interpreters; a quarter of an hour and more."""
     session.install("-e", ".[dev]")

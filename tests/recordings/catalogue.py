@@ -123,7 +123,7 @@ damages what is recorded, and interrupted, which takes a signal: tests/command r
 def _cases() -> Iterator[Recorded]:
     for stem, (number, calls) in CASES.items():
         for arguments in calls:
-            shown = [one.decode(errors="replace") if isinstance(one, bytes) else one for one in arguments]
+            shown = [one.decode(errors="backslashreplace") if isinstance(one, bytes) else one for one in arguments]
             yield Recorded(
                 " ".join((f"cases/{stem}", *shown)),
                 FIXTURES / "cases" / "run" / f"{stem}.py",

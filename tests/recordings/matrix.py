@@ -17,6 +17,7 @@ from ddpcheck.checks.registry import checks
 from ddpcheck.judging.world import Judged
 from ddpcheck.verdict.verdict import Verdict
 from ddpcheck.vocabulary.model import Finding
+from tests.recordings.catalogue import ROOT
 from tests.recordings.varying import VARYING
 
 MATRIX = Path(__file__).with_name("matrix.txt")
@@ -40,7 +41,7 @@ def lines(program: str, verdict: Verdict) -> list[str]:
     varies = VARYING.get(program, {})
     letters = "".join("~" if c in varies else LETTERS[verdict.checks[c].status] for c in sorted(checks()))
     word = "~" if "verdict" in varies else verdict.verdict
-    ours = [SEPARATOR.join((program, *OURS, text.splitlines()[-1])) for text in verdict.internal]
+    ours = [_failure(program, text) for text in verdict.internal]
     found = (*verdict.findings, *(verdict.advisories or ()))
     return [SEPARATOR.join((program, STATUSES, word, letters)), *sorted([*_fired(program, found), *ours])]
 
@@ -54,7 +55,11 @@ def lines_of_check(program: str, judged: Judged) -> list[str]:
 
 def lines_of_failure(program: str, error: Exception) -> list[str]:
     """What is said of a program whose judge failed."""
-    return [SEPARATOR.join((program, *OURS, "".join(traceback.format_exception_only(error)).splitlines()[-1]))]
+    return [_failure(program, "".join(traceback.format_exception_only(error)))]
+
+
+def _failure(program: str, text: str) -> str:
+    return SEPARATOR.join((program, *OURS, text.splitlines()[-1].replace(f"{ROOT}/", "")))
 
 
 def _fired(program: str, findings: Iterable[Finding]) -> list[str]:
@@ -68,6 +73,12 @@ def _fired(program: str, findings: Iterable[Finding]) -> list[str]:
         for (rule, severity), places in by_rule.items()
     ]
     return fired + [SEPARATOR.join((program, what, "~", reason)) for what, reason in varies.items()]
+
+
+def severities(lines: Iterable[str]) -> set[tuple[str, str]]:
+    """The errors and warnings of a program: each rule with its severity."""
+    told = (line.split(SEPARATOR)[1:3] for line in lines)
+    return {(rule, severity) for rule, severity in told if severity in ("error", "warning", OURS[1])}
 
 
 def place(finding: Finding) -> str:

@@ -19,6 +19,7 @@ from tests.recordings import assertions, matrix, store, trainers
 from tests.recordings.catalogue import everything
 from tests.recordings.judging import Replayed, Seen
 from tests.recordings.record import fitting
+from tests.recordings.renaming import renamed
 
 WORKERS = 2
 SHOWN = 60
@@ -95,12 +96,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="nox -s replay --", description=__doc__)
     parser.add_argument("programs", nargs="*", help="names or patterns, such as 'corpus/b*'")
     parser.add_argument("--check", action="store_true", help="leave the file as it is")
+    parser.add_argument("--renamed", action="store_true", help="compare with what is said under other names")
     given = parser.parse_args()
     wanted = fitting(given.programs)
     print("".join(f"{line}\n" for line in left_out()), end="")
     if wrong := not_recorded(wanted):
         print(f"{wrong[0]}{f' (and {len(wrong) - 1} more)' if wrong[1:] else ''}: run nox -s record")
         return 1
+    if given.renamed:
+        return compare_renamed(wanted)
     began = time.monotonic()
     new = judge_all(units(wanted))
     print(f"{len(new)} programs judged in {time.monotonic() - began:.0f} s")
@@ -115,6 +119,23 @@ def main() -> int:
         matrix.MATRIX.write_text(matrix.written(whole))
     print(f"{len(changes)} lines of the matrix differ" if changes else "the matrix is as it was")
     return bool(changes)
+
+
+def compare_renamed(wanted: Callable[[str], bool]) -> int:
+    """Whether errors and warnings are the same where every name is another one, and no source text is known."""
+
+    def runs(name: str) -> bool:
+        return wanted(name) and name in everything()
+
+    told = judge_all(units(runs))
+    others = judge_all(units(runs, renamed))
+    differing = [name for name in told if matrix.severities(told[name]) != matrix.severities(others[name])]
+    for name in differing:
+        before, after = matrix.severities(told[name]), matrix.severities(others[name])
+        for rule, severity in sorted(before ^ after):
+            print(f"{name}: {rule} ({severity}) is found {'as it is alone' if (rule, severity) in before else 'renamed'}")
+    print(f"{len(told)} programs judged under other names: {len(differing)} are told otherwise")
+    return bool(differing)
 
 
 def summary(whole: matrix.Matrix) -> None:

@@ -1,0 +1,143 @@
+"""Recordings: programs are run once, evidence of another kind is refused, and a matrix that differs is an error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpcheck.verdict.verdict import CheckResult, Verdict
+from ddpcheck.vocabulary.model import CallSite, Finding
+from tests.recordings import assertions, matrix, store, trainers
+from tests.recordings.catalogue import FIXTURES, ROOT, everything
+
+PROGRAM = "checks/gradient_sync/faulty"
+
+
+def replay(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run(folder, "tests.recordings.replay", *arguments)
+
+
+def run(folder: Path, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = f"import sys; from tests.recordings import matrix, store; from pathlib import Path; \
+store.STORE = Path({str(folder)!r}); matrix.MATRIX = store.STORE / 'matrix.txt'; \
+import {module} as it; sys.exit(it.main())"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_program_is_recorded_and_judged_again(tmp_path):
+    """Its evidence gives the same lines each time; the first matrix differs from none, the second does not."""
+    refused = replay(tmp_path, PROGRAM)
+    assert (refused.returncode, refused.stdout) == (1, f"{PROGRAM} was not recorded: run nox -s record\n")
+    recorded = run(tmp_path, "tests.recordings.record", PROGRAM)
+    assert recorded.returncode == 0, recorded.stdout + recorded.stderr
+    first, second = replay(tmp_path, PROGRAM), replay(tmp_path, PROGRAM)
+    assert (first.returncode, second.returncode) == (1, 0), first.stderr
+    assert f"+{PROGRAM} | gradient-sync/" in first.stdout
+    assert "the matrix is as it was" in second.stdout
+    written = (tmp_path / "matrix.txt").read_text()
+    (tmp_path / "matrix.txt").write_text(written.replace(" | error | ", " | warning | "))
+    checked = replay(tmp_path, "--check", PROGRAM)
+    assert checked.returncode == 1
+    assert f"-{PROGRAM} | gradient-sync/" in checked.stdout
+    assert " | warning | " in (tmp_path / "matrix.txt").read_text()
+
+
+@pytest.mark.parametrize("what", ["records", "probes", "program", "torch", "Python"])
+def test_evidence_of_another_kind_is_refused(tmp_path, monkeypatch, what):
+    """In one clause that says what is another."""
+    monkeypatch.setattr(store, "STORE", tmp_path)
+    program = everything()[PROGRAM]
+    now = store.key(program)
+    assert what in now
+    with store.writing(PROGRAM, {**now, what: "another"}):
+        pass
+    assert store.trouble(PROGRAM, now) == f"was recorded with another {what}"
+    with store.writing(PROGRAM, now):
+        pass
+    assert store.trouble(PROGRAM, now) == ""
+
+
+def test_what_could_not_be_recorded_leaves_nothing(tmp_path, monkeypatch):
+    """A recording that was interrupted is none."""
+    monkeypatch.setattr(store, "STORE", tmp_path)
+    with pytest.raises(RuntimeError), store.writing(PROGRAM, {}):
+        raise RuntimeError
+    assert store.trouble(PROGRAM, {}) == "was not recorded"
+
+
+def verdict(*findings: Finding) -> Verdict:
+    statuses = {check: CheckResult(status="not-checked") for check in matrix.checks()}
+    return Verdict(verdict="violated", world_size=2, checks=statuses, findings=findings)
+
+
+def finding(line: int, rule: str, severity: str = "error") -> Finding:
+    return Finding(
+        check=rule.partition("/")[0],
+        rule=rule,
+        severity=severity,
+        ranks=(0,),
+        subject="w",
+        expected="this",
+        found="that",
+        advice="Fix it.",
+        where=CallSite(file="/some/where/train.py", line=line, function="main"),
+    )
+
+
+def test_a_program_has_a_line_for_each_rule():
+    """Two places of one rule are in one line; the folder of a file is not told."""
+    told = verdict(finding(9, "gradient-sync/a"), finding(3, "gradient-sync/a"), finding(5, "token-weight/b", "warning"))
+    _, *lines = matrix.lines("right/gan", told)
+    assert lines == [
+        "right/gan | gradient-sync/a | error | train.py:3, train.py:9",
+        "right/gan | token-weight/b | warning | train.py:5",
+    ]
+    assert matrix.severities(lines) == {("gradient-sync/a", "error"), ("token-weight/b", "warning")}
+
+
+def test_what_varies_is_marked_with_its_reason(monkeypatch):
+    """A rule's line and a check's letter; other rules are told as ever."""
+    reasons = {"gradient-sync/a": "ranks race", "token-weight": "as well", "verdict": "as well"}
+    monkeypatch.setitem(matrix.VARYING, "right/gan", reasons)
+    status, *lines = matrix.lines("right/gan", verdict(finding(9, "gradient-sync/a"), finding(3, "no-hang/b")))
+    assert status.split(matrix.SEPARATOR)[2] == "~"
+    assert status.count("~") == 2
+    assert "right/gan | gradient-sync/a | ~ | ranks race" in lines
+    assert "right/gan | no-hang/b | error | train.py:3" in lines
+    assert not any("train.py:9" in line for line in lines)
+
+
+def test_the_matrix_is_read_as_it_was_written(tmp_path, monkeypatch):
+    """And its rules are counted by program."""
+    whole = {name: matrix.lines(name, verdict(finding(9, "gradient-sync/a"))) for name in ("right/gan", "right/ema")}
+    (tmp_path / "matrix.txt").write_text(matrix.written(whole))
+    assert matrix.read(tmp_path / "matrix.txt") == whole
+    assert matrix.reached(whole) == {"gradient-sync/a": 2}
+    assert matrix.differences(whole, whole) == []
+    changed = {**whole, "right/gan": matrix.lines("right/gan", verdict(finding(8, "gradient-sync/a")))}
+    assert matrix.differences(whole, changed) == [
+        "-right/gan | gradient-sync/a | error | train.py:9",
+        "+right/gan | gradient-sync/a | error | train.py:8",
+    ]
+
+
+def test_the_matrix_is_complete():
+    """Every program of every kind has lines in it, and nothing else has; reasons for what varies are of programs."""
+    names = {*everything(), *(one.name for one in trainers.tried())}
+    listed = {name for name in matrix.read() if not name.startswith(f"{assertions.NAME}/")}
+    assert listed == names
+    assert any(name.startswith(f"{assertions.NAME}/") for name in matrix.read())
+    assert set(matrix.VARYING) <= names
+
+
+def test_every_program_of_the_fixtures_is_recorded():
+    """But for those that a test runs because it is about something else than their evidence."""
+    paths = {path for folder in ("corpus", "right", "cases/run", "cases/said") for path in (FIXTURES / folder).glob("*.py")}
+    recorded = {program.path for program in everything().values()}
+    left = {path.stem for path in paths - recorded} - {"__init__", "check"}
+    assert left == {"garbage_evidence", "interrupted", "hang_at_exit", "resumed_order_two_runs"}
