@@ -142,8 +142,9 @@ def named_finding(finding: Finding, check: str = "") -> Finding:
     if check in others().checks:
         finding = replace(finding, check=check, rule=finding.rule.rpartition("/")[2])
     finding = finding.named(check)
-    rule = every_rule().get(finding.rule)
-    return replace(finding, severity="advisory") if rule is not None and rule.advisory else finding
+    known = every_check().get(finding.check)
+    advisory = [one.name for one in known.rules if one.advisory] if known is not None else []
+    return replace(finding, severity="advisory") if finding.rule.rpartition("/")[2] in advisory else finding
 
 
 def has_part(check: str, name: Part) -> bool:
