@@ -25,13 +25,11 @@ from importlib import metadata, resources
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from msgspec.structs import replace
-
 from ddpcheck.checks.check import Check, Rule
-from ddpcheck.vocabulary.model import Finding
 
 if TYPE_CHECKING:  # a session without distributed tests finds checks, and judges none
     from ddpcheck.judging.world import Judged
+    from ddpcheck.vocabulary.model import Finding
 
 GROUP = "ddpcheck.checks"
 """The entry point group of other packages' checks, and the package of our own."""
@@ -123,6 +121,8 @@ def _named(check: str, judge: Callable[..., Any], *evidence: Any) -> Any:
 
 def named(said: Judged, check: str) -> Judged:
     """What a judge has said, under the check's id, with rules by their names in full; advisories stand apart."""
+    from msgspec.structs import replace
+
     findings = [named_finding(finding, check) for finding in (*said.findings, *said.advisories)]
     return replace(
         said,
@@ -137,11 +137,14 @@ def named_finding(finding: Finding, check: str = "") -> Finding:
 
     A finding of another package has the id that its check has here, whatever it calls itself.
     """
+    from msgspec.structs import replace
+
     if check in others().checks:
         finding = replace(finding, check=check, rule=finding.rule.rpartition("/")[2])
     finding = finding.named(check)
-    rule = every_rule().get(finding.rule)
-    return replace(finding, severity="advisory") if rule is not None and rule.advisory else finding
+    known = every_check().get(finding.check)
+    advisory = [one.name for one in known.rules if one.advisory] if known is not None else []
+    return replace(finding, severity="advisory") if finding.rule.rpartition("/")[2] in advisory else finding
 
 
 def has_part(check: str, name: Part) -> bool:

@@ -32,6 +32,15 @@ def without_rules(
     ], tuple(rule for names in lost.values() for rule in names)
 
 
+def chosen_findings(
+    judged: Sequence[Mapping[str, Judged]], chosen: Collection[str] | None
+) -> tuple[list[Finding], list[Finding]]:
+    """The findings that count, those of the chosen checks and what ended the program; and the advisories of these."""
+    said = [one for of_world in judged for one in of_world.values()]
+    wanted = [one for judge in said for one in judge.findings if chosen is None or one.check in chosen or _stops(one)]
+    return wanted, [one for judge in said for one in judge.advisories if chosen is None or one.check in chosen]
+
+
 def _without(judged: Judged, rules: Collection[str], lost: Sequence[str]) -> Judged:
     kept = replace(
         judged,
@@ -47,5 +56,8 @@ def _without(judged: Judged, rules: Collection[str], lost: Sequence[str]) -> Jud
 
 def _left_out(finding: Finding, rules: Collection[str]) -> bool:
     """Whether it does not count; what has stopped the program does, whichever rules were chosen."""
-    stops = finding.check in those("stops") and finding.severity == "error"
-    return (finding.rule or f"{finding.check}/") in rules and not stops
+    return (finding.rule or f"{finding.check}/") in rules and not _stops(finding)
+
+
+def _stops(finding: Finding) -> bool:
+    return finding.check in those("stops") and finding.severity == "error"

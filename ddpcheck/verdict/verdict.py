@@ -16,7 +16,7 @@ from ddpcheck.judging.standstill import Standstill, standstill
 from ddpcheck.judging.world import Judged, Process, World
 from ddpcheck.verdict import missing_evidence, outside_groups, reader_notes
 from ddpcheck.verdict.grouping import grouped
-from ddpcheck.verdict.left_out_rules import without_rules
+from ddpcheck.verdict.left_out_rules import chosen_findings, without_rules
 from ddpcheck.vocabulary.model import CallSite, Finding, ModelPart, Severity, Status, Struct
 from ddpcheck.vocabulary.versions import installed
 
@@ -160,7 +160,7 @@ def conclude(
     ranks = tuple(ranks) or results_of(worlds)
     apart = [{check: named(one, check) for check, one in of_world.items()} for of_world in judged]
     judged, gone = without_rules(apart, left_out)
-    raw = [finding for of_world in judged for finding in _kept(of_world, chosen)]
+    raw, advised = chosen_findings(judged, chosen)
     interrupted = interrupted_by is not None
     if ours:
         raw = [finding for finding in raw if finding.check not in those("of_endings")]
@@ -169,7 +169,7 @@ def conclude(
         stopped = _stopped_unseen(raw, worlds, processes, ranks, failed, hung, killed_by)
     raw += [named_finding(stopped)] if stopped is not None else []
     findings = grouped(raw)
-    advisories = grouped(_advisories(judged, chosen))
+    advisories = grouped(advised)
     part = reader_notes.part(worlds, processes)
     checks = _checks(judged, raw, findings, chosen, missing_evidence.lost(processes), part)
     trained = [world for world in worlds if world.world_size > 1 and reader_notes.steps(world)]
@@ -217,23 +217,6 @@ def _unusable() -> list[str]:
 
 
 # --- findings
-
-
-def _kept(judged: Mapping[str, Judged], chosen: Collection[str] | None) -> list[Finding]:
-    """The findings that count: those of the chosen checks, and what ended the program."""
-    return [
-        finding
-        for one in judged.values()
-        for finding in one.findings
-        if chosen is None
-        or finding.check in chosen
-        or (finding.check in those("stops") and finding.severity == "error")
-    ]
-
-
-def _advisories(judged: Sequence[Mapping[str, Judged]], chosen: Collection[str] | None) -> list[Finding]:
-    found = [finding for of_world in judged for one in of_world.values() for finding in one.advisories]
-    return [finding for finding in found if chosen is None or finding.check in chosen]
 
 
 def _stopped_unseen(
