@@ -104,6 +104,8 @@ CASES: dict[str, tuple[int, tuple[tuple[str | bytes, ...], ...]]] = {
     "fsdp2_faults": (2, (("rankseed",), ("optfirst",), ("clip",), ("nosync",), ("allwrite",), ("noepoch",))),
     "ignored_parameters": (2, ((),)),
     "local_sgd": (2, ((),)),
+    "model_parts": (2, (("conv.weight",), ("tail.1.running_mean",), ("nothing",))),
+    "noise_alike": (4, ((), ("--fixed",))),
     "peeked_loader": (2, (("64", "8", "4", "1"), ("64", "8", "4", "0"))),
     "pipeline_equal_stages": (2, ((),)),
     "reused_descriptor": (2, (("metrics",),)),
@@ -115,6 +117,8 @@ CASES: dict[str, tuple[int, tuple[tuple[str | bytes, ...], ...]]] = {
     "two_evaluated_models": (2, (("--epochs", "1"),)),
     "undecodable_argument": (1, ((b"caf\xe9",),)),
     "warning_only": (2, ((),)),
+    "ways_part": (2, (("break",), ("return",), ("continue",), ("helper",), ("end",), ("agreed",))),
+    "zeroed_within": (2, ((), ("--fixed",))),
 }
 """Programs of fixtures/cases/run: the ranks, and the arguments of each run. Left out are garbage_evidence, which
 damages what is recorded, and interrupted, which takes a signal: tests/command runs them."""
