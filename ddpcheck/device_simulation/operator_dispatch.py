@@ -106,6 +106,8 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if self._is_made_of_others(func):
                 return self._run_decomposed(func, args, kwargs, device)
             self._check(name, func, args, kwargs)
+            if name in _WRITTEN_AT_INDICES:
+                device = places[0]
         return self._run(func, args, kwargs, tensors, places, device)
 
     def _run(
@@ -208,6 +210,9 @@ _JUDGED_WHOLE = {
     "set_",
 }
 """Operators that we judge as such, though torch makes them of others: on the CPU they are made of other ones."""
+
+_WRITTEN_AT_INDICES = {"_index_put_impl_", "_unsafe_index_put", "index_put", "index_put_"}
+"""Operators whose result is where their first tensor is, though indices may come from another device."""
 
 _SIDE_BY_SIDE = {"_foreach_copy_", "_to_copy", "copy_", "fill_"}
 """Operators whose tensors keep their devices, each its own."""

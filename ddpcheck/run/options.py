@@ -73,8 +73,9 @@ class Options(Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> str:
-        """The script and its arguments, as one line."""
-        return " ".join([*(["-m"] if self.kind == "module" else []), self.script, *self.arguments])
+        """The script and its arguments, as one line, with bytes that are no text as escapes: reports are UTF-8."""
+        line = " ".join([*(["-m"] if self.kind == "module" else []), self.script, *self.arguments])
+        return line.encode("utf-8", "backslashreplace").decode()
 
     @property
     def endpoint(self) -> str:

@@ -71,7 +71,7 @@ def script(folder: Path, body: str, name: str = "train.py", head: str = TRAINING
 
 def begin(
     folder: Path,
-    *arguments: str | Path,
+    *arguments: str | bytes | Path,
     env: dict[str, str] | None = None,
     forks: Forks | None = None,
     errors: Path | None = None,
@@ -87,10 +87,10 @@ def begin(
     environment = {**outer, "OMP_NUM_THREADS": "1", **(env or {})}
     environment.pop("PYTEST_CURRENT_TEST", None)
     if forks is not None:
-        return forks.start(["run", *map(str, arguments)], folder, environment, errors)
+        return forks.start(["run", *map(os.fsdecode, arguments)], folder, environment, errors)
     with contextlib.ExitStack() as opened:
         return subprocess.Popen(
-            [*COMMAND, *map(str, arguments)],
+            [*COMMAND, *map(os.fsdecode, arguments)],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
@@ -115,7 +115,7 @@ def finish(process: subprocess.Popen[str] | Command, json_file: Path | None = No
     return Ran(process.returncode, out, err, time.monotonic() - began, document)
 
 
-def run(folder: Path, *arguments: str | Path, env: dict[str, str] | None = None, forks: Forks | None = None) -> Ran:
+def run(folder: Path, *arguments: str | bytes | Path, env: dict[str, str] | None = None, forks: Forks | None = None) -> Ran:
     """Run the command in a folder, with ``--json``; with ``forks`` it needs no interpreters."""
     target = folder / "verdict.json"
     began = time.monotonic()

@@ -105,7 +105,7 @@ AROUND = (
     Surrounding("small-stack", before=limited(resource.RLIMIT_STACK, 1 << 20)),
     Surrounding("no-byte-code", TELLING, environment={"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": "cache"}),
     Surrounding("startup-of-ones-own", TELLING, prepare=_own_startup,
-                environment={"PYTHONPATH": "startup:", "PYTHONSTARTUP": "startup/begin.py"}),
+                environment={"PYTHONPATH": f"startup::{ROOT}", "PYTHONSTARTUP": "startup/begin.py"}),
     Surrounding("warnings-are-errors", TELLING, environment={"PYTHONWARNINGS": "error"}),
     Surrounding("development-mode", TELLING, environment={"PYTHONDEVMODE": "1", "PYTHONWARNINGS": "ignore"}),
     Surrounding("fault-handler", (PROGRAM, "crash"), environment={"PYTHONFAULTHANDLER": "1"}),
@@ -204,7 +204,7 @@ AT_ONCE = Surrounding(
     "much-at-once", (PROGRAM, "much_at_once", b"caf\xe9"), stdin=None, before=_at_once, folder=b"a caf\xe9",
     prepare=_own_startup, environment={
         "HOME": None, "PATH": None, "TMPDIR": "/nonexistent", "LC_ALL": "POSIX", "PYTHONUTF8": "0", "GROUP_RANK": "abc",
-        "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": "startup:", "PYTHONFAULTHANDLER": "1",
+        "PYTHONCOERCECLOCALE": "0", "PYTHONPATH": f"startup::{ROOT}", "PYTHONFAULTHANDLER": "1",
     },
 )  # fmt: skip
 """What most of these have in common with each other: a program that minds none of it."""

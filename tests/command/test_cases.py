@@ -31,7 +31,6 @@ UNHARMED = [
     pytest.param("diloco", 2, (), 0, id="diloco", marks=LONG),
     pytest.param("reused_descriptor", 2, ("metrics",), 0, id="reused_descriptor"),
     pytest.param("surrogate_file", 1, (), 0, id="surrogate_file", marks=LONG),
-    pytest.param("undecodable_argument", 1, (b"caf\xe9",), 0, id="undecodable_argument"),
     pytest.param("garbage_evidence", 2, (), 0, id="garbage_evidence", marks=LONG),  # it sleeps for 20 s
 ]
 """With how many ranks, and what arguments; what the program itself ends with."""
@@ -54,6 +53,13 @@ def test_it_is_let_be(tmp_path, forks, name, ranks, arguments, code):
     assert document["verdict"] in ("held", "nothing-checked"), ran.err
     assert [r["exit_code"] for r in document["ranks"]] in ([code] * ranks, [])
     assert ran.code in (0, 3)
+
+
+def test_an_argument_that_is_no_text(tmp_path, forks):
+    """The program has its bytes, and the report an escape."""
+    ran, document = told(tmp_path, forks, "undecodable_argument", 1, b"caf\xe9")
+    assert r"ran ['caf\udce9']" in ran.out
+    assert document["command"].endswith(r"undecodable_argument.py caf\udce9")
 
 
 @LONG

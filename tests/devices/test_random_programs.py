@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from ddpcheck.device_simulation import operator_dispatch
-from tests.devices.graphs import OPERATIONS, disagreement, draw, expected
+from tests.devices.graphs import OPERATIONS, Program, Step, backward_is_refused, disagreement, draw, expected
 
 
 class Drawn:
@@ -32,6 +32,26 @@ def test_no_disagreement(data: st.DataObject) -> None:
     """Whatever hypothesis comes upon."""
     program = draw(Drawn(data))
     note(str(program))
+    assert disagreement(program) is None
+
+
+@pytest.mark.parametrize("index_place", ["cpu", "cuda:0", "cuda:1"])
+@pytest.mark.parametrize("place", ["cpu", "cuda:0"])
+@pytest.mark.parametrize(("target_learnt", "values_learnt"), [(True, False), (False, True), (True, True)])
+def test_gradients_of_what_is_written_at_indices(
+    place: str, index_place: str, target_learnt: bool, values_learnt: bool
+) -> None:
+    """Indices on another device than the tensor: the gradient of the values is refused, that of the tensor is not."""
+    steps = (
+        Step("leaf", "matrix", place=place, learnt=target_learnt),
+        Step("leaf", "rows", place=index_place),
+        Step("leaf", "matrix", place=place, learnt=values_learnt),
+        Step("index written", "matrix", (0, 1, 2)),
+    )
+    program = Program(steps, "SGD", seed=0)
+    devices, refused_at = expected(program)
+    assert refused_at is None
+    assert backward_is_refused(program, devices) == (values_learnt and index_place not in ("cpu", place))
     assert disagreement(program) is None
 
 

@@ -706,23 +706,50 @@ def test_a_failure_accounts_for_every_rank(run):
         assert outcome.headline
 
 
+def own_failure(ending):
+    """The moment of a rank's first failure by itself that its reports show, and whether its mark expected it."""
+    for report in ending.reports:
+        if report.outcome == "failed" or "wasxfail" in report.data:
+            by_itself = not report.reaction and not report.unexpected_pass
+            return (report.at, "wasxfail" in report.data) if by_itself else None
+    return None
+
+
+def failure_after_an_expected_one(ending):
+    """The moment at which a rank failed by itself after a failure that its mark expected."""
+    expected = [n for n, report in enumerate(ending.reports) if "wasxfail" in report.data]
+    if not expected:
+        return None
+    later = [r for r in ending.reports[expected[0] + 1 :] if r.outcome == "failed" and not r.reaction]
+    if later:
+        return later[0].at
+    return ending.at if ending.kind == "died" else None
+
+
 @thorough
 @given(records)
 @example(run_of([(11, 1.0), (47, 1.0)]))
+@example(run_of([(47, 1.0), (29, 1.0)]))
+@example(run_of([(29, 1.0), (29, 2.0), (47, 1.0)]))
 def test_the_root_is_the_first_to_fail_by_itself(run):
-    """Where ranks failed by themselves, none of them failed before the root; but for failures that all were expected,
-    after which a rank has hung.
+    """Where ranks failed by themselves, none of them failed before the root.
+
+    An expected failure that comes first fails no test. The root is then the first rank to fail after one, or else the
+    first that hung after one.
     """
     outcome = decide(run)
-    own, expected = {}, True
-    for ending in run.endings:
-        failed = next((r for r in ending.reports if r.outcome == "failed" or "wasxfail" in r.data), None)
-        if failed is not None and not failed.reaction and not failed.unexpected_pass:
-            own[ending.rank] = failed.at
-            expected &= failed.outcome != "failed"
-    hung = expected and any(ending.rank == outcome.root and ending.kind == "hung" for ending in run.endings)
-    if outcome.result == "failed" and outcome.root in own and not hung:
-        assert (own[outcome.root], outcome.root) == min((at, rank) for rank, at in own.items())
+    own = {e.rank: failure for e in run.endings if (failure := own_failure(e))}
+    if outcome.result != "failed" or outcome.root not in own:
+        return
+    _, root = min((at, rank) for rank, (at, _) in own.items())
+    if own[root][1]:
+        later = [(at, e.rank) for e in run.endings if (at := failure_after_an_expected_one(e)) is not None]
+        hung_later = [e.rank for e in run.endings if e.kind == "hung" and e.rank in own and own[e.rank][1]]
+        if later:
+            _, root = min(later)
+        elif hung_later:
+            root = hung_later[0]
+    assert outcome.root == root
 
 
 # --- a rank that came to its end without the test

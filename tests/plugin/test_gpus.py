@@ -97,6 +97,7 @@ def holder(project: InnerProject, *tokens: str) -> Lease:
 WHAT_RANKS_SEE = """
 import json, os
 import pytest
+import torch.distributed as dist
 
 NAMES = ("CUDA_VISIBLE_DEVICES", "NCCL_MULTI_RANK_GPU_ENABLE", "PYTORCH_NVML_BASED_CUDA_CHECK")
 
@@ -106,12 +107,14 @@ def test_gloo(ddp):
     assert [os.environ.get(name) for name in NAMES] == [gpus, None, None]
     assert os.environ["DDPCHECK_LEASES"]
     assert str(ddp.device) == f"cuda:{ddp.rank % 2}"
+    assert dist.bound_device is None
 
 @pytest.mark.ddp(world_size=[2, 4], backend="nccl", device="cuda")
 def test_nccl(ddp):
     shares = "1" if ddp.world_size == 4 else None
     assert [os.environ.get(name) for name in NAMES] == ["7,GPU-8", shares, None]
     assert ddp.backend == "nccl"
+    assert dist.bound_device == ddp.device
 
 @pytest.mark.ddp(world_size=1, device="cuda")
 @pytest.mark.gpu(2)
@@ -128,7 +131,12 @@ NO_NCCL = """
 if zygote is not None:
     import torch.distributed as dist
     made = dist.init_process_group
-    dist.init_process_group = lambda backend, **more: made("gloo", **more)
+
+    def in_gloo(backend, device_id=None, **more):
+        dist.bound_device = device_id  # a torch without CUDA refuses one
+        made("gloo", **more)
+
+    dist.init_process_group = in_gloo
 """
 
 
