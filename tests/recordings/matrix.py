@@ -93,11 +93,11 @@ def written(matrix: Mapping[str, Iterable[str]]) -> str:
     return "\n".join((*head(), *(line for of_one in matrix.values() for line in of_one), ""))
 
 
-def read(path: Path = MATRIX) -> Matrix:
+def read() -> Matrix:
     """The file, by program; nothing where there is none, or where its statuses are those of other checks."""
-    if not path.exists():
+    if not MATRIX.exists():
         return {}
-    first, *rest = path.read_text().splitlines()
+    first, *rest = MATRIX.read_text().splitlines()
     if [first] != head():
         return {}
     found: Matrix = {}
