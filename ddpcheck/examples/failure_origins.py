@@ -14,6 +14,7 @@ import sysconfig
 import types
 from typing import Any
 
+from ddpcheck.vocabulary.frame_lines import line_of_traceback
 from ddpcheck.vocabulary.model import CallSite, Origin
 from ddpcheck.vocabulary.own_code import PACKAGE
 
@@ -44,7 +45,7 @@ def _line_of(error: BaseException) -> CallSite | None:
     tb = error.__traceback__
     while tb is not None:
         code = tb.tb_frame.f_code
-        sites.append(CallSite(file=code.co_filename, line=tb.tb_lineno, function=code.co_name))
+        sites.append(CallSite(file=code.co_filename, line=line_of_traceback(tb), function=code.co_name))
         tb = tb.tb_next
     if not sites:
         return None

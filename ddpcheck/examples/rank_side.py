@@ -34,6 +34,7 @@ from ddpcheck.ranks import messages
 from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.current_rank import current
 from ddpcheck.vocabulary.clock import clock
+from ddpcheck.vocabulary.frame_lines import line_of
 from ddpcheck.vocabulary.lost_peers import is_reaction
 from ddpcheck.vocabulary.model import CallSite, ExampleEnd
 from ddpcheck.vocabulary.wording import ranks_text
@@ -252,7 +253,7 @@ def _line_that_draws() -> CallSite:
     frame = sys._getframe(1)
     while frame.f_back is not None and (is_ours(frame.f_code.co_filename) or is_engine(frame.f_code.co_filename)):
         frame = frame.f_back
-    return CallSite(file=frame.f_code.co_filename, line=frame.f_lineno, function=frame.f_code.co_name)
+    return CallSite(file=frame.f_code.co_filename, line=line_of(frame), function=frame.f_code.co_name)
 
 
 def _divergence(asked: dict[int, messages.Asked], world_size: int) -> str:

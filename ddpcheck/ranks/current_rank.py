@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ddpcheck.checks.missing_seams import unjudgeable
 from ddpcheck.ranks import meshes, messages
 from ddpcheck.ranks.channel import Channel
+from ddpcheck.vocabulary.frame_lines import line_of
 from ddpcheck.vocabulary.model import CallSite, Finding, Plan
 from ddpcheck.vocabulary.own_code import PACKAGE
 
@@ -152,4 +153,4 @@ def call_site() -> CallSite:
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame = frame.f_back
-    return CallSite(file=frame.f_code.co_filename, line=frame.f_lineno, function=frame.f_code.co_name)
+    return CallSite(file=frame.f_code.co_filename, line=line_of(frame), function=frame.f_code.co_name)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Literal
 
+from ddpcheck.vocabulary.frame_lines import line_of
+
 HANDED_ON = 4
 """How many functions may hand an answer on to the loop that asks for it."""
 MOST = 200
@@ -37,7 +39,7 @@ def is_wait(frame: FrameType | None, called: str) -> bool:
         if frame is None:
             return False
         code = frame.f_code
-        place = _place(code.co_filename, frame.f_lineno, called)
+        place = _place(code.co_filename, line_of(frame), called)
         if place != "hands on":
             return place == "waits"
         called, frame = code.co_name, frame.f_back

@@ -21,6 +21,7 @@ from ddpcheck.evidence import NO_SITE, ChildEnded, Ended, Raised
 from ddpcheck.probes.processes import started_processes
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.patching import around, shielded
+from ddpcheck.vocabulary.frame_lines import line_of_traceback
 from ddpcheck.vocabulary.lost_peers import is_reaction
 from ddpcheck.vocabulary.own_code import PROBES
 
@@ -98,7 +99,7 @@ def _is_ours(error: BaseException) -> bool:
         trace = trace.tb_next
     if trace is None or not trace.tb_frame.f_code.co_filename.startswith(PROBES):
         return False
-    line = linecache.getline(os.path.realpath(trace.tb_frame.f_code.co_filename), trace.tb_lineno)
+    line = linecache.getline(os.path.realpath(trace.tb_frame.f_code.co_filename), line_of_traceback(trace))
     return "original(" not in line and "raise" not in line
 
 
@@ -109,7 +110,7 @@ def _innermost(error: BaseException) -> int:
         return NO_SITE
     lines = user_lines.lines_of(trace.tb_frame.f_back)
     while trace is not None:
-        lines.insert(0, (trace.tb_frame.f_code, trace.tb_lineno))
+        lines.insert(0, (trace.tb_frame.f_code, line_of_traceback(trace)))
         trace = trace.tb_next
     return user_lines.chained(lines) if any(user_lines.is_users(code) for code, _ in lines) else NO_SITE
 

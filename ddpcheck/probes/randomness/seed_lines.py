@@ -20,6 +20,7 @@ from ddpcheck.probes.digests.batch_fingerprints import head
 from ddpcheck.probes.recording import signal_exceptions, user_lines
 from ddpcheck.probes.recording.call_frames import caller
 from ddpcheck.probes.recording.patching import around
+from ddpcheck.vocabulary.frame_lines import line_of
 
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _WORKER = os.path.join("torch", "utils", "data", "_utils", "worker.py")
@@ -80,7 +81,7 @@ def _note(kinds: tuple[str, ...], given: list[Any], frame: FrameType) -> None:
     if users is None:
         return
     times += 1
-    line = user_lines.lines_of(frame) if times <= OFTEN else [(users.f_code, users.f_lineno)]
+    line = user_lines.lines_of(frame) if times <= OFTEN else [(users.f_code, line_of(users))]
     for kind in kinds:
         sets[kind] += 1
         _last[kind] = (line, _word(given[0]) if given else "")

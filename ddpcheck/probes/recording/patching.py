@@ -18,6 +18,7 @@ from ddpcheck.probes.recording import missing_seams, recorder, signal_exceptions
 from ddpcheck.probes.recording.after_import import after_import
 from ddpcheck.probes.recording.compiler_frames import Callback, set_callback
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, overlooked
+from ddpcheck.vocabulary.frame_lines import line_of_traceback
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
@@ -269,7 +270,7 @@ def defect(error: Exception) -> None:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+    place = f"{trace.tb_frame.f_code.co_filename}:{line_of_traceback(trace)}" if trace is not None else ""
     writer = recorder.always()
     if writer is None or place in _told:
         return

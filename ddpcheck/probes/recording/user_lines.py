@@ -11,6 +11,7 @@ from types import CodeType, FrameType
 
 from ddpcheck.evidence import NO_SITE
 from ddpcheck.probes.recording.numbered_lines import Numbers
+from ddpcheck.vocabulary.frame_lines import line_of
 from ddpcheck.vocabulary.own_code import PACKAGE
 
 
@@ -140,7 +141,7 @@ def lines_of(frame: FrameType | None) -> list[Line]:
     """The functions of a stack, and the lines that they are at, innermost first; what runs the script is no part."""
     found: list[Line] = []
     while frame is not None and len(found) < DEEPEST:
-        found.append((frame.f_code, frame.f_lineno))
+        found.append((frame.f_code, line_of(frame)))
         if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "__main__":
             break
         frame = frame.f_back
@@ -158,7 +159,7 @@ def lines_within_constructor(frame: FrameType | None) -> tuple[Line, ...]:
             break
         code = frame.f_code
         if is_users_file(code.co_filename):
-            found.append((code, frame.f_lineno))
+            found.append((code, line_of(frame)))
             if code.co_name == "__init__":
                 return tuple(found)
         frame = frame.f_back
@@ -167,7 +168,7 @@ def lines_within_constructor(frame: FrameType | None) -> tuple[Line, ...]:
 
 def among(lines: Iterable[tuple[CodeType, int, int]]) -> int:
     """The number of the user's line among functions, lines and instructions that were read off a stack."""
-    read = [(code, line) for code, line, _ in lines]
+    read = [(code, line or code.co_firstlineno) for code, line, _ in lines]
     if len(_numbers) > PULSES:
         read = next(([one] for one in read if is_users(one[0])), read)
     return chained(read)
