@@ -15,6 +15,7 @@ from ddpcheck.checks.missing_seams import resting_on
 from ddpcheck.checks.registry import checks, has_part
 from ddpcheck.evidence import ORACLE
 from ddpcheck.seams import BY_NAME
+from tests.progress import wait_for
 from tests.torch_names import LOSSES_ARE_NOT_TAKEN_APART
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +70,7 @@ def ask():
     yield ask
     process.stdin.close()
     process.stdout.close()
-    process.wait(timeout=30)
+    wait_for(lambda: process.poll() is not None, process)
 
 
 def test_seams_that_cannot_be_missing_are_known(ask):
