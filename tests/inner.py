@@ -15,6 +15,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+from tests.progress import PATIENCE, communicate
 from tests.report.schema_validation import validate, validate_facts
 
 RECORDER = '''
@@ -163,12 +164,12 @@ class InnerProject:
             preexec_fn=interruptible,
         )
 
-    def run(self, *args: str, limit: float = 300, **environment: str) -> Ran:
+    def run(self, *args: str, patience: float = PATIENCE, **environment: str) -> Ran:
         """Run a session to its end."""
         begun = time.monotonic()
         process = self.start(*args, **environment)
         try:
-            out, err = process.communicate(timeout=limit)
+            out, err = communicate(process, patience=patience)
         finally:
             process.kill()
         return Ran(process.returncode, out, err, time.monotonic() - begun, self.seen(), begun)

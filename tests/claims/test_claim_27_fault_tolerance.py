@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import pytest
 import torch
 
 from fixtures import s0_basic
+from tests import progress
 
 ROOT = Path(__file__).parents[2]
 
@@ -100,11 +100,11 @@ def test_only_the_launcher_restarts_them(tmp_path):
     """A job whose rank 1 dies in its fourth step: told to, torchrun starts both anew, and they resume and finish."""
     (tmp_path / "train.py").write_text(SCRIPT)
 
-    ran = subprocess.run(
+    ran = progress.run(
         [sys.executable, "train.py", "--start-method", "fork", "--rdzv-backend", "c10d",
          "--rdzv-endpoint", "localhost:0", "--nproc-per-node", "2", "--max-restarts", "1", "train.py"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **STORE_OF_ITS_OWN},
-        capture_output=True, text=True, timeout=120, check=False,
+        text=True,
     )  # fmt: skip
 
     assert ran.returncode == 0, ran.stderr

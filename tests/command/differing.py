@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.command.surroundings import ALL, Surrounding
+from tests.progress import NoProgress, communicate, kill
 
-LIMIT = 300.0
 TORCHRUN = ("-m", "torch.distributed.run")
 DDPCHECK = ("-m", "ddpcheck.cli", "run")
 ALONE = ()
@@ -77,9 +77,9 @@ def run(launcher: tuple[str, ...], around: Surrounding, base: Path) -> Ended:
             preexec_fn=around.before, start_new_session=True,
         )  # fmt: skip
         try:
-            process.communicate(around.stdin, timeout=LIMIT)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
+            communicate(process, around.stdin)
+        except NoProgress:
+            kill(process.pid)
             process.wait()
         seconds = time.monotonic() - began
         written = []

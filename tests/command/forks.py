@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.progress import wait_for
+
 ROOT = Path(__file__).parents[2]
 PERIOD = "TESTS_PERIOD"
 """In a command's environment: the seconds between two of its looks at the evidence."""
@@ -74,10 +76,11 @@ class Command:
         if self.poll() is None:
             os.kill(self.pid, 9)
 
-    def communicate(self, timeout: float = 60.0) -> tuple[str, str]:
-        end = time.monotonic() + timeout
+    def communicate(self, input: str | None = None, timeout: float | None = None) -> tuple[str, str]:
+        assert input is None, "it reads nothing"
+        end = time.monotonic() + timeout if timeout is not None else None
         while self.poll() is None:
-            if time.monotonic() > end:
+            if timeout is not None and end is not None and time.monotonic() > end:
                 raise subprocess.TimeoutExpired("ddpcheck run", timeout)
             time.sleep(0.03)
         return self._out.read_text(), self._err.read_text()
@@ -101,7 +104,7 @@ def forking() -> Iterator[Forks]:
         yield Forks(process, Path(outputs))
         process.stdin.close()
         process.stdout.close()
-        process.wait(timeout=30)
+        wait_for(lambda: process.poll() is not None, process)
 
 
 # --- the process itself

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -16,10 +15,10 @@ from typing import Any
 
 from tests.command.forks import Command, Forks
 from tests.inner import CI, interruptible
+from tests.progress import PATIENCE, NoProgress, communicate, kill
 from tests.report.schema_validation import validate
 
 COMMAND = [sys.executable, "-m", "ddpcheck.cli", "run"]
-LIMIT = 120.0
 
 TRAINING = """
 import argparse, os, sys, time
@@ -104,18 +103,20 @@ def begin(
 def finish(process: subprocess.Popen[str] | Command, json_file: Path | None = None, began: float = 0.0) -> Ran:
     """Wait for its end."""
     try:
-        out, err = process.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        out, err = communicate(process, patience=PATIENCE)
+    except NoProgress as error:
+        kill(process.pid)
         out, err = process.communicate()
-        raise AssertionError(f"the command did not end; it had printed\n{out}\n{err}") from None
+        raise AssertionError(f"the command did not end: {error}; it had printed\n{out}\n{err}") from None
     document = json.loads(json_file.read_text()) if json_file is not None and json_file.exists() else None
     if document is not None:
         validate(document, "run")
     return Ran(process.returncode, out, err, time.monotonic() - began, document)
 
 
-def run(folder: Path, *arguments: str | bytes | Path, env: dict[str, str] | None = None, forks: Forks | None = None) -> Ran:
+def run(
+    folder: Path, *arguments: str | bytes | Path, env: dict[str, str] | None = None, forks: Forks | None = None
+) -> Ran:
     """Run the command in a folder, with ``--json``; with ``forks`` it needs no interpreters."""
     target = folder / "verdict.json"
     began = time.monotonic()

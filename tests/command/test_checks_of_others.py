@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
+from tests import progress
 from tests.command import running
 
 FILES = {
@@ -104,9 +104,9 @@ def test_they_are_listed_and_explained(installed: Path) -> None:
     """``ddpcheck checks`` and ``ddpcheck explain`` know them by their prefix."""
     code = f"import sys; sys.path.insert(0, {str(installed)!r}); from ddpcheck.cli import main; sys.exit(main())"
     ask = [sys.executable, "-c", code]
-    listed = subprocess.run([*ask, "checks"], capture_output=True, text=True, timeout=60)
+    listed = progress.run([*ask, "checks"], text=True)
     assert "mylib/rates-agree" in listed.stdout, listed.stderr
-    told = subprocess.run([*ask, "explain", "mylib/rates-agree"], capture_output=True, text=True, timeout=60)
+    told = progress.run([*ask, "explain", "mylib/rates-agree"], text=True)
     assert "All ranks step as often." in told.stdout, told.stderr
     assert "Ranks step as often as each other." in told.stdout
     told = subprocess.run([*ask, "explain", "mylib/rates-agree/odd-steps"], capture_output=True, text=True, timeout=60)

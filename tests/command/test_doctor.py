@@ -17,6 +17,7 @@ import pytest
 
 from ddpcheck.doctor import arguments, command, machine, self_test, torch_build
 from ddpcheck.doctor.facts import Examination, SelfTest, Stack, Unknown
+from tests import progress
 from tests.inner import interruptible
 
 DOCTOR = [sys.executable, "-m", "ddpcheck.cli", "doctor"]
@@ -42,13 +43,10 @@ def left_over(folder: Path) -> list[str]:
 def test_this_machine(tmp_path):
     """The stack works here: a PASS for gloo, no failure for want of a GPU, the same as JSON, and nothing left."""
     file = tmp_path / "doctor.json"
-    run = subprocess.run(
+    run = progress.run(
         [*DOCTOR, "--json", file],
         env=environment(tmp_path) | {"PYTEST_ADDOPTS": "--no-such-option", "PYTEST_PLUGINS": "nonsense"},
-        capture_output=True,
         text=True,
-        timeout=150,
-        check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "PASS  gloo on the CPU" in run.stdout
@@ -210,7 +208,7 @@ def test_what_interrupts_it_ends_all(tmp_path, number):
         assert process.poll() is None
         time.sleep(0.005)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = progress.communicate(process)
     assert (process.returncode, out, err) == (128 + number, "", "ddpcheck doctor: interrupted\n")
     assert left_over(tmp_path) == []
 

@@ -6,15 +6,14 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 
 import psutil
 import pytest
-from running import LIMIT, begin, finish, run, script
+from running import begin, finish, run, script
 
 from ddpcheck.evidence import FULL, HEADER
+from tests import progress
 
 TRAINS = """
 model, optimizer = setup()
@@ -75,11 +74,11 @@ def ended(folder, process):
 
 
 def wait_for(condition, process):
-    end = time.monotonic() + LIMIT
-    while not condition():
+    def is_met():
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "in vain"
-        time.sleep(0.02)
+        return condition()
+
+    progress.wait_for(is_met, process)
 
 
 def test_a_finding_is_told_while_the_run_goes_on(tmp_path, begun):
@@ -135,10 +134,8 @@ def test_a_warning_ends_it_where_warnings_count(begun, tmp_path, strict):
 def judged(folder, *arguments, **env):
     """``ddpcheck judge`` in a folder: the exit code, what it printed, and the document."""
     target = folder / "judged.json"
-    ran = subprocess.run(
-        [sys.executable, "-m", "ddpcheck.cli", "judge", *map(str, arguments), "--json", str(target)],
-        cwd=folder, env={**os.environ, **env}, capture_output=True, text=True, timeout=LIMIT, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "ddpcheck.cli", "judge", *map(str, arguments), "--json", str(target)]
+    ran = progress.run(command, cwd=folder, env={**os.environ, **env}, text=True)
     return ran.returncode, ran.stderr, json.loads(target.read_text()) if target.exists() else None
 
 

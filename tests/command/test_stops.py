@@ -279,11 +279,12 @@ def test_an_environment_without_ddpcheck_is_left_alone(tmp_path):
     """An interpreter that cannot import ddpcheck starts as ever."""
     from ddpcheck.probes import startup
 
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     code = "import sys; print('ddpcheck' in sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-S", "-c", "import sys; sys.path.insert(0, sys.argv[1]); import sitecustomize;" + code,
          os.path.dirname(startup.__file__)],
-        env={**os.environ, "DDPCHECK_EVIDENCE": str(tmp_path)}, cwd=tmp_path,
+        env={**environment, "DDPCHECK_EVIDENCE": str(tmp_path)}, cwd=tmp_path,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr

@@ -19,6 +19,7 @@ from ddpcheck.gpus import leases
 from ddpcheck.gpus import visible_devices as visible
 from ddpcheck.gpus.leases import Lease
 from ddpcheck.vocabulary.model import Gpu
+from tests.progress import communicate
 
 WORKER = '''
 """Leases, holds, checks that it is alone, and gives back; a line for each word that it is sent."""
@@ -146,7 +147,7 @@ def test_no_gpu_has_two_holders(worker, tmp_path):
         wishes = ",".join(str(rng.randint(1, most)) for _ in range(60))
         workers.append(worker(COMPETE, seen, shared, wishes))
     for process in workers:
-        out, _ = process.communicate(timeout=60)
+        out, _ = communicate(process)
         assert process.returncode == 0
         assert json.loads(out) < 30
     assert list(shared.iterdir()) == []
@@ -162,7 +163,7 @@ def test_the_race_is_real(worker, tmp_path, monkeypatch):
     workers = [worker(unlocked, "0,1", shared, ",".join(["2"] * 50)) for _ in range(3)]
     codes = []
     for process in workers:
-        process.communicate(timeout=60)
+        communicate(process)
         codes.append(process.returncode)
     assert any(codes)
 

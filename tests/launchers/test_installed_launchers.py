@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.long, pytest.mark.parametrize("fault", FAULTS)]
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """Some compile, or start a cluster first."""
-    monkeypatch.setattr(running, "LIMIT", 600.0)
+    monkeypatch.setattr(running, "PATIENCE", 600.0)
 
 
 NO_QUESTIONS = ("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no")

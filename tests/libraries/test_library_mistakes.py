@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import progress
 
 PROGRAMS = Path(__file__).parents[2] / "fixtures" / "library_mistakes"
 
@@ -34,10 +35,10 @@ MISTAKES = [
 def told(tmp_path, library, *arguments):
     pytest.importorskip(library)
     document = tmp_path / "verdict.json"
-    subprocess.run(
+    progress.run(
         [sys.executable, "-m", "ddpcheck.cli", "run", "--standalone", "--nproc-per-node=2", f"--json={document}",
          PROGRAMS / f"{library}_training.py", *arguments],
-        cwd=tmp_path, capture_output=True, timeout=240, check=False,
+        cwd=tmp_path,
     )  # fmt: skip
     return json.loads(document.read_text())
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from small_programs import Program, programs
+
+from tests import progress
 
 MODULES = {"accelerate": "accelerate", "fabric": "lightning", "lightning": "lightning"}
 
@@ -15,12 +16,10 @@ MODULES = {"accelerate": "accelerate", "fabric": "lightning", "lightning": "ligh
 @pytest.mark.parametrize("program", programs(), ids=lambda program: program.file.stem)
 def test_it_prints_what_it_says(program: Program, tmp_path: Path) -> None:
     pytest.importorskip(MODULES[program.library])
-    run = subprocess.run(
+    run = progress.run(
         [sys.executable, "-W", "ignore", str(program.file)],
         cwd=tmp_path,
-        capture_output=True,
         text=True,
-        timeout=120,
     )
     assert run.returncode == 0, run.stderr
     assert program.printed, f"it prints, and does not say so:\n{run.stdout}"

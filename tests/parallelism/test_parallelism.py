@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
 
 from ddpcheck.checks.registry import checks
+from tests import progress
 from tests.parallelism.table import NOT_OF_A_RUN, ROOT, TRAINING, WAYS, cells, options, written
 from tests.torch_names import skip_without
 
@@ -36,7 +36,7 @@ def test_a_way(way):
     runs = []
     for args in options(way):
         command = [sys.executable, "-c", ONE, way, *args]
-        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+        ran = progress.run(command, cwd=ROOT, text=True)
         assert ran.returncode == 0, ran.stderr
         checked, said = json.loads(ran.stdout.splitlines()[-1])
         assert said == []

@@ -19,6 +19,7 @@ from ddpcheck.gpus import leases
 from ddpcheck.gpus.leases import Lease
 from ddpcheck.vocabulary.model import Gpu
 from tests.inner import InnerProject, Ran
+from tests.progress import communicate
 
 pytestmark = pytest.mark.long
 
@@ -69,7 +70,7 @@ def made_up(project: InnerProject) -> InnerProject:
 
 def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     try:
-        return process.communicate(timeout=120)
+        return communicate(process)
     finally:
         process.kill()
 
@@ -298,7 +299,7 @@ def test_a_session_that_is_killed_frees_its_gpu(made_up: InnerProject) -> None:
         time.sleep(0.02)
     process.kill()
     process.communicate()
-    ran = made_up.run("test_next.py", CUDA_VISIBLE_DEVICES="0", limit=60)
+    ran = made_up.run("test_next.py", CUDA_VISIBLE_DEVICES="0", patience=60.0)
     assert ran["test_it"].outcome == "passed"
 
 

@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from tests import progress
 from tests.inner import InnerProject, wait_until
 
 BLOCKED = """
@@ -42,7 +43,7 @@ def test_nothing_outlives_the_session(project: InnerProject, number: signal.Sign
     process = project.start()
     assert wait_until(lambda: len(list(project.temp.glob("ready*"))) == 2), process.communicate()
     process.send_signal(number)
-    process.communicate(timeout=30)
+    progress.communicate(process)
     if number == signal.SIGINT:
         assert process.returncode == pytest.ExitCode.INTERRUPTED
     assert wait_until(lambda: project.leftover_processes() == [], 5), project.leftover_processes()
@@ -70,7 +71,7 @@ def test_an_interrupt_does_not_wait_for_an_import(project: InnerProject, times: 
     for _ in range(times - 1):
         time.sleep(0.3)  # it is waiting for the zygote to answer, or for its end
         process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    progress.communicate(process)
     assert wait_until(lambda: project.leftover_processes() == [], 5), project.leftover_processes()
     assert project.leftover_folders() == []
 
@@ -111,7 +112,7 @@ def side_by_side(tmp_path_factory: pytest.TempPathFactory) -> dict[str, InnerPro
         project.write("test_it.py", PASSING_AND_FAILING)
     running = {name: project.start(*options[name]) for name, project in projects.items()}
     for name, process in running.items():
-        out, _ = process.communicate(timeout=200)
+        out, _ = progress.communicate(process)
         (projects[name].folder / "stdout").write_text(out)
     return projects
 
@@ -191,14 +192,11 @@ sys.exit(code)
 def test_a_session_without_ddp_tests_imports_no_torch(project: InnerProject) -> None:
     """Neither importing ddpcheck nor a session without ddp tests imports torch, or the runtime."""
     project.write("test_plain.py", "import ddpcheck\ndef test_it(): assert ddpcheck.__all__\n")
-    done = subprocess.run(
+    done = progress.run(
         [sys.executable, "-c", NO_TORCH],
         cwd=project.folder,
         env=project.environment(),
-        capture_output=True,
         text=True,
-        timeout=100,
-        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "loaded: [] plugin: True" in done.stdout
@@ -239,13 +237,13 @@ def test_coverage_counts_lines_that_run_only_in_ranks(project: InnerProject, how
     environment = project.environment()
     if how == "coverage run":
         command = [sys.executable, "-m", "coverage", "run", *project.command("-q")[1:]]
-        subprocess.run(command, cwd=project.folder, env=environment, check=True, capture_output=True, timeout=200)
+        progress.run(command, cwd=project.folder, env=environment, check=True)
         subprocess.run(
             [sys.executable, "-m", "coverage", "combine", "-q"], cwd=project.folder, env=environment, check=True
         )
     else:
         command = project.command("-q", "--cov", "covered", "--cov-report", "")
-        subprocess.run(command, cwd=project.folder, env=environment, check=True, capture_output=True, timeout=200)
+        progress.run(command, cwd=project.folder, env=environment, check=True)
     subprocess.run(
         [sys.executable, "-m", "coverage", "json", "-q", "-o", "cov.json"],
         cwd=project.folder,

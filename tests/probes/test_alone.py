@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import progress
 
 HERE = Path(__file__).parent / "alone"
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ def test_a_file_by_itself(name):
         "no:xdist",
         str(HERE / f"{name}.py"),
     ]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    ran = progress.run(command, cwd=ROOT, text=True)
     if ran.returncode == pytest.ExitCode.NO_TESTS_COLLECTED and " skipped" in ran.stdout:  # the file as a whole
         pytest.skip(f"{name}: not on this torch")
     assert ran.returncode == 0, ran.stdout[-4000:]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.inner import InnerProject, Ran, wait_until
+from tests.progress import communicate
 
 REPLAYED = """
 import os
@@ -128,7 +129,7 @@ def test_nothing_outlives_the_session(project: InnerProject, name: str, number: 
     try:
         assert wait_until(lambda: len(list(project.temp.glob("ready*"))) == 2), process.communicate()
         process.send_signal(number)
-        process.communicate(timeout=30)
+        communicate(process)
     finally:
         process.kill()
     if number == signal.SIGINT:

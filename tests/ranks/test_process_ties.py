@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -11,6 +10,7 @@ import psutil
 import pytest
 
 from ddpcheck.ranks.process_ties import Family
+from tests import progress
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ print(json.dumps([found[:3], ended, processes.is_childless()]))
 def test_where_proc_is_hidden(tmp_path):
     """Nobody is seen, which is no error; who stayed in a rank's group ends with it; the dead are buried."""
     code = [sys.executable, "-c", HIDDEN, str(tmp_path)]
-    run = subprocess.run(code, capture_output=True, text=True, timeout=60, check=False)
+    run = progress.run(code, text=True)
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout) == [[[], [], []], [True, False], True]
 
@@ -88,5 +88,5 @@ print(seen, processes.is_childless())
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
 def test_orphans_are_found_by_their_parent():
     """A process that left its session and has an empty environment is a descendant all the same."""
-    run = subprocess.run([sys.executable, "-c", FAMILY], capture_output=True, text=True, timeout=60, check=False)
+    run = progress.run([sys.executable, "-c", FAMILY], text=True)
     assert run.stdout.split() == ["1", "True"], run.stderr

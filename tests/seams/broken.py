@@ -45,7 +45,8 @@ def in_a_fork(body: Callable[[], Any]) -> Any:
 
 
 def watched(seam: str) -> dict[str, Any]:
-    """What is noted as missing, and what went wrong, when the probes are put in place."""
+    """What is noted as missing, and what went wrong, when the probes are put in place; and what can be renamed."""
+    renamable = {one.name: renaming.can_be(one) for one in seams.SEAMS if one.is_there}
     _rename(seam)
     with tempfile.TemporaryDirectory(prefix="ddpcheck-seams-") as folder:
         all_probes.start(Path(folder), 1 << 20)
@@ -55,6 +56,7 @@ def watched(seam: str) -> dict[str, Any]:
         return {
             "missing": list(missing_evidence.missing(processes)),
             "defects": [d.text for p in processes for d in p.of(Defect)],
+            "renamable": renamable,
         }
 
 

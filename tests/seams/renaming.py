@@ -16,7 +16,12 @@ EVERYWHERE = "torch.nn.Module"
 """Whose attributes all of torch reads."""
 
 
-_READERS = {"torch.autograd.backward": ("torch._tensor",), "torch.cuda.manual_seed_all": ("torch.random",)}
+_READERS = {
+    "torch.autograd.backward": ("torch._tensor",),
+    "torch.cuda.manual_seed_all": ("torch.random",),
+    "torch.nn.init.kaiming_uniform_": ("torch.nn.modules.linear",),
+    "torch.nn.init.uniform_": ("torch.nn.modules.linear",),
+}
 """The modules that reach a function by way of its own."""
 
 

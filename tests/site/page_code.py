@@ -24,6 +24,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
+from tests import progress
 from tests.inner import BLOCKED
 
 ROOT = Path(__file__).parents[2]
@@ -100,14 +101,13 @@ class Running:
             self._commands(block)
 
     def _commands(self, block: Block) -> None:
-        ended = subprocess.run(
+        ended = progress.run(
             ["bash", "-eu", "-c", block.text],
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=LIMIT,
         )
         self.printed = ended.stdout.replace(f"{self.folder}/", "")
         expected = int(block.said.get("exit", "0"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import progress
 
 pytestmark = pytest.mark.long
 
@@ -108,14 +109,11 @@ def judged(tmp_path_factory):
     """What the whole evidence of a right training comes to, and all parts of it that come to something else."""
     script = tmp_path_factory.mktemp("cut") / "train.py"
     script.write_text(SCRIPT)
-    run = subprocess.run(
+    run = progress.run(
         [sys.executable, "-c", DRIVER, str(script)],
-        capture_output=True,
         text=True,
         cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=100,
-        check=False,
     )
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
+
+from tests import progress
 
 ASKED = """
 import json, os, sys
@@ -51,9 +52,7 @@ STATES = {
 def reasons() -> dict[str, str]:
     """All of them, from one interpreter that has imported torch."""
     states = json.dumps({name: code for name, (code, _) in STATES.items()})
-    run = subprocess.run(
-        [sys.executable, "-c", ASKED, states], capture_output=True, text=True, timeout=120, check=False
-    )
+    run = progress.run([sys.executable, "-c", ASKED, states], text=True)
     assert run.returncode == 0, run.stderr
     return dict(json.loads(line) for line in run.stdout.splitlines())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -20,6 +19,7 @@ from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import main_thread
 from ddpcheck.probes.recording import recorder
 from ddpcheck.vocabulary.clock import clock
+from tests import progress
 
 ROOT = Path(__file__).parents[3]
 SITE = 7
@@ -100,9 +100,7 @@ def told(tmp_path_factory):
     """What two ranks of the script have written down of calls."""
     script = tmp_path_factory.mktemp("collectives") / "script.py"
     script.write_text(SCRIPT)
-    run = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(script)], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False
-    )
+    run = progress.run([sys.executable, "-c", DRIVER, str(script)], text=True, cwd=ROOT)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 

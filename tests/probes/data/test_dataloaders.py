@@ -7,7 +7,6 @@ import gc
 import itertools
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from ddpcheck.probes.data import dataloaders, loader_pass
 from ddpcheck.probes.ddp import forward_inputs
 from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder
+from tests import progress
 
 PATCHED = [
     (DataLoader, "__init__"), (DistributedSampler, "__init__"), (dataloader._BaseDataLoaderIter, "__init__"),
@@ -426,9 +426,8 @@ def test_workers_put_down_what_they_draw(tmp_path):
     evidence = tmp_path / "evidence"
     evidence.mkdir()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.run(
-        [sys.executable, str(script), str(evidence)], capture_output=True, text=True, timeout=60, env=environment,
-        check=False,
+    run = progress.run(
+        [sys.executable, str(script), str(evidence)], text=True, env=environment,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     pid = int(run.stdout)

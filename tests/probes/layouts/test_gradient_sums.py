@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
@@ -12,6 +11,7 @@ from torch import nn
 from ddpcheck.evidence import GradientSums
 from ddpcheck.probes.layouts import gradient_sums, models
 from ddpcheck.probes.recording import recorder
+from tests import progress
 
 
 def sums(tensor):
@@ -91,7 +91,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_fork_of_a_process_that_has_had_threads():
     """No operation is large enough for torch to want several threads: it would wait for those of its parent."""
-    ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=60)
+    ran = progress.run([sys.executable, "-c", FORKED], text=True)
     assert ran.stdout.strip() == str(gradient_sums.NUMBERS), ran.stderr
 
 

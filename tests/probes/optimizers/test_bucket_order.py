@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+
+from tests import progress
 
 FORKED = """
 import os
@@ -21,5 +22,5 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_fork_of_a_process_that_has_had_threads():
     """Large gradients are no reason to wait for threads of the parent."""
-    ran = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=60)
+    ran = progress.run([sys.executable, "-c", FORKED], text=True)
     assert ran.stdout.strip() == "1", ran.stderr

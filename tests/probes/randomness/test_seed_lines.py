@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+
+from tests import progress
 
 PROGRAM = """
 import random, sys
@@ -40,9 +41,7 @@ def test_a_line_that_seeds_while_samples_are_fetched(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     (tmp_path / "run").mkdir()
-    ran = subprocess.run(
-        [sys.executable, script, tmp_path / "run"], capture_output=True, text=True, timeout=60, check=True
-    )
+    ran = progress.run([sys.executable, script, tmp_path / "run"], text=True, check=True)
     assert ran.stdout.splitlines() == [
         "python 0 3 False random.seed(3)",
         "numpy 0 1 True np.random.seed(index)  # synthetic",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 import torch
 
 from ddpcheck.probes.recording import compiler_frames, patching
+from tests import progress
 
 PROGRAMS = Path(__file__).with_name("compiled_programs.py")
 
@@ -24,7 +24,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for how in ("plain", "watched"):
         command = [sys.executable, str(PROGRAMS), how]
         folder = tmp_path_factory.mktemp(how)
-        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+        run = progress.run(command, cwd=folder, text=True)
         assert run.returncode == 0, run.stderr
         found[how] = json.loads(run.stdout.splitlines()[-1])
     return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
 from ddpcheck.evidence import LookCosts
 from ddpcheck.probes.recording import look_costs, recorder
+from tests import progress
 
 
 @pytest.fixture
@@ -63,4 +63,4 @@ if os.fork() == 0:
 _, status = os.wait()
 raise SystemExit(status != 0 or look_costs._spent != {"looks": 1})
 """
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    assert progress.run([sys.executable, "-c", code]).returncode == 0

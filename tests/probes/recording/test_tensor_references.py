@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import sys
 import weakref
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 from ddpcheck.probes.recording import tensor_references
 from ddpcheck.probes.recording.tensor_references import reference
+from tests import progress
 
 PROGRAM = """
 import sys, tempfile
@@ -62,7 +62,7 @@ def test_a_program_that_swaps_runs_as_without_us(tmp_path: Path) -> None:
     said = []
     for how in ("plain", "watched"):
         command = [sys.executable, "program.py", how]
-        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        run = progress.run(command, cwd=tmp_path, text=True)
         assert run.returncode == 0, run.stderr
         said.append(run.stdout)
     assert said[0] == said[1]
