@@ -35,8 +35,10 @@ from ddpcheck.probes import all_probes  # noqa: E402
 from ddpcheck.verdict.judges import judge_world  # noqa: E402
 from ddpcheck.verdict.verdict import RankResult, Verdict, conclude  # noqa: E402
 from tests.forking import run_and_leave, write_to  # noqa: E402
+from tests.progress import LOOKS, NoProgress, Progress, processor_time  # noqa: E402
 
 PATIENCE = 30.0
+"""Seconds without progress after which a run is ended."""
 AFTER_FAILURE = 1.5
 """Seconds that the other ranks go on after one has failed; torchrun looks ten times a second, and then ends them."""
 
@@ -120,7 +122,9 @@ def _run(
     ended = Ended(host=socket.gethostname(), pid=os.getpid(), ranks=children)
     folder = Folder(evidence)
     running = dict(children)
-    deadline = began + PATIENCE
+    progress = Progress(lambda: sum(map(processor_time, running)), PATIENCE)
+    looked = began
+    idle = False
     failed_at = None
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
@@ -134,18 +138,29 @@ def _run(
         folder.read()
         now = time.monotonic()
         stuck = failed_at is None and _certain(folder, ended)
-        if stuck or now > deadline or (failed_at is not None and now > failed_at + AFTER_FAILURE):
+        if now > looked + PATIENCE / LOOKS:
+            looked = now
+            idle = idle or _is_idle(progress)
+        late = failed_at is not None and now > failed_at + AFTER_FAILURE
+        if stuck or late or (idle and failed_at is None):
             ended.certain |= bool(stuck)
             ended.hung |= failed_at is None
             failed_at = failed_at or now
             for pid in running:
                 os.kill(pid, signal.SIGTERM if now < failed_at + 3 else signal.SIGKILL)
-            deadline = now + 5
     ended.seconds = time.monotonic() - began
     os.kill(keeper, signal.SIGKILL)
     os.waitpid(keeper, 0)
     ended.output = "".join(p.read_text(errors="replace") for p in sorted(base.glob("output*")))
     return ended
+
+
+def _is_idle(progress: Progress) -> bool:
+    try:
+        progress.look()
+    except NoProgress:
+        return True
+    return False
 
 
 def judged(evidence: Path, seen: Callable[[list[Process]], list[Process]] = list) -> Ran:
@@ -216,8 +231,8 @@ def _store(ranks: int) -> tuple[int, int]:
     return pid, port
 
 
-def _rank(base: Path, evidence: Path, script: Path, args: list[str], rank: int, ranks: int, port: int, env: dict[str, str],
-          limit: int) -> int:  # fmt: skip
+def _rank(base: Path, evidence: Path, script: Path, args: list[str], rank: int, ranks: int, port: int,
+          env: dict[str, str], limit: int) -> int:  # fmt: skip
     pid = os.fork()
     if pid:
         return pid

@@ -20,6 +20,7 @@ from ddpcheck.judging.membership import worlds
 from ddpcheck.judging.world import Moment, Process
 from ddpcheck.verdict.interruption import Interruption, until
 from ddpcheck.verdict.judges import judge_world
+from tests import progress
 from tests.command.forks import forking
 from tests.corpus.programs import Program, programs
 
@@ -66,7 +67,7 @@ def seconds(program: Program, forks) -> tuple[float, bool] | None:
         over = threading.Event()
         watching = threading.Thread(target=watch)
         watching.start()
-        process.communicate(timeout=120)
+        progress.communicate(process)
         over.set()
         watching.join()
         evidence = Folder(folder / "kept")

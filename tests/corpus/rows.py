@@ -17,9 +17,9 @@ import msgspec
 from programs import Program
 
 from ddpcheck.vocabulary.model import CallSite, Finding
+from tests import progress
 from tests.report.schema_validation import validate
 
-LIMIT = 120.0
 COMMAND = [sys.executable, "-m", "ddpcheck.cli", "run"]
 
 
@@ -112,7 +112,7 @@ def _command(program: Program, *arguments: str) -> tuple[str, list[Finding], int
             for name, options in _nodes(program)
         ]
         try:
-            output = [node.communicate(timeout=LIMIT)[0] for node in nodes]
+            output = [progress.communicate(node)[0] for node in nodes]
         finally:
             for node in nodes:
                 node.kill()  # nothing, to one that has ended

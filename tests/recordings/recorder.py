@@ -14,13 +14,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import progress
 from tests.command.forks import Forks, forking
 from tests.forking import STEADY
 from tests.recordings import store
 from tests.recordings.catalogue import ROOT, Recorded, everything
-
-LIMIT = 150.0
-"""Seconds for a run of the command."""
 
 STEADILY = {STEADY: "1", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
@@ -86,21 +84,20 @@ class Recorder:
         if program.by == "interpreters" or any(isinstance(one, bytes) for one in program.arguments):
             environment.pop("PYTHONHASHSEED")
             with tempfile.TemporaryDirectory(prefix="ddpcheck-program-") as here:
-                subprocess.run(
+                progress.run(
                     [sys.executable, "-m", "ddpcheck.cli", *arguments, *program.arguments],
                     cwd=here,
                     env={**environment, "SCRATCH": here, "PYTHONPATH": str(ROOT)},
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    timeout=LIMIT,
-                    check=False,
                 )
             return
         if self._forks is None:
             self._forks = self._held.enter_context(forking())
         with tempfile.TemporaryDirectory(prefix="ddpcheck-program-") as here:
             given = [one for one in program.arguments if isinstance(one, str)]
-            self._forks.start([*arguments, *given], Path(here), {**environment, "SCRATCH": here}).communicate(LIMIT)
+            command = self._forks.start([*arguments, *given], Path(here), {**environment, "SCRATCH": here})
+            progress.communicate(command)
 
 
 @contextlib.contextmanager

@@ -133,7 +133,9 @@ def compare_renamed(wanted: Callable[[str], bool]) -> int:
     for name in differing:
         before, after = matrix.severities(told[name]), matrix.severities(others[name])
         for rule, severity in sorted(before ^ after):
-            print(f"{name}: {rule} ({severity}) is found {'as it is alone' if (rule, severity) in before else 'renamed'}")
+            print(
+                f"{name}: {rule} ({severity}) is found {'as it is alone' if (rule, severity) in before else 'renamed'}"
+            )
     print(f"{len(told)} programs judged under other names: {len(differing)} are told otherwise")
     return bool(differing)
 

@@ -91,7 +91,9 @@ def finding(line: int, rule: str, severity: str = "error") -> Finding:
 
 def test_a_program_has_a_line_for_each_rule():
     """Two places of one rule are in one line; the folder of a file is not told."""
-    told = verdict(finding(9, "gradient-sync/a"), finding(3, "gradient-sync/a"), finding(5, "token-weight/b", "warning"))
+    told = verdict(
+        finding(9, "gradient-sync/a"), finding(3, "gradient-sync/a"), finding(5, "token-weight/b", "warning")
+    )
     _, *lines = matrix.lines("right/gan", told)
     assert lines == [
         "right/gan | gradient-sync/a | error | train.py:3, train.py:9",
@@ -139,7 +141,9 @@ def test_the_matrix_is_complete():
 
 def test_every_program_of_the_fixtures_is_recorded():
     """But for those that a test runs because it is about something else than their evidence."""
-    paths = {path for folder in ("corpus", "right", "cases/run", "cases/said") for path in (FIXTURES / folder).glob("*.py")}
+    paths = {
+        path for folder in ("corpus", "right", "cases/run", "cases/said") for path in (FIXTURES / folder).glob("*.py")
+    }
     recorded = {program.path for program in everything().values()}
     left = {path.stem for path in paths - recorded} - {"__init__", "check"}
     assert left == {"garbage_evidence", "interrupted", "hang_at_exit", "resumed_order_two_runs"}
