@@ -8,12 +8,9 @@ from ddpcheck.checks.parameter_sync import (
     averaged,
     causes,
     evaluated_copies,
-    evaluated_weights,
     left_over,
-    moved_apart,
     never_averaged,
     not_taken,
-    sent_by_owners,
 )
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
@@ -43,12 +40,9 @@ def judge(world: World) -> Judged:
         if (finding := left_over.judge(held, steps, handed)) is not None:
             findings.append(finding)
     for times, found in (
-        evaluated_weights.judge(world),
         evaluated_copies.judge(world),
         averaged.judge(world),
-        moved_apart.judge(world),
         never_averaged.judge(world),
-        sent_by_owners.judge(world),
         not_taken.judge(world),
     ):
         checked += times
