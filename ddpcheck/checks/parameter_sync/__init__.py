@@ -13,6 +13,7 @@ CHECK = Check(
         Rule("different-evaluated-copy", "ranks evaluate different parameters of a model that has no wrapper"),
         Rule("unequal-after-averaging", "parameters differ after an exchange that made them equal before"),
         Rule("parameters-never-averaged", "an exchange averages some parameters each time and others never"),
+        Rule("owner-update-not-received", "a parameter that its owner updates does not arrive on another rank"),
         Rule("average-not-applied", "an average of the parameters is computed and written to none of them"),
         Rule("unequal-step-counts", "ranks make different numbers of optimizer steps"),
         Rule("different-final-parameters", "ranks hold different parameters when fit(job) returns"),

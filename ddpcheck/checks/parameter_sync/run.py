@@ -11,6 +11,7 @@ from ddpcheck.checks.parameter_sync import (
     left_over,
     never_averaged,
     not_taken,
+    sent_by_owners,
 )
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
@@ -43,6 +44,7 @@ def judge(world: World) -> Judged:
         evaluated_copies.judge(world),
         averaged.judge(world),
         never_averaged.judge(world),
+        sent_by_owners.judge(world),
         not_taken.judge(world),
     ):
         checked += times

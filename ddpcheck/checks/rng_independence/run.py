@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.rng_independence import forwards, recomputed, states
+from ddpcheck.checks.rng_independence import after_batches, forwards, recomputed, states
 from ddpcheck.checks.rng_independence.states import APART, Drawn, Hits
 from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops
 from ddpcheck.judging.world import Judged, World
@@ -40,6 +40,10 @@ def judge(world: World) -> Judged:
     again, of_recomputed = recomputed.judge(world)
     checked += again
     findings = [*_findings(world, in_forwards, list(fetches.values())), *of_recomputed]
+    again, of_batches = after_batches.judge(world)
+    checked += again
+    # Streams that are found alike elsewhere are told of by that.
+    findings += of_batches if not findings else ()
     return Judged(
         checked=checked,
         findings=tuple(findings),

@@ -6,7 +6,7 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.rng_independence.run import judge
-from tests.judging.loaded import drawn
+from tests.judging.loaded import drawn, loader
 from tests.judging.own_reductions import carried
 from tests.judging.sharded_models import held, mesh, model, optimizer, stepped
 from tests.judging.written import ended, exchanged, world
@@ -94,3 +94,49 @@ def test_one_state_is_put_back_on_several_ranks(before):
     assert (found.where.line, found.cause) == (7, "the random state of one rank was restored on all of them")
     assert judge(world(rank("p"), rank("p"))).findings == ()
     assert judge(world(rank("p", "1"), rank("q", "1"))).findings == ()  # a seed, and no state
+
+
+# --- what is drawn for a batch, before the forward
+
+
+def for_batches(*ranks, numbers=40, distributed=True, place=None, parallel=(SHARDED,)):
+    """Ranks that draw from these states after their batches, of which a sampler gives each its own."""
+    return judge(
+        world(
+            *[
+                [
+                    *parallel,
+                    loader(distributed=distributed, rank=number if place is None else place),
+                    model(9, held("w"), model=0),
+                    *(
+                        drawn(s, "batch", n, pass_=None, wrapper=None, model=0, numbers=numbers)
+                        for n, s in enumerate(states)
+                    ),
+                    ended(),
+                ]
+                for number, states in enumerate(ranks)
+            ]
+        )
+    )
+
+
+def test_noise_for_other_samples():
+    judged = for_batches("ab", "cd")
+    assert (judged.checked, judged.findings) == (2, ())
+    (found,) = for_batches("ab", "ab").findings
+    assert (found.severity, found.ranks, found.where.line) == ("warning", (0, 1), 30)
+    assert "in 2 of 2 batches compared" in found.found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"numbers": 2},  # a choice that all ranks make alike
+        {"distributed": False},  # a batch of all ranks, of which each may take its part
+        {"place": 0},  # the same batch
+        {"parallel": ()},  # nobody says what the ranks read
+        {"parallel": (SHARDED, mesh((2,), ("cp",)))},
+    ],
+)
+def test_numbers_that_may_be_alike(given):
+    assert for_batches("ab", "ab", **given).findings == ()
