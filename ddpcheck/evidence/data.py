@@ -121,8 +121,6 @@ class Inputs(Record, frozen=True, kw_only=True):
     """The shapes of the tensors in that batch."""
     samples: int = 0
     """How many samples that batch had."""
-    rows: list[int] = msgspec.field(default_factory=list)
-    """Of the first tensor that is some rows of one in that batch: the first row, the distance of two, and how many."""
 
 
 class Stream(Record, frozen=True, kw_only=True):

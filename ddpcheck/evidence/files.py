@@ -73,26 +73,6 @@ class StateLoaded(Record, frozen=True, kw_only=True):
     """The number of the optimizer that it went into."""
 
 
-class TakenBack(Record, frozen=True, kw_only=True):
-    """What a load has given to a module is not what it trains on. It had not been called with gradients before.
-
-    Its weights are nearly what they were before the load, once an optimizer has stepped, though the first step began
-    on what was loaded; or they are shards that are still as they were cut, before the load, when that step begins.
-    """
-
-    kind: str
-    """The module's class."""
-    weight: str
-    of: int
-    """Weights of it that were looked at: all of them."""
-    loaded: int
-    """The line of the load."""
-    site: int
-    """That of the step before which it was seen."""
-    unreached: bool = False
-    """It was loaded into copies of shards."""
-
-
 class DrawnAnew(Record, frozen=True, kw_only=True):
     """Every matrix that a load has given to a module was drawn anew, and nothing had been called in between."""
 

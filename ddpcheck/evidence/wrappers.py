@@ -164,8 +164,6 @@ class Evaluated(Record, frozen=True, kw_only=True):
     site: int
     wrapper: int | None = None
     """The wrapper that its parameters belong to, where there is one."""
-    reduced: list[int] = msgspec.field(default_factory=list)
-    """The places of the parameters that this wrapper reduces."""
     module: int = -1
     """The modules of this process, counted as they are met."""
     stepped: bool = False

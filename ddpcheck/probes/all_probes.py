@@ -63,7 +63,6 @@ PROBES = (
     "checkpoints.loads",
     "checkpoints.asked",
     "checkpoints.drawn_anew",
-    "checkpoints.taken_back",
 )
 """The modules of which each puts its own probes in place."""
 

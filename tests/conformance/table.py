@@ -21,6 +21,7 @@ FAMILIES = {
     "D": "Sampling and sharding",
     "F": "Checkpoints and resuming",
     "G": "Random streams",
+    "H": "Buffers",
     "I": "Metrics and evaluation",
     "L": "Learning rates",
 }

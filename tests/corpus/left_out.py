@@ -67,8 +67,11 @@ LEFT_OUT: dict[str, str] = {
 _ONE_MODEL = "the ranks agree, on another model than one process has: no fact of one run shows it"
 _BY_HAND = "the parts are plain tensors that the program deals out itself: nobody says what they are parts of"
 _LOGGED = "a number that is logged, and nothing else (metric-oracle): only one process on the same data shows it"
+_MESH_NAMES = "an advisory: the names of a mesh's dimensions"
 
 MISSED: dict[str, str] = {
+    "d17_sampler_not_shuffled": "an advisory: that training data are to be shuffled, which is a matter of taste",
+    "h11_scale_from_local_batch": "an advisory: the names of attributes",
     **dict.fromkeys(("p11_gathered_tokens_sliced_back", "p17_key_norm_before_exchange"), _ONE_MODEL),
     "s05_raw_shards_of_shared_table": "the shards are stepped, and plain tensors that the program deals out itself: "
     "that a part of each is of one table, nobody says",
@@ -82,8 +85,10 @@ MISSED: dict[str, str] = {
     "v15_largest_gradient_of_own_shard": _LOGGED,
     **dict.fromkeys(("v18_whole_value_summed_again", "v19_tokens_counted_per_split_rank"), _LOGGED),
     "v20_channel_loss_by_own_labels": _LOGGED,
+    **dict.fromkeys(("x02_peers_get_other_batches", "x04_stream_split_for_the_world"), _MESH_NAMES),
     "x10_positions_of_missing_ranks": _RESUME,
     "x17_own_remainder_of_the_shuffle": "a stream without end has no number of batches to compare",
+    "y02_step_read_when_the_save_ends": "an advisory: the numbers in names of files",
     "y07_state_taken_before_padding": "the shards are plain tensors that no model holds and no optimizer steps: that "
     "the saved ones are no longer those in use, nobody says",
     "y13_fused_halves_in_wrong_order": "that a matrix has two halves only its forward knows: joined as they are, or "
@@ -92,5 +97,6 @@ MISSED: dict[str, str] = {
     "weight they should be only its forward knows",
     "y22_shards_in_order_of_their_names": "the files are read in the order of their names in right programs, too, "
     "which then put each part in its place: what becomes of the parts after the load is not looked at",
+    "y26_old_marker_of_completion": "an advisory: a word in the name of a file",
 }
 """Programs whose fault is not found, and why."""

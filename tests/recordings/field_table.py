@@ -285,7 +285,6 @@ FIELDS: dict[str, dict[str, Action]] = {
     "StateLoaded": {"owner": fact, "kind": kind, "missing": name, "unexpected": name},
     "StateRead": {"how": fact, "kind": kind, "path": fact},
     "StateSaved": {"how": fact, "path": fact, "thread": thread},
-    "TakenBack": {"kind": kind, "weight": name},
     # processes
     "Began": {"host": fact, "argv": fact, "folder": fact},
     "Defect": {"text": fact},  # of ddpcheck itself

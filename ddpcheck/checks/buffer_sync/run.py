@@ -96,7 +96,8 @@ def _moment(replicas: Replicas, moment: str, synced: Sequence[ev.Synced]) -> Ite
     if unknown:
         yield True, unknown
     # Batch statistics are each rank's own between two forwards: DDP means it so.
-    known = [name for name in places if name in owners and (moment != "step" or "Norm" not in owners[name])]
+    own = unwrapped_models.NORMS if moment == "step" else frozenset[str]()
+    known = [name for name in places if name in owners and owners[name] not in own]
     if known:
         yield False, known
 

@@ -27,6 +27,10 @@ _TOGETHER = (
 )
 
 
+NORMS = frozenset({
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
+})  # fmt: skip
+"""torch's modules whose buffers are statistics of batches."""
 _CAUSES = {
     "data": "they are updated from each rank's own data, and what shards the model leaves buffers alone",
     "peers": "each rank computes them from activations of its own, or draws for itself",
@@ -170,7 +174,7 @@ def _peers(world: World) -> Iterator[Copies]:
 
 def _is_norm(copies: Copies, name: str) -> bool:
     """Whether it is a batch statistic: each rank's own between two forwards."""
-    return "Norm" in _owner(copies, name)
+    return _owner(copies, name) in NORMS
 
 
 def _owner(copies: Copies, name: str) -> str:
@@ -219,7 +223,7 @@ def _evaluated(world: World, copies: Copies) -> Moments:
 def _finding(
     copies: Copies, apart: list[str], odd: tuple[int, ...], sites: list[tuple[Rank, int]], at_step: bool
 ) -> Finding:
-    statistics = all("BatchNorm" in _owner(copies, name) for name in apart)
+    statistics = all(_is_norm(copies, name) for name in apart)
     declared = copies.ground == "declared"
     when = "after a step" if at_step else "when the model is evaluated on all of them"
     whom = {

@@ -11,7 +11,9 @@ CHECK = Check(
     rules=(
         Rule("in-place-save", "a save writes straight over an existing checkpoint"),
         Rule(
-            "stale-completion-marker", "files are replaced while an older marker says that the checkpoint is complete"
+            "stale-completion-marker",
+            "files are replaced while an older marker says that the checkpoint is complete",
+            advisory=True,
         ),
         Rule("lost-checkpoint", "a kill during a save leaves no checkpoint that can be loaded"),
         Rule("mixed-checkpoint", "a kill during a save leaves parts of two checkpoints"),

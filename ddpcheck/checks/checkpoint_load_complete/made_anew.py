@@ -27,7 +27,7 @@ def judge(world: World) -> Iterator[Finding]:
     """Of each line that loads, say it once."""
     groups: dict[CallSite | None, list[tuple[Rank, ev.Optimizer]]] = defaultdict(list)
     for rank in world:
-        for given in given_states(world, rank):
+        for given in _given_states(world, rank):
             stepped = _stepped_instead(rank, given)
             if stepped is not None:
                 groups[rank.where(given.site)].append((rank, stepped))
@@ -49,7 +49,7 @@ def judge(world: World) -> Iterator[Finding]:
         )
 
 
-def given_states(world: World, rank: Rank) -> Iterator[Given]:
+def _given_states(world: World, rank: Rank) -> Iterator[Given]:
     trained = {step.optimizer: step.n for step in reversed(rank.of(ev.Step))}
     for loaded in rank.of(ev.StateLoaded):
         # One that has trained before was put back, as after a search for a rate, and has served.

@@ -6,14 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_load_complete import (
-    drawn_anew,
-    made_anew,
-    never_set,
-    not_asked_for,
-    rates_anew,
-    taken_back,
-)
+from ddpcheck.checks.checkpoint_load_complete import drawn_anew, made_anew
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.file_history import LOADS, MOST_LOADS, SAVES, Files, Touch, files_of, next_load, shown
 from ddpcheck.judging.file_races import races_of
@@ -41,10 +34,6 @@ def judge(world: World) -> Judged:
         *_left_in_the_file(files_of(world)),
         *drawn_anew.judge(world),
         *made_anew.judge(world),
-        *never_set.judge(world),
-        *not_asked_for.judge(world),
-        *rates_anew.judge(world),
-        *taken_back.judge(world),
     ]
     because = "" if checked or findings else "no load_state_dict was called"
     return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)

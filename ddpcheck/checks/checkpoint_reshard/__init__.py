@@ -14,7 +14,6 @@ CHECK = Check(
         Rule("reordered-elements", "a tensor comes back with its elements in another order"),
         Rule("part-for-whole", "one rank's part of a tensor is taken for the whole"),
         Rule("changed-values", "a tensor comes back with other values than were saved"),
-        Rule("tensor-of-another-name", "a parameter gets what was saved under another name"),
         Rule("values-of-another-rank", "a rank gets what another rank saved under the same name"),
         Rule("moments-of-another-parameter", "a parameter gets the moments of another parameter"),
         Rule("moments-of-another-rank", "a parameter gets the moments that another rank saved"),

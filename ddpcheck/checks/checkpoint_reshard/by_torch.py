@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 
 from ddpcheck import evidence as ev
@@ -12,11 +11,6 @@ from ddpcheck.judging.saved_state import Piece, State, same_turn, saved_at
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
-
-_POSITION = re.compile(
-    r"loader|sampler|dataset|position|cursor|stream|rng|generator|seed|offset|consumed", re.IGNORECASE
-)
-"""In the names of where a rank stands in its data, or in its random numbers."""
 
 
 def judge(world: World) -> tuple[int, list[Finding]]:
@@ -111,11 +105,8 @@ def _of_others(
 
 
 def _matters(own: Piece, apart: bool) -> bool:
-    """Whether it is needed; of ranks that step copies for themselves, one's may be meant to serve all."""
-    if own.entry.role in ("parameter", "moment"):
-        return not apart
-    # A buffer is no place in the data, whatever its model is called: such as a generator.
-    return own.entry.role == "random" or bool(not own.entry.role and _POSITION.search(own.entry.name))
+    """Whether it is trained, or a random state; of ranks that step copies for themselves, one's may serve all."""
+    return own.entry.role == "random" or (own.entry.role in ("parameter", "moment") and not apart)
 
 
 def _saved_at(given: list[State]) -> tuple[tuple[int, CallSite], ...]:

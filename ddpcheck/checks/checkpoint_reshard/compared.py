@@ -8,15 +8,13 @@ from typing import Literal
 from ddpcheck.judging.saved_state import Piece, whole
 from ddpcheck.judging.tensor_kinds import dtype_of, shape_of
 
-Answer = Literal["equal", "order", "part", "values", "name", ""]
-"""The same; the same elements in another order; one rank's part for the whole; other values; another name's; not to be
-said."""
+Answer = Literal["equal", "order", "part", "values", ""]
+"""The same; the same elements in another order; one rank's part for the whole; other values; not to be said."""
 
 RULES: dict[Answer, str] = {
     "order": "reordered-elements",
     "part": "part-for-whole",
     "values": "changed-values",
-    "name": "tensor-of-another-name",
 }
 """What a finding says by such an answer."""
 

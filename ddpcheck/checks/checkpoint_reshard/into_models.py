@@ -21,24 +21,15 @@ def judge(world: World) -> tuple[int, list[Finding]]:
         if not isinstance(record, ev.StateRead) or record.how != "module":
             continue
         wrong: dict[Answer, list[tuple[str, list[Piece]]]] = defaultdict(list)
-        taken: dict[tuple[int, str], str] = {}
-        pairs = list(_pairs(world, group))
-        for name, saved, held in pairs:
+        for name, saved, held in _pairs(world, group):
             answer = compared(saved, held)
             if answer == "values" and not is_cut(saved):
-                # Who loads from one file may have made other values of it; those of another name nobody has made.
-                other = _of_another(held[0], name, pairs)
-                answer = "name" if other else ""
-                if other:
-                    taken[held[0].rank.rank, name] = other
+                answer = ""  # the program may have made other values of what it has loaded
             if answer == "part" and all(one.rank is held[0].rank for one in saved):
                 answer = ""  # its own part, in a module that may have been made for it
             checked += bool(answer)
-            if answer in ("order", "part", "values", "name"):
+            if answer in ("order", "part", "values"):
                 wrong[answer].append((name, held))
-        # One that is given in two places may be meant: such as an encoder's weights to begin a decoder with.
-        if {(rank, one) for (rank, _), one in taken.items()} != set(taken):
-            wrong.pop("name", None)
         given = _given(world, group)
         findings += [_finding(given, group, answer, each) for answer, each in wrong.items()]
     return checked, findings
@@ -87,19 +78,6 @@ def _named(given: list[State], group: list[State]) -> Iterator[tuple[str, list[P
         yield name, saved.get(f"{prefix}{name}", []), held.get(name, [])
 
 
-def _of_another(held: Piece, name: str, pairs: list[tuple[str, list[Piece], list[Piece]]]) -> str:
-    """The other name under which its rank has loaded what it holds; empty where there is none."""
-    found = (
-        other
-        for other, saved, its in pairs
-        if other != name
-        and held.rank is its[0].rank
-        and len(saved) == 1
-        and (saved[0].digest, saved[0].entry.kind) == (held.digest, held.entry.kind)
-    )
-    return next(found, "")
-
-
 def _prefix(state: State, names: set[str]) -> str | None:
     """What stands before a module's names in a state dict; None where there is nothing, or more than one."""
     there = {piece.entry.name for piece in state.pieces}
@@ -115,7 +93,6 @@ def _finding(given: list[State], group: list[State], answer: Answer, each: list[
         "order": "the same elements as were saved in another order",
         "part": "one rank's part in the place of the whole",
         "values": "other values than were saved",
-        "name": "what was saved under the name of another one",
     }
     where = given[0].where
     return Finding(
@@ -129,12 +106,8 @@ def _finding(given: list[State], group: list[State], answer: Answer, each: list[
         if answer == "order"
         else "a part was taken for a copy of the whole"
         if answer == "part"
-        else "the names of the state dict were changed, and two of them changed places"
-        if answer == "name"
         else "",
-        advice="Load each tensor under the name that it was saved under."
-        if answer == "name"
-        else "Put parts together by their place in the whole (global shape and offset), in the order of the mesh's "
+        advice="Put parts together by their place in the whole (global shape and offset), in the order of the mesh's "
         "dimensions; torch.distributed.checkpoint does so for DTensors.",
         where=group[0].where,
         proof=((given[0].rank.rank, where),) if where is not None else (),

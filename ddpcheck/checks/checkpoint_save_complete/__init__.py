@@ -13,10 +13,8 @@ CHECK = Check(
     rules=(
         Rule("missing-shards", "no rank saves some elements of a sharded tensor"),
         Rule("missing-optimizer-state", "optimizer state that other ranks hold is not saved"),
-        Rule("conflicting-shards", "ranks save different values for the same part of a tensor"),
         Rule("conflicting-weights", "ranks save different parameters or moments under one name"),
         Rule("conflicting-random-states", "ranks save different random states under one name"),
-        Rule("conflicting-buffers", "ranks save different buffers under one name"),
         Rule("conflicting-values", "ranks save different values under one name"),
     ),
     follows=("initial-broadcast", "initial-values", "parameter-sync"),

@@ -11,25 +11,22 @@ from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
-WEIGHTS, STREAMS, BUFFERS, OTHERS = "weights", "streams", "buffers", "others"
+WEIGHTS, STREAMS, OTHERS = "weights", "streams", "others"
 
 _RULES = {
     WEIGHTS: "conflicting-weights",
     STREAMS: "conflicting-random-states",
-    BUFFERS: "conflicting-buffers",
     OTHERS: "conflicting-values",
 }
 _WHAT = {
     WEIGHTS: "what is trained",
     STREAMS: "the states of random generators",
-    BUFFERS: "buffers",
     OTHERS: "values",
 }
 _ADVICE = {
     WEIGHTS: "Let a name mean the same on every rank: put the number of the stage, expert or part into it, or save "
     "DTensors, which say which part of a tensor they are.",
     STREAMS: "Save one state for each rank, under a name with its rank in it, and load it on that rank.",
-    BUFFERS: "Bring the ranks' buffers together before they are saved, or save them under a name for each rank.",
     OTHERS: "Save one value for each rank, under a name with its rank in it, where each is needed.",
 }
 _OF_COPIES = "Save right after an average; and where each rank is to go on with its own moments, a file for each rank."
@@ -51,19 +48,12 @@ def judge(world: World, group: list[State]) -> tuple[int, list[Finding]]:
         if len(plain) < 2 or any(one.sharded or not one.seen for one in plain):
             continue
         looked += 1
-        if len({(one.entry.kind, one.digest) for one in plain}) > 1:
-            differing[_what(plain)].append(plain)
-    wrapped = any(rank.of(ev.Wrapped) for rank in world)
+        roles = {one.entry.role for one in plain}
+        if len({(one.entry.kind, one.digest) for one in plain}) > 1 and roles != {"buffer"}:
+            what = WEIGHTS if roles & {"parameter", "moment"} else STREAMS if "random" in roles else OTHERS
+            differing[what].append(plain)
     apart = is_trained_apart(world)
-    found = [(what, each) for what, each in differing.items() if what != BUFFERS or not wrapped]
-    return looked, [_finding(group, what, each, apart) for what, each in found]
-
-
-def _what(plain: list[Piece]) -> str:
-    roles = {one.entry.role for one in plain}
-    if roles & {"parameter", "moment"}:
-        return WEIGHTS
-    return STREAMS if "random" in roles else BUFFERS if "buffer" in roles else OTHERS
+    return looked, [_finding(group, what, each, apart) for what, each in differing.items()]
 
 
 def _finding(group: list[State], what: str, each: list[list[Piece]], apart: bool) -> Finding:

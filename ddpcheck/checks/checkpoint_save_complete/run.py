@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_save_complete import copies, moments, names
+from ddpcheck.checks.checkpoint_save_complete import moments, names
 from ddpcheck.judging.saved_state import Piece, State, covered, every_save, saves, seen_in_part, together
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
@@ -20,10 +20,9 @@ def judge(world: World) -> Judged:
     for group in together(world):
         if not all(state.all_seen for state in group):
             continue
-        for judge_group in (names.judge, copies.judge):
-            looked, found = judge_group(world, group)
-            checked += looked
-            findings += found
+        looked, found = names.judge(world, group)
+        checked += looked
+        findings += found
         sharded = _by_name(group)
         checked += len(sharded) or any(map(_is_whole, group))
         if all_seen and sharded and str(group[0].where) not in seen and _all_went_on(world, group):

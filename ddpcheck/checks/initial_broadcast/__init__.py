@@ -14,7 +14,6 @@ CHECK = Check(
         Rule("different-state-after-wrap", "ranks hold different parameters or buffers when DDP's constructor returns"),
         Rule("different-initial-state", "ranks hold different parameters or buffers before the first step"),
         Rule("mismatched-tensors", "a tensor is missing on some ranks, or has another type or shape"),
-        Rule("overwritten-experts", "DDP overwrites each rank's experts with those of one rank"),
         Rule("wrong-wrapper-group", "DDP wraps a model over ranks that hold different parts of it"),
         Rule("model-in-shared-memory", "all ranks have the model in shared memory, where equality shows nothing"),
         Rule("nothing-to-compare", "there is no tensor that several ranks should share"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.initial_broadcast import experts
+from ddpcheck.checks.initial_broadcast import wrapper_group
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import wrapper_links
@@ -22,7 +22,7 @@ def judge(world: World) -> Judged:
     findings: list[Finding] = []
     for replicas in step_alignment.wrappers(world):
         checked += _is_seen(replicas)
-        both = (_constructed(replicas), experts.judge(world, replicas))
+        both = (_constructed(replicas), wrapper_group.judge(world, replicas))
         findings += [finding for finding in both if finding is not None]
     told = {link for finding in findings for link in finding.links}
     for held in copies(world):

@@ -10,10 +10,8 @@ CHECK = Check(
     rules=(
         Rule("different-parameters", "ranks hold different parameters after a step"),
         Rule("leftover-parameters-not-sent", "parameters left over from full rounds of owners differ between ranks"),
-        Rule("different-evaluated-weights", "ranks evaluate different parameters of a wrapped model"),
         Rule("different-evaluated-copy", "ranks evaluate different parameters of a model that has no wrapper"),
         Rule("unequal-after-averaging", "parameters differ after an exchange that made them equal before"),
-        Rule("partly-changed-shards", "between two steps, all shards change on some ranks and none on others"),
         Rule("parameters-never-averaged", "an exchange averages some parameters each time and others never"),
         Rule("owner-update-not-received", "a parameter that its owner updates does not arrive on another rank"),
         Rule("average-not-applied", "an average of the parameters is computed and written to none of them"),

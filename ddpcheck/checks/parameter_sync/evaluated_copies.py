@@ -15,7 +15,7 @@ def judge(world: World) -> tuple[int, list[Finding]]:
     checked = 0
     models: dict[Model, Finding | None] = {}
     for wrapper, records in evaluations(world):
-        # Those of a wrapped module are compared with what it held after its last step: see evaluated_weights.
+        # A wrapped module is compared after its steps.
         if wrapper is not None or not is_compared(records) or _may_be_stages(records):
             continue
         checked += step_alignment.are_seen([one.parameters.digests for _, one in records])

@@ -8,9 +8,7 @@ from ddpcheck.checks.parameter_sync import (
     averaged,
     causes,
     evaluated_copies,
-    evaluated_weights,
     left_over,
-    moved_apart,
     never_averaged,
     not_taken,
     sent_by_owners,
@@ -43,10 +41,8 @@ def judge(world: World) -> Judged:
         if (finding := left_over.judge(held, steps, handed)) is not None:
             findings.append(finding)
     for times, found in (
-        evaluated_weights.judge(world),
         evaluated_copies.judge(world),
         averaged.judge(world),
-        moved_apart.judge(world),
         never_averaged.judge(world),
         sent_by_owners.judge(world),
         not_taken.judge(world),

@@ -10,7 +10,6 @@ CHECK = Check(
     rules=(
         Rule("port-in-use", "the port at which the ranks meet is in use"),
         Rule("parameters-in-shared-memory", "parameters of several ranks lie in the same memory"),
-        Rule("rank-never-exits", "a rank whose script is over does not end"),
         Rule("undestroyed-process-group", "a process group still exists when the program ends"),
         Rule("running-threads", "a thread is still running when its rank ends"),
         Rule("running-processes", "a child process is still running when its rank ends"),

@@ -12,8 +12,6 @@ from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 _POOLS = ("ThreadPoolExecutor", "asyncio_", "QueueFeederThread", "QueueManagerThread", "ExecutorManagerThread")
 """Threads that the interpreter itself ends."""
-_WAITING = ("_shutdown", "_exit_function", "_python_exit")
-"""Where the interpreter is when it waits for what is left, at its end."""
 
 
 DESTROY = "Call torch.distributed.destroy_process_group() at the end of every rank."
@@ -22,7 +20,7 @@ DESTROY = "Call torch.distributed.destroy_process_group() at the end of every ra
 def judge(world: World) -> Judged:
     """The verdict on the ranks that came to their end by themselves, and on what they share."""
     ended = [rank for rank in world if _ended(rank) is not None]
-    findings = (*_port(world), *_same_memory(world), *_never_left(world), *_groups(ended), *_running(ended))
+    findings = (*_port(world), *_same_memory(world), *_groups(ended), *_running(ended))
     because = "" if ended or findings else "no rank ended by itself"
     return Judged(checked=max(len(ended), len(findings)), findings=findings, skipped_because=because)
 
@@ -32,11 +30,7 @@ def _ended(rank: Rank) -> ev.Ended | None:
     last = rank.last(ev.Ended)
     if last is None or last.how == "exception" or rank.of(ev.Raised):
         return None
-    return last if not last.code and not rank.exit_code and not _was_killed(rank) else None
-
-
-def _was_killed(rank: Rank) -> bool:
-    return rank.signal is not None
+    return last if not last.code and not rank.exit_code and rank.signal is None else None
 
 
 # --- groups
@@ -87,7 +81,7 @@ def _running(ended: list[Rank]) -> Iterator[Finding]:
         )
 
 
-def _left(rank: Rank, noun: str, of_libraries: bool = False) -> list[str]:
+def _left(rank: Rank, noun: str) -> list[str]:
     """What was left, by name; libraries that the script uses may well tidy up after themselves."""
     last = rank.last(ev.Lingering)
     if last is None:
@@ -99,9 +93,9 @@ def _left(rank: Rank, noun: str, of_libraries: bool = False) -> list[str]:
         return [
             f"{start.name} (pid {start.pid})" if start is not None else name
             for name, start in found
-            if of_libraries or start is None or not start.library
+            if start is None or not start.library
         ]
-    others = set() if of_libraries else {s.name for s in starts if s.kind == "thread" and s.library}
+    others = {s.name for s in starts if s.kind == "thread" and s.library}
     return [name for name in last.threads if not name.startswith(_POOLS) and name not in others]
 
 
@@ -117,35 +111,6 @@ def _started(rank: Rank, left: list[str]) -> CallSite | None:
         if name in left:
             return rank.where(start.site)
     return None
-
-
-def _never_left(world: World) -> Iterator[Finding]:
-    """Ranks whose script is over, and that wait at their end for what they have started."""
-    found: list[tuple[Rank, str]] = []
-    where = None
-    for rank in world:
-        if not _was_killed(rank) or rank.of(ev.Raised):
-            continue
-        left = [*_left(rank, "process", True), *_left(rank, "thread", True)]
-        last, pulse = rank.last(ev.Ended), rank.last(ev.Pulse)
-        over = rank.last(ev.Lingering) is not None or (last is not None and last.how == "exit")
-        if over and left:
-            found.append((rank, listing(left, 3)))
-            where = where or _started(rank, left)
-        elif last is None and pulse is not None and pulse.doing in _WAITING and rank.of(ev.Left):
-            found.append((rank, "a thread or a process of its own"))
-    if found:
-        ranks = tuple(rank.rank for rank, _ in found)
-        yield Finding(
-            rule="rank-never-exits",
-            ranks=ranks,
-            subject=found[0][1],
-            expected="a rank whose script is over to end",
-            found=f"{ranks_text(ranks)} waiting for {found[0][1]}, until it was killed",
-            advice="Stop it at the end of the script, or start it as a daemon.",
-            where=where,
-            links=("stop",),
-        )
 
 
 # --- ports

@@ -15,7 +15,6 @@ CHECK = Check(
         Rule("same-draws-each-epoch", "samples get the same random numbers in every epoch"),
         Rule("different-recomputed-draws", "a recomputed forward draws other random numbers than its first run"),
         Rule("same-noise-for-batches", "ranks draw the same random numbers for different batches"),
-        Rule("different-draws-in-replica", "ranks that share one model copy draw different random numbers"),
         Rule("same-dropout-mask", "several batches or ranks get the same dropout mask"),
         Rule("same-augmentation-draws", "several samples are augmented with the same random numbers"),
     ),

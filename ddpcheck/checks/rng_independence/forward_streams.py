@@ -6,9 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.data_ranks import models_of
 from ddpcheck.judging.first_forwards import numbered
-from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Rank
 
 Whose = tuple[str, str, int]
@@ -36,10 +34,3 @@ def by_forward(
             elif stream.model in names and (models is None or stream.model in models[rank]):
                 found[("model", *names[stream.model]), stream.kind, stream.number].append((rank, stream))
     return found
-
-
-def among(optimizer: Aligned) -> tuple[list[list[Drew]], list[list[Drew]]]:
-    """The forwards of its models that all of its ranks drew in; and of these, those in which the states differ."""
-    each = by_forward(optimizer.ranks, models_of(optimizer))
-    common = [one for which, one in sorted(each.items()) if len(one) == len(optimizer.ranks)]
-    return common, [one for one in common if len({stream.state for _, stream in one}) > 1]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.rng_independence import after_batches, forwards, peers, recomputed, states
+from ddpcheck.checks.rng_independence import after_batches, forwards, recomputed, states
 from ddpcheck.checks.rng_independence.states import APART, Drawn, Hits
 from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops
 from ddpcheck.judging.world import Judged, World
@@ -28,8 +28,7 @@ def judge(world: World) -> Judged:
     """Compare the states that each rank drew from with the other ranks', and with those of its earlier passes."""
     groups, _ = data_groups(world)
     in_forwards = forwards.of_all(world)
-    looked, of_peers = peers.judge(world)
-    checked = looked + sum(hits.compared for hits in in_forwards.values())
+    checked = sum(hits.compared for hits in in_forwards.values())
     by_sample = False
     fetches: dict[int, tuple[Line, Hits]] = {}
     for group in groups:
@@ -47,7 +46,7 @@ def judge(world: World) -> Judged:
     findings += of_batches if not findings else ()
     return Judged(
         checked=checked,
-        findings=(*findings, *of_peers),
+        findings=tuple(findings),
         skipped_because="" if checked else _BY_SAMPLE if by_sample else _NOTHING,
     )
 

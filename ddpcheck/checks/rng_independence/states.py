@@ -13,7 +13,6 @@ APART = (
     "Seed each rank apart after the model is built: torch.manual_seed(seed + rank), and numpy and random likewise. "
     "What ranks have to draw alike (a shuffled order) needs a generator of its own."
 )
-_RESTORES = ("set_rng_state", "setstate", "set_state")
 
 
 class Drawn(Struct, frozen=True, kw_only=True):
@@ -25,7 +24,7 @@ class Drawn(Struct, frozen=True, kw_only=True):
     """The line that last set it."""
     seed: str
     restored: bool
-    """That line puts a state back that was kept."""
+    """What that line was given is no number: it puts a state back that was kept."""
     place: int = 0
     """Of a fetch: the how-manieth pass of its loop."""
 
@@ -79,12 +78,11 @@ def drawn(
     seeded, seed = process.where(stream.seeded), stream.seed
     if seeded is None and given is not None:
         seeded, seed = given
-    text = process.line(stream.seeded)
     return Drawn(
         rank=rank,
         stream=stream,
         seeded=seeded,
         seed=seed,
-        restored=any(word in text for word in _RESTORES),
+        restored=bool(seed) and not seed.lstrip("-").isdecimal(),
         place=place,
     )

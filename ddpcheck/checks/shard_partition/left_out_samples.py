@@ -85,39 +85,6 @@ def in_part(line: Line, epochs: Sequence[Epoch], identity: Identity) -> list[Epo
     ]
 
 
-def never_given(line: Line, epochs: Sequence[Epoch]) -> Finding | None:
-    """Samples that a sampler of the user's own gives to no rank, in one epoch as in another.
-
-    A warning: a part of the data may be meant. Where there is one epoch, or
-    each has other samples, the rest may have its turn later.
-    """
-    given: frozenset[int] = frozenset().union(*(epoch.given for epoch in epochs))
-    if len(epochs) < 2 or len({epoch.size for epoch in epochs}) > 1:
-        return None
-    if any(len(given) - len(epoch.given) >= epoch.dropped for epoch in epochs):
-        return None
-    size = epochs[0].size
-    ranks = tuple(sorted(line.passes))
-    loaders = {rank: passes[0].loader for rank, passes in line.passes.items()}
-    kind = next((one.batch_sampler or one.sampler for one in loaders.values() if one is not None), "")
-    example = next(i for i in range(size) if i not in given)
-    return Finding(
-        rule="samples-in-no-epoch",
-        severity="warning",
-        ranks=ranks,
-        subject=subject(line.loader),
-        expected="each sample of the dataset in the epoch of some rank",
-        found=f"{size - len(given):,} of {count(size, 'sample')} on no rank in {count(len(epochs), 'pass', 'passes')}; "
-        f"the first is sample {example}",
-        cause=f"{kind} leaves them out",
-        advice=f"If a part of the data is not what is meant, see why the {kind} never gives the rest; a Subset says so "
-        "where it is.",
-        where=place(line, loaders),
-        proof=loop_lines(line, ranks),
-        links=(line.link,),
-    )
-
-
 def _is_shared(line: Line) -> bool:
     """Whether another line makes a loader over the same dataset: one for validation has the rest."""
     loader = line.loader

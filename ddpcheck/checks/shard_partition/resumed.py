@@ -1,4 +1,4 @@
-"""A pass that goes on after a load: does it leave out what the ranks had read when the state was saved, and no more?"""
+"""A pass that goes on after a load: does it leave out what the ranks had read when the state was saved?"""
 
 from __future__ import annotations
 
@@ -114,31 +114,23 @@ def _first(passes: Passes, number: int) -> frozenset[int]:
 
 def _finding(one: _Resumed) -> Finding | None:
     read, left_out = len(one.read), len(one.left_out)
-    batch = max(b.samples for its in one.passes.values() for b in its.batches)
-    again, never = one.read - one.left_out, one.left_out - one.read
-    ranks = len(one.passes)
-    if again and not never and left_out and _chance(read, one.size, left_out) < BY_CHANCE:
-        found = f"{len(again):,} of them to be read again: it leaves out {left_out:,}, all of which had been read"
-        cause = "what one rank has read was counted, and taken off the order of all ranks" * (left_out * ranks == read)
-        advice = "Count what all ranks have read where the order of all of them is cut, or cut each rank's own share."
-    elif len(never) >= ranks * batch and not again and _chance(left_out, one.size, read) < BY_CHANCE:
-        found = f"{count(len(never), 'sample')} more to be left out, which no rank had read: they enter no update"
-        cause = "what all ranks have read was counted, and taken off each rank's own share" * (read * ranks == left_out)
-        advice = "Count what one rank has read where its own share is cut, or cut the order of all of them."
-    else:
+    again = one.read - one.left_out
+    if not again or not left_out or one.left_out - one.read or _chance(read, one.size, left_out) >= BY_CHANCE:
         return None
     loaders = {rank: its.loader for rank, its in one.passes.items()}
     first = next(iter(loaders.values()))
     return Finding(
-        rule="samples-read-again" if again else "unread-samples-skipped",
+        rule="samples-read-again",
         severity="warning",
         ranks=tuple(sorted(one.passes)),
         subject=subject(first),
         expected=f"the pass that goes on after a load to leave out the {count(read, 'sample')} that the ranks had read "
         "when the state was saved",
-        found=found,
-        cause=cause or "the position that was saved is not the one that the ranks had come to",
-        advice=advice,
+        found=f"{len(again):,} of them to be read again: it leaves out {left_out:,}, all of which had been read",
+        cause="what one rank has read was counted, and taken off the order of all ranks"
+        if left_out * len(one.passes) == read
+        else "the position that was saved is not the one that the ranks had come to",
+        advice="Count what all ranks have read where the order of all of them is cut, or cut each rank's own share.",
         where=place(one.line, loaders),
         proof=loop_lines(one.line, tuple(one.passes)),
         links=(one.line.link,),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.shard_partition import dealt_out_twice, one_copy, resumed, sequences
+from ddpcheck.checks.shard_partition import one_copy, resumed, sequences
 from ddpcheck.checks.shard_partition.causes import UNAWARE, Loaders, advice, cause, loop_lines, place, subject
 from ddpcheck.checks.shard_partition.left_out_samples import (
     IN_PART,
@@ -16,7 +16,6 @@ from ddpcheck.checks.shard_partition.left_out_samples import (
     in_part,
     is_beyond_padding,
     left_out,
-    never_given,
     own_epoch,
 )
 from ddpcheck.checks.shard_partition.parts_of_batches import sharers
@@ -82,7 +81,6 @@ def judge(world: World) -> Judged:
     for times, found in (
         one_copy.judge(world, training),
         sequences.judge(world),
-        dealt_out_twice.judge(world),
         resumed.judge(world, training),
     ):
         checked += times
@@ -137,13 +135,12 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     loaders = {rank: passes[0].loader for rank, passes in there.items()}
     if overlaps:
         return checked, [_overlapping(world, line, overlaps, loaders, identity, wrapped)], because
-    partly = in_part(line, epochs, identity)
-    gap = gap or never_given(line, partly)
     if gap is not None:
         return checked, [gap], because
     if identity.different and all(one is not None and one.distributed for one in loaders.values()):
         return checked, [_nothing_in_common(line, tuple(there))], because
     # That no two ranks had the same samples is not all that there is to hold.
+    partly = in_part(line, epochs, identity)
     return checked - len(partly), [], because or (IN_PART if partly else "")
 
 

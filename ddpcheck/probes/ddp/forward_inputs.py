@@ -9,7 +9,6 @@ import torch
 import xxhash
 
 from ddpcheck.evidence import EVERY_INPUT, Inputs
-from ddpcheck.probes.data import rows_of_batch
 from ddpcheck.probes.data.loader_pass import Tally, is_told
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import gpu_digests
@@ -78,6 +77,5 @@ def note_inputs(wrapper: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         batch=batch.batches - 1 if batch is not None else 0,
         given=batch.shapes if batch is not None else [],
         samples=batch.given if batch is not None else 0,
-        rows=rows_of_batch.taken(given, batch.handed) if batch is not None else [],
     )
     later_records.write(writer, record, digest=Derived(partial(_digest, found), queued))

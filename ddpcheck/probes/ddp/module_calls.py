@@ -15,7 +15,7 @@ from ddpcheck.evidence import Evaluated, EvaluatedOnData, Tensors
 from ddpcheck.probes.checkpoints import drawn_anew
 from ddpcheck.probes.ddp.forward_inputs import heads
 from ddpcheck.probes.ddp.parameter_names import number_of
-from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
+from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.ddp.wrappers import is_wrapped, owners_of_buffers, tensors, wrapper_of
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.layouts.own_names import own_name
@@ -234,7 +234,6 @@ def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> 
         number=steps,
         site=site,
         wrapper=owner[1].number if owner is not None else None,
-        reduced=[place for place, p in enumerate(parameters.values()) if owner is not None and _is_of(owner[1], p)],
         module=number_of(module),
         stepped=owner is None and are_stepped(parameters.values()),
     )
@@ -244,9 +243,3 @@ def _describe(writer: recorder.Recorder, module: Any, steps: int, site: int) -> 
         parameters=tensors(parameters),
         buffers=tensors(kept) if kept and not module.training else Tensors(),
     )
-
-
-def _is_of(wrapper: Wrapper, parameter: torch.Tensor) -> bool:
-    """Whether this wrapper reduces a parameter."""
-    found = WRAPPERS.owner(parameter)
-    return found is not None and found[1] is wrapper and WRAPPERS.is_reduced(parameter)

@@ -28,8 +28,6 @@ _own = threading.local()
 _NAMES = 2_000
 """The most names of missing keys that are told."""
 
-load_beginnings: list[Callable[[str, Any], None]] = []
-"""Told before that: into a ``module``, ``optimizer`` …, into which."""
 load_listeners: list[Callable[[str, Any, int, int], None]] = []
 """Told when state was loaded: into a ``module``, ``optimizer`` …, into which, from which line, how many entries."""
 
@@ -57,8 +55,6 @@ def _around(
             if writer is None or getattr(_own, "inside", False):
                 return original(self, *args, **kwargs)
             site = user_lines.here()
-            for begins in load_beginnings:
-                begins(owner, self)
             _own.inside = True
             try:
                 result = original(self, *args, **kwargs)

@@ -30,7 +30,6 @@ class Cut(NamedTuple):
 
 _cut: dict[int, Cut] = {}
 """By the id of the shard."""
-_made = 0
 
 
 class Cutting:
@@ -74,14 +73,7 @@ def of(tensor: torch.Tensor) -> Cut | None:
     return known if fast_digests.digests([tensor]) == known.shard else None
 
 
-def made() -> int:
-    """How many shards were cut so far."""
-    return _made
-
-
 def _remember(shard: torch.Tensor, cut: Cut) -> None:
-    global _made
-    _made += 1
     _cut[id(shard)] = cut
     reference(shard).when_gone(partial(_cut.pop, id(shard), None))
 

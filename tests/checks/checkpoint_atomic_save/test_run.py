@@ -105,8 +105,8 @@ def marked(unmark, name="complete"):
 
 
 def test_an_old_mark_beside_new_files():
-    (finding,) = marked(unmark=False).findings
-    assert (finding.severity, finding.subject) == ("warning", "file slot/complete")
+    (finding,) = marked(unmark=False).advisories
+    assert (finding.severity, finding.subject) == ("advisory", "file slot/complete")
 
 
 @pytest.mark.parametrize(("unmark", "name"), [(True, "complete"), (False, "scores.txt")])

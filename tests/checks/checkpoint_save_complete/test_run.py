@@ -88,7 +88,6 @@ def test_equal_names_with_equal_values():
     ("value", "words"),
     [
         (lambda rank: plain("rng", rank, role="random"), "random generators"),
-        (lambda rank: plain("running_mean", rank, role="buffer"), "buffers"),
         (lambda rank: plain("position", rank), "values"),
     ],
 )
@@ -99,9 +98,9 @@ def test_what_is_each_ranks_own_is_at_risk(value, words):
     assert words in found.found
 
 
-def test_buffers_of_a_wrapped_model():
-    """DDP takes those of rank 0 for all."""
-    ranks = [[wrapped(5), *saved(plain("mean", rank, role="buffer"), **BOTH)] for rank in (1, 2)]
+def test_buffers():
+    """Those of one rank may be meant for all."""
+    ranks = [saved(plain("mean", rank, role="buffer"), **BOTH) for rank in (1, 2)]
     assert of(*ranks).findings == ()
 
 
@@ -250,59 +249,6 @@ def test_what_was_seen_in_part_is_not_checked():
     assert judged.skipped_because == "a state dict with more than 1 entries was looked at in part"
     assert of(saved(FIRST), saved(SECOND, left_out=1, number=3)).findings == ()
     assert of(saved(moment("a", 1)), saved(moment("b", 2), left_out=1)).findings == ()
-
-
-# --- copies of one part
-
-
-def copy(*elements, placements=("R",), offset=0, shape=4, **more):
-    """A DTensor that is made for the save, of which a rank has this part."""
-    layout = ev.Layout(
-        ground="DTensor", shape=(shape,), placements=placements, local=(len(elements),), offset=(offset,)
-    )
-    return Value(ev.Entry(name="norm", kind=f"float32[{len(elements)}]", layout=layout, **more), elements)
-
-
-def through_torch(first, second, *more):
-    return of(*[[*more, *saved(one, **BOTH)] for one in (first, second)])
-
-
-def test_copies_that_are_the_same():
-    judged = through_torch(copy(1, 2, 3, 4), copy(1, 2, 3, 4))
-    assert (judged.checked, judged.findings) == (1, ())
-
-
-def test_copies_that_differ():
-    """The save says that they are copies; it is written once."""
-    (found,) = through_torch(copy(1, 2, 3, 4), copy(1, 2, 3, 5)).findings
-    assert (found.severity, found.ranks, found.subject, found.where.line) == ("error", (0, 1), "norm", 10)
-    assert "rank 0 and rank 1 save other values for the same part" in found.found
-    half = {"placements": ("R", "S0"), "shape": 2}
-    (found,) = through_torch(copy(1, 2, **half), copy(1, 3, **half)).findings
-    assert found.severity == "error"
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (copy(1, 2, placements=("S0",)), copy(3, 4, placements=("S0",), offset=2)),  # two parts
-        (copy(1, 2, 3, 4, placements=("P",)), copy(5, 6, 7, 8, placements=("P",))),  # sums to be made
-    ],
-)
-def test_no_copies(first, second):
-    assert through_torch(first, second).findings == ()
-
-
-def test_buffers_that_each_rank_keeps_for_itself():
-    """Statistics of one rank may be meant to serve all."""
-    (found,) = through_torch(copy(1, 2, 3, 4, role="buffer"), copy(1, 2, 3, 5, role="buffer")).findings
-    assert found.severity == "warning"
-
-
-def test_copies_of_the_training_itself():
-    """That these differ is parameter-sync's affair."""
-    net = model_of(ev.Held(name="norm", kind="float32[4]", layout=copy(1, 2, 3, 4).entry.layout))
-    assert through_torch(copy(1, 2, 3, 4, of="norm"), copy(1, 2, 3, 5, of="norm"), net).findings == ()
 
 
 def model_of(*held):

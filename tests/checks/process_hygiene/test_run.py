@@ -83,25 +83,6 @@ def test_what_was_waited_for():
     assert ask(records, []).findings == ()
 
 
-@pytest.mark.parametrize(
-    ("records", "where", "subject"),
-    [
-        ([started("thread", "logger", 14), LEFT, lingering("logger")], at(14), "logger"),
-        (
-            [started("process", "Process-1", 12, pid=77), LEFT, lingering(children=["77: python"]), ended()],
-            at(12),
-            "Process-1 (pid 77)",
-        ),
-        ([LEFT, pulse("_shutdown")], None, "a thread or a process of its own"),
-    ],
-)
-def test_a_rank_that_never_ends(records, where, subject):
-    """Its script is over, and it waits for what it has started, until it is killed."""
-    (finding,) = ask(records, [LEFT, ended()], signal=15).findings
-    assert (finding.severity, finding.ranks, finding.where, finding.links) == ("error", (0,), where, ("stop",))
-    assert finding.subject == subject
-
-
 def test_a_port_that_is_taken():
     """What the store says of it."""
     message = "The server socket has failed to listen. port: 29500, name: EADDRINUSE, message: address already in use"

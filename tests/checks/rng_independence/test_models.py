@@ -1,4 +1,4 @@
-"""Forwards of models in no wrapper: other states where ranks read other data, one for what all of them hold."""
+"""Forwards of models in no wrapper: other states where ranks read other data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.rng_independence.run import judge
 from tests.judging.loaded import drawn, loader
 from tests.judging.own_reductions import carried
-from tests.judging.sharded_models import held, layout, mesh, model, optimizer, stepped
+from tests.judging.sharded_models import held, mesh, model, optimizer, stepped
 from tests.judging.written import ended, exchanged, world
 
 SHARDED = (ev.Parallelised, {"how": "fully_shard", "site": 3, "ranks": (0, 1)})
@@ -81,70 +81,19 @@ def test_gradients_that_the_program_reduces_itself():
 @pytest.mark.parametrize("before", ["ab", "a"])
 def test_one_state_is_put_back_on_several_ranks(before):
     """They drew apart before: that nobody has declared what they are does not matter."""
-    restored = {"seeded": 7, "seed": "f1"}
 
-    def rank(letter):
+    def rank(letter, seed="f1"):
         first = [model(9, held("w")), *forwards([letter + one for one in before])]
-        return [*first, model(9, held("w"), model=1), *forwards("xy", 1, **restored), ended()]
+        return [*first, model(9, held("w"), model=1), *forwards("xy", 1, seeded=7, seed=seed), ended()]
 
-    judged = judge(world(rank("p"), rank("q"), lines={7: "torch.set_rng_state(state)"}))
+    judged = judge(world(rank("p"), rank("q")))
     if before == "a":  # one forward may be a rehearsal
         assert judged.findings == ()
         return
     (found,) = judged.findings
     assert (found.where.line, found.cause) == (7, "the random state of one rank was restored on all of them")
-    assert judge(world(rank("p"), rank("p"), lines={7: "torch.set_rng_state(state)"})).findings == ()
-    assert judge(world(rank("p"), rank("q"), lines={7: "torch.manual_seed(1)"})).findings == ()
-
-
-# --- ranks that share one copy
-
-
-def peers(*ranks, names=("tp",), declared=SPLIT):
-    """Ranks with a norm that all of them have; each with the states of its forwards, and the norm's gradients."""
-    axes = (len(ranks),)
-    return judge(
-        world(
-            *[
-                [
-                    mesh(axes, names),
-                    declared,
-                    model(9, held("norm")),
-                    optimizer(5, {"norm": layout(number, axes, ("R",))}),
-                    *forwards(states),
-                    *[stepped(20, n, [gradient], ["p"]) for n, gradient in enumerate(gradients)],
-                    ended(),
-                ]
-                for number, (states, gradients) in enumerate(ranks)
-            ]
-        )
-    )
-
-
-def test_peers_draw_the_same():
-    judged = peers(("ab", "gh"), ("ab", "gh"))
-    assert (judged.checked, judged.findings) == (2, ())
-
-
-def test_masks_for_parts_of_activations():
-    """The gradients of what all of them hold are the same."""
-    judged = peers(("ab", "gh"), ("cd", "gh"))
-    assert (judged.checked, judged.findings) == (2, ())
-
-
-def test_other_masks_for_what_all_of_them_hold():
-    (found,) = peers(("ab", "gh"), ("cd", "ij")).findings
-    assert (found.severity, found.ranks, found.where.line, found.count) == ("warning", (0, 1), 30, 2)
-    assert found.found == (
-        "other states on ranks 0 and 1 at the start of 2 of the 2 forwards compared that drew from them, and gradients "
-        "of copies that differ in 2 of 2 steps"
-    )
-    assert peers(("ab", "gh"), ("ab", "ij")).findings == ()  # by something else
-
-
-def test_replicas_are_no_peers():
-    """Copies on ranks that read other data draw apart."""
-    assert peers(("ab", "gh"), ("cd", "ij"), names=("dp",), declared=SHARDED).findings == ()
+    assert judge(world(rank("p"), rank("p"))).findings == ()
+    assert judge(world(rank("p", "1"), rank("q", "1"))).findings == ()  # a seed, and no state
 
 
 # --- what is drawn for a batch, before the forward

@@ -384,14 +384,6 @@ def test_samples_that_nobody_gets():
     assert finding.cause == "DistributedSampler was made for 4 ranks, and there are 2"
 
 
-def test_samples_that_a_sampler_of_ones_own_never_gives():
-    """In one epoch as in another: a warning, for it may be meant."""
-    finding = told(epochs(EVEN, EVEN[::-1]), epochs(ODD, ODD[::-1]))
-    assert finding.severity == "warning"
-    assert finding.found == "16 of 32 samples on no rank in 2 passes; the first is sample 16"
-    assert finding.cause == "MySampler leaves them out"
-
-
 def test_shares_that_overlap_by_more_than_padding():
     """All samples are there, and the dataset divides evenly: nothing explains those that come twice."""
     finding = told([loader(**OWN), *through([*EVEN, 1, 3])], [loader(**OWN), *through([*ODD, 0, 2])])

@@ -1,8 +1,8 @@
-"""Experts of each rank that a wrapper makes those of one rank, and averages from then on."""
+"""Wrappers over ranks that hold different parts of a model, which they make the same and average from then on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import happens_before, step_alignment
@@ -12,18 +12,15 @@ from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
-_EXPERT = "expert"
-"""In the names of parameters: what else is drawn by each rank for itself may be a new head."""
 FEW = 4
 """Elements of a tensor that is a loss or a count."""
 
 
 def judge(world: World, replicas: Replicas) -> Finding | None:
-    """Parameters that differed before the wrap, beside others that were drawn alike, where tokens are dealt out.
+    """Parameters that differed before the wrap, while ranks beyond the wrapper have drawn the same ones.
 
     Ranks that draw everything for themselves mean to get rank 0's; and those that
     draw a part of the model alike and another one apart, as a new head, may so, too.
-    Where an all-to-all goes among ranks of the wrapper, and that part has its name, it is experts.
     """
     wrapped, ranks = replicas.wrapped, [rank.rank for rank in replicas.ranks]
     before = [one.before for one in wrapped]
@@ -33,30 +30,11 @@ def judge(world: World, replicas: Replicas) -> Finding | None:
     apart = step_alignment.differing(before)
     ignored, filled = set(wrapped[0].ignored), set(wrapped[0].filled)
     lost = [names[place] for place in apart if names[place] not in ignored]
-    experts = [name for name in lost if _EXPERT in name.lower()]
     alike = [place for place in range(len(names)) if place not in apart and place not in filled]
-    if not lost or not alike:
+    if not lost or not alike or not _sends_activations(world, set(ranks)):
         return None
-    if not experts or not _sends(world, set(ranks), lambda call: "all_to_all" in call.op):
-        if not _sends(world, set(ranks), _is_of_activations):
-            return None
-        beyond = _drawn_alike_beyond(world, replicas, [place for place in apart if place not in filled])
-        return _across(replicas, lost, beyond) if beyond else None
-    return Finding(
-        rule="overwritten-experts",
-        severity="warning",
-        ranks=tuple(ranks),
-        subject=experts[0],
-        expected="what each rank has drawn for itself in a model whose other parameters are the same, and that deals "
-        "tokens out by an all-to-all, to be left to it by the wrapper",
-        found=f"{count(len(experts), 'parameter')} that differed between the ranks, and that DDP has made rank "
-        f"{ranks[0]}'s on all of them: {listing(experts)}",
-        cause="experts of each rank are inside of the wrapper, which takes them for copies and averages them",
-        advice="Leave experts out of the wrapper (DDP._set_params_and_buffers_to_ignore_for_model before it is built), "
-        "and divide their gradients by the ranks whose tokens they get; or draw these alike, if they are copies.",
-        where=replicas.ranks[0].where(wrapped[0].site),
-        links=(f"wrapper {replicas.number}",),
-    )
+    beyond = _drawn_alike_beyond(world, replicas, [place for place in apart if place not in filled])
+    return _across(replicas, lost, beyond) if beyond else None
 
 
 def _drawn_alike_beyond(world: World, replicas: Replicas, apart: Sequence[int]) -> tuple[int, ...]:
@@ -102,12 +80,9 @@ def _across(replicas: Replicas, lost: Sequence[str], beyond: Sequence[int]) -> F
     )
 
 
-def _is_of_activations(call: ev.Call) -> bool:
-    return not call.op.startswith("ddp-") and elements_in(call.detail) > FEW
-
-
-def _sends(world: World, ranks: set[int], so: Callable[[ev.Call], bool]) -> bool:
-    """Whether the program itself makes such a call among some of these ranks and no others."""
-    groups = {call.group for rank in world if rank.rank in ranks for call in rank.of(ev.Call) if so(call)}
+def _sends_activations(world: World, ranks: set[int]) -> bool:
+    """Whether the program itself exchanges tensors among some of these ranks and no others."""
+    calls = [call for rank in world if rank.rank in ranks for call in rank.of(ev.Call)]
+    groups = {call.group for call in calls if not call.op.startswith("ddp-") and elements_in(call.detail) > FEW}
     members = [set(happens_before.members(group, world.world_size)) for group in groups]
     return any(len(one) > 1 and one <= ranks for one in members)
