@@ -25,8 +25,6 @@ CHECK = Check(
         Rule("unused-loaded-copies", "parameters are loaded into copies that the model does not use"),
         Rule("stale-shards-after-load", "sharded parameters keep their values from before the load"),
         Rule("load-undone-by-step", "an optimizer step restores the weights from before the load"),
-        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
-        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
     ),
     follows=("checkpoint-read-after-write",),
     rests_on=(
