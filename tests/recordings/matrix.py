@@ -2,7 +2,8 @@
 
 A line is ``program | check/rule | severity | lines``; the line ``program | = | verdict | statuses`` has a letter for
 each check, in the order of the head: ``h`` held, ``w`` at risk, ``V`` violated, ``.`` not checked. ``~`` stands for
-what differs from run to run, with its reason in :mod:`tests.recordings.varying`.
+what differs from run to run, with its reason in :mod:`tests.recordings.varying`. The last lines count the programs
+that each rule fires on, with ``!`` behind fewer than two.
 """
 
 from __future__ import annotations
@@ -92,7 +93,14 @@ def place(finding: Finding) -> str:
 
 def written(matrix: Mapping[str, Iterable[str]]) -> str:
     """The file's text."""
-    return "\n".join((*head(), *(line for of_one in matrix.values() for line in of_one), ""))
+    return "\n".join((*head(), *(line for of_one in matrix.values() for line in of_one), *foot(matrix), ""))
+
+
+def foot(matrix: Mapping[str, Iterable[str]]) -> list[str]:
+    """How the file ends: each rule with the number of programs that it fires on, marked where that is one or none."""
+    counts = reached(matrix)
+    kinds = {name: " advisory" if rule.advisory else "" for name, rule in rules().items()}
+    return [f"# {name} | {counts[name]}{'!' * (counts[name] < 2)}{kind}" for name, kind in sorted(kinds.items())]
 
 
 def read() -> Matrix:
@@ -103,7 +111,7 @@ def read() -> Matrix:
     if [first] != head():
         return {}
     found: Matrix = {}
-    for line in rest:
+    for line in (line for line in rest if not line.startswith("#")):
         found.setdefault(line.partition(SEPARATOR)[0], []).append(line)
     return found
 
