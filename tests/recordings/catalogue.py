@@ -48,7 +48,7 @@ class Recorded(NamedTuple):
 @cache
 def everything() -> dict[str, Recorded]:
     """All of them by name, in a fixed order."""
-    all_of_them = (*_corpus(), *_of_checks(), *_right(), *_planted(), *_cases(), *_said(), *_documents())
+    all_of_them = (*_corpus(), *_of_checks(), *_rules(), *_right(), *_planted(), *_cases(), *_said(), *_documents())
     return {one.name: one for one in all_of_them}
 
 
@@ -74,6 +74,14 @@ def _of_checks() -> Iterator[Recorded]:
             for which in ("faulty", "correct"):
                 path = folder / f"{which}.py"
                 yield Recorded(f"checks/{folder.name}/{which}", path, text=path.read_text())
+
+
+def _rules() -> Iterator[Recorded]:
+    """One program for a rule, ``fixtures/rules/CHECK/RULE.py``, with its fault and without."""
+    for path in sorted((FIXTURES / "rules").glob("*/*.py")):
+        name = f"rules/{path.parent.name}/{path.stem}".replace("_", "-")
+        for arguments in ((), ("--fault",)):
+            yield Recorded(" ".join((name, *arguments)), path, arguments, ranks(path.read_text()))
 
 
 def ranks(text: str) -> int:

@@ -1,0 +1,24 @@
+"""Programs that were written for one rule each: their fault fires it, and nothing is said of the right twin."""
+
+from __future__ import annotations
+
+import pytest
+
+from ddpcheck.checks.registry import every_rule
+from tests.recordings.catalogue import everything
+
+NAMES = [name for name in everything() if name.startswith("rules/") and not name.endswith(" --fault")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_rule_has_a_program(name, recorded):
+    """The path of the program names the rule."""
+    rule = name.removeprefix("rules/")
+    assert rule in every_rule()
+    fault = recorded(f"{name} --fault")
+    assert fault.verdict.internal == ()
+    assert rule in {finding.rule for finding in fault.verdict.findings}, [f.message for f in fault.verdict.findings]
+    twin = recorded(name)
+    assert set(twin.exits.values()) == {0}, twin.output
+    assert twin.verdict.internal == ()
+    assert [finding.message for finding in twin.verdict.findings] == []
