@@ -142,11 +142,7 @@ def _rules() -> dict[str, tuple[Rule, ...]]:
 def test_every_rule_that_is_used_is_listed_by_its_check():
     listed = {name: {rule.name for rule in rules} for name, rules in _rules().items()}
     every = set().union(*listed.values())
-    unlisted = [
-        use
-        for use in _uses()
-        if use.rule not in (listed[use.check] if use.check else every)
-    ]
+    unlisted = [use for use in _uses() if use.rule not in (listed[use.check] if use.check else every)]
     assert unlisted == []
 
 
