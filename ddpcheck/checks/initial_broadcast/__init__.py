@@ -16,7 +16,6 @@ CHECK = Check(
         Rule("mismatched-tensors", "a tensor is missing on some ranks, or has another type or shape"),
         Rule("overwritten-experts", "DDP overwrites each rank's experts with those of one rank"),
         Rule("wrong-wrapper-group", "DDP wraps a model over ranks that hold different parts of it"),
-        Rule("model-in-shared-memory", "all ranks have the model in shared memory, where equality shows nothing"),
         Rule("nothing-to-compare", "there is no tensor that several ranks should share"),
     ),
     follows=(
