@@ -109,7 +109,7 @@ def test_models_of_different_shapes(ddp: Any, check: str) -> None:
 @pytest.mark.ddp(world_size=2)
 @pytest.mark.parametrize("check", ASSERTIONS)
 def test_there_is_nothing_to_compare(ddp: Any, check: str) -> None:
-    model = nn.ReLU()
+    model: nn.Module = nn.ReLU()
     if check == "gradient-sync":
         model, optimizer = trained(ddp)
         ASSERTIONS[check](model)
