@@ -17,6 +17,13 @@ class Rule(NamedTuple):
     """Its findings are advisories: it decides by names, source text or taste, which proves nothing."""
 
 
+OF_ASSERTIONS = (
+    Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
+    Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
+)
+"""Rules of every check that has assertions: what can be wrong with the calls of any assertion."""
+
+
 class Check(NamedTuple):
     """One invariant: when it holds, where it stands among the others, and what has to be seen to judge it."""
 
@@ -27,7 +34,7 @@ class Check(NamedTuple):
     severity: Literal["error", "warning"] = "error"
     """The worst that a finding of it can be."""
     rules: tuple[Rule, ...] = ()
-    """What a finding of it can say, each by a name of its own."""
+    """What a finding of it can say, each by a name of its own; the registry adds OF_ASSERTIONS."""
     follows: tuple[str, ...] = ()
     """The checks of which a finding may be the cause of a finding of this one, where both concern the same thing."""
     rests_on: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ from importlib import metadata, resources
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import OF_ASSERTIONS, Check, Rule
 
 if TYPE_CHECKING:  # a session without distributed tests finds checks, and judges none
     from ddpcheck.judging.world import Judged
@@ -166,5 +166,6 @@ def _in(package: ModuleType) -> Iterator[tuple[str, Check]]:
     """The checks among a package's folders."""
     for found in pkgutil.iter_modules(package.__path__):
         if found.ispkg:
-            module = importlib.import_module(f"{package.__name__}.{found.name}")
-            yield found.name.replace("_", "-"), module.CHECK
+            check = importlib.import_module(f"{package.__name__}.{found.name}").CHECK
+            rules = (*check.rules, *(OF_ASSERTIONS if check.assertions else ()))
+            yield found.name.replace("_", "-"), check._replace(rules=rules)

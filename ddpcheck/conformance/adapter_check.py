@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ddpcheck.checks.check import Rule
 from ddpcheck.evidence import training_record
 from ddpcheck.judging.world import Judged
 from ddpcheck.trainings.suite_row import Row, one
@@ -10,14 +11,37 @@ from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
 
 CHECK = "adapter"
+RULES = (
+    Rule("unsupported-plain-training", "fit(job) supports not even an ordinary training"),
+    Rule("no-training-forward", "fit(job) makes no training forward of job.model"),
+    Rule("loss-never-called", "fit(job) never calls job.loss"),
+    Rule("no-optimizer-step", "fit(job) makes no optimizer step over the parameters of job.model"),
+    Rule("no-backward-from-loss", "no backward goes through a value of job.loss"),
+    Rule("unchanged-parameters", "no optimizer step changes a parameter"),
+    Rule("early-return", "fit(job) returns before its last epoch"),
+)
+"""What a finding of it can say; it is no folder of the registry, as it says nothing of a library."""
 
 
 def judge(trained: Trained) -> Judged:
     """Judge the adapter by one ordinary training."""
-    if trained.failed:
-        return Judged(check=CHECK, checked=1, findings=(trained.failure(),))
-    finding = _trains_nothing(trained) or _returns_early(trained)
+    if trained.unsupported:
+        finding: Finding | None = _supports_nothing(trained)
+    elif trained.failed:
+        finding = trained.failure()
+    else:
+        finding = _trains_nothing(trained) or _returns_early(trained)
     return Judged(check=CHECK, checked=1, findings=(finding,) if finding else ())
+
+
+def _supports_nothing(trained: Trained) -> Finding:
+    return _finding(
+        list(trained.ranks),
+        "fit(job) to carry out an ordinary training, at the least",
+        f"ddpcheck.NotSupported on all ranks: {trained.unsupported}",
+        "Raise NotSupported for what the library has not, by what the job asks for beyond that.",
+        rule="unsupported-plain-training",
+    )
 
 
 def _trains_nothing(trained: Trained) -> Finding | None:

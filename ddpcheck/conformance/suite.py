@@ -21,7 +21,6 @@ from ddpcheck.trainings.suite_row import ANY, ORDINARY, Row
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.verdict.grouping import grouped
 from ddpcheck.vocabulary.clock import clock
-from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import listing
 
 WORLD_SIZES = (1, 2, 3, 4)
@@ -102,16 +101,14 @@ class Suite:
             return nothing, str(error)
 
     def _judged_by_trainings(self, runner: Runner, check: Row, world_size: int, nothing: Judged) -> tuple[Judged, str]:
-        if check.name == "adapter" and (said := runner.training("plain", world_size).unsupported):
-            finding = _nothing_to_check(said, world_size).named(check.id)
-            return Judged(check=check.id, checked=1, findings=(finding,)), ""
-        if check.name != "adapter":
-            plain = runner.training("plain", world_size)
-            wrong = BY_CHECK["adapter"].judge([plain])
-            if plain.unsupported:
-                return nothing, f"not supported: {plain.unsupported}"
-            if wrong.findings:
-                return nothing, "the adapter has to be right first: see the check adapter"
+        plain = runner.training("plain", world_size)
+        adapted = BY_CHECK["adapter"].judge([plain])
+        if check.name == "adapter":
+            return _explained(adapted.named(check.id), [plain]), ""
+        if plain.unsupported:
+            return nothing, f"not supported: {plain.unsupported}"
+        if adapted.findings:
+            return nothing, "the adapter has to be right first: see the check adapter"
         trained = self._trainings(runner, check, world_size)
         kept = [one for one in trained if not one.unsupported]
         if check.situations != (ANY,) and len(kept) < len(trained):
@@ -149,18 +146,6 @@ def _explained(judged: Judged, trained: Sequence[Trained]) -> Judged:
         first = next((f for f in found if f.cause and finding.check in (f.check, *f.also)), finding)
         findings.append(replace(finding, cause=first.cause, advice=first.advice))
     return replace(judged, findings=tuple(findings))
-
-
-def _nothing_to_check(said: str, world_size: int) -> Finding:
-    return Finding(
-        check="adapter",
-        rule="unsupported-plain-training",
-        ranks=tuple(range(world_size)),
-        subject="fit(job)",
-        expected="fit(job) to carry out an ordinary training, at the least",
-        found=f"ddpcheck.NotSupported on all ranks: {said}",
-        advice="Raise NotSupported for what the library has not, by what the job asks for beyond that.",
-    )
 
 
 def _iterated(name: str, given: Any, of: str) -> list[Any]:

@@ -13,8 +13,6 @@ class TensorFacts(Struct, frozen=True, kw_only=True):
     shape: tuple[int, ...] = ()
     present: bool = True
     """False for a parameter without a gradient."""
-    shared: bool = False
-    """It lies in memory that other processes may write to."""
     holders: tuple[int, ...] | None = None
     """The ranks that hold the same elements, as is declared; None of a plain model, whose tensors all ranks hold, and
     empty where nobody says."""

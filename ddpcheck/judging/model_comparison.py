@@ -59,7 +59,7 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
         return (finding,)
     differing = _differing(facts, copies)
     if not differing:
-        return _held_by_sharing(check, facts)
+        return ()
     references = _references(check, facts, differing)
     tolerant = facts[0].atol > 0 or facts[0].rtol > 0
     portion = len(differing) if tolerant else EXAMINED
@@ -183,27 +183,6 @@ def _references(check: str, facts: Sequence[ModelFacts], differing: Sequence[Cop
         (most, _), *_ = Counter(states).most_common(1)
         found[holders] = holders[0 if check == "initial-broadcast" else states.index(most)]
     return found
-
-
-def _held_by_sharing(check: str, facts: Sequence[ModelFacts]) -> tuple[Finding, ...]:
-    shared = [n for n in facts[0].tensors if all(n in f.tensors and f.tensors[n].shared for f in facts)]
-    if not shared or len(facts) == 1:
-        return ()
-    return (
-        Finding(
-            check=check,
-            rule="model-in-shared-memory",
-            severity="warning",
-            ranks=tuple(range(len(facts))),
-            subject=shared[0],
-            expected="each rank to have a model of its own",
-            found=(
-                f"{count(len(shared), 'tensor')} of the model ({listing(shared, 3)}) in shared memory on every rank: "
-                "if that is one memory, the ranks overwrite each other, and are equal for this reason alone"
-            ),
-            advice="Build the model in each rank, or copy one that a parent process has handed down.",
-        ),
-    )
 
 
 def _difference(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.standstill import Standstill
 from ddpcheck.judging.world import Process
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text, signal_name
@@ -85,28 +84,8 @@ def _raised(errors: list[tuple[Process, ev.Raised]], numbers: Numbers) -> Findin
     )
 
 
-def standing(found: Standstill) -> Finding:
-    """A standstill of ranks that no judge has an explanation for."""
-    first = next((s for s in found.stands if s.state == "waits"), found.stands[0])
-    waiting = [s.rank for s in found.stands if s.state == "waits"]
-    others = [s.rank for s in found.stands if s.state != "waits"]
-    told = f"{ranks_text(waiting)} waiting for {ranks_text(others) if others else 'each other'}" if waiting else "none"
-    return Finding(
-        check="no-hang",
-        rule="no-progress",
-        ranks=tuple(others or waiting),
-        subject=first.pending.name if first.pending is not None else "the program",
-        expected="every rank to make progress",
-        found=told,
-        advice="See where each rank stands, below; a longer --stall-timeout helps a rank that is merely slow.",
-        where=first.where,
-        proof=tuple((s.rank, s.where) for s in found.stands if s is not first and s.where is not None),
-        links=("stop",),
-    )
-
-
 def hang(processes: Iterable[Process], numbers: Numbers) -> Finding:
-    """Why a program hangs in which no world of ranks does: processes that wait to become ranks, or just go on."""
+    """Why a program hangs where no judge of a world says it: processes that wait to become ranks, or just go on."""
     waiting = []
     for process in processes:
         joining = process.last(ev.Joining)

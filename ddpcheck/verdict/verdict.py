@@ -233,7 +233,7 @@ def _stopped_unseen(
         return None
     numbers = {(r.host, r.pid): r.rank for r in ranks}
     if hung:
-        return outside_groups.standing(standstill(worlds[-1])) if worlds else outside_groups.hang(processes, numbers)
+        return outside_groups.hang(processes, numbers)
     excused = {number for world in worlds for number in reader_notes.aborted_at_exit(world)}
     endings = {r.rank: (r.exit_code, r.signal) for r in ranks if r.rank not in excused}
     lost = not worlds and any(code or signal is not None for code, signal in endings.values())

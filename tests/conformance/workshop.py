@@ -20,6 +20,7 @@ from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.zygote.client import Launcher
 from fixtures.trainers.faulty.registry import FAULTS
+from fixtures.trainers.of_rules import OF_RULES
 from fixtures.trainers.plain import Trainer
 from fixtures.trainers.unusual import UNUSUAL, AutocastWithin
 from tests.programs import oracle_programs
@@ -38,17 +39,18 @@ globals().update(carriers())
 PATIENCE, WITH_WHAT_HANGS = 30.0, 5.0
 """Seconds for one training; and for one that hangs however long it is waited for."""
 
-HANGING = {fault.trainer.__name__ for fault in FAULTS if fault.hangs}
+HANGING = {fault.trainer.__name__ for fault in FAULTS if fault.hangs} | {"hangs", "waits_after_an_exception"}
 
 
 def trainers() -> dict[str, Callable[[Any], None]]:
-    """The functions that train a job, by name: a twin that serves several rows is one; and the unusual trainers."""
+    """The functions that train a job, by name: a twin that serves several rows is one."""
     found: dict[str, Callable[[Any], None]] = {}
     for fault in FAULTS:
         found[fault.trainer.__name__] = fault.fit
         found[fault.twin.__name__] = fault.fit_right
     for trainer in (*UNUSUAL, AutocastWithin):
         found[trainer.__name__] = functools.partial(_fit, trainer)
+    found |= {one.fit.__name__: one.fit for one in OF_RULES}
     return {**found, **oracle_programs.fits()}
 
 
@@ -70,10 +72,10 @@ def _carrier(fit: Callable[[Any], None]) -> Callable[[], None]:
 
 
 class Impatient(Kept):
-    """For trainers that hang when they go on after a kill: there alone nothing is to be waited for."""
+    """For trainers that hang: where they go on after a kill, or where nothing else is trained."""
 
     def _train(self, situation: Situation, world_size: int) -> Trained:
-        self._timeout = WITH_WHAT_HANGS if situation.resumed_from else PATIENCE
+        self._timeout = PATIENCE if situation.save_every and not situation.resumed_from else WITH_WHAT_HANGS
         return super()._train(situation, world_size)
 
 
@@ -121,9 +123,12 @@ class Workshop:
         """What the suite says of a trainer."""
         return self._suite.result(self.runner(trainer), check, world_size)
 
-    def judged(self, trainer: type, check: str, world_size: int, among: Sequence[str] = ()) -> tuple[Finding, ...]:
+    def judged(
+        self, trainer: type | str, check: str, world_size: int, among: Sequence[str] = ()
+    ) -> tuple[Finding, ...]:
         """The errors that a check finds, without trying the adapter first; of a check of all trainings, in some."""
-        judged = self.judgement(trainer.__name__, check, world_size, among)
+        name = trainer if isinstance(trainer, str) else trainer.__name__
+        judged = self.judgement(name, check, world_size, among)
         assert judged.checked, f"{check} had nothing to judge: {judged.skipped_because}"
         return tuple(finding for finding in judged.findings if finding.severity == "error")
 

@@ -377,32 +377,6 @@ def test_gradients_that_are_a_multiple_are_told_as_such():
     assert "times" not in differ("parameter-sync", models, {}, {"w": worst(scale=2.0)}).found
 
 
-# --- at risk
-
-
-@pytest.mark.parametrize("check", CHECKS)
-def test_a_model_in_shared_memory_is_equal_by_luck(check):
-    """Equal tensors that lie in shared memory on every rank are a warning."""
-    models = [model(w=tensor(shared=True), v=tensor())] * 2
-    (finding,) = ask(check, models)
-    assert (finding.severity, finding.subject, finding.ranks) == ("warning", "w", (0, 1))
-    assert finding.found.startswith("1 tensor of the model (w) in shared memory on every rank")
-    assert finding.advice == "Build the model in each rank, or copy one that a parent process has handed down."
-
-
-def test_memory_that_is_shared_by_one_rank_is_no_risk():
-    """A tensor in shared memory on some ranks, or with one rank, is nobody else's."""
-    shared, own = model(w=tensor(shared=True)), model(w=tensor())
-    assert ask("parameter-sync", [shared, own]) == ()
-    assert ask("parameter-sync", [shared]) == ()
-
-
-def test_shared_memory_that_differs_is_a_violation():
-    """A difference is reported as a difference, not as a risk."""
-    models = [model(w=tensor(d, shared=True)) for d in "ab"]
-    assert isinstance(ask("parameter-sync", models), Question)
-
-
 # --- what is declared to lie on a mesh
 
 

@@ -1,6 +1,7 @@
 """Assertions in ddp tests: what their ranks told, kept while the tests run, and judged again.
 
-The tests of FILES are the programs. ``nox -s record`` runs them once, with FOLDER in their environment.
+Where no judge was asked, because the ranks' calls differ or evidence is missing, the calls are kept and brought
+together again. The tests of FILES are the programs. ``nox -s record`` runs them once, with FOLDER in their environment.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ddpcheck.checks.check import OF_ASSERTIONS
+from ddpcheck.ranks.assertion_exchange import Exchange
+from ddpcheck.ranks.messages import Evidence
 from ddpcheck.vocabulary.model import Finding, Question
 from tests.recordings import store
 from tests.recordings.catalogue import ROOT
@@ -30,6 +35,7 @@ FILES = (
     "tests/devices",
     "tests/plugin/test_models_on_meshes.py",
     "tests/plugin/test_placement_assertion.py",
+    "tests/plugin/test_rules_of_assertions.py",
 )
 NAME = "assertions"
 MADE_OF = ("ddpcheck/assertions", "ddpcheck/checkpoint_trials", "ddpcheck/ranks", *FILES)
@@ -46,6 +52,8 @@ class Told(msgspec.Struct, kw_only=True):
     """By rank."""
     rounds: list[list[Any]]
     """What ranks answered, round by round."""
+    calls: list[Evidence | None] = []
+    """By rank, where no judge was asked about the assertion: the call, and None where there was none."""
 
     @property
     def name(self) -> str:
@@ -63,20 +71,34 @@ def keep(folder: Path) -> None:
     def begin(self: Any, plan: Any, started: Any, control: Any, run_dir: str, judge: Any, family: Any) -> None:
         numbers: Counter[str] = Counter()
 
+        def write(**told: Any) -> None:
+            numbers[plan.nodeid] += 1
+            one = Told(nodeid=plan.nodeid, number=numbers[plan.nodeid], **told)
+            name = hashlib.sha256(one.name.encode()).hexdigest()[:24]
+            (folder / name).write_bytes(msgspec.msgpack.encode(one))
+
         def judging(check: str, facts: Any, rounds: Any) -> Any:
             said = judge(check, facts, rounds)
             if not isinstance(said, Question) and plan.task is None:
-                numbers[plan.nodeid] += 1
-                told = Told(
-                    nodeid=plan.nodeid, number=numbers[plan.nodeid], check=check, facts=list(facts), rounds=list(rounds)
-                )
-                name = hashlib.sha256(told.name.encode()).hexdigest()[:24]
-                (folder / name).write_bytes(msgspec.msgpack.encode(told))
+                write(check=check, facts=list(facts), rounds=list(rounds))
             return said
 
+        def closing(findings: tuple[Finding, ...]) -> Any:
+            calls = [exchange.waiting.get(rank) for rank in range(exchange.world_size)]
+            if plan.task is None and any(_is_shared(finding) for finding in findings):
+                write(check=findings[0].check, facts=[], rounds=[], calls=calls)
+            return close(findings)
+
         began(self, plan, started, control, run_dir, judging, family)
+        exchange = self.exchange
+        close, exchange._close = exchange._close, closing
 
     supervisor.Supervision.__init__ = begin  # type: ignore[method-assign]
+
+
+def _is_shared(finding: Finding) -> bool:
+    """Whether the exchange itself has found it, without a judge."""
+    return finding.rule.rpartition("/")[2] in {rule.name for rule in OF_ASSERTIONS}
 
 
 def key() -> dict[str, str]:
@@ -107,9 +129,25 @@ def judged(told: Told) -> tuple[Finding, ...]:
     """What its judge says of it."""
     from ddpcheck.checks.registry import judge_of
 
+    if told.calls:
+        return _exchanged(told.calls)
     said = judge_of(told.check, "assertion")(told.facts, told.rounds)
     assert not isinstance(said, Question), f"{told.name} was judged with fewer answers"
     return tuple(said)
+
+
+def _exchanged(calls: Sequence[Evidence | None]) -> tuple[Finding, ...]:
+    """What the exchange says of these calls."""
+
+    def unasked(check: str, facts: Any, rounds: Any) -> Any:
+        raise AssertionError(f"a judge of {check} is asked about calls that it was not asked about before")
+
+    exchange = Exchange(len(calls), unasked)
+    for rank, call in enumerate(calls):
+        if call is not None:
+            exchange.arrive(rank, call)
+    exchange.step({rank for rank, call in enumerate(calls) if call is None})
+    return exchange.done[-1].findings
 
 
 def trouble() -> str:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ddpcheck.checks.registry import checks, has_part
+from ddpcheck.checks.registry import checks, has_part, those
 from fixtures.cases.said.check import ROWS
 from tests.corpus import planted
 from tests.corpus.programs import programs
@@ -78,10 +78,15 @@ def _of_checks() -> Iterator[Recorded]:
 
 def _rules() -> Iterator[Recorded]:
     """One program for a rule, ``fixtures/rules/CHECK/RULE.py``, with its fault and without."""
+    endings = {check.replace("-", "_") for check in those("of_endings")}
     for path in sorted((FIXTURES / "rules").glob("*/*.py")):
         name = f"rules/{path.parent.name}/{path.stem}".replace("_", "-")
+        text = path.read_text()
+        by: Literal["forks", "command"] = "command" if path.parent.name in endings else "forks"
+        launched = ("--nproc-per-node", str(ranks(text)), "--stall-timeout", "5")
+        options = launched if by == "command" and "mp.spawn" not in text else ()
         for arguments in ((), ("--fault",)):
-            yield Recorded(" ".join((name, *arguments)), path, arguments, ranks(path.read_text()))
+            yield Recorded(" ".join((name, *arguments)), path, arguments, ranks(text), by, options=options)
 
 
 def ranks(text: str) -> int:

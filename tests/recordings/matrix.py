@@ -14,7 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from ddpcheck.checks.check import OF_ASSERTIONS, Rule
 from ddpcheck.checks.registry import checks, every_rule
+from ddpcheck.conformance import adapter_check
 from ddpcheck.judging.world import Judged
 from ddpcheck.verdict.verdict import Verdict
 from ddpcheck.vocabulary.model import Finding
@@ -97,8 +99,8 @@ def written(matrix: Mapping[str, Iterable[str]]) -> str:
 def foot(matrix: Mapping[str, Iterable[str]]) -> list[str]:
     """How the file ends: each rule with the number of programs that it fires on, marked where that is one or none."""
     counts = reached(matrix)
-    rules = {name: " advisory" if rule.advisory else "" for name, rule in every_rule().items()}
-    return [f"# {name} | {counts[name]}{'!' * (counts[name] < 2)}{kind}" for name, kind in sorted(rules.items())]
+    kinds = {name: " advisory" if rule.advisory else "" for name, rule in rules().items()}
+    return [f"# {name} | {counts[name]}{'!' * (counts[name] < 2)}{kind}" for name, kind in sorted(kinds.items())]
 
 
 def read() -> Matrix:
@@ -120,9 +122,20 @@ def differences(old: Mapping[str, Iterable[str]], new: Mapping[str, Iterable[str
     return [line for line in compared if not line.startswith(("---", "+++", "@@"))]
 
 
+_SHARED = {rule.name: f"*/{rule.name}" for rule in OF_ASSERTIONS}
+"""Rules of every check that has assertions: by their names, what they are counted as together."""
+
+
+def rules() -> dict[str, Rule]:
+    """Every rule by its id, those of all assertions once; the adapter's, too, which is no check of the registry."""
+    found = {_SHARED.get(rule.name, name): rule for name, rule in every_rule().items()}
+    return {**found, **{f"{adapter_check.CHECK}/{rule.name}": rule for rule in adapter_check.RULES}}
+
+
 def reached(matrix: Mapping[str, Iterable[str]]) -> Counter[str]:
     """By rule: the programs that it fires on."""
     found: Counter[str] = Counter()
     for of_one in matrix.values():
-        found.update({line.split(SEPARATOR)[1] for line in of_one} - {STATUSES, OURS[0]})
+        fired = {line.split(SEPARATOR)[1] for line in of_one} - {STATUSES, OURS[0]}
+        found.update({_SHARED.get(rule.rpartition("/")[2], rule) for rule in fired})
     return found

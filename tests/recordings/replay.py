@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from ddpcheck.checks.registry import every_rule
 from ddpcheck.judging.world import Judged
 from tests.conformance.workshop import Workshop
 from tests.recordings import assertions, matrix, store, trainers
@@ -143,7 +142,7 @@ def compare_renamed(wanted: Callable[[str], bool]) -> int:
 def summary(whole: matrix.Matrix) -> None:
     """How many programs reach each rule."""
     counts = matrix.reached(whole)
-    rules = every_rule()
+    rules = matrix.rules()
     never = [rule for rule in rules if not counts[rule]]
     once = [rule for rule in rules if counts[rule] == 1]
     print(f"{len(rules)} rules: {len(never)} fire on no program, {len(once)} on one")

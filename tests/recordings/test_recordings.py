@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ddpcheck.checks.registry import checks
 from ddpcheck.verdict.verdict import CheckResult, Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding
 from tests.recordings import assertions, matrix, store, trainers
@@ -122,6 +123,9 @@ def test_the_matrix_is_read_as_it_was_written(tmp_path, monkeypatch):
     matrix.MATRIX.write_text(matrix.written(whole))
     assert matrix.read() == whole
     assert matrix.reached(whole) == {"gradient-sync/a": 2}
+    calls = {check: matrix.lines("right/gan", verdict(finding(9, f"{check}/missing-evidence"))) for check in checks()}
+    assert matrix.reached(calls) == {"*/missing-evidence": len(calls)}, "those of all assertions are one rule"
+    assert {"*/missing-evidence", "adapter/early-return", "no-hang/no-progress"} <= set(matrix.rules())
     assert matrix.differences(whole, whole) == []
     changed = {**whole, "right/gan": matrix.lines("right/gan", verdict(finding(8, "gradient-sync/a")))}
     assert matrix.differences(whole, changed) == [

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from ddpcheck.judging.world import Judged
 from fixtures.trainers.faulty.registry import FAULTS
+from fixtures.trainers.of_rules import OF_RULES
+from fixtures.trainers.plain import Trainer
 from fixtures.trainers.unusual import UNUSUAL, AutocastWithin
 from tests.conformance.workshop import Workshop
 from tests.programs import oracle_programs
@@ -43,6 +45,9 @@ def _tried() -> Iterator[Tried]:
         for check in fault.checks:
             for trainer in (fault.trainer, fault.twin):
                 yield Tried(trainer.__name__, check, fault.world_size, fault.among)
+    for one in OF_RULES:
+        for name in (one.fit.__name__, Trainer.__name__):
+            yield Tried(name, one.row, among=one.among)
     for trainer in UNUSUAL:
         for check in ("gradient-oracle:clipping", "resume-equivalence"):
             yield Tried(trainer.__name__, check)

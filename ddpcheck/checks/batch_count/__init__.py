@@ -14,8 +14,6 @@ CHECK = Check(
         Rule("unequal-batch-counts", "ranks take different numbers of batches"),
         Rule("unexpected-batch-count", "the number of batches does not follow from dataset size and world size"),
         Rule("no-batches", "no rank has a batch"),
-        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
-        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
     ),
     follows=("shard-partition",),
     rests_on=("groups", "wrappers", "uneven inputs", "collectives", "backwards", "passes", "samplers"),

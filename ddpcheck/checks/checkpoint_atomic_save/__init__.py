@@ -18,8 +18,6 @@ CHECK = Check(
         Rule("lost-checkpoint", "a kill during a save leaves no checkpoint that can be loaded"),
         Rule("mixed-checkpoint", "a kill during a save leaves parts of two checkpoints"),
         Rule("interruption-not-tested", "kills could not be planted in all writes of a save"),
-        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
-        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
     ),
     rests_on=(
         "saves",

@@ -20,8 +20,6 @@ CHECK = Check(
         Rule("optimizer-state-not-loaded", "a training continues without the optimizer state of its checkpoint"),
         Rule("optimizer-built-after-load", "the optimizer that steps was built after the load of its state"),
         Rule("reinitialised-after-load", "weights are drawn at random after they were loaded"),
-        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
-        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
     ),
     follows=("checkpoint-read-after-write",),
     rests_on=(

@@ -12,8 +12,6 @@ CHECK = Check(
         Rule("tensors-moved-by-load", "a load moves tensors of the training to another device"),
         Rule("no-map-location", "a load of another rank's save does not set map_location"),
         Rule("model-on-cpu", "a rank computes on the CPU instead of its device"),
-        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
-        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
     ),
     rests_on=("groups", "wrappers", "steps", "loads"),
     asserted_on=("loads",),

@@ -13,8 +13,6 @@ CHECK = Check(
         Rule("unsynchronised-removal", "a rank removes a file without waiting for the ranks that read it"),
         Rule("load-during-async-save", "a checkpoint is loaded while an asynchronous save still writes it"),
         Rule("no-read-observed", "no rank was seen to read a saved file"),
-        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
-        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
     ),
     follows=("checkpoint-single-writer",),
     rests_on=(

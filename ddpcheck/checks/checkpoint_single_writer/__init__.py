@@ -11,8 +11,6 @@ CHECK = Check(
         Rule("several-writers", "several ranks write one file"),
         Rule("unknown-writer", "it is unknown which rank writes a file"),
         Rule("no-write-observed", "no rank was seen to write a file"),
-        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
-        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
     ),
     follows=("checkpoint-read-after-write",),
     rests_on=(

@@ -21,8 +21,6 @@ CHECK = Check(
         Rule("wrong-current-device", "the current device is not one of the rank's own"),
         Rule("model-without-tensors", "the model has no parameters or buffers to check"),
         Rule("unusable-arguments", "the arguments of the assertion cannot be used"),
-        Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
-        Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
     ),
     rests_on=("groups", "wrappers", "devices"),
     asserted_on=("devices",),

@@ -97,7 +97,6 @@ def _described(
                 digest=next(digests),
                 dtype=_kind(part),
                 shape=tuple(part.shape),
-                shared=readable_memory.is_shared(part),
                 placements=placements,
                 holders=holders,
             )

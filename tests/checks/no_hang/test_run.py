@@ -10,7 +10,7 @@ from ddpcheck.judging.membership import worlds
 from ddpcheck.judging.world import Moment, Process, World
 from ddpcheck.vocabulary.model import CallSite
 from tests.judging.hung_worlds import NOW, device_waits, left, on_device, pulse, queued, waits
-from tests.judging.written import call, ended, rank, world
+from tests.judging.written import call, ended, raised, rank, world
 
 judge = judge_of("no-hang", "run")
 judge_failures = judge_of("rank-failure", "run")
@@ -151,6 +151,15 @@ def test_a_failure_is_no_hang():
 def test_who_was_deaf_to_our_signal_has_not_failed(stopped, check):
     """A rank that SIGKILL had to end, when ddpcheck ended a hang: elsewhere it is the first to have gone."""
     ranks = [rank(0, waits(), exit_code=None, signal=15), rank(1, [pulse(None, 8)], exit_code=None, signal=9)]
+    over = World(ranks, 2, stopped=stopped)
+    assert [one.check for one in (judge(over), judge_failures(over)) if one.findings] == [check]
+
+
+@pytest.mark.parametrize(("stopped", "check"), [(Moment(at=NOW), "no-hang"), (None, "rank-failure")])
+def test_who_lost_a_rank_that_was_ended_has_not_failed(stopped, check):
+    """A rank that waited may raise in its turn, when ddpcheck has ended another one of a hang."""
+    lost = raised("Connection closed by peer", 5, lost_peer=True, at=NOW + 1)
+    ranks = [rank(0, [*waits(), lost], exit_code=1), rank(1, [pulse(None, 8)], exit_code=None, signal=15)]
     over = World(ranks, 2, stopped=stopped)
     assert [one.check for one in (judge(over), judge_failures(over)) if one.findings] == [check]
 

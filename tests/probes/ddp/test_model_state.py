@@ -187,16 +187,10 @@ def test_a_tensor_is_described_by_digest_type_and_shape():
     )
     weight = facts.tensors["0.weight"]
     assert (weight.digest, weight.dtype, weight.shape) == (digest(model[0].weight), "float32", (2, 2))
-    assert (weight.present, weight.shared) == (True, False)
+    assert weight.present
     assert facts.tensors["1.num_batches_tracked (buffer)"].dtype == "int64"
     assert not facts.tensors["none"].present
     assert (facts.wrapped, facts.rtol, facts.atol) == (False, 0.5, 0.25)
-
-
-def test_shared_memory_is_noted():
-    """A tensor that other processes may write to says so."""
-    facts = model_state.facts(net(), [("a", torch.ones(2).share_memory_()), ("b", torch.ones(2))]).tensors
-    assert (facts["a"].shared, facts["b"].shared) == (True, False)
 
 
 def test_a_model_without_memory_cannot_be_compared():
