@@ -68,7 +68,31 @@ _ONE_MODEL = "the ranks agree, on another model than one process has: no fact of
 _BY_HAND = "the parts are plain tensors that the program deals out itself: nobody says what they are parts of"
 _LOGGED = "a number that is logged, and nothing else (metric-oracle): only one process on the same data shows it"
 
+_WORLD_SIZE = "an advisory: that the loss is scaled by the number of ranks is read in the names of variables"
+_NORMS = "an advisory: that a parameter is of a norm, which all parts of a layer share, is read in its name"
+_WINDOW = "an advisory: that a step takes several micro-batches is read in the name of what the loss is divided by"
+
 MISSED: dict[str, str] = {
+    "b11_no_sync_stops_early": "an advisory: the gradients are right, and reduced at every micro-batch",
+    **dict.fromkeys(
+        (
+            "c01_loss_times_world_size",
+            "c02_loss_reduced_before_backward",
+            "c03_backward_of_the_mean_loss",
+            "c09_contrastive_loss_scaled",
+        ),
+        _WORLD_SIZE,
+    ),
+    **dict.fromkeys(
+        (
+            "p01_norm_mark_lost",
+            "p03_hooks_before_engine",
+            "p04_norms_of_pipeline_stages",
+            "p05_reduced_only_with_overlap",
+            "p12_query_norm_of_local_heads",
+        ),
+        _NORMS,
+    ),
     **dict.fromkeys(("p11_gathered_tokens_sliced_back", "p17_key_norm_before_exchange"), _ONE_MODEL),
     "s05_raw_shards_of_shared_table": "the shards are stepped, and plain tensors that the program deals out itself: "
     "that a part of each is of one table, nobody says",
@@ -78,10 +102,14 @@ MISSED: dict[str, str] = {
     "u21_average_written_outside": "FSDP keeps gathered weights for forwards without gradients: that they are older "
     "than the shards shows in no public name",
     "u24_engine_not_updated": "a frozen copy may be meant to stay as it is, as a reference policy is",
+    "v04_whole_gradient_counted_per_rank": "an advisory: every gradient counts equally often, and that the bound is a "
+    "round number otherwise is all that tells",
     "v12_norm_of_one_partition": "the gradients are variables of an engine that steps without torch.optim",
     "v15_largest_gradient_of_own_shard": _LOGGED,
     **dict.fromkeys(("v18_whole_value_summed_again", "v19_tokens_counted_per_split_rank"), _LOGGED),
     "v20_channel_loss_by_own_labels": _LOGGED,
+    **dict.fromkeys(("w02_steps_with_every_reduction", "w06_step_fused_into_backward"), _WINDOW),
+    "w08_half_copy_made_by_teacher": "an advisory: that a loss may be no function of a bias is read in its name",
     "x10_positions_of_missing_ranks": _RESUME,
     "x17_own_remainder_of_the_shuffle": "a stream without end has no number of batches to compare",
     "y07_state_taken_before_padding": "the shards are plain tensors that no model holds and no optimizer steps: that "
