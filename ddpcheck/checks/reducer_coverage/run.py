@@ -88,11 +88,6 @@ def _averaged_by_hand(looked: Steps, places: Sequence[int]) -> bool:
     )
 
 
-def _differing(looked: Steps) -> set[int]:
-    """The places of gradients that are not the same on all ranks in some step."""
-    return {place for _, step in looked for place in step_alignment.differing([s.gradients for s in step])}
-
-
 def _unreduced(optimizer: Aligned, looked: Steps, wrapper: int, mine: Collection[int]) -> list[Finding]:
     """Parameters of a wrapped module that its reducer has never heard of: those that came late, and the others."""
     described = optimizer.described[0].parameters
