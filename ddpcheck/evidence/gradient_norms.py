@@ -9,9 +9,9 @@ import msgspec
 
 from ddpcheck.evidence.record import NO_SITE, Record
 
-How = Literal["clip_grad_norm_", "get_total_norm", "FSDP.clip_grad_norm_", "all_reduce", "backward", "unscale_"]
+How = Literal["clip_grad_norm_", "get_total_norm", "FSDP.clip_grad_norm_", "all_reduce", "backward"]
 """torch's functions; FSDP's own; the program's own sum of one number over ranks; or nothing but the end of the last
-backward(); or a scaler that is about to undo its factor."""
+backward()."""
 
 NOTHING = -1.0
 """In the place of a square: there is no gradient, or none that can be read without waiting."""
@@ -43,8 +43,6 @@ class Norm(Record, frozen=True, kw_only=True):
     """The norm up to which gradients are left alone, as torch's function was told."""
     scale: float | None = None
     """What the gradients were divided by after this, when a scaler undid its factor; None where none did so."""
-    was: float | None = None
-    """What all of them had been multiplied by since the backward() had ended."""
     joint: list[str] = msgspec.field(default_factory=list)
     """The groups over which the program's own collectives went within the backward()."""
     step_site: int = NO_SITE

@@ -288,37 +288,6 @@ class GroupCounts(Record, frozen=True, kw_only=True):
     """By the place of the group and the name of the entry, such as ``0 step``."""
 
 
-class LateReduction(Record, frozen=True, kw_only=True):
-    """Gradients were reduced after the step that was made on them, and were gone when the next backward() began."""
-
-    share: ClassVar[float] = 0.01
-
-    optimizer: int
-    number: int
-    """The step."""
-    site: int
-    """The collective."""
-    places: list[int]
-
-
-class GatheredOver(Record, frozen=True, kw_only=True):
-    """A gather goes into a flat buffer that parameters lie in, and ends before some of their elements.
-
-    These have a gradient that is not zero. Written before the gather itself.
-    """
-
-    share: ClassVar[float] = 0.01
-
-    site: int
-    number: int
-    """Calls of this line before."""
-    names: list[str]
-    elements: list[int]
-    """Of each of these parameters, those that lie behind it."""
-    tails: bytes
-    """The last of these elements, as they lie there, side by side."""
-
-
 class MovedBetween(Record, frozen=True, kw_only=True):
     """What was written to an optimizer's parameters between one of its steps and the next, by whatever means."""
 
@@ -329,16 +298,3 @@ class MovedBetween(Record, frozen=True, kw_only=True):
     """The later step."""
     moved: list[int]
     """The places of parameters with other elements than the step before has left, as far as a few of them tell."""
-
-
-class ScheduledInVain(Record, frozen=True, kw_only=True):
-    """A scheduler has changed the rates of an optimizer that makes no step, nor any other one on its parameters."""
-
-    kind: str
-    optimizer: int
-    of: str
-    """The optimizer's class."""
-    first: float
-    """The rate of its first group, at the first call and now."""
-    last: float
-    site: int

@@ -69,9 +69,33 @@ _BY_HAND = "the parts are plain tensors that the program deals out itself: nobod
 _LOGGED = "a number that is logged, and nothing else (metric-oracle): only one process on the same data shows it"
 _MESH_NAMES = "an advisory: the names of a mesh's dimensions"
 
+_WORLD_SIZE = "an advisory: that the loss is scaled by the number of ranks is read in the names of variables"
+_NORMS = "an advisory: that a parameter is of a norm, which all parts of a layer share, is read in its name"
+_WINDOW = "an advisory: that a step takes several micro-batches is read in the name of what the loss is divided by"
+
 MISSED: dict[str, str] = {
     "d17_sampler_not_shuffled": "an advisory: that training data are to be shuffled, which is a matter of taste",
     "h11_scale_from_local_batch": "an advisory: the names of attributes",
+    "b11_no_sync_stops_early": "an advisory: the gradients are right, and reduced at every micro-batch",
+    **dict.fromkeys(
+        (
+            "c01_loss_times_world_size",
+            "c02_loss_reduced_before_backward",
+            "c03_backward_of_the_mean_loss",
+            "c09_contrastive_loss_scaled",
+        ),
+        _WORLD_SIZE,
+    ),
+    **dict.fromkeys(
+        (
+            "p01_norm_mark_lost",
+            "p03_hooks_before_engine",
+            "p04_norms_of_pipeline_stages",
+            "p05_reduced_only_with_overlap",
+            "p12_query_norm_of_local_heads",
+        ),
+        _NORMS,
+    ),
     **dict.fromkeys(("p11_gathered_tokens_sliced_back", "p17_key_norm_before_exchange"), _ONE_MODEL),
     "s05_raw_shards_of_shared_table": "the shards are stepped, and plain tensors that the program deals out itself: "
     "that a part of each is of one table, nobody says",
@@ -81,11 +105,15 @@ MISSED: dict[str, str] = {
     "u21_average_written_outside": "FSDP keeps gathered weights for forwards without gradients: that they are older "
     "than the shards shows in no public name",
     "u24_engine_not_updated": "a frozen copy may be meant to stay as it is, as a reference policy is",
+    "v04_whole_gradient_counted_per_rank": "an advisory: every gradient counts equally often, and that the bound is a "
+    "round number otherwise is all that tells",
     "v12_norm_of_one_partition": "the gradients are variables of an engine that steps without torch.optim",
     "v15_largest_gradient_of_own_shard": _LOGGED,
     **dict.fromkeys(("v18_whole_value_summed_again", "v19_tokens_counted_per_split_rank"), _LOGGED),
     "v20_channel_loss_by_own_labels": _LOGGED,
     **dict.fromkeys(("x02_peers_get_other_batches", "x04_stream_split_for_the_world"), _MESH_NAMES),
+    **dict.fromkeys(("w02_steps_with_every_reduction", "w06_step_fused_into_backward"), _WINDOW),
+    "w08_half_copy_made_by_teacher": "an advisory: that a loss may be no function of a bias is read in its name",
     "x10_positions_of_missing_ranks": _RESUME,
     "x17_own_remainder_of_the_shuffle": "a stream without end has no number of batches to compare",
     "y02_step_read_when_the_save_ends": "an advisory: the numbers in names of files",

@@ -117,6 +117,7 @@ FAULTS = {
         4,
         (('dist.all_reduce(p.grad.to_local(), dist.ReduceOp.SUM, mesh.get_group("sp"))', "pass"),),
         [("reducer-coverage", [0, 1, 2, 3])],
+        "advisory",
     ),
     "a table that each end of a pipeline draws for itself": Planted(
         "pipeline_ends_in_other_places",

@@ -265,21 +265,10 @@ def test_what_is_outside_of_every_wrapper_may_be_each_ranks_own(ours, theirs, fi
     assert ("or because each rank is to own them" in finding.cause) is (expected == "warning")
 
 
-@pytest.mark.parametrize(("names", "expected"), [
-    (["Linear.weight", "BatchNorm1d.weight"], "warning"),  # all that normalises is each rank's own
-    (["Linear.weight", "Linear.weight"], "error"),  # one layer of several
-    (["Linear.weight", "scale"], "error"),
-])  # fmt: skip
-def test_a_loop_that_leaves_out_a_kind_of_module(names, expected):
-    """A loop that leaves out all modules of some class may well mean it."""
-    ranks = [[optimizer(names=names), *by_hand(letters, first=BOTH[:1])[1:]] for letters in ("gh", "gi")]
-    assert found(*ranks) == [("reducer-coverage", (0, 1), expected)]
-
-
 def test_a_parameter_that_the_programs_own_loop_leaves_out():
-    """What it reduces itself at every step is a ground for the rest of its optimizer."""
+    """What it reduces itself at every step is a ground for the rest; it may mean to leave that out."""
     ranks = [by_hand(letters, first=BOTH[:1]) for letters in ("gh", "gi")]
-    assert found(*ranks) == [("reducer-coverage", (0, 1), "error")]
+    assert found(*ranks) == [("reducer-coverage", (0, 1), "warning")]
 
 
 LOADER = {

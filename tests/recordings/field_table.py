@@ -248,13 +248,11 @@ FIELDS: dict[str, dict[str, Action]] = {
     },
     # optimizers
     "BucketOrder": {"group": fact, "paths": name},
-    "GatheredOver": {"names": name},
     "GroupCounts": {"grown": fact},
     "LeftOut": {"names": name, "kinds": fact},
     "Optimizer": {"kind": kind},
     "Parameter": {"name": name, "kind": fact, "unseen": kind, "path": name},
     "Scheduled": {"kind": kind},
-    "ScheduledInVain": {"kind": kind, "of": kind},
     "StateOfAnotherWhole": {"keys": state_key},
     "Step": {"state": fact},
     "Unstepped": {"names": name},

@@ -11,7 +11,7 @@ CHECK = Check(
     ),
     order=104,
     rules=(
-        Rule("step-per-micro-batch", "the optimizer steps after every micro-batch of a window"),
+        Rule("step-per-micro-batch", "the optimizer steps after every micro-batch of a window", advisory=True),
         Rule("rescaled-gradients", "accumulated gradients are rescaled between micro-batches"),
         Rule("lost-gradients", "accumulated gradients disappear before the step of their window"),
         Rule("zero-grad-within-window", "zero_grad() runs between the micro-batches of a step"),

@@ -28,11 +28,7 @@ def judge(world: World) -> Judged:
     findings: list[Finding] = []
     for rank in world:
         for optimizer, windows in declared.by_optimizer(rank).items():
-            checked += sum(
-                1
-                for one in windows
-                if one.between or one.unreduced or one.leftover or declared.micro_batches(rank, one)
-            )
+            checked += sum(bool(one.between or one.unreduced or one.leftover) for one in windows)
             for part in _PARTS:
                 for finding in part(rank, optimizer, windows):
                     _add(findings, finding)
@@ -41,9 +37,7 @@ def judge(world: World) -> Judged:
     return Judged(
         checked=checked,
         findings=tuple(findings),
-        skipped_because=""
-        if checked
-        else "no step was seen to be made of several backward() calls, nor any loss to be divided for that",
+        skipped_because="" if checked else "no step was seen to be made of several backward() calls",
     )
 
 
@@ -106,7 +100,6 @@ def _rescaled(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]
                     by_clip[one.clip].append((window, one))
     for clip, each in by_clip.items():
         window, one = each[0]
-        meant = declared.micro_batches(rank, window)
         if len({w.number for w, _ in each}) < 2:
             continue
         what = f"{_name(rank, window, one.place)} multiplied by {one.factor:.4g} between two backward() of one window"
@@ -115,7 +108,7 @@ def _rescaled(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]
             optimizer,
             window,
             rule="rescaled-gradients",
-            severity="error" if meant or clip != ev.NO_SITE else "warning",
+            severity="error" if clip != ev.NO_SITE else "warning",
             subject=_name(rank, window, one.place),
             expected="gradients to be added to, and left as they are, until the last micro-batch of a step",
             found=f"the gradient of {what}: earlier micro-batches count otherwise than the last one",
@@ -154,7 +147,7 @@ def _lost(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
         optimizer,
         window,
         rule="lost-gradients",
-        severity="error" if prepared or declared.micro_batches(rank, window) else "warning",
+        severity="error" if prepared else "warning",
         expected="the gradients of every micro-batch of a window to be there until its step",
         found="gradients that one backward() had left, and that were None or zeros when the next one of the same "
         "window began, with no step between: the step is made on what came after",
@@ -168,23 +161,20 @@ def _lost(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
 
 
 def _zeroed(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
-    """zero_grad() in every micro-step, of a program that says how many make a step."""
+    """zero_grad() in every micro-step, of a program that divides the loss by as many as make a step."""
     zeroed = [w for w in windows if w.between and w.alone and all(b.became == "zeroed" for b in w.between)]
     if len(zeroed) < ENOUGH or any(w.between and w not in zeroed for w in windows):
         return
     if any(one.after != one.before for w in zeroed for one in w.between):
         return
-    number = declared.micro_batches(rank, zeroed[0])
-    # A loss that is divided by as many as there are backward() calls says it, too, whatever the number is called.
-    likely = len({w.backwards for w in zeroed}) == 1 and all(declared.divided_by(w) == w.backwards for w in zeroed)
-    if number or likely:
+    if len({w.backwards for w in zeroed}) == 1 and all(declared.divided_by(w) == w.backwards for w in zeroed):
         yield _finding(
             rank,
             optimizer,
             zeroed[0],
             rule="zero-grad-within-window",
-            severity="error" if number else "warning",
-            expected=f"the gradients of {number or zeroed[0].backwards} micro-batches to be added up for a step",
+            severity="warning",
+            expected=f"the gradients of {zeroed[0].backwards} micro-batches to be added up for a step",
             found="zero_grad() between any two of them: each step is made on the last micro-batch alone",
             cause="zero_grad() is called in every micro-step",
             advice="Call zero_grad() once after each step.",

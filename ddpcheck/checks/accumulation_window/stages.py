@@ -29,7 +29,7 @@ def zeroed(world: World) -> Iterator[Zeroed]:
                 continue
             peers = {call.peer for call in rank.of(ev.Call) if call.op in ev.PAIRWISE and call.peer is not None}
             for peer in sorted(peers & ranks.keys()):
-                number = _kept(ranks[peer], windows[peer].values())
+                number = _kept(windows[peer].values())
                 if number and all(one.backwards == number for one in mine):
                     yield rank, optimizer, mine, number
                     break
@@ -43,10 +43,10 @@ def _all_zeroed(windows: Sequence[ev.Window]) -> bool:
     )
 
 
-def _kept(rank: Rank, each: Iterable[list[ev.Window]]) -> int:
+def _kept(each: Iterable[list[ev.Window]]) -> int:
     """How many micro-batches a rank adds up for each step, as it says itself; 0 where it does not."""
     for windows in each:
-        numbers = {declared.micro_batches(rank, one) for one in windows}
+        numbers = {declared.divided_by(one) for one in windows}
         kept = all(b.became == "kept" for one in windows for b in one.between)
         if len(windows) >= ENOUGH and len(numbers) == 1 and kept:
             number = numbers.pop()

@@ -133,23 +133,27 @@ def _judge(world: World, optimizer: int, sums: list[Summed]) -> Finding | None:
         return None
     equal = _equal(first, sums) if len(sums) >= ENOUGH else {}
     held = _declared(world, first)
-    if _is_used(clipped, held):
-        return _finding(optimizer, clipped, held, equal)
-    return _finding(optimizer, clipped, {}, equal) if equal and _is_used(clipped, equal) else None
+    for declared, alike in ((held, equal), ({}, equal)):
+        counted = declared or alike
+        rule = _rule(clipped, counted) if counted else ""
+        if rule:
+            return _finding(optimizer, clipped, declared, alike, rule)
+    return None
 
 
-def _is_used(clipped: list[Summed], held: Count) -> bool:
-    """Whether gradients were scaled by this sum, and not by one in which each element is counted once."""
+def _rule(clipped: list[Summed], held: Count) -> str:
+    """What is wrong where gradients were scaled by this sum, and not by one in which each element is counted once."""
     if not any(moments.differ(one.sum, one.once(held), 2 * moments.ALIKE) for one in clipped):
-        return False
+        return ""
     taken = [one.factor * math.sqrt(one.sum) for one in clipped]
     right = [one.factor * math.sqrt(one.once(held)) for one in clipped]
     factors = [one.factor for one in clipped]
     if max(factors) > 1.01 * min(factors) and moments.is_one(taken) and not moments.is_one(right):
-        return True
+        return "copies-counted-repeatedly"
     # Where all elements are counted equally often, both are the same at every step. A bound is a round number.
     # One of three digits may be the bound as well, which makes one of two, times the root of the ranks.
-    return all(map(_is_round, taken)) and not any(map(_is_round, right)) and not all(_is_round(n, 3) for n in right)
+    round_one = all(map(_is_round, taken)) and not any(map(_is_round, right))
+    return "all-gradients-counted-repeatedly" if round_one and not all(_is_round(n, 3) for n in right) else ""
 
 
 def _is_round(number: float, digits: int = 2) -> bool:
@@ -244,7 +248,7 @@ def _is_scalar(parameter: ev.Parameter) -> bool:
 # --- the words
 
 
-def _finding(optimizer: int, clipped: list[Summed], held: Count, equal: Count) -> Finding:
+def _finding(optimizer: int, clipped: list[Summed], held: Count, equal: Count, rule: str) -> Finding:
     """``held``: who has copies, as is declared; ``equal``: and who is taken to have some."""
     first = clipped[0]
     one = first.each[0]
@@ -261,7 +265,7 @@ def _finding(optimizer: int, clipped: list[Summed], held: Count, equal: Count) -
     names = {place: one.parameters[place].name for place in sorted(mine or alike)}
     more = len(set(alike).difference(mine)) if mine else 0
     return Finding(
-        rule="copies-counted-repeatedly",
+        rule=rule,
         severity="error" if held else "warning",
         ranks=tuple(m.rank.rank for m in first.each),
         subject=next(iter(names.values()), "the gradients"),

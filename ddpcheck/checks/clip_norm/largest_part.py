@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ddpcheck import evidence as ev
 from ddpcheck.checks.clip_norm import moments
-from ddpcheck.checks.clip_norm.added_roots import is_split
 from ddpcheck.checks.clip_norm.moments import Measured, Step
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
@@ -54,10 +54,17 @@ def _clipped(number: int, step: Step) -> Iterator[_Clipped]:
     for ranks in dict.fromkeys(one.among for one in known.values() if len(one.among) > 1 and one.among <= known.keys()):
         each = [known[rank] for rank in sorted(ranks)]
         factors = [one.norm.factor or 0.0 for one in each]
-        if not all(one.among == ranks and is_split(one) for one in each):
+        if not all(one.among == ranks and _is_split(one) for one in each):
             continue
         if not moments.differ(min(factors), max(factors)) and 0 < factors[0] < 1 - moments.ALIKE:
             yield _Clipped(number, each, factors[0])
+
+
+def _is_split(one: Measured) -> bool:
+    """Whether no other rank has any of it, too."""
+    layouts = [parameter.layout for parameter in one.parameters]
+    stages = any(part.how == "PipelineStage" for part in one.rank.of(ev.Parallelised))
+    return all(len(each.holders) < 2 and each.sharded if each is not None else stages for each in layouts)
 
 
 def _finding(optimizer: int, clipped: list[_Clipped]) -> Finding:

@@ -65,8 +65,6 @@ def steps(world: World) -> Iterator[tuple[int, int, Step]]:
             if isinstance(record, ev.Optimizer):
                 described[record.optimizer] = record, _declared(rank, record)
                 continue
-            if record.how == "unscale_":
-                continue
             last, among = described.get(record.optimizer, (None, frozenset[int]()))
             if last is not None and len(last.parameters) * 8 == len(record.squares):
                 found[record.optimizer, record.number][rank.rank].append(Measured(rank, last, record, among))

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.clip_norm import (
-    added_roots,
-    counted,
-    factors,
-    largest_part,
-    moments,
-    parts_read,
-    scaled_afterwards,
-    unscaled,
-)
+from ddpcheck.checks.clip_norm import counted, factors, largest_part, moments, parts_read, unscaled
 from ddpcheck.judging.world import Judged, World
 
 
@@ -19,7 +10,7 @@ def judge(world: World) -> Judged:
     """Compare what the ranks measured before their steps, and what they multiplied their gradients by."""
     steps = list(moments.steps(world))
     checked, findings = 0, []
-    for part in (factors, counted, added_roots, largest_part, unscaled, scaled_afterwards):
+    for part in (factors, counted, largest_part, unscaled):
         times, its = part.judge(world, steps)
         checked += times
         findings += its

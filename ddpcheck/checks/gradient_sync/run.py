@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.gradient_sync import causes, norms_of_parts, program_reductions, reduced_too_late
+from ddpcheck.checks.gradient_sync import causes, norms_of_parts, program_reductions
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import Broken, odd_site, parts, wrapper_links
@@ -29,7 +29,6 @@ def judge(world: World) -> Judged:
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.gradients):
             own.append(_finding(held, broken, wanted))
     own += norms_of_parts.judge(world)
-    own += reduced_too_late.findings(world)
     because = why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, findings=(*own, *findings), skipped_because=because)
 

@@ -14,12 +14,8 @@ CHECK = Check(
         Rule("stale-parameters", "an optimizer holds tensors that are no longer parameters of the model"),
         Rule("state-of-wrong-shape", "optimizer state of a sharded parameter is declared with another whole shape"),
         Rule("parameter-in-no-optimizer", "a trainable parameter gets gradients and is in no optimizer"),
-        Rule("owner-update-not-sent", "another rank steps a parameter, and its copy on this rank never changes"),
         Rule("stage-in-no-optimizer", "no parameter of a pipeline stage is in an optimizer"),
-        Rule("parameter-never-updated", "an optimizer never changes a parameter that it holds and that gets gradients"),
-        Rule("incomplete-parameter-gather", "a gather ends before the last elements of its buffer of parameters"),
         Rule("step-on-zeroed-gradients", "a rank steps on zeros although backward() computed gradients"),
-        Rule("scheduler-of-idle-optimizer", "a scheduler sets the learning rates of an optimizer that never steps"),
     ),
     rests_on=("module calls", "optimizers", "steps", "parameter names", "backwards", "collectives", "schedulers"),
 )

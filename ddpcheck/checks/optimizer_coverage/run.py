@@ -6,14 +6,7 @@ from collections import Counter
 from math import prod
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.optimizer_coverage import (
-    emptied,
-    gathered_over,
-    idle_schedules,
-    never_updated,
-    state_wholes,
-    unstepped,
-)
+from ddpcheck.checks.optimizer_coverage import emptied, state_wholes, unstepped
 from ddpcheck.judging.tensor_kinds import shape_of
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
@@ -35,7 +28,7 @@ def judge(world: World) -> Judged:
                 checked += not known
                 stale.setdefault(str(rank.where(described.site)), []).append((rank, described, record))
     findings = [_finding(each) for each in stale.values()]
-    for part in (state_wholes, unstepped, never_updated, gathered_over, emptied, idle_schedules):
+    for part in (state_wholes, unstepped, emptied):
         findings += part.findings(world)
     return Judged(
         checked=checked,

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.sent_by_owners import sent
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -23,10 +22,6 @@ class _Left(NamedTuple):
     names: list[str]
     elsewhere: set[str]
     """Of what this one leaves out, what the optimizers of other ranks step."""
-
-    @property
-    def are_stepped_elsewhere(self) -> bool:
-        return set(self.names) <= self.elsewhere
 
     @property
     def are_dealt_out(self) -> bool:
@@ -45,7 +40,6 @@ def findings(world: World) -> Iterator[Finding]:
     """
     met: dict[str, list[_Left]] = defaultdict(list)
     whole: dict[str, list[_Left]] = defaultdict(list)
-    senders = {one.owner.rank for one in sent(world)}
     stepped = {rank.rank: {p.path for one in rank.of(ev.Optimizer) for p in one.parameters} for rank in world}
     for rank in world:
         stages = {one.module for one in rank.of(ev.Parallelised) if one.stage is not None}
@@ -56,11 +50,10 @@ def findings(world: World) -> Iterator[Finding]:
             described = next((one for one in rank.of(ev.Optimizer) if one.optimizer == optimizer), None)
             if described is None or len(records) < ENOUGH:
                 continue
-            # What another rank steps and keeps may be its own, as the head of a task; unless it sends all else.
-            kept = {one for number, its in stepped.items() if number not in (rank.rank, *senders) for one in its}
             left = _left_alone(rank, model, records)
-            names = [one for one in left if one not in kept]
             elsewhere = {one for other in world if other is not rank for one in stepped[other.rank]}
+            # What another rank steps may be its own, as the head of a task.
+            names = [one for one in left if one not in elsewhere]
             elsewhere &= set(records[0].names)
             where = str(rank.where(described.site))
             if names and 2 * len(names) < records[0].among:
@@ -87,13 +80,9 @@ def _left_alone(rank: Rank, model: int, records: list[ev.Unstepped]) -> list[str
 
 
 def _finding(each: list[_Left]) -> Finding:
-    first = next((one for one in each if not one.are_stepped_elsewhere), each[0])
-    rank, described, names, _ = first
+    rank, described, names, _ = first = each[0]
     several = len(names) > 1
-    if first.are_stepped_elsewhere:
-        cause = "an owner steps each, on another rank, and what it makes of it is not sent to this one"
-        advice = "Send every parameter from the rank that steps it to all others, after each step."
-    elif first.are_dealt_out:
+    if first.are_dealt_out:
         cause = "the parameters are dealt out to the optimizers of the ranks, and no rank has got "
         cause += "these" if several else "this one"
         advice = "Deal out all of them, also where their number is no multiple of the ranks; and send each from its "
@@ -107,14 +96,13 @@ def _finding(each: list[_Left]) -> Finding:
             "read, or it is set free later."
         )
     return Finding(
-        rule="owner-update-not-sent" if first.are_stepped_elsewhere else "parameter-in-no-optimizer",
+        rule="parameter-in-no-optimizer",
         severity="warning",
         ranks=tuple(sorted({one.rank.rank for one in each})),
         subject=names[0],
         step=0,
         expected="every trainable parameter of a model that gets gradients to be in an optimizer",
-        found=f"{count(len(names), 'parameter')} that {'are' if several else 'is'} in none "
-        f"{'of this rank ' if first.are_stepped_elsewhere else ''}and "
+        found=f"{count(len(names), 'parameter')} that {'are' if several else 'is'} in none and "
         f"{'stay' if several else 'stays'} as before, while the {described.kind} steps the others: {listing(names)}",
         cause=cause,
         advice=advice,

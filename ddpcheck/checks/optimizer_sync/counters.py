@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -11,9 +10,6 @@ from ddpcheck.judging.copies import Copies
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import ranks_text
-
-_STEPS = re.compile(r"(?:\w+_)?(?:steps?|iters?|iterations?|k|t)")
-"""What a count of steps is called."""
 
 ENOUGH = 2
 """Looks at which it was behind."""
@@ -36,8 +32,6 @@ def findings(held: Copies) -> Iterator[Finding]:
     last = min((max((s.number for s in its.values()), default=-1) for its in optimizer.steps), default=-1)
     numbers = [number for number in sorted(looked) if number <= last]
     for key in dict.fromkeys(key for number in numbers for each in looked[number] for key in each):
-        if not _STEPS.fullmatch(key.partition(" ")[2]):
-            continue
         counts = [[looked[number][place].get(key, 0) for number in numbers] for place in range(len(optimizer.ranks))]
         steps = [each == numbers for each in counts]
         behind = [place for place, each in enumerate(counts) if _is_behind(each, numbers)]

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.reducer_coverage import other_shards
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.replicated_parameters import histories
 from ddpcheck.judging.step_alignment import Aligned
@@ -144,7 +143,7 @@ def _reduced_by_fsdp(
         if layout is None or not carried.alike or carried.inside or carried.group not in by_fsdp:
             continue
         over = {one.rank for one in step_alignment.members(world, carried.group)}
-        own = other_shards.call_of(rank, carried, step.n)
+        own = _call_of(rank, carried, step.n)
         if own is None or not _is_sum(own) or not by_fsdp[carried.group] < own.n:
             continue
         if len(over) > 1 and over <= set(layout.holders) and any(over <= ranks for ranks in given):
@@ -154,6 +153,17 @@ def _reduced_by_fsdp(
     first = found[0][1]
     ranks = sorted(one.rank for one in step_alignment.members(world, first.group))
     return _Again(exchanged.number, [place for place, own in found if own.group == first.group], first, ranks)
+
+
+def _call_of(rank: Rank, carried: ev.Carried, before: int) -> ev.Call | None:
+    """The call that a gradient went through; of one over values, which are counted otherwise, none."""
+    calls = _over(rank, carried, before)
+    wanted = calls[-1].number + carried.number if calls and carried.of == "gradient" else None
+    return next((one for one in reversed(calls) if one.number == wanted), None)
+
+
+def _over(rank: Rank, carried: ev.Carried, before: int) -> list[ev.Call]:
+    return [one for one in rank.of(ev.Call) if one.group == carried.group and one.n < before and one.op != "wait"]
 
 
 def _finding(by: str, rank: Rank, described: ev.Optimizer, again: Sequence[_Again]) -> Finding:

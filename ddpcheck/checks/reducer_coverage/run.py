@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage import (
-    beside_reduced,
     beside_sharded,
     bucket_order,
     crossed_reductions,
@@ -14,7 +13,6 @@ from ddpcheck.checks.reducer_coverage import (
     left_out_dimension,
     lone_copies,
     other_copies,
-    other_shards,
     owners_alone,
     reduced_twice,
     reused_or_dropped_gradients,
@@ -65,11 +63,11 @@ def judge(world: World) -> Judged:
                 findings += found
             elif not any(of_all):
                 findings += _wasted(optimizer, steps, wrapper)
-    findings += [*beside_sharded.judge(world), *other_shards.judge(world), *other_copies.judge(world)]
+    findings += [*beside_sharded.judge(world), *other_copies.judge(world)]
     findings += [*reduced_twice.of_declared(world), *lone_copies.judge(world), *bucket_order.judge(world)]
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
-        findings += [*owners_alone.judge(world), *beside_reduced.judge(world), *left_behind.judge(world)]
+        findings += [*owners_alone.judge(world), *left_behind.judge(world)]
     if not findings:
         findings += left_out_dimension.judge(world)
     checked += sharded_models.seen(world) + owners_alone.seen(world)
@@ -88,11 +86,6 @@ def _averaged_by_hand(looked: Steps, places: Sequence[int]) -> bool:
         and all(s.collectives for s in step)
         for _, step in looked
     )
-
-
-def _differing(looked: Steps) -> set[int]:
-    """The places of gradients that are not the same on all ranks in some step."""
-    return {place for _, step in looked for place in step_alignment.differing([s.gradients for s in step])}
 
 
 def _unreduced(optimizer: Aligned, looked: Steps, wrapper: int, mine: Collection[int]) -> list[Finding]:
@@ -192,7 +185,6 @@ def _unarmed(optimizer: Aligned, looked: Steps, wrapper: int, places: Collection
     """Steps on gradients of a wrapper that no forward through it has prepared for."""
     described = optimizer.described[0].parameters
     broken: list[tuple[int, int, ev.Step, ev.Usage]] = []
-    fragile: list[tuple[int, int, ev.Step, ev.Usage]] = []
     mine = sorted(p for p in places if not described[p].ignored)
     for number, step in looked:
         apart = set(step_alignment.differing([s.gradients for s in step]))
@@ -203,20 +195,13 @@ def _unarmed(optimizer: Aligned, looked: Steps, wrapper: int, places: Collection
                 wrong = usage.armed == 0 or not usage.last_armed or bool(usage.sync_flag_site)
                 if wrong and apart.intersection(mine):
                     broken.append((number, place, s, usage))
-                elif usage.armed and usage.reached == 0 and not usage.no_sync_forwards and s.backwards:
-                    fragile.append((number, place, s, usage))
-    chosen = broken or fragile
-    if not chosen:
+    if not broken or _averaged_by_hand(looked, mine):
         return []
-    number, place, s, usage = chosen[0]
+    number, place, s, usage = broken[0]
     rank = optimizer.ranks[place]
-    if not broken and not _differing(looked).intersection(places):
-        return [_fragile(rank, optimizer, number, s, usage, len({n for n, *_ in chosen}))]
-    if _averaged_by_hand(looked, mine):
-        return []
     because = round_the_wrapper.why(rank, s, usage, optimizer.described[place].inner)
     kind = next((w.kind for w in rank.of(ev.Wrapped) if w.wrapper == usage.wrapper), "module")
-    bad = {n for n, *_ in chosen}
+    bad = {n for n, *_ in broken}
     good = {
         n for n, step in looked if n not in bad and any(u.wrapper == wrapper and u.armed for u in step[place].usage)
     }
@@ -224,7 +209,7 @@ def _unarmed(optimizer: Aligned, looked: Steps, wrapper: int, places: Collection
     return [
         Finding(
             rule="reduction-not-prepared",
-            ranks=tuple(sorted({optimizer.ranks[p].rank for _, p, *_ in chosen})),
+            ranks=tuple(sorted({optimizer.ranks[p].rank for _, p, *_ in broken})),
             subject=f"the wrapper of {kind}",
             step=number,
             expected="before every optimizer step a forward through the wrapper that prepares the reduction",
@@ -237,23 +222,6 @@ def _unarmed(optimizer: Aligned, looked: Steps, wrapper: int, places: Collection
             proof=tuple(dict.fromkeys((rank.rank, line) for line in lines if line is not None)),
         )
     ]
-
-
-def _fragile(rank: Rank, optimizer: Aligned, number: int, s: ev.Step, usage: ev.Usage, times: int) -> Finding:
-    return Finding(
-        rule="loss-bypasses-wrapper",
-        severity="warning",
-        ranks=tuple(r.rank for r in optimizer.ranks),
-        subject="the wrapper's output",
-        step=number,
-        expected="the loss to come from the output of the wrapper's forward",
-        found="a backward() that did not go through it: another forward had prepared the reduction",
-        cause="the loss came from `.module`; it is reduced by luck, since an earlier forward was through the wrapper",
-        advice=round_the_wrapper.IN_FORWARD,
-        where=rank.where(usage.bare_site or usage.backward_site or s.site),
-        count=times,
-        links=_links(optimizer, usage.wrapper),
-    )
 
 
 def _wasted(optimizer: Aligned, steps: Steps, wrapper: int) -> list[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage.separate_models import shards
-from ddpcheck.judging import first_forwards, mesh_names, step_alignment
+from ddpcheck.judging import first_forwards, step_alignment
 from ddpcheck.judging.indirect_exchanges import by_files
 from ddpcheck.judging.tensor_kinds import known_shape
 from ddpcheck.judging.world import Rank, World
@@ -42,8 +42,7 @@ def judge(world: World) -> Iterator[Finding]:
     dataset = line.loader.dataset if line.loader is not None else "dataset"
     yield Finding(
         rule="separate-models-per-group",
-        # Members of an ensemble may each have their part of a dataset; the replicas that a mesh names are of one model.
-        severity="error" if _are_replicas(world) else "warning",
+        severity="warning",  # members of an ensemble may each have their part of a dataset
         ranks=tuple(one.rank for one in world),
         subject="the model",
         expected=f"ranks that train on shards of one {dataset} to train one model",
@@ -56,12 +55,6 @@ def judge(world: World) -> Iterator[Finding]:
         links=(line.link,),
         proof=tuple((rank.rank, site) for site in (made, line.first.where) if site is not None),
     )
-
-
-def _are_replicas(world: World) -> bool:
-    """Whether a mesh over all ranks says by its names that they read other data for one model."""
-    meshes = [mesh for rank in world for mesh in rank.of(ev.Mesh)]
-    return any(mesh_names.of_other_data(mesh) and len(mesh.ranks) == world.world_size for mesh in meshes)
 
 
 def _is_whole(rank: Rank) -> bool:

@@ -9,7 +9,7 @@ from ddpcheck.judging import step_alignment
 from ddpcheck.judging.differing_steps import wrapper_links
 from ddpcheck.judging.indirect_exchanges import by_files, is_seen_together, kept_apart, nothing_else
 from ddpcheck.judging.loader_passes import Line, loops
-from ddpcheck.judging.replicated_parameters import Grounds, first_calls, grounds, histories
+from ddpcheck.judging.replicated_parameters import Grounds, grounds
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -49,11 +49,6 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
         return None
     by_hand = bool(ground.by_hand) and all(described[p].wrapper is None for p in reduced)
     forgotten = _begun_equal(optimizer, places)
-    if by_hand and _is_a_kind_of_its_own(optimizer, places, reduced):
-        forgotten = []
-    calls = first_calls(world, optimizer, histories(optimizer)) if by_hand else {}
-    # That a buffer has the size of some gradients, and these come out equal, is no proof that it was made of them.
-    guessed = by_hand and all(calls[p].flat for p in ground.by_hand)
     names = [described[p].name for p in forgotten or places]
     where = optimizer.ranks[0].where(optimizer.described[0].site)
     stepped = optimizer.ranks[0].where(looked[0][1][0].site)
@@ -74,8 +69,9 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
         advice = f"If all ranks are to hold the same: {advice[0].lower()}{advice[1:]}"
     return Finding(
         rule="left-out-of-reduction" if by_hand else "outside-every-wrapper",
-        # One optimizer for both, or shards of one dataset: that is one model. Otherwise it may be each rank's own.
-        severity="error" if forgotten and (reduced or dealt) and not guessed else "warning",
+        # One optimizer for both, or shards of one dataset: that is one model. Otherwise it may be each rank's own, and
+        # a loop over gradients may leave out modules that are to differ.
+        severity="error" if forgotten and (reduced or dealt) and not by_hand else "warning",
         ranks=tuple(r.rank for r in optimizer.ranks),
         subject=names[0],
         expected=expected,
@@ -99,20 +95,6 @@ def _begun_equal(optimizer: Aligned, places: Sequence[int]) -> list[int]:
     equal = [p for p in seen if len({step_alignment.at(one.values, p) for one in described}) == 1]
     copies = any(not described[0].parameters[p].filled for p in equal)
     return equal if copies else []
-
-
-def _is_a_kind_of_its_own(optimizer: Aligned, places: Sequence[int], reduced: Sequence[int]) -> bool:
-    """Whether a loop over gradients leaves out modules of some classes as a whole, such as all that normalise.
-
-    A loop that forgets something forgets one of several layers.
-    """
-    left, kept = ({_module_of(optimizer, p) for p in some} for some in (places, reduced))
-    return "" not in left and not left & kept
-
-
-def _module_of(optimizer: Aligned, place: int) -> str:
-    name = optimizer.described[0].parameters[place].name
-    return name.partition(".")[0] if "." in name else ""
 
 
 def alone(world: World, optimizer: Aligned) -> Iterator[Finding]:

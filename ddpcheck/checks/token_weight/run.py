@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.token_weight import divided_twice, missing_factor, part_of_window, short_windows, whole_weight
+from ddpcheck.checks.token_weight import missing_factor, part_of_window, short_windows, whole_weight
 from ddpcheck.checks.token_weight.sample_weights import TOLERANCE, Batch, Fault, Part, fault_of, finding
 from ddpcheck.checks.token_weight.world_factor import Text
 from ddpcheck.judging import step_alignment, summed_gradients, weighted_ranks
@@ -64,7 +64,7 @@ def judge(world: World) -> Judged:
                     met.setdefault(key, _Met([], part, fault, unlike)).numbers.append(number)
     findings = [finding(one.part, one.fault, one.numbers, one.unlike) for one in met.values()]
     compared = [*whole_weight.scaled(world), *whole_weight.unequal(world), *whole_weight.undivided(world)]
-    compared += missing_factor.judge(world) + divided_twice.judge(world) + short_windows.judge(world)
+    compared += missing_factor.judge(world) + short_windows.judge(world)
     compared += part_of_window.judge(world)
     if not checked and not findings and not compared and not grounded:
         reason = NOT_AVERAGED if declared_apart(world) else why_none(world, optimizers)

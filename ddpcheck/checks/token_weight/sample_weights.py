@@ -21,7 +21,7 @@ from ddpcheck.vocabulary.wording import count
 TOLERANCE = 0.02
 """By how much of itself a weight may differ: as much as arithmetic in 16 bits makes of one."""
 
-Kind = Literal["between ranks", "between micro-batches", "added up", "divided", "multiplied", "sum"]
+Kind = Literal["between ranks", "between micro-batches", "added up", "divided", "multiplied"]
 
 
 class Batch(NamedTuple):
@@ -128,7 +128,7 @@ def _scale(part: Part, counted: Sequence[Batch]) -> Kind | None:
     (micros,) = each
     totals = [one.total for one in counted]
     if term.kind == "sum":
-        return "sum" if _is_near(term.weight, 1.0) else None
+        return None
     if micros > 1 and part.accumulates and part.forwards == {micros} and all(_is_near(total, 1.0) for total in totals):
         return "added up"
     of_step = sum(totals) / part.world_size
@@ -147,7 +147,6 @@ _RULES: dict[Kind, str] = {
     "added up": "undivided-micro-batches",
     "divided": "divided-by-world-size",
     "multiplied": "multiplied-by-world-size",
-    "sum": "averaged-loss-sum",
 }
 
 
@@ -245,23 +244,12 @@ def _multiplied(part: Part, fault: Fault) -> _Said:
     )
 
 
-def _summed(part: Part, fault: Fault) -> _Said:
-    size = part.world_size
-    return (
-        f"the update to be that of one process that adds up the loss of the elements of all {size} ranks",
-        f"the update to be that of 1/{size} of this sum: each rank adds up its own, and DDP takes the mean over ranks",
-        "the criterion has reduction='sum'",
-        "Take a mean, or multiply the loss by the world size; or accept it, where the learning rate was chosen so.",
-    )
-
-
 _TEXTS = {
     "between ranks": _uneven,
     "between micro-batches": _uneven,
     "added up": _added_up,
     "divided": _divided,
     "multiplied": _multiplied,
-    "sum": _summed,
 }
 
 

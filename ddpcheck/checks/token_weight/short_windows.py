@@ -34,7 +34,7 @@ def judge(world: World) -> list[Finding]:
 
 def _short(rank: Rank, windows: list[ev.Window]) -> tuple[int, list[ev.Window]]:
     """How many micro-batches make a window, and the last windows of passes that have fewer, divided alike."""
-    numbers = {declared_windows.micro_batches(rank, one) for one in windows}
+    numbers = {declared_windows.divided_by(one) for one in windows}
     number = numbers.pop() if len(numbers) == 1 else 0
     if not number or sum(_backwards(one) == number for one in windows) < ENOUGH:
         return 0, []

@@ -23,7 +23,7 @@ from ddpcheck.probes.optimizers import gradient_events, gradient_reuse
 from ddpcheck.probes.optimizers.optimizer_state import plain_number
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.pace import is_due
-from ddpcheck.probes.recording.patching import around, once_imported, shielded
+from ddpcheck.probes.recording.patching import around, once_imported
 from ddpcheck.probes.recording.unwatchable_moments import is_tracing
 
 CLIPS = ("clip_grad_norm_", "FSDP.clip_grad_norm_")
@@ -90,8 +90,6 @@ _steps: dict[int, int] = {}
 _looks: dict[int, int] = {}
 """By optimizer, how often its gradients were measured since its last step."""
 _joint: set[str] = set()
-_unscaled: set[int] = set()
-"""Optimizers whose gradients a scaler has divided."""
 _helping = 0
 """Functions of torch's that are under way: one may call another, and collectives of its own."""
 
@@ -168,7 +166,7 @@ def _backward_ended() -> None:
     """Where nothing else is seen, gradients are measured here: those that lie on several ranks are whole by now."""
     global _backward
     _backward = None
-    of = _measured(lambda number, parameters: bool(_joint) or number in _unscaled or _has_shards(parameters))
+    of = _measured(lambda parameters: bool(_joint) or _has_shards(parameters))
     if of:
         _backward = _Moment("backward", gradient_events.Running.site, of)
 
@@ -184,13 +182,13 @@ def _note(how: How, site: int, **more: Any) -> _Moment | None:
     return moment
 
 
-def _measured(wanted: Callable[[int, Sequence[torch.Tensor]], bool] = lambda *_: True) -> dict[int, _Measured]:
+def _measured(wanted: Callable[[Sequence[torch.Tensor]], bool] = lambda _: True) -> dict[int, _Measured]:
     """The gradients of the optimizers at whose next steps there will be a look, as far as they are wanted."""
     if is_tracing():
         return {}
     found: dict[int, _Measured] = {}
     for number, parameters in gradient_events.trained_here(_is_wanted):
-        if not wanted(number, parameters):
+        if not wanted(parameters):
             continue
         _looks[number] = _looks.get(number, 0) + 1
         with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
@@ -211,8 +209,6 @@ def _has_shards(parameters: Sequence[torch.Tensor]) -> bool:
 
 def _around_unscale(original: Callable[..., Any]) -> Callable[..., Any]:
     def unscale_(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if recorder.current() is not None:
-            _note_unscaled(gradient_events.number_of(optimizer), user_lines.here())
         result = original(self, optimizer, *args, **kwargs)
         scale = getattr(self, "_scale", None)
         if recorder.current() is not None and isinstance(scale, torch.Tensor) and scale.is_cpu:
@@ -223,18 +219,6 @@ def _around_unscale(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return unscale_
-
-
-@shielded
-def _note_unscaled(optimizer: int, site: int) -> None:
-    """Gradients still have the scaler's factor: what was done to them until now."""
-    _unscaled.add(optimizer)
-    before = _backward.of.get(optimizer) if _backward is not None else None
-    if before is None or len(_moments) >= MOST:
-        return
-    now = _measured(lambda number, _: number == optimizer).get(optimizer)
-    if now is not None and len(now.squares) == len(before.squares):
-        _moments.append(_Moment("unscale_", site, {optimizer: now}, was=before.factor_until(now)))
 
 
 # --- the step

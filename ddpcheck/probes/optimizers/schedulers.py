@@ -20,14 +20,10 @@ _bursts: dict[tuple[str, int, int], int] = {}
 _depth = 0
 
 
-def watch(steps_of: Callable[[Any], int], in_vain: Callable[[Any, Any], None]) -> None:
-    """Watch every scheduler from now on.
-
-    ``steps_of`` tells how many steps an optimizer has made, and ``in_vain``
-    hears of schedulers, and their optimizers, of one that has made none.
-    """
+def watch(steps_of: Callable[[Any], int]) -> None:
+    """Watch every scheduler from now on; ``steps_of`` tells how many steps an optimizer has made."""
     for kind in set(filter(_schedules, vars(lr_scheduler).values())):
-        around(kind, "step", partial(_around_step, steps_of=steps_of, in_vain=in_vain))
+        around(kind, "step", partial(_around_step, steps_of=steps_of))
 
 
 def _schedules(one: Any) -> bool:
@@ -36,15 +32,12 @@ def _schedules(one: Any) -> bool:
     return isinstance(one, type) and issubclass(one, base) and (one is base or "step" in vars(one))
 
 
-def _around_step(original: Any, steps_of: Callable[[Any], int], in_vain: Callable[[Any, Any], None]) -> Any:
+def _around_step(original: Any, steps_of: Callable[[Any], int]) -> Any:
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
         global _depth
         if _depth == 0 and recorder.current() is not None and getattr(self, "last_epoch", -1) >= 0:
-            optimizer = getattr(self, "optimizer", None)
-            steps = steps_of(optimizer)
-            if steps == 0:
-                in_vain(self, optimizer)
-            else:
+            steps = steps_of(getattr(self, "optimizer", None))
+            if steps:
                 _note(self, steps)
         _depth += 1
         try:

@@ -28,7 +28,6 @@ from ddpcheck.probes.optimizers import (
     after_exchanges,
     description,
     gradient_events,
-    idle_schedules,
     program_reductions,
     schedulers,
 )
@@ -180,7 +179,7 @@ def watch() -> None:
         register = getattr(home, f"register_optimizer_step_{name}_hook", None)
         if register is not None:
             register(shielded(hook))
-    schedulers.watch(steps_of, idle_schedules.watcher(steps_so_far, have_been_stepped))
+    schedulers.watch(steps_of)
     scaler = getattr(torch.amp, "GradScaler", None)
     if scaler is not None:
         around(scaler, "step", _around_scaler_step)

@@ -9,9 +9,11 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.clip_norm.run import judge
-from tests.checks.clip_norm.test_run import NORMS, SHARD, WHOLE, norm
+from tests.checks.clip_norm.test_run import SHARD, WHOLE, norm
 from tests.judging.sharded_models import optimizer, stepped
 from tests.judging.written import world
+
+NORMS = [(3.0, 4.0), (6.0, 1.0), (5.0, 5.0)]
 
 
 @pytest.mark.parametrize(("layout", "number"), [(SHARD, 1), (WHOLE, 0)])

@@ -76,16 +76,10 @@ def test_what_is_left_over_when_parameters_are_dealt_out():
     assert "dealt out" in found.cause
 
 
-def test_what_its_owner_does_not_send():
-    """It sends another one."""
-    (found,) = dealt_out(["c.weight", "d.weight"], held=("px", "qx", "rx"), made=("qk", "rl", "sm"))
-    assert (found.ranks, found.subject) == ((0,), "d.weight")
-    assert "not sent to this one" in found.cause
-
-
 @pytest.mark.parametrize("given", [
     {"held": ("px", "qy", "rz"), "made": ("qy", "rz", "su")},
     {"held": ("px", "px", "px"), "made": ("qy", "rz", "su")},  # each rank's own parts
+    {"held": ("px", "qx", "rx"), "made": ("qk", "rl", "sm")},
 ])  # fmt: skip
 def test_what_its_owners_send_or_keep(given):
     assert dealt_out(["c.weight", "d.weight"], **given) == ()

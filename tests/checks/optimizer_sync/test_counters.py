@@ -10,7 +10,7 @@ from tests.judging.own_reductions import BOTH, optimizer, stepped
 from tests.judging.written import exchanged, world
 
 
-def judged(*counts, name="0 step"):
+def judged(*counts):
     """Rank by rank, what it had counted on entry to the second step, the third and so on."""
     ranks = []
     for each in counts:
@@ -18,7 +18,7 @@ def judged(*counts, name="0 step"):
         for number in range(len(each) + 1):
             records += [exchanged(number, *BOTH), stepped("gg", number=number)]
             if number and each[number - 1]:
-                grown = {name: each[number - 1]}
+                grown = {"0 step": each[number - 1]}
                 records.append((ev.GroupCounts, {"optimizer": 0, "number": number, "grown": grown}))
         ranks.append(records)
     return judge(world(*ranks)).findings
@@ -38,8 +38,3 @@ def test_a_rank_that_counts_its_own_work_alone():
 ])  # fmt: skip
 def test_other_counts(given):
     assert judged(*given) == ()
-
-
-@pytest.mark.parametrize(("name", "found"), [("1 k", 1), ("0 num_steps", 1), ("0 renewed", 0), ("0 tasks", 0)])
-def test_what_is_called_so(name, found):
-    assert len(judged((1, 2, 3, 4), (0, 1, 1, 1), name=name)) == found

@@ -8,14 +8,13 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.token_weight.short_windows import judge
 from tests.judging.written import world
 
-BODY = "def main():\n    (loss(x) / ACCUMULATE).backward()\n"
-OTHER = "def main():\n    (loss(x) / temperature).backward()\n"
+BODY = "def main():\n    (loss(x) / temperature).backward()\n"
 
 
-def judged(*windows, batches=10, body=BODY):
+def judged(*windows, batches=10):
     """Two ranks with windows of so many micro-batches, their divisor, and the factor of their gradients."""
     site = {"id": 120, "file": "train.py", "line": 2, "function": "main", "text": "backward()"}
-    records = [(ev.Site, {**site, "caller": 0, "through": (), "first": 1, "body": body})]
+    records = [(ev.Site, {**site, "caller": 0, "through": (), "first": 1, "body": BODY})]
     for number, (backwards, divisor, factor) in enumerate(windows):
         fields = {"optimizer": 0, "number": number, "site": 9, "backwards": backwards, "forwards": backwards}
         more = {"backward_site": 120, "between": [], "divisor": divisor, "factor": factor}
@@ -45,8 +44,7 @@ def test_divided_as_if_it_were_whole():
     ([WHOLE, SHORT], {}),
     ([WHOLE, WHOLE, SHORT], {"batches": 11}),
     ([WHOLE, WHOLE, SHORT, (3, 4.0, 1.0)], {}),
-    ([WHOLE, WHOLE, SHORT], {"body": OTHER}),
-], ids=["own", "scaled-up", "unknown", "whole", "once", "elsewhere", "left-out", "not-said"])  # fmt: skip
+], ids=["own", "scaled-up", "unknown", "whole", "once", "elsewhere", "left-out"])  # fmt: skip
 def test_what_may_be_right(windows, more):
-    """Whoever has thought of it; windows that are short elsewhere; losses that are not said to be divided for it."""
+    """Whoever has thought of it; windows that are short elsewhere."""
     assert judged(*windows, **more) == []

@@ -1,4 +1,4 @@
-"""What happens to parameters and gradients between one step and the next: written to, reduced too late, counted."""
+"""What happens to parameters and gradients between one step and the next: written to, counted."""
 
 from __future__ import annotations
 
@@ -18,23 +18,16 @@ def group(tmp_path):
     dist.destroy_process_group()
 
 
-def training(steps, before_step=None, after_step=None):
+def training(steps, after_step=None):
     net = torch.nn.Linear(4, 3)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for number in range(steps):
         optimizer.zero_grad()
         net(torch.randn(5, 4)).square().mean().backward()
-        if before_step is not None:
-            before_step(net, number)
         optimizer.step()
         if after_step is not None:
             after_step(net, number)
     return net
-
-
-def reduce(net, number):
-    for p in net.parameters():
-        dist.all_reduce(p.grad)
 
 
 def test_what_is_written_between_two_steps(recorded):
@@ -44,43 +37,6 @@ def test_what_is_written_between_two_steps(recorded):
 
     training(4, after_step=average)
     assert [(one.number, one.moved) for one in recorded(ev.MovedBetween)] == [(1, []), (2, [0]), (3, [])]
-
-
-def test_reduced_after_the_step(recorded, group):
-    training(3, after_step=reduce)
-    found = recorded(ev.LateReduction)
-    assert [(one.number, one.places) for one in found] == [(0, [0]), (0, [1]), (1, [0]), (1, [1])] or [
-        (one.number, one.places) for one in found
-    ] == [(0, [0, 1]), (1, [0, 1])]
-
-
-def test_reduced_before_the_step(recorded, group):
-    training(3, before_step=reduce)
-    training(3, before_step=reduce, after_step=reduce)  # once more, as to log them
-    assert recorded(ev.LateReduction) == []
-
-
-def test_made_good_by_hand(recorded, group):
-    """What was reduced after the step has moved the parameters."""
-
-    def make_good(net, number):
-        for p in net.parameters():
-            dist.all_reduce(p.grad)
-            p.data -= 0.1 * p.grad
-
-    training(3, after_step=make_good)
-    assert recorded(ev.LateReduction) == []
-
-
-def test_added_to(recorded, group):
-    """It is there when the next backward() begins."""
-    net = torch.nn.Linear(4, 3)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for _ in range(3):
-        net(torch.randn(5, 4)).square().mean().backward()
-        optimizer.step()
-        reduce(net, 0)
-    assert recorded(ev.LateReduction) == []
 
 
 class Counting(torch.optim.Optimizer):
@@ -136,12 +92,8 @@ def test_buckets_of_anything_else(recorded, group):
 
 def test_gradients_of_other_threads_are_not_looked_at(recorded, group, monkeypatch):
     """Autograd may be writing them."""
-    training(3, after_step=reduce)
     monkeypatch.setattr(gradient_events, "_calling", {1, 2})
-    before = len(recorded(ev.LateReduction))
-    training(3, after_step=reduce)
     net = torch.nn.Sequential(*[torch.nn.Linear(4, 4, bias=False) for _ in range(3)])
     net(torch.randn(5, 4)).square().mean().backward()
     dist.all_reduce(bucket_of(net, (0, 1, 2)))
-    assert len(recorded(ev.LateReduction)) == before > 0
     assert recorded(ev.BucketOrder) == []

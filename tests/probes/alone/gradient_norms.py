@@ -126,30 +126,6 @@ def test_a_clip_before_unscaling(recorded):
     assert (first.scale, second.scale) == (1024.0, None)
 
 
-@pytest.mark.parametrize("early", [True, False])
-def test_a_clip_by_hand_before_unscaling(recorded, early):
-    """From the second step on it is noted what gradients were multiplied by since the backward()."""
-    net = torch.nn.Linear(6, 3)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    for _ in range(4):
-        optimizer.zero_grad()
-        scaler.scale((net(torch.randn(4, 6)) * 9).square().mean()).backward()
-        if not early:
-            scaler.unscale_(optimizer)
-        norm = torch.stack([p.grad.norm() for p in net.parameters()]).norm()
-        for p in net.parameters():
-            p.grad.mul_(0.5 / norm)
-        scaler.step(optimizer)
-        scaler.update()
-    noted = [one for one in recorded(ev.Norm) if one.how == "unscale_"]
-    assert [one.number for one in noted] == [1, 2, 3]
-    assert all(one.scale == 1024.0 and one.factor for one in noted)
-    lengths = [sum(ev.unpacked(one.squares)) ** 0.5 for one in noted]
-    assert all(one.was < 1 for one in noted) is early
-    assert (lengths == pytest.approx([0.5] * 3)) is early
-
-
 def test_programs_get_what_torch_gives(recorded):
     """The same result, and torch's own errors."""
     net = torch.nn.Linear(6, 3)
