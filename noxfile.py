@@ -160,7 +160,7 @@ def record(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def replay(session: nox.Session) -> None:
-    """Judge all recordings without ranks, and write the matrix: 1 where it differs; ``-- --renamed`` for other names."""
+    """Judge all recordings without ranks, and write the matrix; ``-- --renamed`` compares with other names."""
     session.install("-e", ".[dev]")
     session.run("python", "-m", "tests.recordings.replay", *session.posargs)
 
