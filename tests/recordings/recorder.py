@@ -34,9 +34,7 @@ class Recorder:
     def close(self) -> None:
         """End the processes that ranks are forked from."""
         if self._server is not None:
-            assert self._server.stdin is not None
-            self._server.stdin.close()
-            self._server.wait(timeout=30)
+            self._server.communicate()  # closes its standard input, which ends it
         self._held.close()
 
     def recording(self, program: Recorded, anew: bool = False) -> Path:
