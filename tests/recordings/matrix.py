@@ -28,6 +28,7 @@ MATRIX = Path(__file__).with_name("matrix.txt")
 LETTERS = {"held": "h", "at-risk": "w", "violated": "V", "not-checked": "."}
 SEPARATOR = " | "
 STATUSES = "="
+SEVERITIES = ("error", "warning", "advisory")
 OURS = ("ddpcheck itself", "failed")
 
 Matrix = dict[str, list[str]]
@@ -136,6 +137,7 @@ def reached(matrix: Mapping[str, Iterable[str]]) -> Counter[str]:
     """By rule: the programs that it fires on."""
     found: Counter[str] = Counter()
     for of_one in matrix.values():
-        fired = {line.split(SEPARATOR)[1] for line in of_one} - {STATUSES, OURS[0]}
+        told = (line.split(SEPARATOR)[1:3] for line in of_one)
+        fired = {rule for rule, severity in told if severity in SEVERITIES}
         found.update({_SHARED.get(rule.rpartition("/")[2], rule) for rule in fired})
     return found
