@@ -17,7 +17,7 @@ from tests.conformance.workshop import Workshop
 
 ROWS = {"C": range(1, 19), "D": (2, 3, 4, 7, 11, 13, 14, 16, 17, 18, 19, 21, 22),
         "F": (2, 4, 6, 7, 8, 10, 11, 13, 14, 15, 16, 17, 18, 19, 20, 21), "G": (2, 3, 6, 7, 8),
-        "I": range(1, 13), "L": (1, 2, 5)}  # fmt: skip
+        "H": (6,), "I": range(1, 13), "L": (1, 2, 5)}  # fmt: skip
 
 TOLD = {
     "C01-TimesWorldSize": "the factor 2: the world size; the loss was multiplied by 2 before backward",

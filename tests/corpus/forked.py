@@ -14,8 +14,6 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpcheck.zygote.imports import import_torch
@@ -26,14 +24,13 @@ import msgspec  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed  # noqa: E402
 
-from ddpcheck.evidence import Began, ChildEnded, Defect  # noqa: E402
+from ddpcheck.evidence import Defect  # noqa: E402
 from ddpcheck.judging.deadlock import certain  # noqa: E402
 from ddpcheck.judging.evidence_folder import Folder  # noqa: E402
 from ddpcheck.judging.membership import worlds  # noqa: E402
-from ddpcheck.judging.world import Judged, Moment, Process, World  # noqa: E402
+from ddpcheck.judging.world import Moment  # noqa: E402
 from ddpcheck.probes import all_probes  # noqa: E402
-from ddpcheck.verdict.judges import judge_world  # noqa: E402
-from ddpcheck.verdict.verdict import RankResult, Verdict, conclude  # noqa: E402
+from tests.corpus.forked_run import ENDED, Ended, Ran, agent, judged  # noqa: E402
 from tests.forking import run_and_leave, write_to  # noqa: E402
 from tests.progress import LOOKS, NoProgress, Progress, processor_time  # noqa: E402
 
@@ -41,51 +38,6 @@ PATIENCE = 30.0
 """Seconds without progress after which a run is ended."""
 AFTER_FAILURE = 1.5
 """Seconds that the other ranks go on after one has failed; torchrun looks ten times a second, and then ends them."""
-
-
-@dataclass
-class Ran:
-    """One run: how the ranks ended, and what the judges say of each world."""
-
-    exits: dict[int, int] = field(default_factory=dict)
-    """By rank: the exit code, negative for a signal."""
-    hung: bool = False
-    certain: bool = False
-    seconds: float = 0.0
-    worlds: list[World] = field(default_factory=list)
-    judged: list[dict[str, Judged]] = field(default_factory=list)
-    verdict: Verdict | None = None
-    """What the command would say of it all."""
-    output: str = ""
-
-    @property
-    def defects(self):
-        """What went wrong in ddpcheck itself."""
-        processes = [p for world in self.worlds for rank in world for p in (rank.process, *rank.workers)]
-        return [defect.text for process in processes for defect in process.of(Defect)]
-
-    @property
-    def findings(self):
-        return [f for one in self.judged for judged in one.values() for f in judged.findings]
-
-
-class Ended(msgspec.Struct, kw_only=True):
-    """How the ranks of a run ended, as whoever forked them saw it."""
-
-    host: str
-    pid: int
-    """Of who forked them."""
-    ranks: dict[int, int]
-    """By process id: the rank."""
-    ends: list[tuple[float, int, int]] = []
-    """When, the process id, and the exit code, negative for a signal; in this order."""
-    hung: bool = False
-    certain: bool = False
-    seconds: float = 0.0
-    output: str = ""
-
-
-ENDED = "ended.json"
 
 
 def run(script: Path, *args: str, ranks: int = 2, env: dict[str, str] | None = None, limit: int = 1 << 28) -> Ran:
@@ -163,57 +115,9 @@ def _is_idle(progress: Progress) -> bool:
     return False
 
 
-def judged(evidence: Path, seen: Callable[[list[Process]], list[Process]] = list) -> Ran:
-    """What the judges say of a run that is kept; ``seen`` may change what its processes have recorded."""
-    ended = msgspec.json.decode((evidence / ENDED).read_bytes(), type=Ended)
-    folder = Folder(evidence)
-    folder.read()
-    processes = seen(list(folder.processes.values()))
-    ran = Ran(
-        exits={ended.ranks[pid]: code for _, pid, code in ended.ends},
-        hung=ended.hung,
-        certain=ended.certain,
-        seconds=ended.seconds,
-        output=ended.output,
-    )
-    ran.worlds = worlds([_agent(ended), *processes])
-    ran.judged = [judge_world(world) for world in ran.worlds]
-    ran.verdict = _concluded(ran, processes, ended)
-    return ran
-
-
-def _agent(ended: Ended) -> Process:
-    """What torchrun's agent would have recorded."""
-    agent = Process("agent")
-    agent.add(
-        ChildEnded(n=0, at=at, pid=pid, code=code if code >= 0 else None, signal=-code if code < 0 else None)
-        for at, pid, code in ended.ends
-    )
-    agent.add([
-        Began(n=0, at=0.0, pid=ended.pid, parent=0, host=ended.host, node=0, argv=[], folder="", wall=0.0)
-    ])  # fmt: skip
-    return agent
-
-
-def _concluded(ran: Ran, processes: list[Process], ended: Ended) -> Verdict:
-    ranks = [
-        RankResult(rank=rank, exit_code=max(ran.exits[rank], 0), host=ended.host, pid=pid)
-        for pid, rank in ended.ranks.items()
-    ]
-    return conclude(
-        ran.judged,
-        worlds=ran.worlds,
-        processes=processes,
-        ranks=() if ran.worlds else ranks,
-        failed=any(ran.exits.values()),
-        hung=ran.hung,
-        internal=ran.defects,
-    )
-
-
 def _certain(folder: Folder, ended: Ended) -> bool:
     now = Moment(at=time.monotonic(), host=ended.host, wall=time.time())
-    return any(certain(world) for world in worlds([_agent(ended), *folder.processes.values()], now))
+    return any(certain(world) for world in worlds([agent(ended), *folder.processes.values()], now))
 
 
 def _store(ranks: int) -> tuple[int, int]:
@@ -286,12 +190,12 @@ def main() -> None:
             print(f"--- rank {rank.rank}: {rank.process.name}, {len(rank.workers)} workers")
             for record in [*rank.process.records, *(r for w in rank.workers for r in w.records)]:
                 print("   ", record)
-    for number, judged in enumerate(ran.judged):
+    for number, said in enumerate(ran.judged):
         print(f"world {number} of {len(ran.worlds[number])} ranks")
         for rank in ran.worlds[number]:
             for defect in rank.process.of(Defect):
                 print(defect.text)
-        for check in judged.values():
+        for check in said.values():
             if check.checked or check.findings:
                 print(f"  {check.check:28} checked {check.checked}")
             for f in check.findings:

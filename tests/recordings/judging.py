@@ -12,7 +12,7 @@ from ddpcheck.run import run_facts
 from ddpcheck.run.conclusion import verdict_of
 from ddpcheck.verdict.settled import Settled
 from ddpcheck.verdict.verdict import Verdict
-from tests.corpus import forked
+from tests.corpus import forked_run
 
 Seen = Callable[[list[Process]], list[Process]]
 
@@ -25,8 +25,8 @@ class Replayed:
         self._facts = run_facts.read(evidence)
 
     @cached_property
-    def _ran(self) -> forked.Ran:
-        return forked.judged(self.evidence, self._seen)
+    def _ran(self) -> forked_run.Ran:
+        return forked_run.judged(self.evidence, self._seen)
 
     @cached_property
     def verdict(self) -> Verdict:

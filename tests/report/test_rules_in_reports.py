@@ -98,7 +98,8 @@ def test_advisories_are_shown_apart_where_they_are_asked_for(here):
     assert told.index("advisories (they do not count)") > told.index("2. warning")
     assert "1. advisory  reducer-coverage/named-alike  net.w" in told
     assert ADVISORY.rule in page.html(ADVISED)
-    assert "dvisor" not in shown(FOUND) + page.html(FOUND)
+    assert "they do not count" not in shown(FOUND) + page.html(FOUND)
+    assert "they do not count" in page.html(ADVISED)
     for verdict in (FOUND, ADVISED):
         assert ADVISORY.rule not in junit_report.junit(verdict) + job_summary.markdown(verdict, here, "")
         assert ADVISORY.rule not in str(sarif_report.document(verdict, here, ENDED))
