@@ -10,7 +10,7 @@ from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.probes.ddp import module_calls
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.optimizers import gradient_events
-from ddpcheck.probes.randomness import random_draws
+from ddpcheck.probes.randomness import random_draws, seed_lines
 from ddpcheck.probes.recording import recorder
 
 
@@ -19,6 +19,7 @@ def streams(tmp_path, monkeypatch):
     """What was put down, with modules watched."""
     monkeypatch.setattr(torch.nn.Module, "__call__", torch.nn.Module.__call__)
     monkeypatch.setattr(random_draws, "_forwards", {})
+    monkeypatch.setattr(seed_lines, "times", 0)  # what was seeded before adds looks
     monkeypatch.setattr(models, "_met", set())
     monkeypatch.setattr(models, "_roots", {})
     module_calls.watch()
