@@ -114,6 +114,9 @@ def read(path: Path) -> Baseline:
         if isinstance(known, dict) and isinstance(known.get("schema"), int) and known["schema"] > SCHEMA:
             raise Unreadable(f"the baseline {path} has schema {known['schema']}: a newer ddpcheck has written it")
         found = msgspec.json.decode(data, type=_File)
+        for entry in found.findings:
+            if entry.rule and (found.schema < SCHEMA or not entry.rule.startswith(f"{entry.check}/")):
+                raise Unreadable(f"{path} is no baseline of ddpcheck: {entry.rule} is no rule of {entry.check}")
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable(f"{path} is no baseline of ddpcheck: {_clause(error)}") from None
     return Baseline(path=str(path), entries=found.findings)

@@ -114,8 +114,8 @@ def _named(check: str, judge: Callable[..., Any], *evidence: Any) -> Any:
     from ddpcheck.judging.world import Judged
 
     said = judge(*evidence)
-    if isinstance(said, tuple):
-        return named(Judged(checked=1, findings=said), check).findings
+    if isinstance(said, (tuple, list)):
+        return named(Judged(checked=1, findings=tuple(said)), check).findings
     return named(said, check) if isinstance(said, Judged) else said
 
 

@@ -98,7 +98,7 @@ class Exchange:
     def _close(self, findings: tuple[Finding, ...]) -> dict[int, messages.Message]:
         """Give everyone who waits the same verdict, and be ready for the next assertion."""
         first = self.waiting[min(self.waiting)]
-        findings = tuple(named_finding(finding) for finding in findings)
+        findings = tuple(one for one in map(named_finding, findings) if one.severity != "advisory")
         worst = _worst(findings)
         self.done.append(
             CheckRun(

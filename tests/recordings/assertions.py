@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import shutil
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -23,6 +21,7 @@ from ddpcheck.checks.check import OF_ASSERTIONS
 from ddpcheck.ranks.assertion_exchange import Exchange
 from ddpcheck.ranks.messages import Evidence
 from ddpcheck.vocabulary.model import Finding, Question
+from tests import progress
 from tests.recordings import store
 from tests.recordings.catalogue import ROOT
 
@@ -38,7 +37,13 @@ FILES = (
     "tests/plugin/test_rules_of_assertions.py",
 )
 NAME = "assertions"
-MADE_OF = ("ddpcheck/assertions", "ddpcheck/checkpoint_trials", "ddpcheck/ranks", *FILES)
+MADE_OF = (
+    "ddpcheck/assertions",
+    "ddpcheck/checkpoint_trials",
+    "ddpcheck/ranks",
+    "tests/recordings/assertions.py",
+    *FILES,
+)
 
 
 class Told(msgspec.Struct, kw_only=True):
@@ -108,13 +113,15 @@ def key() -> dict[str, str]:
 
 def record() -> list[str]:
     """Run the tests, and keep what their ranks tell; what failed, as sentences."""
-    with store.writing(NAME, key()) as fresh:
-        command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", "ddp", "--long", "-p", "no:randomly"]
-        environment = {**os.environ, FOLDER: str(fresh)}
-        ran = subprocess.run([*command, *FILES], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        if ran.returncode:
-            shutil.rmtree(fresh)
-            return [f"the tests of assertions failed: {ran.stdout[-3000:]}"]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", "ddp", "--long", "-p", "no:randomly", *FILES]
+    try:
+        with store.alone(NAME), store.writing(NAME, key()) as fresh:
+            environment = {**os.environ, FOLDER: str(fresh)}
+            ran = progress.run(command, cwd=ROOT, env=environment, text=True)
+            if ran.returncode:
+                raise RuntimeError(ran.stdout[-3000:])
+    except RuntimeError as error:
+        return [f"the tests of assertions failed: {error}"]
     return []
 
 

@@ -77,7 +77,12 @@ def not_recorded(wanted: Callable[[str], bool]) -> list[str]:
     """Why what is wanted cannot be judged, as sentences."""
     programs = [one for one in everything().values() if wanted(one.name) and not one.missing]
     told = {one.name: store.trouble(one.name, store.key(one)) for one in programs}
-    if wanted(assertions.NAME):
+    told |= {f"trainers/{one.trainer}": "" for one in trainers.tried() if wanted(one.name)}
+    trainings = store.key_of_trainings()
+    told |= {name: store.trouble(name, trainings) for name in told if name.startswith("trainers/")}
+    if wanted(assertions.NAME) or any(
+        name.startswith(f"{assertions.NAME}/") and wanted(name) for name in matrix.read()
+    ):
         told[assertions.NAME] = assertions.trouble()
     return [f"{name} {why}" for name, why in told.items() if why]
 
@@ -102,10 +107,14 @@ def main() -> int:
     if wrong := not_recorded(wanted):
         print(f"{wrong[0]}{f' (and {len(wrong) - 1} more)' if wrong[1:] else ''}: run nox -s record")
         return 1
+    found = units(wanted)
+    if not found:
+        print(f"no program is called {' or '.join(given.programs)}")
+        return 1
     if given.renamed:
         return compare_renamed(wanted)
     began = time.monotonic()
-    new = judge_all(units(wanted))
+    new = judge_all(found)
     print(f"{len(new)} programs judged in {time.monotonic() - began:.0f} s")
     old = matrix.read()
     whole = {**old, **new} if given.programs else new
@@ -128,6 +137,9 @@ def compare_renamed(wanted: Callable[[str], bool]) -> int:
 
     told = judge_all(units(runs))
     others = judge_all(units(runs, renamed))
+    if not told:
+        print("no program of that name is a run whose evidence could be renamed")
+        return 1
     differing = [name for name in told if matrix.severities(told[name]) != matrix.severities(others[name])]
     for name in differing:
         before, after = matrix.severities(told[name]), matrix.severities(others[name])

@@ -22,17 +22,37 @@ STORE = Path(os.environ.get("DDPCHECK_RECORDINGS") or ROOT / "build" / "recordin
 
 KEY = "key.json"
 
-RECORDS = ("ddpcheck/evidence", "ddpcheck/vocabulary/clock.py")
+RECORDS = ("ddpcheck/evidence", "ddpcheck/vocabulary")
 PROBES = (
     "ddpcheck/probes",
     "ddpcheck/seams.py",
     "ddpcheck/device_simulation",
+    "ddpcheck/gpus",
+    "ddpcheck/zygote/imports.py",
+    "ddpcheck/judging/deadlock.py",  # that a run cannot go on ends it
+    "ddpcheck/judging/evidence_folder.py",
+    "ddpcheck/judging/membership.py",
+    "ddpcheck/judging/standstill.py",
+    "tests/command/forks.py",
     "tests/corpus/forked.py",
     "tests/forking.py",
+    "tests/progress.py",
     "tests/recordings/recorder.py",
 )
-TRAININGS = ("ddpcheck/conformance", "ddpcheck/trainings", "fixtures/trainers", "fixtures/libraries")
-"""What decides what a recording holds, beside the program itself."""
+COMMAND = ("ddpcheck/run",)
+TRAININGS = (
+    "ddpcheck/conformance",
+    "ddpcheck/trainings",
+    "fixtures/trainers",
+    "fixtures/libraries",
+    "fixtures/gradient_oracle",
+    "fixtures/metric_oracle",
+    "fixtures/resume_equivalence",
+    "tests/conformance/workshop.py",
+    "tests/programs/oracle_programs.py",
+    "tests/recordings/trainings.py",
+)
+"""What decides what a recording holds, beside the program itself: any, those of the command, those of trainers."""
 
 
 @cache
@@ -52,7 +72,13 @@ def key(program: Recorded) -> dict[str, str]:
     return {
         "program": hashlib.sha256(f"{program.source}\0{told}".encode()).hexdigest()[:16],
         **surroundings(),
+        **({} if program.by == "forks" else {"command": fingerprint(*COMMAND)}),
     }
+
+
+def key_of_trainings() -> dict[str, str]:
+    """What the recorded trainings of all trainers are made of now."""
+    return {**surroundings(), "trainings": fingerprint(*TRAININGS)}
 
 
 def surroundings() -> dict[str, str]:
@@ -88,7 +114,11 @@ def writing(name: str, now: dict[str, str]) -> Iterator[Path]:
     fresh = place.with_name(f"{place.name}.fresh")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
-    yield fresh
+    try:
+        yield fresh
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
     (fresh / KEY).write_text(json.dumps(now))
     shutil.rmtree(place, ignore_errors=True)
     fresh.rename(place)

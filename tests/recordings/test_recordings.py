@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,11 +66,51 @@ def test_evidence_of_another_kind_is_refused(tmp_path, monkeypatch, what):
     assert store.trouble(PROGRAM, now) == ""
 
 
+def test_all_that_probes_import_is_in_the_key():
+    """Else evidence of other probes would be judged as that of today's."""
+    keyed = [ROOT / path for path in (*store.RECORDS, *store.PROBES)]
+    files = [file for path in keyed if path.is_dir() and "probes" in path.parts for file in path.rglob("*.py")]
+    assert len(files) > 50
+    imported = {name for file in files for name in modules(ast.parse(file.read_text()))}
+    places = {ROOT.joinpath(*name.split(".")) for name in imported if name.startswith("ddpcheck.")}
+    covered = [place for place in places if {place, *place.parents, place.with_suffix(".py")}.intersection(keyed)]
+    assert sorted(places - {*covered}) == []
+
+
+def modules(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not is_of_types(node, tree):
+            yield node.module if node.module.count(".") else f"{node.module}.{node.names[0].name}"
+
+
+def is_of_types(node: ast.ImportFrom, tree: ast.Module) -> bool:
+    """Whether it is imported for its types alone."""
+    blocks = [one for one in ast.walk(tree) if isinstance(one, ast.If) and ast.unparse(one.test) == "TYPE_CHECKING"]
+    return any(node in block.body for block in blocks)
+
+
+@pytest.mark.parametrize("arguments", [("--check", "tyop/nothing"), ("--renamed", "tyop"), ("--check", "assertions/*")])
+def test_nothing_to_judge_is_an_error(tmp_path, arguments):
+    """A name of no program, and what is not recorded."""
+    assert replay(tmp_path, *arguments).returncode == 1
+
+
+def test_trainings_of_another_kind_are_refused(tmp_path):
+    """In one sentence; and they stay where they are."""
+    (tmp_path / "trainers" / "Trainer").mkdir(parents=True)
+    (tmp_path / "trainers" / "Trainer" / "key.json").write_text(json.dumps({"trainings": "others"}))
+    told = replay(tmp_path, "--check", "trainers/Trainer *")
+    assert told.returncode == 1
+    assert told.stdout.startswith("trainers/Trainer was recorded with another ")
+    assert "others" in (tmp_path / "trainers" / "Trainer" / "key.json").read_text()
+
+
 def test_what_could_not_be_recorded_leaves_nothing(tmp_path, monkeypatch):
     """A recording that was interrupted is none."""
     monkeypatch.setattr(store, "STORE", tmp_path)
-    with pytest.raises(RuntimeError), store.writing(PROGRAM, {}):
+    with pytest.raises(RuntimeError), store.writing(PROGRAM, {}) as fresh:
         raise RuntimeError
+    assert not fresh.exists()
     assert store.trouble(PROGRAM, {}) == "was not recorded"
 
 

@@ -30,7 +30,9 @@ class Kept(Runner):
     def __init__(self, launcher: Launcher | None, subject: Subject, timeout: float) -> None:
         super().__init__(launcher, subject, timeout)  # type: ignore[arg-type]
         self._base = store.folder(f"trainers/{subject.title}")
-        now = {**store.surroundings(), "trainings": store.fingerprint(*store.TRAININGS)}
+        now = store.key_of_trainings()
+        if launcher is None:
+            return
         with store.alone(f"trainers/{subject.title}"):
             if store.trouble(f"trainers/{subject.title}", now):
                 shutil.rmtree(self._base, ignore_errors=True)
@@ -49,7 +51,9 @@ class Kept(Runner):
             self._must_train(situation, world_size)
             shutil.rmtree(folder, ignore_errors=True)
             result = super()._train(situation, world_size)
-            (folder / RECORD).write_bytes(msgspec.msgpack.encode(result.record))
+            whole = folder / f"{RECORD}.fresh"
+            whole.write_bytes(msgspec.msgpack.encode(result.record))
+            whole.rename(folder / RECORD)
             return result
 
     def _replayed(self, situation: Situation, world_size: int) -> Comparison:

@@ -124,6 +124,9 @@ def _is_of_all(one: Measured) -> bool:
     return given is not None and one.norm.came is not None and given > 0 and not moments.differ(given, one.total)
 
 
+REPEATEDLY = "copies-counted-repeatedly"
+
+
 def _judge(world: World, optimizer: int, sums: list[Summed]) -> Finding | None:
     first = sums[0]
     # Optimizers may get other parameters on their way, and copies with them: only steps on the same are compared.
@@ -133,12 +136,13 @@ def _judge(world: World, optimizer: int, sums: list[Summed]) -> Finding | None:
         return None
     equal = _equal(first, sums) if len(sums) >= ENOUGH else {}
     held = _declared(world, first)
-    for declared, alike in ((held, equal), ({}, equal)):
-        counted = declared or alike
-        rule = _rule(clipped, counted) if counted else ""
-        if rule:
-            return _finding(optimizer, clipped, declared, alike, rule)
-    return None
+    found = [
+        (rule, declared)
+        for declared in (held, {})
+        if (counted := declared or equal) and (rule := _rule(clipped, counted))
+    ]
+    found.sort(key=lambda one: one[0] != REPEATEDLY)  # what is no more than an advisory comes last
+    return next((_finding(optimizer, clipped, declared, equal, rule) for rule, declared in found), None)
 
 
 def _rule(clipped: list[Summed], held: Count) -> str:
@@ -149,7 +153,7 @@ def _rule(clipped: list[Summed], held: Count) -> str:
     right = [one.factor * math.sqrt(one.once(held)) for one in clipped]
     factors = [one.factor for one in clipped]
     if max(factors) > 1.01 * min(factors) and moments.is_one(taken) and not moments.is_one(right):
-        return "copies-counted-repeatedly"
+        return REPEATEDLY
     # Where all elements are counted equally often, both are the same at every step. A bound is a round number.
     # One of three digits may be the bound as well, which makes one of two, times the root of the ranks.
     round_one = all(map(_is_round, taken)) and not any(map(_is_round, right))

@@ -8,7 +8,7 @@ CHECK = Check(
     holds="every rank keeps making progress",
     order=150,
     rules=(
-        Rule("deadlock-between-ranks", "ranks wait for each other and can never go on"),
+        Rule("deadlock-between-ranks", "ranks wait for each other, or for a rank that has ended, and can never go on"),
         Rule("no-progress", "a rank makes no progress within the time limit"),
         Rule("fit-never-returns", "fit(job) does not return within the time limit"),
         Rule("incomplete-process-group", "processes wait in init_process_group for others that do not come"),

@@ -33,12 +33,16 @@ _NOTHING = (
     "no module was wrapped in DistributedDataParallel, and no gradient reduced by the program itself at every step"
 )
 
+PER_MICRO_BATCH = "reduction-per-micro-batch"
+"""The rule of what is right and slow: an advisory, which keeps no other rule from speaking."""
+
 
 def judge(world: World) -> Judged:
     """Look at which parameters the reducers know, and at how each step was armed."""
     wrapped = any(rank.of(ev.Wrapped) for rank in world)
     checked = 0
     findings: list[Finding] = []
+    advised: list[Finding] = []
     optimizers = step_alignment.optimizers(world)
     for optimizer in optimizers:
         ground = grounds(world, optimizer)
@@ -62,17 +66,21 @@ def judge(world: World) -> Judged:
             if found:
                 findings += found
             elif not any(of_all):
-                findings += _wasted(optimizer, steps, wrapper)
+                wasted = _wasted(optimizer, steps, wrapper)
+                (advised if wasted and wasted[0].rule == PER_MICRO_BATCH else findings).extend(wasted)
     findings += [*beside_sharded.judge(world), *other_copies.judge(world)]
     findings += [*reduced_twice.of_declared(world), *lone_copies.judge(world), *bucket_order.judge(world)]
     if not findings:
         findings += [*(() if wrapped else separate(world)), *separate_groups.judge(world)]
-        findings += [*owners_alone.judge(world), *left_behind.judge(world)]
+        findings += owners_alone.judge(world)
+        advised += left_behind.judge(world)
     if not findings:
-        findings += left_out_dimension.judge(world)
+        advised += left_out_dimension.judge(world)
     checked += sharded_models.seen(world) + owners_alone.seen(world)
     because = why_none(world, optimizers) if wrapped else sharded_models.why_none(world)
-    return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because or _NOTHING)
+    return Judged(
+        checked=max(checked, len(findings)), findings=(*findings, *advised), skipped_because=because or _NOTHING
+    )
 
 
 # --- which parameters
@@ -225,7 +233,8 @@ def _unarmed(optimizer: Aligned, looked: Steps, wrapper: int, places: Collection
 
 
 def _wasted(optimizer: Aligned, steps: Steps, wrapper: int) -> list[Finding]:
-    """Reductions that the script meant to leave out."""
+    """Reductions that the script meant to leave out: one finding, of no_sync() without effect if there is one."""
+    first: dict[str, Finding] = {}
     for number, step in steps:
         for rank, s in zip(optimizer.ranks, step, strict=True):
             for usage in (u for u in s.usage if u.wrapper == wrapper):
@@ -247,9 +256,11 @@ def _wasted(optimizer: Aligned, steps: Steps, wrapper: int) -> list[Finding]:
                         "Put forward and backward of all micro-steps but the last inside of `with model.no_sync():`."
                     )
                     site = usage.backward_site
-                return [
+                rule = "no-sync-without-forward" if empty else PER_MICRO_BATCH
+                first.setdefault(
+                    rule,
                     Finding(
-                        rule="no-sync-without-forward" if empty else "reduction-per-micro-batch",
+                        rule=rule,
                         severity="warning",
                         ranks=tuple(r.rank for r in optimizer.ranks),
                         subject="gradient accumulation",
@@ -260,6 +271,6 @@ def _wasted(optimizer: Aligned, steps: Steps, wrapper: int) -> list[Finding]:
                         advice=advice,
                         where=rank.where(site),
                         links=_links(optimizer, wrapper),
-                    )
-                ]
-    return []
+                    ),
+                )
+    return [first[rule] for rule in sorted(first)][:1]

@@ -18,29 +18,13 @@ ONE_COPY = "no ranks are declared to hold copies of one model"
 """Why nothing was checked."""
 
 
-def judge(world: World, lines: list[Line]) -> tuple[int, list[Finding]]:
-    """Compare the first pass of each training loop on the ranks that lie along such dimensions of a mesh.
-
-    How often they were seen to read the same, and the findings.
-    """
-    checked = 0
-    findings = list(_apart(world, lines))
-    for line in lines:
-        for group in _peers(world):
-            each = [line.passes[rank][0].samples for rank in group if line.passes.get(rank)]
-            prints = [[one.print_ for one in its] for its in each]
-            length = min(map(len, prints), default=0)
-            alike = length >= AT_LEAST and all(one[:length] == prints[0][:length] for one in prints)
-            checked += alike and len(each) == len(group) and None not in prints[0][:length]
-    return checked, findings
-
-
 def _peers(world: World) -> list[list[int]]:
     readers, _ = data_groups(world)
     return mesh_names.peers(world) if readers == mesh_names.readers(world) else []
 
 
-def _apart(world: World, lines: list[Line]) -> Iterator[Finding]:
+def judge(world: World, lines: list[Line]) -> Iterator[Finding]:
+    """Compare the first pass of each training loop on the ranks that lie along such dimensions of a mesh."""
     for line in lines:
         for group in _peers(world):
             passes = {rank: line.passes[rank][0] for rank in group if line.passes.get(rank)}

@@ -78,11 +78,8 @@ def judge(world: World) -> Judged:
             unshared = unshared or because
     told = {link for finding in findings for link in finding.links}
     findings += [finding for finding in sampler_lost(every_pass(world)) if told.isdisjoint(finding.links)]
-    for times, found in (
-        one_copy.judge(world, training),
-        sequences.judge(world),
-        resumed.judge(world, training),
-    ):
+    findings += one_copy.judge(world, training)
+    for times, found in (sequences.judge(world), resumed.judge(world, training)):
         checked += times
         findings += found
     if not training:
