@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import math
 import os
 import random
@@ -33,10 +34,16 @@ STEADY = "TESTS_STEADY"
 """Set in the environment of a program whose evidence is to be the same each time."""
 
 
+M_PERTURB = -6
+"""Of mallopt: fill memory with this byte, or its complement, when it is handed out or taken back."""
+
+
 def be_steady() -> None:
-    """Fix what makes the evidence of one program differ: how often probes look, and streams that it does not seed."""
+    """Fix how often probes look, streams that a program does not seed, and memory that it does not write to."""
     pace.BUDGET = loader_pass.GRACE = math.inf
     rank = int(os.environ.get("RANK", 0))
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):  # glibc's: memory that nothing was written to
+        mallopt(M_PERTURB, 0x55 + rank)
     random.seed(rank)
     torch.manual_seed(rank)
     if "numpy" in sys.modules:

@@ -4,9 +4,6 @@ VARYING: dict[str, dict[str, str]] = {
     "corpus/a08_module_from_parent --fault": {
         "gradient-sync": "both ranks write to one memory, and may read a gradient before or after the other has written"
     },
-    "corpus/o08_rotary_table_of_first_rank --fault": {
-        "token-weight": "the loss is that of memory that nothing was written to, which may be NaN"
-    },
     "right/hooks_after_accumulation": {
         "clip-norm": "an asynchronous reduction may have ended before backward() does, or after it"
     },

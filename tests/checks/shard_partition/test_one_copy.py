@@ -21,7 +21,7 @@ def tensor_parallel(mine, yours, name="tp"):
 
 
 def test_the_same_samples_are_no_finding():
-    """Both ranks go through the data in one order; that they are to do so is no more than a name, and so not checked."""
+    """Both ranks go through the data in one order; that they should is known by a name alone, and so not checked."""
     judged = tensor_parallel(EVEN, EVEN)
     assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), ONE_COPY)
 
