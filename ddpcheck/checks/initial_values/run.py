@@ -79,10 +79,12 @@ def _cut_from_several(everywhere: Everywhere) -> Iterator[Finding]:
     odd: set[int] = set()
     for name, held in everywhere.held.items():
         by_ranks: dict[tuple[int, ...], dict[int, bytes]] = defaultdict(dict)
+        empty = {rank.rank for rank, one in held.items() if one.layout is not None and 0 in one.layout.local}
         for rank, one in held.items():
-            if one.cut_from:
+            if one.cut_from and rank.rank not in empty:  # a part without elements is of every model
                 by_ranks[one.cut_by][rank.rank] = one.cut_from
-        for ranks, wholes in by_ranks.items():
+        for cut_by, wholes in by_ranks.items():
+            ranks = set(cut_by) - empty
             # With other dimensions of the mesh, each of them has wholes of its own: those of one group are compared.
             if len(wholes) == len(ranks) > 1 and len(set(wholes.values())) > 1:
                 apart.append(name)

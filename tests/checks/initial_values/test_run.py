@@ -68,6 +68,14 @@ def test_shards_of_several_models():
     assert (found.severity, found.ranks, found.subject) == ("error", (1,), "w")
 
 
+@pytest.mark.parametrize("local", [(0, 4), (2, 4)], ids=["empty", "not empty"])
+def test_a_part_without_elements_was_cut_from_every_model(local):
+    """The second rank has no row of a layer with fewer rows than ranks: nothing of it can come from another model."""
+    parts = {0: sharded(0, local=(2, 4)), 1: sharded(1, local=local)}
+    judged = judge(of(lambda r: held("w", f"w{r}", parts[r], cut_from=digest(f"whole{r}"), cut_by=(0, 1))))
+    assert len(judged.findings) == (0 if 0 in local else 1)
+
+
 def test_what_was_written_to_since_was_cut_from_nothing():
     """A load after sharding makes all whole again: the probe says so by leaving the digest out."""
     assert judge(of(lambda r: held("w", f"w{r}", sharded(r)))).findings == ()
