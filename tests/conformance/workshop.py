@@ -19,6 +19,7 @@ from ddpcheck.trainings.suite_row import ANY
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.zygote.client import Launcher
+from fixtures.trainers import tensor_parallel
 from fixtures.trainers.faulty.registry import FAULTS
 from fixtures.trainers.of_rules import OF_RULES
 from fixtures.trainers.plain import Trainer
@@ -51,6 +52,7 @@ def trainers() -> dict[str, Callable[[Any], None]]:
     for trainer in (*UNUSUAL, AutocastWithin):
         found[trainer.__name__] = functools.partial(_fit, trainer)
     found |= {one.fit.__name__: one.fit for one in OF_RULES}
+    found |= {"tensor_parallel": tensor_parallel.fit, "dealt_to_all": tensor_parallel.fit_dealt_to_all}
     return {**found, **oracle_programs.fits()}
 
 

@@ -52,6 +52,8 @@ def _tried() -> Iterator[Tried]:
         for check in ("gradient-oracle:clipping", "resume-equivalence"):
             yield Tried(trainer.__name__, check)
     yield Tried(AutocastWithin.__name__, "gradient-oracle:bfloat16")
+    for name in ("dealt_to_all", "tensor_parallel"):
+        yield Tried(name, "shard-partition:ddp-tp", 4)
     for name in oracle_programs.fits():
         yield Tried(name, name.rpartition("_")[0].replace("_", "-"))
 

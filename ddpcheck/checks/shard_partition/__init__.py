@@ -12,7 +12,12 @@ CHECK = Check(
         Rule("missing-samples", "some samples of the dataset come to no rank in an epoch"),
         Rule("no-common-samples", "the same index is a different sample on each rank"),
         Rule("sampler-replaced", "training ignores the custom sampler that its loader was made with"),
-        Rule("different-samples-in-replica", "ranks that share one model copy read different samples", advisory=True),
+        Rule("different-samples-in-replica", "ranks that share one model copy read different samples"),
+        Rule(
+            "different-samples-along-mesh",
+            "ranks along a mesh dimension named for model parts read different samples",
+            advisory=True,
+        ),
         Rule("tokens-without-target", "tokens of a sequence that ranks share are a target on no rank"),
         Rule("sequence-tensor-not-sharded", "a mask or the positions of a sequence are not sharded with its tokens"),
         Rule("gathered-in-wrong-order", "parts of a sequence are joined in rank order, not in sequence order"),

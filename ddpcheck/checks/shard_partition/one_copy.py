@@ -33,7 +33,7 @@ def judge(world: World, lines: list[Line]) -> Iterator[Finding]:
             first = line.passes[group[0]][0]
             made = line.first.rank.where(first.loader.site) if first.loader is not None else None
             yield Finding(
-                rule="different-samples-in-replica",
+                rule="different-samples-along-mesh",
                 severity="warning",
                 ranks=tuple(group),
                 subject=f"the loader of {ranks_text(group)}",
