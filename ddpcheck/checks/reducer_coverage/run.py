@@ -33,6 +33,7 @@ _NOTHING = (
     "no module was wrapped in DistributedDataParallel, and no gradient reduced by the program itself at every step"
 )
 
+WITHOUT_FORWARD = "no-sync-without-forward"
 PER_MICRO_BATCH = "reduction-per-micro-batch"
 """The rule of what is right and slow: an advisory, which keeps no other rule from speaking."""
 
@@ -256,7 +257,7 @@ def _wasted(optimizer: Aligned, steps: Steps, wrapper: int) -> list[Finding]:
                         "Put forward and backward of all micro-steps but the last inside of `with model.no_sync():`."
                     )
                     site = usage.backward_site
-                rule = "no-sync-without-forward" if empty else PER_MICRO_BATCH
+                rule = WITHOUT_FORWARD if empty else PER_MICRO_BATCH
                 first.setdefault(
                     rule,
                     Finding(
@@ -273,4 +274,4 @@ def _wasted(optimizer: Aligned, steps: Steps, wrapper: int) -> list[Finding]:
                         links=_links(optimizer, wrapper),
                     ),
                 )
-    return [first[rule] for rule in sorted(first)][:1]
+    return [first[rule] for rule in (WITHOUT_FORWARD, PER_MICRO_BATCH) if rule in first][:1]
