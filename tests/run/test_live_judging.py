@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +28,15 @@ def _short(monkeypatch):
     """What always stays is little, too, so that short trainings let go of most."""
     monkeypatch.setattr(long_runs, "FIRST", 8)
     monkeypatch.setattr(long_runs, "LEAST", 8)
+
+
+@pytest.fixture(autouse=True)
+def _ended():
+    """No judgement that a test began goes on into the next one."""
+    yield
+    for thread in threading.enumerate():
+        if thread.name == "ddpcheck-judging":
+            thread.join()
 
 
 def statuses(verdict):
@@ -129,11 +139,13 @@ def test_the_watching_thread_waits_for_no_judgement(tmp_path, monkeypatch):
 
 def test_judging_takes_its_share_and_no_more(tmp_path, monkeypatch):
     """After one that took a second of processor time, the next is due when that is the share it may have."""
-    monkeypatch.setattr(live_judging.time, "thread_time", iter([0.0, 1.0]).__next__)
-    monkeypatch.setattr(live_judging.time, "monotonic", lambda: 100.0)
+    clock = SimpleNamespace(thread_time=iter([0.0, 1.0]).__next__, monotonic=lambda: 100.0)
+    monkeypatch.setattr(live_judging, "time", clock)
     monkeypatch.setattr(live_judging, "interim", lambda *args: None)
     judging = LiveJudging()
-    judging._judge([], Moment(at=0.0))
+    thread = threading.Thread(target=judging._judge, args=([], Moment(at=0.0)))  # it stands back, this one does not
+    thread.start()
+    thread.join()
     assert judging._due == pytest.approx(100.0 + 1.0 / live_judging.SHARE)
 
 
