@@ -33,6 +33,8 @@ class Check(NamedTuple):
     """Its place in every list, and among findings of one severity: what causes others comes before them."""
     severity: Literal["error", "warning"] = "error"
     """The worst that a finding of it can be."""
+    unit: str = "time"
+    """What its coverage counts, in the singular: a window, a save, a pass."""
     rules: tuple[Rule, ...] = ()
     """What a finding of it can say, each by a name of its own; the registry adds OF_ASSERTIONS."""
     follows: tuple[str, ...] = ()

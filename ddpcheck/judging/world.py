@@ -21,7 +21,9 @@ class Judged(Struct, frozen=True, kw_only=True):
     """What one check has to say of a run."""
 
     checked: int
-    """How often the run gave it something to judge."""
+    """Of the check's units, such as windows or saves: how many were compared."""
+    of: int = 0
+    """How many of them the run had; a judge may leave it out where it compared all of them."""
     findings: tuple[Finding, ...] = ()
     advisories: tuple[Finding, ...] = ()
     """Findings of severity advisory: no status and no verdict depends on them."""

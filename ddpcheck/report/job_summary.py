@@ -113,11 +113,12 @@ class _Summary:
         counted = ", ".join(f"{statuses.count(s)} {s.replace('-', ' ')}" for s in dict.fromkeys(statuses))
         yield f"<details><summary>{count(len(results), 'check')}: {counted}</summary>"
         yield ""
-        yield "| check | status | checked | |"
+        yield "| check | status | compared | |"
         yield "|---|---|---:|---|"
         for check, result in results.items():
             why = _escaped(result.skipped_because or "")
-            yield f"| {_code(check)} | {result.status.replace('-', ' ')} | {result.checked:,} | {why} |"
+            compared = result.coverage if result.checked else ""
+            yield f"| {_code(check)} | {result.status.replace('-', ' ')} | {compared} | {why} |"
         yield ""
         yield "</details>"
 

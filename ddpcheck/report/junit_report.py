@@ -14,7 +14,7 @@ from ddpcheck.report import report_files
 from ddpcheck.report.finding_text import accepted_line, text_of
 from ddpcheck.verdict.verdict import CheckResult, Verdict
 from ddpcheck.vocabulary.model import Finding
-from ddpcheck.vocabulary.wording import count, ranks_text
+from ddpcheck.vocabulary.wording import ranks_text
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -87,7 +87,7 @@ def _cases(check: str, result: CheckResult, verdict: Verdict, strict: bool) -> l
         return [_consequence(check, result, verdict, strict)]
     if result.status == "not-checked":
         return [_Case(check, "skipped", result.skipped_because or "not checked")]
-    return [_Case(check, output=f"held, checked {count(result.checked, 'time')}")]
+    return [_Case(check, output=f"held: {result.coverage} compared")]
 
 
 def _found(name: str, finding: Finding, strict: bool) -> _Case:

@@ -32,12 +32,20 @@ class SessionReport:
     def checks(self) -> dict[str, dict[str, Any]]:
         """Every check: its status, how often it was checked, at risk and violated, and why it could not be."""
         table: dict[str, dict[str, Any]] = {
-            check: {"status": NOT_CHECKED, "checked": 0, "at_risk": 0, "violated": 0, "skipped_because": None}
+            check: {
+                "status": NOT_CHECKED,
+                "checked": 0,
+                "coverage": {"compared": 0, "of": 0, "unit": "assertions"},
+                "at_risk": 0,
+                "violated": 0,
+                "skipped_because": None,
+            }
             for check in checks()
         }
         for test in self.tests:
             for run in test["checks"]:
                 row = table[run["check"]]
+                row["coverage"]["of"] += 1
                 if run["status"] == NOT_CHECKED:
                     row["skipped_because"] = row["skipped_because"] or run["findings"][0]["found"]
                     continue
@@ -45,6 +53,7 @@ class SessionReport:
                 row["at_risk"] += run["status"] == "at-risk"
                 row["violated"] += run["status"] == "violated"
         for row in table.values():
+            row["coverage"]["compared"] = row["checked"]
             if row["checked"]:
                 row["status"] = "violated" if row["violated"] else "at-risk" if row["at_risk"] else "held"
         return table

@@ -265,13 +265,13 @@ def _code(lines: Iterable[Line]) -> Table:
 def _checks(console: Console, verdict: Verdict) -> Table:
     """What was checked: broken ones first, in the order of the findings that tell of them."""
     table = ruled(console)
-    for title in ("check", "status", "checked", ""):
-        table.add_column(title, justify="right" if title == "checked" else "left", overflow="fold")
+    for title in ("check", "status", "compared", ""):
+        table.add_column(title, justify="right" if title == "compared" else "left", overflow="fold")
     rows = [(check, result) for check, result in verdict.checks.items() if result.status != "not-checked"]
     for check, result in sorted(rows, key=lambda row: _told_at(row[0], verdict)):
         reference = Text(_reference(check, verdict), style="dim")
         status = Text(result.status.replace("-", " "), style=_STATUSES[result.status])
-        table.add_row(check, status, count(result.checked, "time"), reference)
+        table.add_row(check, status, result.coverage, reference)
     return table
 
 

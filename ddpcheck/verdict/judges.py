@@ -46,7 +46,8 @@ def _of_another_package(check: str, world: World) -> Judged:
     try:
         said = judge_of(check, "run")(world)
         found = (*said.findings, *getattr(said, "advisories", ()))
-        judged = Judged(checked=int(said.checked), findings=found, skipped_because=str(said.skipped_because))
+        checked, of = int(said.checked), int(getattr(said, "of", 0))
+        judged = Judged(checked=checked, of=of, findings=found, skipped_because=str(said.skipped_because))
         return named(judged, check)
     except (Exception, SystemExit) as error:
         last = traceback.extract_tb(error.__traceback__)[-1]

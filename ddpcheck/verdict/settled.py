@@ -19,6 +19,7 @@ class _Past:
 
     def __init__(self) -> None:
         self.checked = 0
+        self.of = 0
         self.findings: dict[Key, Finding] = {}
         self.unfounded: set[Key] = set()
         """What a judge says only because it misses what was let go."""
@@ -41,6 +42,7 @@ class Settled:
             one = past.setdefault(check, _Past())
             still = after[check] if check in after else Judged(check=check, checked=0)
             one.checked += max(0, said.checked - still.checked)
+            one.of += max(0, max(said.of, said.checked) - max(still.of, still.checked))
             if check in those("of_endings"):  # what has not ended may still go on
                 continue
             there = {key_of(f): f for f in (*said.findings, *said.advisories)}
@@ -89,6 +91,7 @@ def _with(past: _Past, said: Judged) -> Judged:
     return replace(
         said,
         checked=checked,
+        of=past.of + max(said.of, said.checked),
         findings=tuple(one for one in findings.values() if one.severity != "advisory"),
         advisories=tuple(one for one in findings.values() if one.severity == "advisory"),
         skipped_because="" if checked else said.skipped_because,

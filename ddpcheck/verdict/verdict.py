@@ -19,6 +19,7 @@ from ddpcheck.verdict.grouping import grouped
 from ddpcheck.verdict.left_out_rules import chosen_findings, without_rules
 from ddpcheck.vocabulary.model import CallSite, Finding, ModelPart, Severity, Status, Struct
 from ddpcheck.vocabulary.versions import installed
+from ddpcheck.vocabulary.wording import plural
 
 Word = Literal["held", "violated", "failed", "hung", "interrupted", "nothing-checked"]
 
@@ -38,9 +39,19 @@ class CheckResult(Struct, frozen=True, kw_only=True):
 
     status: Status
     checked: int = 0
+    """Of its units, how many were compared."""
+    of: int = 0
+    """How many of them the run had."""
+    unit: str = "times"
+    """What is counted, in the plural."""
     skipped_because: str | None = None
     accepted: int = 0
     """Findings that concern it, and do not count because somebody has accepted them."""
+
+    @property
+    def coverage(self) -> str:
+        """``12 of 400 windows``."""
+        return f"{self.checked:,} of {self.of:,} {self.unit}"
 
 
 class Accepted(Struct, frozen=True, kw_only=True):
@@ -316,21 +327,23 @@ def _check(
     lost: str,
     part: str,
 ) -> CheckResult:
+    units = plural(every_check()[check].unit)
     if chosen is not None and check not in chosen and broken is None:
-        return CheckResult(status="not-checked", skipped_because=NOT_ASKED)
+        return CheckResult(status="not-checked", unit=units, skipped_because=NOT_ASKED)
     said = [of_world[check] for of_world in judged if check in of_world]
     checked = sum(one.checked for one in said)
+    of = sum(max(one.of, one.checked) for one in said)
     if broken is not None and (broken == "violated" or not lost):
-        return CheckResult(status=broken, checked=max(checked, 1))
+        return CheckResult(status=broken, checked=max(checked, 1), of=max(of, 1), unit=units)
     if checked and not lost:
-        return CheckResult(status="held", checked=checked)
+        return CheckResult(status="held", checked=checked, of=of, unit=units)
     reason = lost or next((one.skipped_because for one in said if one.skipped_because), "")
     if not reason:
         reason = _NOTHING if said else _NO_WORLD
         reason = reason if has_part(check, "run") else _ORACLE
     if part and not lost and has_part(check, "run"):
         reason = f"{part}; as far as it goes, {reason}"
-    return CheckResult(status="not-checked", skipped_because=reason)
+    return CheckResult(status="not-checked", of=of, unit=units, skipped_because=reason)
 
 
 # --- what else the evidence tells

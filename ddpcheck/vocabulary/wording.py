@@ -29,9 +29,14 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return "ranks " + ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
-def count(number: int, noun: str, plural: str | None = None) -> str:
+def count(number: int, noun: str, many: str | None = None) -> str:
     """``1 sample``, ``3 samples``, ``2,048 batches``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
+
+
+def plural(noun: str) -> str:
+    """``windows``, ``passes``, ``branches``."""
+    return noun + ("es" if noun.endswith(("s", "ch", "x")) else "s")
 
 
 def listing(names: Iterable[str], most: int = 5) -> str:

@@ -19,10 +19,16 @@ def test_the_json_is_the_one_of_the_contract(tmp_path):
     told = json.loads(path.read_text())
     assert (told["schema"], told["verdict"], told["world_size"]) == (3, "violated", 2)
     assert list(told["checks"]) == list(VIOLATED.checks)
-    assert told["checks"]["gradient-sync"] == {"status": "violated", "checked": 12, "skipped_because": None}
+    assert told["checks"]["gradient-sync"] == {
+        "status": "violated",
+        "checked": 12,
+        "coverage": {"compared": 12, "of": 36, "unit": "windows"},
+        "skipped_because": None,
+    }
     assert told["checks"]["no-hang"] == {
         "status": "not-checked",
         "checked": 0,
+        "coverage": {"compared": 0, "of": 0, "unit": "times"},
         "skipped_because": "there was nothing to judge",
     }
     assert told["versions"] == {"ddpcheck": "0.1.0", "torch": "2.13.0", "python": "3.11.9"}
@@ -87,6 +93,7 @@ def test_accepted_findings_stand_beside_the_others():
     assert told["checks"]["gradient-sync"] == {
         "status": "at-risk",
         "checked": 12,
+        "coverage": {"compared": 12, "of": 36, "unit": "windows"},
         "skipped_because": None,
         "accepted": 1,
     }

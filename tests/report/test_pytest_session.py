@@ -48,6 +48,7 @@ def test_what_could_not_be_judged_is_not_held() -> None:
     assert row == {
         "status": "not-checked",
         "checked": 0,
+        "coverage": {"compared": 0, "of": 1, "unit": "assertions"},
         "at_risk": 0,
         "violated": 0,
         "skipped_because": "none: CUDA does not work in a copy",
@@ -82,5 +83,6 @@ def test_what_was_judged_elsewhere_is_counted() -> None:
 
     assert rows["checkpoint-atomic-save"]["status"] == "held"
     assert rows["checkpoint-atomic-save"]["checked"] == 1
+    assert rows["checkpoint-atomic-save"]["coverage"] == {"compared": 1, "of": 2, "unit": "assertions"}
     assert rows["gradient-sync"]["violated"] == 1
     assert rows["initial-broadcast"]["skipped_because"] is None

@@ -75,13 +75,13 @@ steps, 8.1 s.
    fix       Save beside it, then os.replace().
 
 checks
-  check                    status      checked
-  ─────────────────────────────────────────────────────────────
-  reducer-coverage         violated   12 times   error 1
-  gradient-sync            violated   12 times   follows from 1
-  parameter-sync           violated   12 times   follows from 1
-  checkpoint-atomic-save   at risk     3 times   warning 2
-  initial-broadcast        held         1 time
+  check                    status             compared
+  ─────────────────────────────────────────────────────────────────────
+  reducer-coverage         violated   12 of 36 windows   error 1
+  gradient-sync            violated   12 of 36 windows   follows from 1
+  parameter-sync           violated   12 of 36 windows   follows from 1
+  checkpoint-atomic-save   at risk     3 of 36 windows   warning 2
+  initial-broadcast        held        1 of 36 windows
 
 not checked
   batch-count, no-hang, rng-independence
@@ -240,7 +240,7 @@ def test_an_encoding_that_lacks_a_character_gets_an_escape(encoding, script):
     assert r"\u65e5\u672c\u8a9e" in text
     assert "─" not in text
     assert "2500" not in text
-    assert re.search(r"\n  check +status +checked\n  -{60,}\n", text)
+    assert re.search(r"\n  check +status +compared\n  -{60,}\n", text)
 
 
 def test_colour_is_for_terminals(monkeypatch):
@@ -352,7 +352,7 @@ def test_accepted_findings_are_counted_with_their_reasons(script):
         "(comment in train.py:5) - warning checkpoint-atomic-save, /checkpoints/last.pt: no reason given yet "
         "(known.json)"
     ) in text
-    assert "reducer-coverage at risk 12 times 1 accepted" in text
+    assert "reducer-coverage at risk 12 of 36 windows 1 accepted" in text
     assert "What breaks it" not in text
 
 
@@ -362,7 +362,7 @@ def test_accepted_findings_beside_others(script):
     checks = {**VIOLATED.checks, "reducer-coverage": replace(VIOLATED.checks["reducer-coverage"], accepted=2)}
     text = " ".join(shown(replace(VIOLATED, accepted=(warning,), checks=checks, folder=script)).split())
     assert "VIOLATED train.py --epochs 3, 2 ranks: 1 error and 1 warning beside 1 accepted one in 36" in text
-    assert "reducer-coverage violated 12 times error 1, 2 accepted" in text
+    assert "reducer-coverage violated 12 of 36 windows error 1, 2 accepted" in text
 
 
 def test_the_page_says_what_is_accepted():

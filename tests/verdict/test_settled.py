@@ -28,6 +28,16 @@ def test_counts_add_up():
     assert settled.with_past("t", said(6))[CHECK].checked == 12
 
 
+def test_coverage_adds_up():
+    """What was let go counts among all that the run had, and what a judge counts from its number only once."""
+    before, after = Judged(checked=10, of=40), Judged(checked=4, of=34)
+    settled = Settled()
+    settled.take("t", {CHECK: before}, {CHECK: after})
+    assert settled.with_past("t", {CHECK: Judged(checked=6, of=60)})[CHECK].of == 66
+    settled.take("u", {CHECK: Judged(checked=10)}, {CHECK: Judged(checked=4)})
+    assert settled.with_past("u", {CHECK: Judged(checked=6)})[CHECK].of == 12, "all that was compared, at the least"
+
+
 def test_a_world_without_a_past_is_judged_as_it_is():
     judged = said(3)
     assert Settled().with_past("t", judged) == judged

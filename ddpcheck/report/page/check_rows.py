@@ -5,7 +5,6 @@ from __future__ import annotations
 from ddpcheck.report.page.finding_cards import holds
 from ddpcheck.verdict.verdict import Verdict
 from ddpcheck.vocabulary.model import Status, Struct
-from ddpcheck.vocabulary.wording import count
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -13,7 +12,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
     check: str
     status: Status
-    times: str
+    compared: str
     finding: int
     """The number of the finding that is about it, or that it follows from; 0 for none."""
     told: str
@@ -36,7 +35,7 @@ def checked(verdict: Verdict) -> list[Row]:
             Row(
                 check=check,
                 status=result.status,
-                times=count(result.checked, "time"),
+                compared=result.coverage,
                 finding=number,
                 told=", ".join(part for part in (told, accepted) if part),
                 holds=holds(check),

@@ -84,7 +84,7 @@ def test_a_finding_is_told_whole(tmp_path):
     for check in ERROR.also:
         assert f"{check} {every_check()[check].holds[:10]}".lower() in text.lower()
     assert "What breaks it" in text
-    assert "12 times finding 1" in text
+    assert "12 of 36 windows finding 1" in text
     assert "follows from 1" in text
     assert "train.py --epochs 3, 2 ranks: 1 error and 1 warning in 36 optimizer steps" in text
     assert VIOLATED.notes[0] in text
