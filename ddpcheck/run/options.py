@@ -208,11 +208,16 @@ def _chosen(checks: str | None, skip: str | None, settings: Settings) -> tuple[f
     wanted = named_checks(checks, "--checks") if checks is not None else settings.checks
     skipped = named_checks(skip, "--skip") if skip is not None else settings.skip if checks is None else None
     known = every_check()
-    left_out = {name for name in skipped or () if name not in known}
+    left_out = set[str]()
     for check in {check_of(name) or "" for name in wanted or ()} - {*(wanted or ())}:
         of_check = {f"{check}/", *(f"{check}/{rule.name}" for rule in known[check].rules)}
         left_out |= of_check - {*(wanted or ())}
-    if wanted is None and not {*(skipped or ())} & known.keys():
+    left_out |= {name for name in skipped or () if name not in known}
+    ruleless = {
+        check for check, its in known.items() if its.rules and left_out.issuperset(f"{check}/{r.name}" for r in its.rules)
+    }
+    unwanted = ruleless | (known.keys() & {*(skipped or ())})
+    if wanted is None and not unwanted:
         return None, frozenset(left_out)
-    of_wanted = known if wanted is None else {check_of(name) or "" for name in wanted}
-    return frozenset(of_wanted) - frozenset(skipped or ()), frozenset(left_out)
+    of_wanted = known.keys() if wanted is None else {check_of(name) or "" for name in wanted}
+    return frozenset(of_wanted - unwanted), frozenset(left_out)

@@ -271,6 +271,11 @@ def test_rules_may_be_named_as_checks_are(here, monkeypatch):
             {"gradient-sync"},
             {"gradient-sync/named-alike"},
         ),
+        (
+            ["--checks", "no-hang,gradient-sync/named-alike", "--skip", "gradient-sync/named-alike"],
+            {"no-hang"},
+            {"gradient-sync/", "gradient-sync/clipped-alone", "gradient-sync/named-alike"},
+        ),
     ],
 )
 def test_which_rules_count(here, monkeypatch, arguments, chosen, left_out):
