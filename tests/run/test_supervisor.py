@@ -162,7 +162,11 @@ def test_whatever_fails_the_program_goes_on_and_the_verdict_is_true(running, mon
 
         with monkeypatch.context() as patched:
             patched.setattr(owner, name, failing)
-            code, found = running()
+            try:
+                code, found = running()
+            except type(error):  # in the verdict itself: the command line's own handler makes exit 4 of it
+                code, found = 4, None
+        assert Path("done").exists(), "the program has gone on to its end"
         assert code in (3, 4), n
         if found is not None:
             assert found["findings"] == []
