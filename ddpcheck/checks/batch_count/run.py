@@ -21,9 +21,7 @@ _MET = (
 )
 
 
-AGREED = (
-    "ranks took unequal numbers of batches in a pass, and none was seen to miss a collective that others made for theirs"
-)
+AGREED = "ranks took unequal numbers of batches in a pass, and none was seen to miss a collective for the others'"
 APART = "no collective was seen between the batches of a loader that several ranks went through"
 UNENDED = "no two ranks that train one model were seen to come to the end of a pass"
 """Why nothing was checked."""

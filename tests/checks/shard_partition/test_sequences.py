@@ -7,7 +7,7 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.run import judge
 from tests.judging.loaded import loader, through
-from tests.judging.written import call, ended, world
+from tests.judging.written import call, ended, world, wrapped
 
 LINE = 44
 FRONT, BACK = [[0, 0, 5]], [[0, 5, 4]]
@@ -35,9 +35,11 @@ def told(*ranks):
 
 
 def test_parts_that_make_up_the_whole():
-    """Each backward counts."""
-    judged = said(rank(INPUTS[0], SHIFTED[0]), rank(INPUTS[1], SHIFTED[1]))
-    assert (judged.checked, judged.findings) == (2, ())
+    """Each pass counts in which parts were compared."""
+    ranks = [rank(INPUTS[number], SHIFTED[number]) for number in (0, 1)]
+    passes = [[loader(), *through(range(4), ended=False), *own] for own in ranks]
+    judged = said(*[[wrapped(5, group="0,1#1"), *own] for own in passes])
+    assert (judged.checked, judged.findings) == (1, ())
 
 
 @pytest.mark.parametrize("inputs", [True, False])
