@@ -45,6 +45,8 @@ class Loader(Record, frozen=True, kw_only=True):
     """The class of a batch sampler of the user's own."""
     order: list[int] = msgspec.field(default_factory=list)
     """Where a class of the user's deals out the samples or batches: its __iter__, and its methods that this calls."""
+    collated: bool = False
+    """The program's own function makes a batch of the samples, or its dataset does, and may change what they hold."""
 
 
 class Pass(Record, frozen=True, kw_only=True):

@@ -38,7 +38,7 @@ AT_LEAST = 4
 
 PARTS = "ranks read the same samples, and it was not seen whether what they gave their models makes up the whole"
 UNRECOGNISED = "it was not seen which ranks read the same: samples may look different each time they are read"
-REPLACED = "samples came several times on one rank, and it was not seen where an epoch ends"
+REPLACED = "samples of one rank look alike or come several times, and it was not seen which ranks read the same"
 OWN_OR_PARTS = "ranks had different content at the same index, and it was not seen whether it is parts of one sample"
 NO_COPIES = "no ranks were seen to train copies of one model"
 OTHER_DATA = "groups of ranks read different samples, and it was not seen whether they hold one model among them"
@@ -148,7 +148,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     if gap is not None:
         return len(compared), [gap], because
     if identity.different:
-        if _share_out(loaders):
+        if _share_out(loaders) and identity.stable:
             return len(compared), [_nothing_in_common(line, tuple(there))], because
         return 0, [], OWN_OR_PARTS
     # That no two ranks had the same samples is not all that there is to hold.
@@ -389,7 +389,8 @@ def _overlapping(
         f"{worst.surplus:,} of the {worst.read:,} samples read ({share}) on another rank as well{order}{beyond}; "
         f"for example {worst.example}, seen by {ranks_text(worst.on)}"
     )
-    basis = " (by index: a sample is another each time it is read)" if worst.by_index and identity.random else ""
+    unstable = worst.by_index and not identity.stable
+    basis = " (by index: a sample may look different whenever it is read)" if unstable else ""
     passes = {rank: line.passes[rank][worst.number] for rank in loaders if worst.number < len(line.passes[rank])}
     return Finding(
         rule="repeated-samples",
