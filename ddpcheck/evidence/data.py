@@ -8,6 +8,8 @@ import msgspec
 
 from ddpcheck.evidence.record import NO_SITE, Record
 
+STATE = "state "
+"""What a word for a random state begins with that was put back; without it, it stands for a seed."""
 EVERY_INPUT = 64
 """What goes into so many forwards of a wrapper is on record, one after the other; then ever less of it."""
 

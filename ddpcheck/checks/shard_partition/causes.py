@@ -50,7 +50,8 @@ def loop_lines(line: Line, ranks: tuple[int, ...]) -> tuple[tuple[int, CallSite]
     return tuple((rank, where) for rank, where in found[:2] if where is not None)
 
 
-def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: Identity) -> str:
+def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: Identity, same_samples: bool) -> str:
+    """The likely cause, by the pass of the worst overlap; ``same_samples``: in each, ranks have the same samples."""
     known = {rank: one for rank, one in loaders.items() if one is not None}
     if not known:
         return ""
@@ -60,7 +61,7 @@ def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: 
     if told and len(set(shards)) < len(shards):
         return _wrong_shards(world, known)
     if first.stream:
-        if _gives_all_the_same(passes):
+        if same_samples:
             return f"{first.dataset} gives every rank the same samples"
         return f"{_shards(known)}, and these have samples in common" if told else ""
     if not all(one.distributed for one in known.values()):
@@ -76,7 +77,7 @@ def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: 
     return sampler_cause(passes, known).cause
 
 
-def _gives_all_the_same(passes: Mapping[int, Pass]) -> bool:
+def is_one_set(passes: Mapping[int, Pass]) -> bool:
     """Whether every rank had the same samples in a pass, but for some at its end."""
     each = [{s.print_ for s in one.samples} - {None} for one in passes.values()]
     return len(set.intersection(*each)) >= NEARLY_ALL * max(map(len, each))
@@ -140,7 +141,7 @@ def sampler_cause(passes: Mapping[int, Pass], loaders: Loaders) -> sampler_cause
     return sampler_causes.why(samplers, local_ranks, in_common)
 
 
-def advice(world: World, passes: Mapping[int, Pass], loaders: Loaders) -> str:
+def advice(world: World, passes: Mapping[int, Pass], loaders: Loaders, same_samples: bool) -> str:
     known = {rank: one for rank, one in loaders.items() if one is not None}
     first = next(iter(known.values()), None)
     if first is not None and first.stream:
@@ -150,7 +151,7 @@ def advice(world: World, passes: Mapping[int, Pass], loaders: Loaders) -> str:
                 f"Make the {first.dataset} after init_process_group: move line {made.dataset.line} of "
                 f"{made.dataset.file} behind line {made.group.line}."
             )
-        if not _gives_all_the_same(passes):
+        if not same_samples:
             return (
                 "Cut the ranks' shares from one order of the samples or files, the same on every rank: give what "
                 "shuffles it the same seed and epoch everywhere, and cut it by dist.get_rank()."

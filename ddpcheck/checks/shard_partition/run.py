@@ -9,7 +9,16 @@ from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition import one_copy, resumed, sequences
-from ddpcheck.checks.shard_partition.causes import UNAWARE, Loaders, advice, cause, loop_lines, place, subject
+from ddpcheck.checks.shard_partition.causes import (
+    UNAWARE,
+    Loaders,
+    advice,
+    cause,
+    is_one_set,
+    loop_lines,
+    place,
+    subject,
+)
 from ddpcheck.checks.shard_partition.left_out_samples import (
     IN_PART,
     Epoch,
@@ -389,9 +398,14 @@ def _overlapping(
         f"{worst.surplus:,} of the {worst.read:,} samples read ({share}) on another rank as well{order}{beyond}; "
         f"for example {worst.example}, seen by {ranks_text(worst.on)}"
     )
+    rounds = [
+        {rank: line.passes[rank][one.number] for rank in loaders if one.number < len(line.passes[rank])}
+        for one in overlaps
+    ]
+    same_samples = all(map(is_one_set, rounds))
     unstable = worst.by_index and not identity.stable
     basis = " (by index: a sample may look different whenever it is read)" if unstable else ""
-    passes = {rank: line.passes[rank][worst.number] for rank in loaders if worst.number < len(line.passes[rank])}
+    passes = rounds[overlaps.index(worst)]
     return Finding(
         rule="repeated-samples",
         severity="error" if wrapped and certain else "warning",
@@ -399,8 +413,10 @@ def _overlapping(
         subject=subject(first),
         expected=f"each sample on one rank in one pass through the training data{basis}",
         found=found,
-        cause=cause(world, passes, loaders, identity) if certain else f"{kind} gives the ranks shares that overlap",
-        advice=advice(world, passes, loaders)
+        cause=cause(world, passes, loaders, identity, same_samples)
+        if certain
+        else f"{kind} gives the ranks shares that overlap",
+        advice=advice(world, passes, loaders, same_samples)
         if certain
         else f"If samples are not meant to count twice, let each share of the {kind} end where the next one begins.",
         where=place(line, loaders, world),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.loader_passes import Pass
+from ddpcheck.judging.loader_passes import Pass, every_pass
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
@@ -39,7 +39,9 @@ def judge(world: World) -> list[Finding]:
             found = [look(group, moment) for moment in group.moments]
             # Once may be a batch that happens to look so.
             if found and all(one is not None for one in found):
-                findings += [_finding(group, found[0], len(found))] if found[0] is not None else []
+                passes = [one for its in every_pass(world) for one in its if one.rank is group.ranks[0]]
+                times = sum(is_compared(world, one) for one in passes)
+                findings += [_finding(group, found[0], max(times, 1))] if found[0] is not None else []
     return findings
 
 
