@@ -8,6 +8,8 @@ import msgspec
 
 from ddpcheck.evidence.record import NO_SITE, Record
 
+STATE = "state "
+"""What a word for a random state begins with that was put back; without it, it stands for a seed."""
 EVERY_INPUT = 64
 """What goes into so many forwards of a wrapper is on record, one after the other; then ever less of it."""
 
@@ -45,6 +47,8 @@ class Loader(Record, frozen=True, kw_only=True):
     """The class of a batch sampler of the user's own."""
     order: list[int] = msgspec.field(default_factory=list)
     """Where a class of the user's deals out the samples or batches: its __iter__, and its methods that this calls."""
+    collated: bool = False
+    """The program's own function makes a batch of the samples, or its dataset does, and may change what they hold."""
 
 
 class Pass(Record, frozen=True, kw_only=True):

@@ -241,4 +241,4 @@ def _is_wrapped(world: World) -> bool:
 
 def no_loader(world: World) -> str:
     """That there was nothing to go through, as a reason; empty where there was."""
-    return "" if any(rank.of(ev.Loader) for rank in world) else "the program made no DataLoader"
+    return "" if any(rank.of(ev.Loader) for rank in world) else "no DataLoader was seen"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from ddpcheck import evidence as ev
@@ -22,6 +22,8 @@ class Identity(Struct, frozen=True, kw_only=True):
     """It is another one on every rank."""
     random: bool
     """A sample is another each time it is read."""
+    stable: bool
+    """A sample looks the same whenever it is read, so that those that look different are different samples."""
 
 
 def identity_of(passes: Iterable[Pass]) -> Identity:
@@ -40,12 +42,15 @@ def identity_of(passes: Iterable[Pass]) -> Identity:
     changing = sum(len(found) > 1 for by_rank in prints.values() for found in by_rank.values())
     random = changing > 0 or any(_draws(one) for one in passes)
     same = bool(common) and 2 * agreeing >= len(common)
+    collated = any(one.loader is not None and one.loader.collated for one in passes)
+    stable = same or not (random or collated) or _comes_again(passes)
     if not same and random:
         same = _labels_agree([list(by_rank.values()) for by_rank in labels.values() if len(by_rank) > 1])
     return Identity(
         same=same,
-        different=not same and not random and len(common) >= ENOUGH and agreeing == 0,
+        different=not same and (collated or not random) and len(common) >= ENOUGH and agreeing == 0,
         random=random,
+        stable=stable,
     )
 
 
@@ -55,8 +60,18 @@ def by_index(passes: Sequence[Pass], identity: Identity) -> bool:
         return False
     if identity.same or identity.different:
         return identity.same
-    blind = identity.random or not any(s.print_ for one in passes for s in one.samples)
+    blind = not identity.stable or not any(s.print_ for one in passes for s in one.samples)
     return blind and all(one.loader is not None and one.loader.distributed for one in passes)
+
+
+def _comes_again(passes: Sequence[Pass]) -> bool:
+    """Whether most of what was read in a pass looks like a sample of another one, on any rank."""
+    each: dict[int, set[bytes]] = defaultdict(set)
+    for one in passes:
+        each[one.begun.number].update(sample.print_ for sample in one.samples if sample.print_ is not None)
+    times = Counter(print_ for prints in each.values() for print_ in prints)
+    again = sum(n for n in times.values() if n > 1)
+    return again >= ENOUGH and 2 * again >= sum(times.values())
 
 
 def _draws(one: Pass) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.call_divergence import Calls, key, partings, sequences
@@ -32,44 +34,91 @@ def was_stopped(world: World) -> bool:
     )
 
 
-def in_step(world: World, uneven: Sequence[Mapping[int, Pass]]) -> bool:
-    """Whether each rank that had run out went on to meet those that had batches left, before it did anything else.
+def in_step(world: World, passes: Mapping[int, Sequence[Pass]], uneven: Sequence[Mapping[int, Pass]]) -> bool:
+    """Whether each rank that had run out went on to meet those that had batches left, for each of these.
 
     So it is where the ranks agree on the end (a flag that is reduced before
-    every step), and where one that has run out goes on with empty batches.
+    every step), where one that has run out goes on with empty batches, and
+    where it begins its loader again at once, until all have made as many steps.
     """
     found = sequences(world)
     # Where nothing was stuck, ranks that have run out may have a loop of their own in which they meet the others.
     same_line = not came_through(world)
-    looked = [*uneven[:FIRST], uneven[-1]]
-    met = [one for passes in looked for one in _met(found, world.world_size, passes, same_line)]
-    return bool(met) and all(met)
+    met: list[bool] = []
+    for left in (*_left_in_passes([*uneven[:FIRST], uneven[-1]]), *_left_at_last(passes)):
+        met += _met(world, found, left, same_line)
+    # A batch that no call was made for was handed out and left alone, where its loop makes calls for others.
+    return all(met) and (bool(met) or all(one.collectives for its in uneven for one in its.values()))
 
 
-def _met(found: Sequences, world_size: int, passes: Mapping[int, Pass], same_line: bool) -> Iterator[bool]:
-    """For each batch that one rank had and another had not: whether both made the same call for it.
+class _Left(NamedTuple):
+    """Batches that a rank had when another one had run out."""
 
-    Nothing for one that no call on record was made for.
+    long: Pass
+    batches: Sequence[ev.Batch]
+    short: Pass
+    at_last: bool = False
+    """Of these, the ones that were left when that had its last end."""
+
+
+def _left_in_passes(uneven: Sequence[Mapping[int, Pass]]) -> Iterator[_Left]:
+    """Of passes of one number, what the longer ones had more."""
+    for passes in uneven:
+        for long, short in itertools.permutations(passes.values(), 2):
+            if short.exhausted and short.taken < long.taken:
+                yield _Left(long, [batch for batch in long.batches if batch.number >= short.taken], short)
+
+
+def _left_at_last(passes: Mapping[int, Sequence[Pass]]) -> Iterator[_Left]:
+    """The last pass of each rank, beside one that came to the end of its last."""
+    for longer, shorter in itertools.permutations(passes.values(), 2):
+        if shorter[-1].exhausted:
+            yield _Left(longer[-1], longer[-1].batches, shorter[-1], at_last=True)
+
+
+def _met(world: World, found: Sequences, left: _Left, same_line: bool) -> Iterator[bool]:
+    """For each of these batches: whether both ranks made the same call for it.
+
+    Nothing for one that no call on record was made for, or that the other rank may still come to.
     """
-    for rank, long in passes.items():
-        for other, short in passes.items():
-            if not short.exhausted or short.ended is None or short.taken >= long.taken:
-                continue
-            again = min((p.n for p in short.rank.of(ev.Pass) if p.n > short.ended.n), default=math.inf)
-            calls = _between(found, world_size, rank, other)
-            numbers = [call.n for call in calls]
-            for batch in long.batches:
-                place = bisect_right(numbers, batch.n)
-                if batch.number < short.taken or place == len(calls) or numbers[place] > long.end:
-                    continue
-                mine = calls[place]
-                theirs = found[mine.group].get(other, {}).get(mine.number)
-                yield (
-                    theirs is not None
-                    and key(theirs) == key(mine)
-                    and short.ended.n < theirs.n < again
-                    and (not same_line or short.rank.where(theirs.site) == long.rank.where(mine.site))
-                )
+    long, batches, short, at_last = left
+    rank, other = long.rank.rank, short.rank.rank
+    end = short.end
+    calls = _between(found, world.world_size, rank, other)
+    numbers = [call.n for call in calls]
+    again, further = _after(short, end)
+    for batch in batches:
+        place = bisect_right(numbers, batch.n)
+        if place == len(calls) or numbers[place] > long.end:
+            continue
+        mine = calls[place]
+        theirs = found[mine.group].get(other, {}).get(mine.number)
+        if theirs is None:
+            if world.now is None or short.rank.gone:
+                yield False
+            continue
+        if at_last and theirs.n < end:
+            continue
+        before = found[mine.group][other].get(mine.number - 1)
+        handed = bisect_right(further, theirs.n) > bisect_right(further, before.n if before is not None else 0)
+        yield (
+            key(theirs) == key(mine)
+            and end < theirs.n
+            and (theirs.n < again or handed)
+            and (not same_line or short.rank.where(theirs.site) == long.rank.where(mine.site))
+        )
+
+
+def _after(short: Pass, end: float) -> tuple[float, list[int]]:
+    """The ``n`` at which a rank that had run out began to go through anything, and those of its next batches.
+
+    These are of any loader that was made at the same line: there may be one for each pass.
+    """
+    rank = short.rank
+    made = {one.loader: rank.where(one.site) for one in rank.process.of(ev.Loader)}
+    where = made.get(short.begun.loader)
+    again = min((one.n for one in rank.of(ev.Pass) if one.n > end), default=math.inf)
+    return again, [one.n for one in rank.of(ev.Batch) if one.n > end and made.get(one.loader) == where]
 
 
 def _between(found: Sequences, world_size: int, rank: int, other: int) -> list[ev.Call]:

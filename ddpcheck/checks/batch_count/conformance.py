@@ -35,7 +35,7 @@ def judge(trained: Trained) -> Judged:
                 rule="unequal-batch-counts" if len(set(found)) > 1 else "unexpected-batch-count",
             ),
         )
-    return Judged(checked=len(found), findings=findings)
+    return Judged(checked=situation.epochs, findings=findings)
 
 
 _OF_A_DATASET = (

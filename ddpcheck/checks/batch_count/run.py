@@ -21,7 +21,9 @@ _MET = (
 )
 
 
-AGREED = "ranks had unequal numbers of batches, and went on to meet the others for each one: they agree on the end"
+AGREED = "ranks took unequal numbers of batches in a pass, and none was seen to miss a collective for the others'"
+APART = "no collective was seen between the batches of a loader that several ranks went through"
+UNENDED = "no two ranks that train one model were seen to come to the end of a pass"
 """Why nothing was checked."""
 
 
@@ -39,30 +41,31 @@ def judge(world: World) -> Judged:
             checked += times
             findings += [] if cut_off else found
             uncounted = uncounted or because
-    because = no_loader(world) or uncounted or "no two ranks were seen to end a pass of one loader"
+    because = no_loader(world) or uncounted or UNENDED
     return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _judge_line(world: World, line: Line, ranks: Sequence[int]) -> tuple[int, list[Finding], str]:
     """Judge the passes of one loop over a loader, for the ranks that have to keep step with each other.
 
-    How often it was checked, what was found, and why passes were not checked.
+    How many passes were compared, what was found, and why others were not.
     """
     there = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
-    if len(there) < 2 or not _keeps_step(world, line, there):
-        return 0, [], ""
     rounds = [
         {rank: one for rank, one in passes.items() if rank in there and not one.begun.joined}
         for _, passes in line.rounds()
     ]
     over = [passes for passes in rounds if sum(one.exhausted for one in passes.values()) > 1]
+    if len(there) < 2 or not _keeps_step(world, line, there):
+        return 0, [], APART if over else ""
+    even = sum(not _uneven(passes) for passes in over)
     short = _ran_out(there)
     uneven = [(number, passes) for number, passes in enumerate(rounds) if _uneven(passes)]
-    if not short or not uneven:
-        return len(over), [], ""
-    if in_step(world, [passes for _, passes in uneven]):
-        return sum(not _uneven(passes) for passes in over), [], AGREED
-    return max(len(over), 1), [_finding(world, line, *uneven[0], short, len(uneven))], ""
+    if not uneven:
+        return even, [], ""
+    if not short or in_step(world, there, [passes for _, passes in uneven]):
+        return even, [], AGREED
+    return even + len(uneven), [_finding(world, line, *uneven[0], short, len(uneven))], ""
 
 
 def _keeps_step(world: World, line: Line, there: Mapping[int, Sequence[Pass]]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from ddpcheck.evidence.epochs import SamplerPass
@@ -27,6 +28,16 @@ def repetition(passes: Sequence[SamplerPass], distributed: bool = True) -> tuple
                 return before, number
         earlier.setdefault((one.order, one.length), []).append(number)
     return None
+
+
+def compared(passes: Sequence[SamplerPass], distributed: bool = True) -> int:
+    """How many of these have an order that another one before could have had: of as many samples, in another epoch."""
+    never_set = len({one.epoch for one in passes}) == 1
+    alike: dict[int, list[int | None]] = defaultdict(list)
+    for one in passes:
+        if one.length >= NO_CHANCE or (one.length > 1 and distributed and never_set):
+            alike[one.length].append(one.epoch)
+    return sum((len(epochs) if never_set else len(set(epochs))) - 1 for epochs in alike.values())
 
 
 def why(first: SamplerPass, second: SamplerPass, distributed: bool = True) -> tuple[str, str]:

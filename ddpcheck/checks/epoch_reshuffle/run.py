@@ -38,11 +38,14 @@ def judge(world: World) -> Judged:
     for key, by_rank in trained.items():
         for passes in by_rank.values():
             passes.sort(key=lambda one: one.begun.n)
-        checked += max((len(passes) - 1 for passes in by_rank.values() if _shuffles(passes)), default=0)
+        checked += min(
+            causes.compared([*map(_told, passes)], _is_distributed(passes)) if _shuffles(passes) else 0
+            for passes in by_rank.values()
+        )
         finding = _repeated(by_rank, links[key]) or _never_shuffled(by_rank, links[key])
         if finding is not None:
             findings.append(finding)
-    because = no_loader(world) or "no shuffled loader was gone through twice in training"
+    because = no_loader(world) or "no shuffled loader was seen to go through equally many samples twice in training"
     return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 

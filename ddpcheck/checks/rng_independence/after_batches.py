@@ -12,7 +12,7 @@ from ddpcheck.judging import mesh_names
 from ddpcheck.judging.data_ranks import readers
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
-from ddpcheck.vocabulary.wording import count, ranks_text
+from ddpcheck.vocabulary.wording import ranks_text
 
 FEW = 4
 """As many numbers may be a choice that all ranks have to make alike: a size, a layer that is left out."""
@@ -31,14 +31,14 @@ def judge(world: World) -> tuple[int, list[Finding]]:
             several = [(rank, one) for rank, one in drew if one.numbers > FEW]
             if len(several) < 2 or not _are_dealt_out(several):
                 continue
-            checked += 1
+            checked += len({rank.rank for rank, _ in several}) == len(group.ranks)
             for one in states.equal([states.drawn(rank.rank, its, rank.process) for rank, its in several]):
                 ranks = tuple(sorted({d.rank for d in one}))
                 if not any(set(ranks) <= set(its) for its in peers):
                     found[ranks].append(one)
         # A single batch that is alike may be a rehearsal.
         alike |= {ranks: ones for ranks, ones in found.items() if len(ones) > 1}
-    return checked, [_finding(world, alike, checked)] if alike else []
+    return checked, [_finding(world, alike)] if alike else []
 
 
 def _are_dealt_out(several: Sequence[tuple[Rank, ev.Stream]]) -> bool:
@@ -52,7 +52,7 @@ def _are_dealt_out(several: Sequence[tuple[Rank, ev.Stream]]) -> bool:
     return len(set(places)) == len(places)
 
 
-def _finding(world: World, alike: dict[Alike, list[list[Drawn]]], checked: int) -> Finding:
+def _finding(world: World, alike: dict[Alike, list[list[Drawn]]]) -> Finding:
     ones = [one for each in alike.values() for one in each]
     first = ones[0][0]
     rank = next(one for one in world if one.rank == first.rank)
@@ -66,12 +66,11 @@ def _finding(world: World, alike: dict[Alike, list[list[Drawn]]], checked: int) 
         ranks=tuple(sorted({number for ranks in alike for number in ranks})),
         subject="torch's random state",
         expected="random numbers of its own on every rank, for the samples that it alone has",
-        found=f"the same state on {' and on '.join(map(ranks_text, alike))} when batches were handed out, in "
-        f"{len({one[0].stream.number for one in ones})} of {count(checked, 'batch', 'batches')} compared, and numbers "
+        found=f"the same state on {' and on '.join(map(ranks_text, alike))} when batches were handed out, and numbers "
         "drawn from it before the forward: the same noise, time steps or augmentation for other samples",
         cause="the seed is the same on these ranks" if line is not None else "their generators were never seeded apart",
         advice=states.APART,
         where=line or use,
-        count=len(ones),
+        count=len({one[0].stream.number for one in ones}),
         proof=((rank.rank, use),) if use is not None and line is not None and use != line else (),
     )

@@ -22,7 +22,7 @@ def of_all(world: World) -> dict[str, Hits]:
         for its in sorted({which[0] for which in each}):
             hits = Hits()
             for which in sorted(which for which in each if which[0] == its):
-                _compare(world, each[which], hits)
+                _compare(world, each[which], len(group.ranks), hits)
             _add(found[_link(group.ranks[0], its)], hits)
     for link, hits in _made_equal(world):
         if not found[link].equal:
@@ -30,16 +30,18 @@ def of_all(world: World) -> dict[str, Hits]:
     return {link: hits for link, hits in found.items() if hits.compared}
 
 
-def _compare(world: World, several: Sequence[Drawn], hits: Hits) -> None:
-    if len(several) > 1:
-        hits.compared += 1
-        peers = mesh_names.peers(world)
-        hits.equal += [one for one in equal(several) if not any({d.rank for d in one} <= set(group) for group in peers)]
+def _compare(world: World, several: Sequence[Drawn], ranks: int, hits: Hits) -> None:
+    drew = len({one.rank for one in several})
+    hits.compared += drew > 1
+    hits.complete += drew == ranks > 1
+    peers = mesh_names.peers(world)
+    hits.equal += [one for one in equal(several) if not any({d.rank for d in one} <= set(group) for group in peers)]
 
 
 def _add(found: Hits, hits: Hits) -> None:
     """Take these up; a single forward that is alike among others may be a rehearsal."""
     found.compared += hits.compared
+    found.complete += hits.complete
     if len(hits.equal) > 1 or hits.compared == 1:
         found.equal += hits.equal
 

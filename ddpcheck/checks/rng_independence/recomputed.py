@@ -10,23 +10,21 @@ from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
 
 
-def judge(world: World) -> tuple[int, list[Finding]]:
-    """How many second runs drew random numbers, and a finding for each line that lets them draw others."""
-    checked = 0
+def judge(world: World) -> list[Finding]:
+    """A finding for each line that lets second runs draw other random numbers than first ones."""
     found: dict[str, list[tuple[Rank, ev.Recomputed]]] = defaultdict(list)
     drew: dict[str, int] = defaultdict(int)
     others: set[str] = set()
     for rank in world:
         for one in rank.of(ev.Recomputed):
             line = str(rank.where(one.site))
-            checked += bool(one.drew)
             drew[line] += bool(one.drew)
             if not one.drew:
                 others.add(line)
             if one.apart:
                 found[line].append((rank, one))
     # Where some runs draw nothing, it may be another thread that has drawn while the others ran.
-    return checked, [_finding(there, drew[line]) for line, there in found.items() if line not in others]
+    return [_finding(there, drew[line]) for line, there in found.items() if line not in others]
 
 
 def _finding(there: list[tuple[Rank, ev.Recomputed]], drew: int) -> Finding:
@@ -42,5 +40,4 @@ def _finding(there: list[tuple[Rank, ev.Recomputed]], drew: int) -> Finding:
         cause="preserve_rng_state=False: no random state is put back for the second run",
         advice="Leave preserve_rng_state=True where the function draws random numbers.",
         where=rank.where(first.site),
-        count=len(there),
     )

@@ -8,14 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.rng_independence import after_batches, forwards, recomputed, states
 from ddpcheck.checks.rng_independence.states import APART, Drawn, Hits
+from ddpcheck.judging.data_ranks import readers
 from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text
 
 _NAMES = {"torch": "torch's", "cuda": "torch's (cuda)", "numpy": "numpy's", "python": "Python's"}
-_NOTHING = "nothing random was drawn in a forward, or while samples were fetched"
-_BY_SAMPLE = "random numbers were drawn by samples alone, each of which sets the state by a seed of its own"
+_NOTHING = "no random numbers were seen to be drawn in a forward, or while samples were fetched"
+_UNCOMPARED = "no moment was seen at which all ranks that read different data drew random numbers"
+_BY_SAMPLE = "no random numbers were seen but those of samples that set the state by seeds of their own"
+"""Why nothing was checked."""
 
 
 WORKERS = (
@@ -26,29 +29,26 @@ WORKERS = (
 
 def judge(world: World) -> Judged:
     """Compare the states that each rank drew from with the other ranks', and with those of its earlier passes."""
-    groups, _ = data_groups(world)
+    groups, wrapped = data_groups(world)
+    averaging = groups if wrapped else [[rank.rank for rank in one.ranks] for one in readers(world)]
     in_forwards = forwards.of_all(world)
-    checked = sum(hits.compared for hits in in_forwards.values())
+    checked = sum(hits.complete for hits in in_forwards.values())
     by_sample = False
     fetches: dict[int, tuple[Line, Hits]] = {}
     for group in groups:
         for number, (line, hits) in enumerate(_fetches(world, group)):
-            checked += hits.compared
+            checked += hits.complete if any(set(group) <= set(ranks) for ranks in averaging) else 0
             by_sample |= hits.by_sample
             if hits.all:
                 fetches.setdefault(number, (line, hits))
-    again, of_recomputed = recomputed.judge(world)
-    checked += again
-    findings = [*_findings(world, in_forwards, list(fetches.values())), *of_recomputed]
+    findings = [*_findings(world, in_forwards, list(fetches.values())), *recomputed.judge(world)]
     again, of_batches = after_batches.judge(world)
     checked += again
     # Streams that are found alike elsewhere are told of by that.
     findings += of_batches if not findings else ()
-    return Judged(
-        checked=checked,
-        findings=tuple(findings),
-        skipped_because="" if checked else _BY_SAMPLE if by_sample else _NOTHING,
-    )
+    drew = any(one.consumed for rank in world for its in (rank.process, *rank.workers) for one in its.of(ev.Stream))
+    because = _BY_SAMPLE if by_sample else _UNCOMPARED if drew else _NOTHING
+    return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 # --- fetches
@@ -83,12 +83,12 @@ def _compare(line: Line, passes: Mapping[int, Sequence[Pass]], hits: Hits) -> No
             across[stream.kind, drawn.place, worker, stream.number].append(drawn)
             along[rank, stream.kind, worker, stream.number].append(drawn)
     for _, drawn_there in sorted(across.items()):
-        if len(drawn_there) > 1:
-            hits.compared += 1
-            hits.equal += states.equal(drawn_there)
+        drew = len({drawn.rank for drawn in drawn_there})
+        hits.compared += drew > 1
+        hits.complete += drew == len(passes) > 1
+        hits.equal += states.equal(drawn_there)
     for _, drawn_there in sorted(along.items()):
         if len(drawn_there) > 1:
-            hits.compared += 1
             hits.repeated += states.equal(drawn_there)
 
 
@@ -174,7 +174,7 @@ def _finding(world: World, parts: Sequence[tuple[str, Hits, Line | None]]) -> Fi
         cause=_cause(parts, culprits),
         advice=_advice(parts, only_repeats),
         where=where,
-        count=sum(len(hits.all) for _, hits, _ in parts),
+        count=sum(hits.times for _, hits, _ in parts),
         proof=tuple((ranks[0], site) for site in dict.fromkeys(proof)),
         links=tuple(dict.fromkeys(link for link, _, _ in parts)),
     )
@@ -204,10 +204,9 @@ def _found(hits: Hits, line: Line | None) -> str:
     ranks = " and on ".join(ranks_text(one) for one in dict.fromkeys(tuple(d.rank for d in hit) for hit in hits.equal))
     kinds = _kinds(alike)
     if line is None:
-        times = len({(hit[0].stream.kind, hit[0].stream.number) for hit in hits.equal})
         return (
-            f"the same state of {kinds} random numbers on {ranks} at the start of {times} of the "
-            f"{hits.compared} forwards compared that drew from it: what dropout leaves out is the same on them"
+            f"the same state of {kinds} random numbers on {ranks} at the start of forwards that drew from it: "
+            "dropout or noise is the same on them"
         )
     workers = {drawn.stream.worker for hit in alike for drawn in hit} - {None}
     by = " by the loader's workers" if workers else ""

@@ -24,7 +24,7 @@ class Drawn(Struct, frozen=True, kw_only=True):
     """The line that last set it."""
     seed: str
     restored: bool
-    """What that line was given is no number: it puts a state back that was kept."""
+    """That line has put a state back that was kept."""
     place: int = 0
     """Of a fetch: the how-manieth pass of its loop."""
 
@@ -34,6 +34,9 @@ class Hits:
 
     def __init__(self) -> None:
         self.compared = 0
+        """Moments at which two ranks or more drew."""
+        self.complete = 0
+        """Of these, the ones at which all did."""
         self.equal: list[list[Drawn]] = []
         """On several ranks."""
         self.repeated: list[list[Drawn]] = []
@@ -44,6 +47,12 @@ class Hits:
     @property
     def all(self) -> list[list[Drawn]]:
         return [*self.equal, *self.repeated]
+
+    @property
+    def times(self) -> int:
+        """The moments at which states were equal: on several ranks, or else in several passes."""
+        moments = {(d.stream.kind, d.place, d.stream.worker, d.stream.number) for d, *_ in self.equal}
+        return len(moments) or len(self.repeated)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -83,6 +92,6 @@ def drawn(
         stream=stream,
         seeded=seeded,
         seed=seed,
-        restored=bool(seed) and not seed.lstrip("-").isdecimal(),
+        restored=seed.startswith(ev.STATE),
         place=place,
     )

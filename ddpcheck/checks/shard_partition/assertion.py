@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ddpcheck.checks.shard_partition import sampler_causes
+from ddpcheck.checks.shard_partition.causes import NEARLY_ALL, UNAWARE
 from ddpcheck.evidence.epochs import ShardFacts
 from ddpcheck.vocabulary.model import Finding, Question
 from ddpcheck.vocabulary.wording import count, ranks_text
@@ -211,19 +212,12 @@ def _name(facts: Sequence[ShardFacts], print_: str) -> str:
 
 
 def _cause(facts: Sequence[ShardFacts]) -> str:
-    samplers = [f.sampler for f in facts]
-    blind = [s.kind for s in samplers if not s.distributed]
-    if blind:
-        return sampler_causes.unaware(blind[0])
-    return _why(facts).cause
-
-
-def _indices_are_disjoint(facts: Sequence[ShardFacts]) -> bool:
-    padding = _padding(facts)
-    if any(f.indices is None for f in facts):
-        return False
-    seen = Counter(i for f in facts for i in f.indices or ())
-    return sum(n - 1 for n in seen.values()) <= padding
+    blind = [f.sampler.kind for f in facts if not f.sampler.distributed]
+    if not blind:
+        return _why(facts).cause
+    each = [set(f.prints) for f in facts]
+    same = len(set.intersection(*each)) >= NEARLY_ALL * max(map(len, each))
+    return sampler_causes.unaware(blind[0], same) if same or blind[0] in UNAWARE else ""
 
 
 def _advice(facts: Sequence[ShardFacts]) -> str:
@@ -232,7 +226,10 @@ def _advice(facts: Sequence[ShardFacts]) -> str:
 
 
 def _why(facts: Sequence[ShardFacts]) -> sampler_causes.Why:
-    return sampler_causes.why([f.sampler for f in facts], (), not _indices_are_disjoint(facts))
+    indices = [i for f in facts for i in f.indices or ()]
+    known = all(f.indices is not None for f in facts)
+    in_common = len(indices) - len(set(indices)) > _padding(facts) if known else None
+    return sampler_causes.why([f.sampler for f in facts], (), in_common)
 
 
 def _gap(facts: Sequence[ShardFacts], missing: int, allowed: int) -> Finding:

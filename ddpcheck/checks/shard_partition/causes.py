@@ -50,38 +50,53 @@ def loop_lines(line: Line, ranks: tuple[int, ...]) -> tuple[tuple[int, CallSite]
     return tuple((rank, where) for rank, where in found[:2] if where is not None)
 
 
-def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: Identity) -> str:
+def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: Identity, same_samples: bool) -> str:
+    """The likely cause, by the pass of the worst overlap; ``same_samples``: in each, ranks have the same samples."""
     known = {rank: one for rank, one in loaders.items() if one is not None}
     if not known:
         return ""
     first = next(iter(known.values()))
     shards = [one.dataset_rank for one in known.values()]
-    if first.stream or first.dataset_rank is not None:
-        if all(shard is not None for shard in shards) and len(set(shards)) < len(shards):
-            return _wrong_shards(world, known)
-        if first.stream:
-            return f"{first.dataset} is a stream that gives its samples without regard to the rank"
+    told = None not in shards
+    if told and len(set(shards)) < len(shards):
+        return _wrong_shards(world, known)
+    if first.stream:
+        if same_samples:
+            return f"{first.dataset} gives every rank the same samples"
+        return f"{_shards(known)}, and these have samples in common" if told else ""
     if not all(one.distributed for one in known.values()):
         kind = next(one.sampler for one in known.values() if not one.distributed)
         if _covers(passes, known):
-            return sampler_causes.unaware(kind)
+            return sampler_causes.unaware(kind, identity.same)
         seeds = [(one.rank.where(one.begun.seeded), one.begun.seed) for one in passes.values()]
         lines = list(dict.fromkeys(where for where, _ in seeds))
         by = "by a seed of its own perhaps"
         if len(lines) == 1 and lines[0] is not None and len({seed for _, seed in seeds}) > 1:
             by = f"by the seed that is set at {lines[0].file}:{lines[0].line}, another one on each"
         return f"{kind} draws an order on each rank that does not fit the others', {by}"
-    return sampler_cause(passes, known, identity).cause
+    return sampler_cause(passes, known).cause
+
+
+def is_one_set(passes: Mapping[int, Pass]) -> bool:
+    """Whether every rank had the same samples in a pass, but for some at its end."""
+    each = [{s.print_ for s in one.samples} - {None} for one in passes.values()]
+    return len(set.intersection(*each)) >= NEARLY_ALL * max(map(len, each))
+
+
+def _shards(loaders: Mapping[int, ev.Loader]) -> str:
+    """Which shard each rank's dataset takes for its own, as a clause."""
+    first = next(iter(loaders.values()))
+    by_shard: dict[int | None, list[int]] = {}
+    for rank, one in loaders.items():
+        by_shard.setdefault(one.dataset_rank, []).append(rank)
+    shown = listing([f"{ranks_text(who)} shard {shard}" for shard, who in by_shard.items()], 8)
+    return f"{first.dataset} gives {shown}"
 
 
 def _wrong_shards(world: World, loaders: Mapping[int, ev.Loader]) -> str:
     shards = {rank: one.dataset_rank for rank, one in loaders.items()}
     first = next(iter(loaders.values()))
-    by_shard: dict[int | None, list[int]] = {}
-    for rank, shard in shards.items():
-        by_shard.setdefault(shard, []).append(rank)
-    shown = listing([f"{ranks_text(who)} shard {shard}" for shard, who in by_shard.items()], 8)
-    told = f"{first.dataset} gives {shown}"
+    told = _shards(loaders)
     if _takes_itself_for_the_only_one(loaders):
         early = made_too_early(world, first)
         if early is not None:
@@ -105,7 +120,7 @@ def _covers(passes: Mapping[int, Pass], loaders: Mapping[int, ev.Loader]) -> boo
     )
 
 
-def sampler_cause(passes: Mapping[int, Pass], loaders: Loaders, identity: Identity) -> sampler_causes.Why:
+def sampler_cause(passes: Mapping[int, Pass], loaders: Loaders) -> sampler_causes.Why:
     """What is wrong with distributed samplers, as these say of themselves."""
     known = {rank: one for rank, one in loaders.items() if one is not None}
     samplers = [
@@ -120,10 +135,13 @@ def sampler_cause(passes: Mapping[int, Pass], loaders: Loaders, identity: Identi
         for rank, one in known.items()
     ]
     local_ranks = [passes[rank].rank.joined.local_rank if rank in passes else None for rank in known]
-    return sampler_causes.why(samplers, local_ranks, identity.same)
+    places = [{s.place for s in one.samples} for one in passes.values()]
+    known_places = not any(None in its for its in places)
+    in_common = sum(map(len, places)) > len(set().union(*places)) if known_places else None
+    return sampler_causes.why(samplers, local_ranks, in_common)
 
 
-def advice(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: Identity) -> str:
+def advice(world: World, passes: Mapping[int, Pass], loaders: Loaders, same_samples: bool) -> str:
     known = {rank: one for rank, one in loaders.items() if one is not None}
     first = next(iter(known.values()), None)
     if first is not None and first.stream:
@@ -133,13 +151,18 @@ def advice(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity:
                 f"Make the {first.dataset} after init_process_group: move line {made.dataset.line} of "
                 f"{made.dataset.file} behind line {made.group.line}."
             )
+        if not same_samples:
+            return (
+                "Cut the ranks' shares from one order of the samples or files, the same on every rank: give what "
+                "shuffles it the same seed and epoch everywhere, and cut it by dist.get_rank()."
+            )
         return (
             "Let the dataset give each rank (and each worker) every world_size-th sample or file, by dist.get_rank() "
             "as it is when the process group exists."
         )
     if first is None or not all(one.distributed for one in known.values()):
         return sampler_causes.UNAWARE_ADVICE
-    return sampler_cause(passes, known, identity).fix
+    return sampler_cause(passes, known).fix
 
 
 class TooEarly(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.causes import UNAWARE, loop_lines, place, sampler_cause, subject
@@ -13,7 +13,7 @@ from ddpcheck.vocabulary.wording import count
 
 SOME = 0.12
 """The part of the dataset that batches of a sampler's own making may leave out: each bucket has a last one."""
-IN_PART = "samples came to no rank, as a sampler of the program's own may mean it: a part of them in each epoch"
+IN_PART = "samples came to no rank in an epoch, and it was not seen whether the sampler leaves them out on purpose"
 """Why nothing was checked."""
 _LEAVE_OUT = (*UNAWARE, "SubsetRandomSampler", "WeightedRandomSampler")
 """torch's samplers that know of no ranks, or leave samples out on purpose."""
@@ -74,15 +74,15 @@ def is_beyond_padding(epoch: Epoch, surplus: int) -> bool:
     return covers and not epoch.again and not epoch.buckets and surplus > epoch.padding
 
 
-def in_part(line: Line, epochs: Sequence[Epoch], identity: Identity) -> list[Epoch]:
-    """Of these epochs, the ones in which samples came to no rank that nothing is known to explain."""
+def in_part(line: Line, epochs: Mapping[int, Epoch], identity: Identity) -> set[int]:
+    """The numbers of the epochs in which samples came to no rank that nothing is known to explain."""
     if identity.different or _is_shared(line):
-        return []
-    return [
-        epoch
-        for epoch in epochs
+        return set()
+    return {
+        number
+        for number, epoch in epochs.items()
         if epoch.again < epoch.ranks * epoch.batch and epoch.size - len(epoch.given) >= epoch.dropped
-    ]
+    }
 
 
 def _is_shared(line: Line) -> bool:
@@ -94,7 +94,7 @@ def _is_shared(line: Line) -> bool:
     )
 
 
-def left_out(line: Line, passes: Mapping[int, Pass], identity: Identity) -> Finding | None:
+def left_out(line: Line, passes: Mapping[int, Pass]) -> Finding | None:
     """What torch's own sampler leaves out beyond what it and its loader may drop."""
     loaders = [one.loader for one in passes.values()]
     first = loaders[0]
@@ -117,13 +117,14 @@ def left_out(line: Line, passes: Mapping[int, Pass], identity: Identity) -> Find
         return None
     example = next(i for i in range(first.size) if i not in indices)
     ones = {rank: one.loader for rank, one in passes.items()}
+    known = [one for one in loaders if one is not None]
     return Finding(
         rule="missing-samples",
         ranks=tuple(passes),
         subject=subject(first),
         expected="each sample of the dataset in the epoch of some rank",
         found=f"{missing:,} of {count(first.size, 'sample')} on no rank; the first is sample {example}",
-        cause=sampler_cause(passes, ones, identity).cause,
+        cause=sampler_cause(passes, ones).cause if {one.replicas for one in known} != {world} else "",
         advice="Make the sampler for as many ranks as there are, each with its own rank from 0 to world_size - 1.",
         where=place(line, ones),
         proof=loop_lines(line, tuple(passes)),

@@ -14,10 +14,6 @@ AT_LEAST = 4
 """Samples, of which none is on two ranks: fewer may be so by chance."""
 
 
-ONE_COPY = "no ranks are declared to hold copies of one model"
-"""Why nothing was checked."""
-
-
 def _peers(world: World) -> list[list[int]]:
     readers, _ = data_groups(world)
     return mesh_names.peers(world) if readers == mesh_names.readers(world) else []

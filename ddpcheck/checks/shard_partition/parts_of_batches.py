@@ -13,6 +13,8 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.judging.loader_passes import Pass
 from ddpcheck.judging.same_dataset import Identity, by_index
+from ddpcheck.judging.summed_gradients import ALIKE
+from ddpcheck.judging.world import Rank
 
 ROUNDS = 8
 """Passes that are looked at."""
@@ -29,8 +31,11 @@ class _Extent(NamedTuple):
     whole: int
 
 
-def sharers(there: Mapping[int, Sequence[Pass]], identity: Identity) -> set[int]:
-    """The ranks that share their batches with a lower rank, each of which gives its model another part of them."""
+def sharers(there: Mapping[int, Sequence[Pass]], identity: Identity, wrapped: bool) -> set[int]:
+    """The ranks that share their batches with a lower rank, each of which gives its model another part of them.
+
+    Where nothing reduces gradients within backward(), those that it leaves show whether models were given the same.
+    """
     alike: list[list[int]] = []
     for rank in sorted(there):
         known = next((ones for ones in alike if _same_samples(there[ones[0]], there[rank], identity)), None)
@@ -40,9 +45,35 @@ def sharers(there: Mapping[int, Sequence[Pass]], identity: Identity) -> set[int]
             known.append(rank)
     found: set[int] = set()
     for ones in alike:
-        if len(ones) > 1 and _have_parts([_windows(there[rank]) for rank in ones]):
+        if len(ones) < 2:
+            continue
+        if _have_parts([_windows(there[rank]) for rank in ones]):
             found.update(ones[1:])
+        elif not wrapped:
+            lowest, *others = [_gradients(there[rank][0].rank) for rank in ones]
+            found.update(rank for rank, own in zip(ones[1:], others, strict=True) if _differ(lowest, own))
     return found
+
+
+def _gradients(rank: Rank) -> dict[tuple[int, str, str], list[float]]:
+    """A few sums of each gradient as backward() left it, by window."""
+    return {
+        (record.window, one.path, one.kind): one.numbers
+        for record in rank.of(ev.GradientSums)
+        if record.optimizer is None
+        for one in record.each
+        if one.numbers
+    }
+
+
+def _differ(mine: Mapping[Hashable, list[float]], yours: Mapping[Hashable, list[float]]) -> bool:
+    """Whether two ranks were left with different gradients, in half of what can be compared at least."""
+    common = mine.keys() & yours.keys()
+    differing = sum(
+        max(abs(a - b) for a, b in zip(mine[key], yours[key], strict=False)) > ALIKE * max(map(abs, mine[key]))
+        for key in common
+    )
+    return 0 < len(common) <= 2 * differing
 
 
 def _same_samples(mine: Sequence[Pass], yours: Sequence[Pass], identity: Identity) -> bool:

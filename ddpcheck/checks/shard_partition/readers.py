@@ -10,10 +10,7 @@ from ddpcheck.judging.loader_passes import Pass
 from ddpcheck.judging.step_alignment import members
 from ddpcheck.judging.world import World
 
-ONE_READER = (
-    "the samplers deal the data out to fewer readers than there are ranks, and whether the ranks of one reader hold "
-    "one model among them nobody says"
-)
+ONE_READER = "it is unknown whether the ranks that share a sampler's shard form one model replica"
 """Why nothing was checked."""
 
 

@@ -18,6 +18,9 @@ from ddpcheck.vocabulary.wording import count
 BY_CHANCE = 1e-3
 """How likely a pass may be to leave out, of samples that were read, as many by chance as it does."""
 
+UNKNOWN = "state was loaded, and it was not seen whether the next pass goes on where the ranks were when it was saved"
+"""Why nothing was checked."""
+
 Passes = Mapping[int, Pass]
 """One of each rank."""
 
@@ -36,15 +39,37 @@ class _Resumed(NamedTuple):
     """On every rank, in the second pass."""
 
 
-def judge(world: World, training: Sequence[Line]) -> tuple[int, list[Finding]]:
-    """How many such pairs of passes there were, and what was found.
+def judge(world: World, training: Sequence[Line]) -> list[Finding]:
+    """What was found of pairs of passes.
 
     A pass that leaves out samples, all of which had been read, means to go on
     from there; so does one that leaves out all that had been read. A pass that
     begins anew leaves out nothing, or other samples.
     """
-    pairs = list(_pairs(world, training))
-    return len(pairs), [one for one in map(_finding, pairs) if one is not None]
+    return [one for one in map(_finding, _pairs(world, training)) if one is not None]
+
+
+def unknown(world: World, training: Sequence[Line]) -> str:
+    """Why it is not known that passes after a load read what was left to read; empty where it is.
+
+    A state that was saved between two passes leaves nothing.
+    """
+    pairs = [one for one in _pairs(world, training) if one.left_out == one.read]
+    going_on = {(rank, one.begun.n) for pair in pairs for rank, one in pair.passes.items()}
+    saved_between: list[bool] = []
+    resumed = False
+    for rank in world:
+        passes = sorted((one for line in training for one in line.passes.get(rank.rank, ())), key=lambda p: p.begun.n)
+        for load in rank.of(ev.StateLoaded):
+            after = next((one for one in passes if one.begun.n > load.n), None)
+            if load.owner != "optimizer" or after is None or (rank.rank, after.begun.n) in going_on:
+                continue
+            resumed = True
+            saved = max((one.n for one in rank.of(ev.SaveBegan) if one.n < load.n), default=None)
+            if saved is not None:
+                before = [one for one in passes if one.begun.n < saved]
+                saved_between.append(all(one.end < saved and one.exhausted for one in before[-1:]))
+    return UNKNOWN if resumed and not (saved_between and all(saved_between)) else ""
 
 
 def _pairs(world: World, training: Sequence[Line]) -> Iterator[_Resumed]:

@@ -9,7 +9,16 @@ from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition import one_copy, resumed, sequences
-from ddpcheck.checks.shard_partition.causes import UNAWARE, Loaders, advice, cause, loop_lines, place, subject
+from ddpcheck.checks.shard_partition.causes import (
+    UNAWARE,
+    Loaders,
+    advice,
+    cause,
+    is_one_set,
+    loop_lines,
+    place,
+    subject,
+)
 from ddpcheck.checks.shard_partition.left_out_samples import (
     IN_PART,
     Epoch,
@@ -21,6 +30,7 @@ from ddpcheck.checks.shard_partition.left_out_samples import (
 from ddpcheck.checks.shard_partition.parts_of_batches import sharers
 from ddpcheck.checks.shard_partition.readers import ONE_READER, beside_the_first
 from ddpcheck.checks.shard_partition.unintended_data import same_inputs, sampler_lost
+from ddpcheck.judging.data_ranks import readers
 from ddpcheck.judging.loader_passes import Line, Pass, Sample, data_groups, every_pass, loops, no_loader
 from ddpcheck.judging.same_dataset import Identity, by_index, identity_of
 from ddpcheck.judging.world import Judged, World
@@ -35,7 +45,12 @@ ROUNDS = 8
 AT_LEAST = 4
 """Samples; fewer that are equal may be so by chance."""
 
-PARTS = "the ranks loaded the same samples, and gave their models different parts of them"
+PARTS = "ranks read the same samples, and it was not seen whether what they gave their models makes up the whole"
+UNRECOGNISED = "it was not seen which ranks read the same: samples may look different each time they are read"
+REPLACED = "samples of one rank look alike or come several times, and it was not seen which ranks read the same"
+OWN_OR_PARTS = "ranks had different content at the same index, and it was not seen whether it is parts of one sample"
+NO_COPIES = "no ranks were seen to train copies of one model"
+OTHER_DATA = "groups of ranks read different samples, and it was not seen whether they hold one model among them"
 """Why nothing was checked."""
 
 Draw = dict[int, list[Hashable]]
@@ -67,78 +82,118 @@ def judge(world: World) -> Judged:
     communicate = any(rank.of(ev.Call) for rank in world)
     checked = 0
     findings: list[Finding] = []
-    unshared = ""
+    reasons: list[str] = []
     for group in groups:
         for line in training:
             if wrapped and communicate and line.alone:
                 continue
             times, found, because = _judge_line(world, line, group, wrapped)
-            checked += times
+            ungrounded = "" if found or not times else _ungrounded(world, line, groups, wrapped)
+            checked += 0 if ungrounded else times
             findings += found
-            unshared = unshared or because
+            reasons += [because, ungrounded]
     told = {link for finding in findings for link in finding.links}
     findings += [finding for finding in sampler_lost(every_pass(world)) if told.isdisjoint(finding.links)]
     findings += one_copy.judge(world, training)
-    for times, found in (sequences.judge(world), resumed.judge(world, training)):
-        checked += times
-        findings += found
+    findings += sequences.judge(world)
+    findings += resumed.judge(world, training)
     if not training:
-        times, found, unshared = same_inputs(world, groups)
-        checked += times
+        found, because = same_inputs(world, groups)
         findings += found
-    unshared = unshared or (one_copy.ONE_COPY if training and wrapped and not groups else "")
-    because = unshared or no_loader(world) or "no two ranks were seen to train with one loader"
+        reasons.append(because)
+    if checked and not findings and (because := resumed.unknown(world, training)):
+        checked, reasons = 0, [because]
+    reasons += [NO_COPIES if training and not groups else "", no_loader(world)]
+    because = next(filter(None, reasons), "no two ranks were seen to train with one loader")
     return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -> tuple[int, list[Finding], str]:
     """Judge the passes of one training loop, for the ranks that train replicas of one model.
 
-    How often it was checked, what was found, and why passes were not checked.
+    How many passes were compared, what was found, and why passes were not compared.
     """
-    there = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
-    beside = set[int]() if wrapped else beside_the_first(world, there)
-    there = {rank: passes for rank, passes in there.items() if rank not in beside}
-    if len(there) < 2:
-        return 0, [], ONE_READER if beside else ""
+    everyone = {rank: line.passes[rank] for rank in ranks if rank in line.passes}
+    beside = set[int]() if wrapped else beside_the_first(world, everyone)
+    there = {rank: passes for rank, passes in everyone.items() if rank not in beside}
     looked = [[one for one in passes if one.samples][:ROUNDS] for passes in there.values()]
     identity = identity_of([one for passes in looked for one in passes])
-    # Ranks that take their parts of one batch count as one: what each takes of it is not known.
-    apart = sharers(there, identity).union(there.keys() & set(sequences.others(world)))
+    # Ranks that take their parts of one batch count as one.
+    apart = sharers(there, identity, wrapped).union(there.keys() & set(sequences.others(world)))
     there = {rank: passes for rank, passes in there.items() if rank not in apart}
     because = PARTS if apart else ONE_READER if beside else ""
-    checked = 0
+    compared = {
+        number
+        for number, passes in line.rounds()
+        if any(sequences.is_compared(world, one) for rank, one in passes.items() if rank in everyone)
+    }
     overlaps: list[Overlap] = []
     gap: Finding | None = None
-    epochs: list[Epoch] = []
+    epochs: dict[int, Epoch] = {}
+    looked_at = 0
     for number, passes in line.rounds():
-        if checked == ROUNDS:
-            break
         shared = {rank: one for rank, one in passes.items() if rank in there and one.samples}
-        if len(shared) < 2:
+        if len(shared) < 2 or looked_at == ROUNDS:
             continue
-        checked += 1
-        overlap = _overlap(number, shared, identity)
-        if overlap is not None:
-            overlaps.append(overlap)
+        looked_at += 1
+        found = _overlap(number, shared, identity)
+        if isinstance(found, Overlap):
+            overlaps.append(found)
+        elif found:
+            because = because or found
+            continue
         elif (
             world.complete
             and len(shared) + len(apart | beside) == len(ranks)
             and not _dealt_beyond(world, line, there, ranks)
         ):
-            gap = gap or left_out(line, shared, identity)
+            gap = gap or left_out(line, shared)
             epoch = own_epoch(shared)
-            epochs += [epoch] if epoch is not None else []
+            epochs |= {number: epoch} if epoch is not None else {}
+        compared.add(number)
     loaders = {rank: passes[0].loader for rank, passes in there.items()}
     if overlaps:
-        return checked, [_overlapping(world, line, overlaps, loaders, identity, wrapped)], because
+        return len(compared), [_overlapping(world, line, overlaps, loaders, identity, wrapped)], because
     if gap is not None:
-        return checked, [gap], because
-    if identity.different and all(one is not None and one.distributed for one in loaders.values()):
-        return checked, [_nothing_in_common(line, tuple(there))], because
+        return len(compared), [gap], because
+    if identity.different:
+        if _share_out(loaders) and identity.stable:
+            return len(compared), [_nothing_in_common(line, tuple(there))], because
+        return 0, [], OWN_OR_PARTS
     # That no two ranks had the same samples is not all that there is to hold.
     partly = in_part(line, epochs, identity)
-    return checked - len(partly), [], because or (IN_PART if partly else "")
+    return len(compared - partly), [], because or (IN_PART if partly else "")
+
+
+def _share_out(loaders: Loaders) -> bool:
+    """Whether samplers give each of these ranks another share of one dataset."""
+    shares = {(one.replicas, one.rank) for one in loaders.values() if one is not None and one.distributed}
+    return len(shares) == len(loaders) > 1
+
+
+def _ungrounded(world: World, line: Line, groups: Sequence[Sequence[int]], wrapped: bool) -> str:
+    """Why it is not known that just these ranks have to read other samples than each other; empty where it is.
+
+    Ranks of several groups, or of none, may hold one model among them, and then read the same.
+    """
+    if not wrapped:
+        averaging = [{rank.rank for rank in one.ranks} for one in readers(world)]
+        return "" if any(len(ranks & line.passes.keys()) > 1 for ranks in averaging) else NO_COPIES
+    parts = [[rank for rank in group if rank in line.passes] for group in groups]
+    parts += [[rank] for rank in line.passes if not any(rank in group for group in groups)]
+    first, *others = [part for part in parts if part]
+    return "" if all(_read_the_same(line, first, other) for other in others) else OTHER_DATA
+
+
+def _read_the_same(line: Line, ranks: Sequence[int], others: Sequence[int]) -> bool:
+    """Whether two groups of ranks had the same samples in their first passes, as far as both are known."""
+    first = [line.passes[rank][0] for rank in (*ranks, *others)]
+    indexed = by_index(first, identity_of(first))
+    each = [
+        {s.place if indexed else s.print_ for rank in group for s in line.passes[rank][0].samples} - {None}
+        for group in (ranks, others)
+    ]
+    return len(each[0] & each[1]) >= NEARLY_ALL * max(map(len, each))
 
 
 def _dealt_beyond(world: World, line: Line, there: Mapping[int, Sequence[Pass]], ranks: Sequence[int]) -> bool:
@@ -159,20 +214,21 @@ def _dealt_beyond(world: World, line: Line, there: Mapping[int, Sequence[Pass]],
 # --- overlap
 
 
-def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Overlap | None:
+def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Overlap | str:
+    """What several ranks had in one round; else why that was not seen, or nothing where they had nothing in common."""
     indexed = by_index(list(passes.values()), identity)
     stands: Callable[[Sample], Hashable | None] = (lambda s: s.place) if indexed else (lambda s: s.print_)
     draw: Draw = {
         rank: [key for s in one.samples if (key := stands(s)) is not None] for rank, one in sorted(passes.items())
     }
     if sum(1 for keys in draw.values() if keys) < 2:
-        return None
+        return UNRECOGNISED
     loaders = [one.loader for one in passes.values()]
     replaces = any(loader is not None and loader.repeats for loader in loaders)
     padding = _padding(passes)
     epoch = None if replaces else _one_epoch(draw, loaders[0], padding or 0)
     if epoch is None:
-        return _same_sequence(number, passes, draw, indexed)
+        return _same_sequence(number, passes, draw, indexed) or REPLACED
     again = sum(len(keys) - len(set(keys)) for keys in epoch.values())
     seen = Counter(key for keys in epoch.values() for key in set(keys))
     surplus = sum(n - 1 for n in seen.values())
@@ -189,7 +245,7 @@ def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Ove
     own = own_epoch(passes) if not wrong and indexed and padding is None and surplus >= AT_LEAST else None
     doubtful = own is not None and is_beyond_padding(own, surplus)
     if not wrong and not doubtful:
-        return None
+        return "" if identity.same or identity.stable else UNRECOGNISED
     explained = own.padding if own is not None else padding or 0
     told = _told(number, passes, epoch, {key for key, n in seen.items() if n > 1}, surplus, explained, indexed)
     return replace(told, certain=wrong)
@@ -342,8 +398,14 @@ def _overlapping(
         f"{worst.surplus:,} of the {worst.read:,} samples read ({share}) on another rank as well{order}{beyond}; "
         f"for example {worst.example}, seen by {ranks_text(worst.on)}"
     )
-    basis = " (by index: a sample is another each time it is read)" if worst.by_index and identity.random else ""
-    passes = {rank: line.passes[rank][worst.number] for rank in loaders if worst.number < len(line.passes[rank])}
+    rounds = [
+        {rank: line.passes[rank][one.number] for rank in loaders if one.number < len(line.passes[rank])}
+        for one in overlaps
+    ]
+    same_samples = all(map(is_one_set, rounds))
+    unstable = worst.by_index and not identity.stable
+    basis = " (by index: a sample may look different whenever it is read)" if unstable else ""
+    passes = rounds[overlaps.index(worst)]
     return Finding(
         rule="repeated-samples",
         severity="error" if wrapped and certain else "warning",
@@ -351,8 +413,10 @@ def _overlapping(
         subject=subject(first),
         expected=f"each sample on one rank in one pass through the training data{basis}",
         found=found,
-        cause=cause(world, passes, loaders, identity) if certain else f"{kind} gives the ranks shares that overlap",
-        advice=advice(world, passes, loaders, identity)
+        cause=cause(world, passes, loaders, identity, same_samples)
+        if certain
+        else f"{kind} gives the ranks shares that overlap",
+        advice=advice(world, passes, loaders, same_samples)
         if certain
         else f"If samples are not meant to count twice, let each share of the {kind} end where the next one begins.",
         where=place(line, loaders, world),
@@ -374,7 +438,6 @@ def _nothing_in_common(line: Line, ranks: tuple[int, ...]) -> Finding:
         subject=subject(loader),
         expected="ranks that share one dataset out among them to have the same one",
         found="another sample at the same index on every rank: the indices are shared out, and the data differ",
-        cause="each rank makes or splits the data with random numbers of its own",
         advice="Give random splits and generated data a generator with the same seed everywhere, or, if each rank is "
         "meant to have data of its own, a sampler that does not share them out.",
         where=line.first.rank.where(loader.site) if loader is not None else line.first.where,

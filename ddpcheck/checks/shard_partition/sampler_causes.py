@@ -14,9 +14,10 @@ BUILT_ALIKE = (
 )
 
 
-def unaware(kind: str) -> str:
-    """The cause where each rank goes through all of its dataset."""
-    return f"{kind} knows nothing of ranks, so each rank goes through the whole dataset"
+def unaware(kind: str, same_data: bool = True) -> str:
+    """The cause where each rank goes through all of its dataset; ``same_data`` where this is seen to be the same."""
+    whole = "the whole dataset" if same_data else "the whole of its dataset"
+    return f"{kind} knows nothing of ranks, so each rank goes through {whole}"
 
 
 class Why(NamedTuple):
@@ -26,8 +27,8 @@ class Why(NamedTuple):
     fix: str
 
 
-def why(samplers: Sequence[SamplerFacts], local_ranks: Sequence[int | None], same_data: bool) -> Why:
-    """What is wrong with samplers that know of ranks; ``same_data`` where an index is the same sample on all."""
+def why(samplers: Sequence[SamplerFacts], local_ranks: Sequence[int | None], in_common: bool | None) -> Why:
+    """What is wrong with samplers that know of ranks; ``in_common``: ranks had equal indices, where that is known."""
     kind = samplers[0].kind
     ranks = [one.rank for one in samplers]
     if len(set(ranks)) < len(ranks):
@@ -51,9 +52,11 @@ def why(samplers: Sequence[SamplerFacts], local_ranks: Sequence[int | None], sam
         values = [getattr(one, name) for one in samplers]
         if len(set(values)) > 1:
             return Why(f"the ranks' samplers have different values of {name} ({', '.join(map(str, values))})", fix)
-    if not same_data:
+    if in_common is None:
+        return Why("", BUILT_ALIKE)
+    if not in_common:
         return Why(
-            "the datasets' orders differ: the ranks' indices are disjoint, but the same index is not the same sample",
+            "the datasets' orders differ: the ranks' indices are disjoint, and equal samples have different indices",
             "Make the dataset in the same order on every rank: sort its files, and split and shuffle it by a "
             "generator with the same seed.",
         )

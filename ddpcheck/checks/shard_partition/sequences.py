@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.loader_passes import Pass, every_pass
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
@@ -30,18 +31,25 @@ class Sharers(NamedTuple):
     moments: list[Moment]
 
 
-def judge(world: World) -> tuple[int, list[Finding]]:
-    """How many backwards were compared, and what is wrong with the parts that were taken."""
-    checked = 0
+def judge(world: World) -> list[Finding]:
+    """What is wrong with the parts that were taken."""
     findings: list[Finding] = []
     for group in groups(world):
-        checked += len(group.moments)
         for look in (_left_out, _not_dealt_out, _in_rank_order):
             found = [look(group, moment) for moment in group.moments]
             # Once may be a batch that happens to look so.
             if found and all(one is not None for one in found):
-                findings += [_finding(group, found[0], len(found))] if found[0] is not None else []
-    return checked, findings
+                passes = [one for its in every_pass(world) for one in its if one.rank is group.ranks[0]]
+                times = sum(is_compared(world, one) for one in passes)
+                findings += [_finding(group, found[0], max(times, 1))] if found[0] is not None else []
+    return findings
+
+
+def is_compared(world: World, one: Pass) -> bool:
+    """Whether the parts of a batch of this pass were compared."""
+    number = one.rank.rank
+    moments = [moment for group in groups(world) for moment in group.moments if number in moment]
+    return any(one.begun.n < moment[number].n < one.end for moment in moments)
 
 
 @once_per_world

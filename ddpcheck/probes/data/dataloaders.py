@@ -7,7 +7,15 @@ import weakref
 from typing import Any
 
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler, dataloader
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    dataloader,
+    default_collate,
+)
 from torch.utils.data.distributed import DistributedSampler
 
 from ddpcheck.evidence import NO_SITE, Loader, Pass
@@ -153,6 +161,7 @@ def _facts(writer: recorder.Recorder, loader: DataLoader[Any], known: _Known, si
         repeats=held(sampler, "replacement", False) is True
         or any((whole_number(held(sampler, name, None)) or 0) > 1 for name in _REPEATS),
         batch_sampler=type(batches).__name__ if batches is not None and type(batches) is not BatchSampler else "",
+        collated=batches is None or getattr(loader, "collate_fn", None) is not default_collate,
         order=order_lines(sampler if type(batches) is BatchSampler or batches is None else batches),
         dataset_rank=next((v for name in RANKS if (v := whole_number(attributes.get(name))) is not None), None),
         dataset_replicas=next((v for name in REPLICAS if (v := whole_number(attributes.get(name))) is not None), None),

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import xxhash
 
-from ddpcheck.evidence import NO_SITE
+from ddpcheck.evidence import NO_SITE, STATE
 from ddpcheck.probes.digests.batch_fingerprints import head
 from ddpcheck.probes.recording import signal_exceptions, user_lines
 from ddpcheck.probes.recording.call_frames import caller
@@ -38,17 +38,17 @@ OFTEN = 100
 def watch() -> None:
     """Take note of every seeding from now on."""
     around(torch, "manual_seed", _noting("torch", "cuda"))
-    around(torch, "set_rng_state", _noting("torch"))
+    around(torch, "set_rng_state", _noting("torch", state=True))
     for name in ("manual_seed", "manual_seed_all", "set_rng_state", "set_rng_state_all"):
-        around(torch.cuda, name, _noting("cuda"))
+        around(torch.cuda, name, _noting("cuda", state=name.startswith("set")))
     around(random, "seed", _noting("python"))
-    around(random, "setstate", _noting("python"))
+    around(random, "setstate", _noting("python", state=True))
     if "numpy" in sys.modules:  # which loads this part of itself when it is first asked for, too late for us
         with suppress(Exception):
             importlib.import_module("numpy.random")
     if "numpy.random" in sys.modules:
         around(sys.modules["numpy.random"], "seed", _noting("numpy"))
-        around(sys.modules["numpy.random"], "set_state", _noting("numpy"))
+        around(sys.modules["numpy.random"], "set_state", _noting("numpy", state=True))
 
 
 def last(kind: str) -> tuple[int, str]:
@@ -57,11 +57,11 @@ def last(kind: str) -> tuple[int, str]:
     return (user_lines.chained(found[0]), found[1]) if found is not None else (NO_SITE, "")
 
 
-def _noting(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _noting(*kinds: str, state: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def seed(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            _note(kinds, [*args, *kwargs.values()], caller())
+            _note(kinds, [*args, *kwargs.values()], caller(), state)
             return result
 
         return seed
@@ -69,7 +69,7 @@ def _noting(*kinds: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return make
 
 
-def _note(kinds: tuple[str, ...], given: list[Any], frame: FrameType) -> None:
+def _note(kinds: tuple[str, ...], given: list[Any], frame: FrameType, state: bool) -> None:
     global times
     file = frame.f_code.co_filename
     if file.endswith(_WORKER):  # a worker that torch seeds: by the base seed, and not by a line
@@ -84,7 +84,8 @@ def _note(kinds: tuple[str, ...], given: list[Any], frame: FrameType) -> None:
     line = user_lines.lines_of(frame) if times <= OFTEN else [(users.f_code, line_of(users))]
     for kind in kinds:
         sets[kind] += 1
-        _last[kind] = (line, _word(given[0]) if given else "")
+        word = _word(given[0]) if given else ""
+        _last[kind] = (line, f"{STATE}{word}" if state and word else word)
 
 
 def _word(seed: Any) -> str:

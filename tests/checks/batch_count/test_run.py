@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.batch_count.run import AGREED, judge
-from tests.judging.loaded import OWN, PLAIN, STREAM, loader, through
+from ddpcheck.checks.batch_count.run import AGREED, APART, UNENDED, judge
+from ddpcheck.judging.world import Moment
+from tests.judging.loaded import LOOP, OWN, PLAIN, STREAM, loader, through
 from tests.judging.written import call, ended, world, wrapped
 
 REDUCTION = call(1, 31, "ddp-gradients", detail="wrapper 0")
@@ -53,10 +54,10 @@ def test_a_program_that_came_through_is_not_linked_to_a_stop():
     assert finding.cause == "each rank's Feed ends when its own part of the data does"
 
 
-def met(batches, first=1, line=31, number=0, after=(), **more):
+def met(batches, first=1, line=31, number=0, after=(), loop=LOOP, **more):
     """A training pass with a numbered reduction for each batch, and what comes after it."""
     made = []
-    for one in through(range(batches), number, batch=1, **more):
+    for one in through(range(batches), number, batch=1, line=loop, **more):
         made.append(one)
         if one[0] is ev.Batch:
             made.append(call(first, line, "all_reduce"))
@@ -113,6 +114,44 @@ def test_a_training_is_not_told_to_reduce_afterwards():
     assert "after the loop" not in finding.advice
 
 
+def begun_again(first, then, loop=LOOP, made=None):
+    """A pass with a call for each batch, and another one at once that is broken off, with the calls that follow."""
+    loaders = [loader(made, **OWN, loader=1)] if made else []
+    of = {"of": 1} if made else {"number": 1}
+    return [*met(first), *loaders, *met(then, first + 1, loop=loop, exhausted=False, **of)[1:]]
+
+
+@pytest.mark.parametrize(
+    "again", [{}, {"loop": 40}, {"made": 10, "loop": 40}], ids=["at once", "at another line", "by another loader"]
+)
+def test_ranks_that_begin_their_loader_again_need_no_equal_passes(again):
+    """A training that ends by its steps: as many batches on each rank, however long its passes are."""
+    judged = agreed(begun_again(3, 3, **again), begun_again(4, 2, **again))
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), AGREED)
+
+
+def test_a_batch_that_is_left_alone_needs_no_call():
+    """A loop that counts its steps takes a batch more before it breaks off."""
+    (*counting, last, end) = met(4, exhausted=False)
+    assert last[0] is ev.Call
+    assert agreed([*counting, end], met(3)).findings == ()
+
+
+def test_a_rank_that_may_still_come_misses_nothing():
+    """While the program runs, a rank whose pass has just ended may be about to begin the next one."""
+    ranks = [[wrapped(5), *met(4, ended=False)], [wrapped(5), *met(3)]]
+    assert judge(world(*ranks, now=Moment(at=99.0), exit_code=None)).findings == ()
+    assert judge(world(*ranks, exit_code=None)).findings
+
+
+def test_a_reason_is_what_was_not_seen():
+    """Passes that were ended, with no collective between their batches; and passes that were not ended."""
+    own = [loader(**OWN), *through(range(8), batch=1), REDUCTION]
+    assert counted(own, own).skipped_because == APART
+    own = [loader(**OWN), *reduced(4, ended=False)]
+    assert counted(own, own).skipped_because == UNENDED
+
+
 def test_a_call_in_another_pass_is_no_agreement():
     """All calls were met, and one of them for something else: a warning, which claims no wait."""
     other = [loader(12, loader=1), *through(range(2), of=1, line=40, trained=False)]
@@ -139,7 +178,8 @@ def test_loaders_that_begin_again_are_even_in_the_end():
     """Ranks with shorter passes, and as many batches in all."""
     mine = [*reduced(3), *reduced(3, 1), *reduced(2, 2, exhausted=False)]
     yours = [*reduced(4), *reduced(4, 1)]
-    assert counted([loader(), *mine], [loader(), *yours]).findings == ()
+    judged = counted([loader(), *mine], [loader(), *yours])
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), AGREED)
 
 
 def test_a_rank_that_leaves_the_epochs_early_has_no_short_pass():

@@ -32,6 +32,16 @@ def test_other_orders_hold():
     assert (judged.checked, judged.findings) == (2, ())
 
 
+def test_what_no_order_could_have_come_again_in():
+    """A pass that was broken off elsewhere, too few samples to tell, and a rank that was through once."""
+    whole = [loader(), *trained((0, "a"), (1, "b"))]
+    cut = [loader(), *trained((0, "a")), *through(range(11), 1, epoch=1, order="b")]
+    few = [loader(), *through(range(4), epoch=0, order="a"), *through(range(4), 1, epoch=1, order="b")]
+    once = [loader(), *trained((0, "a"))]
+    assert [epochs(whole, other).checked for other in (whole, cut, few, once)] == [1, 0, 0, 0]
+    assert "equally many samples twice" in epochs(cut).skipped_because
+
+
 def test_without_set_epoch_the_order_comes_again():
     """It is told at the loop, with the line of the sampler."""
     own = [loader(), *trained((0, "a"), (0, "a"), (0, "a"))]

@@ -233,6 +233,12 @@ def test_a_stream_that_repeats_is_an_overlap():
     assert isinstance(ask(facts), Question)
     finding = only(ask(facts, [None, None]))
     assert finding.subject == "the sample with fingerprint c"
+    assert finding.cause == ""
+
+
+def test_a_stream_that_every_rank_has_the_whole_of():
+    """The same samples on all ranks tell how they were dealt out."""
+    finding = only(ask(stream("abcd", "dcba"), [None, None]))
     assert finding.cause == "Stream knows nothing of ranks, so each rank goes through the whole dataset"
 
 
@@ -275,7 +281,7 @@ CAUSES = {
     ),
     "the dataset": (
         [shard(0, 2, [0, 2], dataset="wxyz"), shard(1, 2, [1, 3], dataset="ywxz")],
-        "the datasets' orders differ: the ranks' indices are disjoint, but the same index is not the same sample",
+        "the datasets' orders differ: the ranks' indices are disjoint, and equal samples have different indices",
     ),
     "the sampler": ([shard(0, 2, [0, 1]), shard(1, 2, [1, 2])], "DistributedSampler gives the ranks indices in common"),
 }

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.shard_partition.one_copy import ONE_COPY
-from ddpcheck.checks.shard_partition.run import judge
+from ddpcheck.checks.shard_partition.run import NO_COPIES, judge
 from tests.judging.loaded import PLAIN, loader, through
 from tests.judging.sharded_models import mesh
 from tests.judging.written import world
@@ -23,7 +22,7 @@ def tensor_parallel(mine, yours, name="tp"):
 def test_the_same_samples_are_no_finding():
     """Both ranks go through the data in one order; that they should is known by a name alone, and so not checked."""
     judged = tensor_parallel(EVEN, EVEN)
-    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), ONE_COPY)
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), NO_COPIES)
 
 
 def test_other_samples_on_each_rank():
@@ -36,4 +35,4 @@ def test_other_samples_on_each_rank():
 def test_what_is_not_seen_to_be_the_same(mine, yours):
     """Another order, or too few to tell: not checked, and the reason is no missing loader."""
     judged = tensor_parallel(mine, yours)
-    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), ONE_COPY)
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), NO_COPIES)

@@ -10,10 +10,19 @@ from msgspec.structs import replace
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.left_out_samples import IN_PART
 from ddpcheck.checks.shard_partition.readers import ONE_READER
-from ddpcheck.checks.shard_partition.run import judge
+from ddpcheck.checks.shard_partition.run import (
+    NO_COPIES,
+    OTHER_DATA,
+    OWN_OR_PARTS,
+    PARTS,
+    REPLACED,
+    UNRECOGNISED,
+    judge,
+)
+from ddpcheck.checks.shard_partition.unintended_data import FEW, INPUTS
 from ddpcheck.judging.world import Process, Rank, Stretch, World
 from tests.judging.loaded import OWN, PLAIN, STREAM, drawn, loader, through
-from tests.judging.own_reductions import carried, optimizer
+from tests.judging.own_reductions import BOTH, carried, optimizer, stepped
 from tests.judging.written import ended, exchanged, rank, world, wrapped
 
 EVEN, ODD = list(range(0, 16, 2)), list(range(1, 16, 2))
@@ -167,7 +176,59 @@ def test_a_further_pass_of_one_rank_shifts_nothing():
 def test_without_evidence_nothing_is_said():
     """A rank that was killed early, and one that never came."""
     assert shared([distributed(0), *through(EVEN, ended=False)[:2]], [], world_size=3).findings == ()
-    assert shared([], []).skipped_because == "the program made no DataLoader"
+    assert shared([], []).skipped_because == "no DataLoader was seen"
+
+
+# --- not held
+
+
+def test_without_copies_of_one_model_nothing_is_held():
+    """Ranks that hold parts of one model by hand have to read the same, and nothing shows what these hold."""
+    ranks = [[distributed(0), *through(EVEN)], [distributed(1), *through(ODD)]]
+    judged = judge(world(*ranks))
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), NO_COPIES)
+    assert judge(world(*[[*own, *REDUCES] for own in ranks])).checked == 1
+
+
+def test_groups_that_read_different_samples():
+    """Two groups that train a part of one model each have to read the same; with models of their own they need not."""
+    groups = ("0,2#1", "1,3#1")
+    ranks = [
+        [wrapped(5, group=groups[r % 2]), loader(**STREAM), *through(None, contents=range(r, 16, 4)), ended()]
+        for r in range(4)
+    ]
+    judged = judge(world(*ranks))
+    assert (judged.checked, judged.skipped_because) == (0, OTHER_DATA)
+
+
+def changing(order, name, number=0):
+    """A pass in which each sample is another one than anywhere else."""
+    return through(order, number, contents=[f"{name}{number}{i}" for i in order])
+
+
+def test_samples_that_are_never_recognised():
+    """Each rank may have the whole stream, augmented: that none of it looks the same shows nothing."""
+    ranks = [[loader(**STREAM), drawn(n, "fetch"), *changing(EVERY, n)[:1], *changing(EVERY, n)[1:]] for n in (0, 1)]
+    judged = shared(*ranks)
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), UNRECOGNISED)
+
+
+def test_samples_that_are_recognised_again():
+    """What is drawn shuffles them: they come again in the next pass, and on one rank alone."""
+    ranks = [
+        [loader(**STREAM), drawn(n, "fetch"), *through(None, contents=its), *through(None, 1, contents=its[::-1])]
+        for n, its in enumerate((EVEN, ODD))
+    ]
+    judged = shared(*ranks)
+    assert (judged.checked, judged.findings) == (2, ())
+
+
+@pytest.mark.parametrize("contents", [[0] * 16, [0, 3, 3, 0, 0, 3, 0, 3]], ids=["look alike", "come again"])
+def test_samples_that_come_again_and_again(contents):
+    """Long rows that are padded at their front look alike; what is drawn with replacement comes several times."""
+    ranks = [[loader(**STREAM), *through(None, contents=contents)] for _ in (0, 1)]
+    judged = shared(*ranks)
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), REPLACED)
 
 
 # --- found
@@ -219,18 +280,40 @@ def test_what_one_reader_averages():
     assert "for the same rank (0, 0)" in finding.cause
 
 
-def test_parts_of_samples_of_one_reader():
-    """Ranks that cut each sample in two, such as for context parallelism, are given other tensors for one index."""
+REDUCES = [optimizer(), exchanged(0, *BOTH), stepped("gh")]
+"""A rank reduces all of its gradients itself."""
+
+
+@pytest.mark.parametrize("records", [REDUCES, [wrapped(5)]], ids=["by hand", "wrapped"])
+def test_parts_of_samples_of_one_reader(records):
+    """Ranks that cut each sample in two, such as for context parallelism, have other content at one index."""
     own = [(n, [EVEN, ODD][n // 2]) for n in range(4)]
-    ranks = [[distributed(n // 2), *through(its, contents=[f"{n % 2}{i}" for i in its])] for n, its in own]
-    assert judge(world(*ranks)).findings == ()
-    assert judge(world(*[[loader(rank=0, replicas=1), *own[1:]] for own in ranks[:2]])).findings == ()
+    ranks = [[distributed(n // 2), *through(its, contents=[f"{n % 2}{i}" for i in its]), *records] for n, its in own]
+    for looked in (ranks, [[loader(rank=0, replicas=1, size=8), *own[1:]] for own in ranks[:2]]):
+        judged = judge(world(*looked))
+        assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), OWN_OR_PARTS)
+
+
+def sums(*numbers):
+    each = [ev.Sums(model=0, path="a", kind="float32[4]", numbers=list(numbers), over=[], divisor=0.0)]
+    return ev.GradientSums, {"window": 0, "optimizer": None, "each": each}
+
+
+def test_parts_of_a_batch_in_a_model_without_a_wrapper():
+    """Ranks that read the same, and are left with other gradients, have given their models other inputs."""
+    own = [loader(rank=0, replicas=1), *through(EVERY), *REDUCES]
+    judged = judge(world([*own, sums(1.0, 2.0)], [*own, sums(1.5, -2.0)]))
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), PARTS)
+    (finding,) = judge(world([*own, sums(1.0, 2.0)], [*own, sums(1.0, 2.0)])).findings
+    assert finding.rule == "repeated-samples"
 
 
 def test_readers_of_several_ranks_each():
     """Two readers of two ranks each: one of each is compared, and what both give is an overlap."""
     right = [[distributed(n // 2), *through([EVEN, ODD][n // 2])] for n in range(4)]
-    judged = judge(world(*right))
+    averaging = [optimizer(), exchanged(0, *[carried(p, group="0,2#1") for p in (0, 1)]), stepped("gh")]
+    others = [optimizer(), exchanged(0, *[carried(p, group="1,3#1") for p in (0, 1)]), stepped("gh")]
+    judged = judge(world(*[[*own, *(others if n % 2 else averaging)] for n, own in enumerate(right)]))
     assert (judged.checked, judged.findings) == (1, ())
     wrong = [[distributed(n // 2), *through(EVERY)] for n in range(4)]
     assert [f.severity for f in judge(world(*wrong)).findings] == ["warning"]
@@ -339,7 +422,32 @@ def test_a_dataset_that_is_made_before_the_group(text, line):
 def test_a_stream_that_knows_no_rank():
     """A stream without an attribute that tells of ranks."""
     own = [loader(**STREAM), *through(None, contents=EVERY)]
-    assert told(own, own).cause == "Feed is a stream that gives its samples without regard to the rank"
+    assert told(own, own).cause == "Feed gives every rank the same samples"
+
+
+@pytest.mark.parametrize(
+    ("shards", "cause"),
+    [
+        ((0, 1), "Feed gives rank 0 shard 0, rank 1 shard 1, and these have samples in common"),
+        ((None, None), ""),
+    ],
+)
+def test_a_stream_that_is_cut_from_other_orders(shards, cause):
+    """It may well regard the rank: what is known is that the shares overlap."""
+    some = EVERY[:12], EVERY[6:]
+    ranks = [
+        [loader(**STREAM, dataset_rank=shard), *through(None, contents=its)]
+        for shard, its in zip(shards, some, strict=True)
+    ]
+    finding = told(*ranks)
+    assert finding.cause == cause
+    assert "from one order" in finding.advice
+
+
+def test_datasets_of_ones_own_that_overlap():
+    """Each rank goes through the whole of its own, which is not the whole dataset."""
+    ranks = [[loader(**PLAIN), *through(EVERY, contents=its)] for its in (range(16), range(8, 24))]
+    assert told(*ranks).cause.endswith("each rank goes through the whole of its dataset")
 
 
 def test_orders_of_ones_own_seed():
@@ -357,6 +465,12 @@ def test_datasets_in_other_orders():
         [distributed(1), *through(ODD, contents=[f"s{i}" for i in range(8)])],
     )
     assert finding.cause.startswith("the datasets' orders differ")
+
+
+def test_indices_that_are_not_known():
+    """Whether it is indices or datasets that differ does not show."""
+    ranks = [[distributed(n), *through(None, contents=range(8))] for n in (0, 1)]
+    assert told(*ranks).cause == ""
 
 
 def test_data_of_ones_own_under_a_distributed_sampler():
@@ -430,16 +544,16 @@ def test_inputs_that_all_ranks_share():
     """Without a DataLoader, what goes into the model is compared."""
     same = [given(n, bytes([n])) for n in range(4)]
     finding = told(same, same)
-    assert (finding.severity, finding.count, finding.where.line) == ("warning", 4, 30)
-    assert shared(same, [given(n, bytes([n + 9])) for n in range(4)]).findings == ()
+    assert (finding.severity, finding.count, finding.where.line) == ("warning", 1, 30)
+    judged = shared(same, [given(n, bytes([n + 9])) for n in range(4)])
+    assert (judged.checked, judged.findings, judged.skipped_because) == (0, (), INPUTS)
 
 
 def test_a_few_equal_inputs_say_nothing():
     """They may be a first try, and are no proof that the ranks' data differ."""
     judged = shared([given(0, b"a")], [given(0, b"a")])
     assert (judged.checked, judged.findings) == (0, ())
-    assert "same inputs in the few forwards" in judged.skipped_because
-    assert shared([given(0, b"a"), given(1, b"b")], [given(0, b"a"), given(1, b"c")]).checked == 1
+    assert judged.skipped_because == FEW
 
 
 def test_inputs_count_for_nothing_where_loaders_tell():

@@ -7,7 +7,7 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.shard_partition.run import judge
 from tests.judging.loaded import loader, through
-from tests.judging.written import call, ended, world
+from tests.judging.written import call, ended, world, wrapped
 
 LINE = 44
 FRONT, BACK = [[0, 0, 5]], [[0, 5, 4]]
@@ -35,9 +35,11 @@ def told(*ranks):
 
 
 def test_parts_that_make_up_the_whole():
-    """Each backward counts."""
-    judged = said(rank(INPUTS[0], SHIFTED[0]), rank(INPUTS[1], SHIFTED[1]))
-    assert (judged.checked, judged.findings) == (2, ())
+    """Each pass counts in which parts were compared."""
+    ranks = [rank(INPUTS[number], SHIFTED[number]) for number in (0, 1)]
+    passes = [[loader(), *through(range(4), ended=False), *own] for own in ranks]
+    judged = said(*[[wrapped(5, group="0,1#1"), *own] for own in passes])
+    assert (judged.checked, judged.findings) == (1, ())
 
 
 @pytest.mark.parametrize("inputs", [True, False])
@@ -46,7 +48,7 @@ def test_labels_that_are_shifted_within_a_part(inputs):
     uses = [("NllLoss", [[0, 1, 4]])], [("NllLoss", [[0, 6, 3]])]
     ranks = [rank(*use, *([INPUTS[number]] if inputs else [])) for number, use in enumerate(uses)]
     finding = told(*ranks)
-    assert (finding.severity, finding.ranks, finding.where.line, finding.count) == ("warning", (0, 1), LINE, 2)
+    assert (finding.severity, finding.ranks, finding.where.line, finding.count) == ("warning", (0, 1), LINE, 1)
     assert "1 place (counted from 0: 5) to be a target on no rank" in finding.found
 
 

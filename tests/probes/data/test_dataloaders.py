@@ -114,6 +114,14 @@ def test_a_loader_is_described(watched):
     assert lines[made.sampler_site].startswith("sampler = DistributedSampler")
 
 
+def test_what_makes_the_batches(watched):
+    """A function of the program's own may pad or cut the samples, and so may a dataset that gives batches."""
+    DataLoader(DATA, batch_size=2)
+    DataLoader(DATA, batch_size=2, collate_fn=list)
+    DataLoader(DATA, batch_size=None)
+    assert [one.collated for one in watched(ev.Loader)] == [False, True, True]
+
+
 def test_loaders_of_one_dataset_are_known(watched):
     """Also where the first of them is gone already."""
     DataLoader(DATA, shuffle=True)

@@ -32,7 +32,8 @@ folder = Folder(Path(sys.argv[1]))
 folder.read()
 (process,) = folder.processes.values()
 for one in process.of(ev.Stream):
-    print(one.kind, one.number, one.seed, one.inside, process.line(one.seeded))
+    state = one.seed.startswith(ev.STATE)
+    print(one.kind, one.number, "a state" if state else one.seed, one.inside, process.line(one.seeded))
 """
 
 
@@ -48,3 +49,17 @@ def test_a_line_that_seeds_while_samples_are_fetched(tmp_path):
         "python 1 3 False random.seed(3)",
         "numpy 1 3 True np.random.seed(index)  # synthetic",
     ]
+
+
+def test_a_state_that_is_put_back(tmp_path):
+    """It is told from a seed, whatever that is: a list of numbers is none."""
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM.replace("np.random.seed(index)", "np.random.seed([index, 7])").replace(
+        "random.seed(3)", "random.setstate(random.getstate())"
+    ))  # fmt: skip
+    (tmp_path / "run").mkdir()
+    ran = progress.run([sys.executable, script, tmp_path / "run"], text=True, check=True)
+    python, numpy, *_ = ran.stdout.splitlines()
+    assert python.startswith("python 0 a state False")
+    assert numpy.startswith("numpy 0 ")
+    assert "a state" not in numpy
