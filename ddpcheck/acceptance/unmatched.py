@@ -50,16 +50,17 @@ def unmatched(
     yield from _of_comments(verdict, used, seen, comments)
     if not seen.whole:
         return
+    elsewhere = []
     for entry in rules.ignores:
         if entry in used or not _checked(verdict, entry.check):
             continue
-        met = any(
-            entry.means_file(in_project(file, seen.folder, rules.base), file)
-            and any(map(entry.means_function, seen.functions(file)))
-            for file in seen.sites
-        )
-        if met:
+        files = [f for f in seen.sites if entry.means_file(in_project(f, seen.folder, rules.base), f)]
+        if not files:
+            elsewhere.append(str(entry))
+        elif any(entry.means_function(function) for file in files for function in seen.functions(file)):
             yield f"{rules.source}: {entry} {_NOTHING}."
+    if elsewhere:
+        yield f"{rules.source}: no line and no finding of this run is in the file of {listing(elsewhere)}."
     if rules.baseline is not None:
         gone = stale_keys(verdict, rules.baseline, used, seen)
         if gone:

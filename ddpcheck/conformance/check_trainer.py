@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +14,7 @@ from ddpcheck.conformance.progress_line import Progress
 from ddpcheck.conformance.results import Results, item_id
 from ddpcheck.conformance.situation_runner import Runner, Subject
 from ddpcheck.conformance.suite import WORLD_SIZES, Suite
+from ddpcheck.ranks import private_folders
 from ddpcheck.ranks.session_settings import NO_TERMINAL
 from ddpcheck.vocabulary.clock import clock
 from ddpcheck.zygote.client import Launcher
@@ -72,7 +73,10 @@ def check_trainer(
     if on_failure not in ("raise", "return"):
         raise ValueError(f"on_failure is {on_failure!r}: expected 'raise' or 'return'")
     begun = clock.now()
-    with tempfile.TemporaryDirectory(prefix="ddpcheck-adapter-") as folder:
+    with contextlib.ExitStack() as undo:
+        own = private_folders.Folder()
+        undo.callback(own.remove)
+        folder = own.path
         subject = _subject_of(fit, Path(folder))
         launcher = Launcher(
             options={
@@ -86,16 +90,14 @@ def check_trainer(
             show_output=False,
         )
         runner = Runner(launcher, subject, _checked_timeout(timeout))
+        undo.callback(runner.close)
+        undo.callback(launcher.stop)
         results = []
-        try:
-            with Progress(len(suite.all), progress) as shown:
-                runner.on_run = shown.at
-                for name, world_size in suite:
-                    results.append(suite.result(runner, name, world_size))
-                    shown.done()
-        finally:
-            launcher.stop()
-            runner.close()
+        with Progress(len(suite.all), progress) as shown:
+            runner.on_run = shown.at
+            for name, world_size in suite:
+                results.append(suite.result(runner, name, world_size))
+                shown.done()
     found = Results(subject.title, results, clock.now() - begun)
     if on_failure == "raise" and not found.ok:
         raise NonConformance(found)

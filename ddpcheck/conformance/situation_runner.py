@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import worlds
 from ddpcheck.judging.world import Judged
 from ddpcheck.outcomes.test_outcome import Outcome, decide
+from ddpcheck.ranks.private_folders import Folder as PrivateFolder
 from ddpcheck.trainings.situations import BY_NAME, Situation
 from ddpcheck.trainings.steps_with_micro_batches import traces_of
 from ddpcheck.trainings.trained_situation import Trained
@@ -63,15 +63,16 @@ class Runner:
         self._launcher, self._subject, self._timeout = launcher, subject, timeout
         self._done: dict[tuple[str, int], Trained] = {}
         self._hung: list[str] = []
+        self._own: PrivateFolder | None = None
         self._base: Path | None = None
         self.on_run: Callable[[str], None] = lambda text: None
         """Called with what is run next, in words."""
 
     def close(self) -> None:
         """Remove what the trainings have left on disk."""
-        if self._base is not None:
-            shutil.rmtree(self._base, ignore_errors=True)
-            self._base = None
+        if self._own is not None:
+            self._own.remove()
+            self._own = self._base = None
 
     def training(self, name: str, world_size: int, oracle: bool = False) -> Trained:
         """What came of a situation in so many ranks; it is trained the first time that it is asked for.
@@ -93,7 +94,8 @@ class Runner:
 
     def _train(self, situation: Situation, world_size: int) -> Trained:
         if self._base is None:
-            self._base = Path(tempfile.mkdtemp(prefix="ddpcheck-conformance-"))
+            self._own = PrivateFolder()
+            self._base = Path(self._own.path)
         folder = self._base / f"{situation.name}-{world_size}"
         checkpoints = folder / "checkpoints"
         if situation.resumed_from:

@@ -36,8 +36,8 @@ class File(Record, frozen=True, kw_only=True):
     """Top-level keys of what was saved or loaded."""
     identity: str = ""
     """Device and inode, to know a file under two names; of ``content`` a digest."""
-    locked: bool = False
-    """The process held a lock on some file (flock, lockf)."""
+    locks: list[int] = msgspec.field(default_factory=list)
+    """The inodes of files that the process held a lock on (flock, lockf)."""
     library: bool = False
     """An installed library did it, on behalf of the user's line."""
     optimizers: list[str] = msgspec.field(default_factory=list)
@@ -71,6 +71,8 @@ class StateLoaded(Record, frozen=True, kw_only=True):
     """The tensors that were given took the place of the module's own, as for one that was made on the meta device."""
     optimizer: int = -1
     """The number of the optimizer that it went into."""
+    itself: list[str] = msgspec.field(default_factory=list)
+    """Parameters for which it was given their own memory, so that nothing was written."""
 
 
 class DrawnAnew(Record, frozen=True, kw_only=True):

@@ -51,6 +51,10 @@ class Touch(NamedTuple):
     def number(self) -> int:
         return self.rank.rank
 
+    def excludes(self, other: Touch) -> bool:
+        """Whether both were made under a lock on one file, so that the one waits for the other."""
+        return not set(self.record.locks).isdisjoint(other.record.locks)
+
 
 class Files:
     """Everything that was done to files, by path."""
@@ -70,7 +74,11 @@ class Files:
         """Paths that somebody adds to."""
         self.removals: dict[str, list[Touch]] = defaultdict(list)
         """What takes the content away: a removal, of a folder above it too, or a rename to elsewhere."""
+        self.states: set[str] = set()
+        """Files and folders that a call which saves or loads state has written or read."""
         for rank in world:
+            paths = {*(one.path for one in rank.of(ev.StateSaved)), *(one.path for one in rank.of(ev.StateRead))}
+            self.states |= {self._key(rank, path) for path in paths if path}
             records = rank.of(ev.File)
             joins = [r for r in records if r.op == "join"]
             for record in records:
@@ -78,6 +86,8 @@ class Files:
 
     def _add(self, rank: Rank, record: ev.File, end: int) -> None:
         touch = Touch(rank, record, self._key(rank, record.path), record.n, end)
+        if record.how in LOADS or (record.how in SAVES and record.keys):
+            self.states.add(touch.path)
         if record.op == "write":
             self.writes[touch.path].append(touch)
         elif record.op == "content":
@@ -120,6 +130,10 @@ class Files:
         for folder in _above(path):
             found += self.removals.get(folder, ())
         return found
+
+    def is_checkpoint(self, path: str) -> bool:
+        """Whether a call that saves or loads state was seen to go to this path, or to a folder above it."""
+        return path in self.states or not self.states.isdisjoint(_above(path))
 
     def asked_for(self, path: str) -> Iterator[Touch]:
         """Questions whether something is there; of lists of files, those of ranks that then load from among them."""
@@ -177,12 +191,6 @@ def next_load(load: Touch) -> float:
 def is_lock(path: str) -> bool:
     """Whether a file is a lock by its name: ranks are meant to share it."""
     return bool(_LOCK.search(os.path.basename(path)))
-
-
-def is_checkpoint(touch: Touch) -> bool:
-    """Whether it puts down what training could go on from."""
-    record = touch.record
-    return bool(record.keys) if record.how in SAVES else record.path.endswith(CHECKPOINTS)
 
 
 def is_state(touch: Touch) -> bool:

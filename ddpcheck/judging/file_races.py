@@ -33,12 +33,13 @@ class Race(NamedTuple):
 
 
 class Races(NamedTuple):
-    """All of them, and how many paths were looked at."""
+    """All of them."""
 
     written: list[Race]
     taken: list[Race]
     """Of what is taken away."""
     checked: int
+    """The reads and questions that were looked at."""
     unordered: bool
     """Some paths were left out, since several ranks write them."""
 
@@ -54,7 +55,8 @@ def races(files: Files, several: set[str]) -> Races:
     order, asked_for = Order(files.world), Asked(files)
     written: list[Race] = []
     taken: list[Race] = []
-    checked, unordered = 0, False
+    paths = checked = 0
+    unordered = False
     for path in sorted(files.everything):
         if is_lock(path):
             continue
@@ -67,9 +69,10 @@ def races(files: Files, several: set[str]) -> Races:
         if path in several:
             unordered = True
             continue
-        if checked == MOST:
+        if paths == MOST:
             break
-        checked += 1
+        paths += 1
+        checked += len(_between_ranks(writes + removals, reads + asked))
         found = _races(order, asked_for, writes, [*reads, *asked])
         found = [weighed for race in found if (weighed := _weighed(files, asked_for, race)) is not None]
         written += found
@@ -84,8 +87,10 @@ def _matters(files: Files, path: str) -> bool:
     return path in files.reads or any(t.record.how in SAVES or t.record.op == "rename" for t in writes)
 
 
-def _between_ranks(changes: Sequence[Touch], reads: Sequence[Touch]) -> bool:
-    return any(c.rank is not r.rank for c in changes for r in reads)
+def _between_ranks(changes: Sequence[Touch], reads: Sequence[Touch]) -> list[Touch]:
+    """The reads of what another rank has changed."""
+    ranks = {change.number for change in changes}
+    return [read for read in reads if ranks - {read.number}]
 
 
 def _races(order: Order, asked: Asked, changes: Sequence[Touch], reads: Sequence[Touch]) -> list[Race]:
@@ -109,7 +114,7 @@ def _race(order: Order, asked: Asked, changes: list[Touch], read: Touch) -> Race
     """Of one rank's changes, in their order, those up to some one are over before the read: what of the next?"""
 
     def is_before(change: Touch) -> bool:
-        if change.record.locked and read.record.locked:
+        if change.excludes(read):
             return True
         if order.enforced(change.number, change.end, read.number, read.start):
             return True

@@ -85,7 +85,10 @@ class Keeper:
             abandoned = abandoned or os.getppid() != self.parent
         self._end_all()
         if abandoned:
+            from ddpcheck.ranks.private_folders import remove_abandoned  # here: a keeper seldom needs it
+
             shutil.rmtree(self.folder, ignore_errors=True)
+            remove_abandoned()  # those of trainings
         self._leave()
 
     def _see_children(self) -> None:

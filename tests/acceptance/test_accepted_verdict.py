@@ -40,8 +40,10 @@ def test_without_rules_nothing_changes(tmp_path):
     """Nor by a comment for another check, or an entry for another file."""
     before = verdict(tmp_path, finding(), WARNING)
     assert with_accepted(before, Rules()) == before
-    other = Rules(ignores=(ignore(file="other.py"), ignore("buffer-sync")))
-    assert with_accepted(before, other) == before
+    other = Rules(source="pyproject.toml", ignores=(ignore(file="other.py"), ignore("buffer-sync")))
+    named = "ignore entry 1 (gradient-sync in other.py)"
+    note = f"pyproject.toml: no line and no finding of this run is in the file of {named}."
+    assert with_accepted(before, other) == replace(before, notes=(note,))
     commented = replace(before, lines={"train.py:5": by_comment(5, "parameter-sync")[5]})
     assert with_accepted(commented, Rules()).findings == commented.findings
 
@@ -184,6 +186,24 @@ def test_an_entry_that_matches_nothing_any_more(tmp_path):
     rules = replace(ACCEPTING, base=str(tmp_path))
     assert notes(tmp_path, rules) == ("pyproject.toml: ignore entry 1 (gradient-sync in train.py) " + NOTHING,)
     assert notes(tmp_path, rules, finding()) == ()
+
+
+def test_an_entry_for_written_files(tmp_path):
+    """It accepts what is said of them, under the names that the report and the evidence have; else it is named."""
+    folder = ignore("checkpoint-single-writer", ".hydra/*")
+    rules = Rules(source="pyproject.toml", base=str(tmp_path), ignores=(folder,))
+    paths = [tmp_path / "day" / ".hydra" / name for name in ("a.yaml", "b.yaml")]
+    found = finding(
+        folder.check, "warning", subject="file day/.hydra/a.yaml", links=tuple(f"file {path}" for path in paths)
+    )
+    after = with_accepted(verdict(tmp_path, found), rules, sites())
+    assert (after.findings, [one.finding.subject for one in after.accepted]) == ((), [found.subject])
+    assert after.notes == ()
+    told = notes(tmp_path, rules, checked=(folder.check,))
+    assert told == (
+        "pyproject.toml: no line and no finding of this run is in the file of ignore entry 1 "
+        "(checkpoint-single-writer in .hydra/*).",
+    )
 
 
 @pytest.mark.parametrize(

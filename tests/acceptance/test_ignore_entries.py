@@ -44,6 +44,24 @@ def test_a_path_as_the_report_shows_it():
     assert ignore(subject="samples[3]").means(finding(subject="samples[3]"), PATH)
 
 
+@pytest.mark.parametrize(
+    ("file", "means"),
+    [
+        (".hydra/*", True),
+        ("./.hydra/*", True),
+        ("outputs/day/.hydra/*", True),
+        ("*.yaml", False),
+        (".hydra/config.yaml", False),
+        ("hydra/*", False),
+    ],
+)
+def test_files_that_a_finding_is_about(file, means):
+    """An entry for a folder means what is said of its files, wherever it lies; one for some of the files does not."""
+    written = ("outputs/day/.hydra/config.yaml", "outputs/day/.hydra/config.pickle")
+    assert ignore(file=file).means(finding(), PATH, written) == means
+    assert not ignore(file=file).means(finding(), PATH, (*written, "last.pt"))
+
+
 @pytest.mark.parametrize(("file", "means"), [("*", True), ("train.py", False)])
 def test_a_finding_without_a_line(file, means):
     """Only what means every file means it."""

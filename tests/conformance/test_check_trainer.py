@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import psutil
 import pytest
 
 import ddpcheck
@@ -229,3 +231,35 @@ def test_an_adapter_whose_module_fails_in_the_ranks_is_told(tmp_path: Path) -> N
     )
     assert "NonConformance" in run.stderr
     assert "not twice" in run.stderr
+
+
+# --- what it leaves on disk
+
+STANDING = """
+    import os, signal, sys
+    import ddpcheck
+
+    def fit(job):
+        os.write(os.open(os.environ["BEGUN"], os.O_WRONLY), b"!")
+        signal.pause()
+
+    if __name__ == "__main__":
+        ddpcheck.check_trainer(fit, world_sizes=[2], checks=["adapter"])
+"""
+
+
+def test_a_session_that_is_killed_leaves_no_folder(tmp_path: Path) -> None:
+    """Whoever watches over its ranks removes what the trainings have written."""
+    script, temp, begun = tmp_path / "train.py", tmp_path / "temp", tmp_path / "begun"
+    script.write_text(dedent(STANDING))
+    temp.mkdir()
+    os.mkfifo(begun)
+    env = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(temp), "BEGUN": str(begun)}
+    with subprocess.Popen([sys.executable, str(script)], env=env) as session:
+        with begun.open("rb") as told:
+            assert told.read(1) == b"!"
+        assert len(list(temp.glob("ddpcheck-*"))) == 3  # its adapter's, the zygote's, and that of the trainings
+        below = psutil.Process(session.pid).children(recursive=True)
+        session.kill()
+    psutil.wait_procs(below)
+    assert list(temp.glob("ddpcheck-*")) == []

@@ -14,11 +14,11 @@ SINGLE, ATOMIC, READ = "checkpoint-single-writer", "checkpoint-atomic-save", "ch
 @pytest.mark.parametrize(
     ("check", "reason"),
     [
-        (SINGLE, "no file was written"),
-        (ATOMIC, "no checkpoint was saved"),
-        (READ, "no rank read a file that another one had written or removed"),
-        ("checkpoint-map-location", "nothing with tensors was loaded"),
-        ("checkpoint-load-complete", "no load_state_dict was called"),
+        (SINGLE, "ddpcheck saw no file being written"),
+        (ATOMIC, "ddpcheck saw no checkpoint being saved"),
+        (READ, "ddpcheck saw no rank read a file that another rank had written or removed"),
+        ("checkpoint-map-location", "ddpcheck saw no load of tensors"),
+        ("checkpoint-load-complete", "ddpcheck saw no load_state_dict of a module"),
     ],
 )
 def test_without_files_nothing_is_checked(check, reason):

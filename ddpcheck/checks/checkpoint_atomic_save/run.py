@@ -14,7 +14,6 @@ from ddpcheck.judging.file_history import (
     Touch,
     done,
     files_of,
-    is_checkpoint,
     shown,
 )
 from ddpcheck.judging.several_writers import by_rank, shared_paths
@@ -39,7 +38,7 @@ def judge(world: World) -> Judged:
     looked, found = folders.over_another(world, files)
     checked += looked
     findings += [*found, *folders.under_old_marks(files)]
-    because = "" if checked else "no checkpoint was saved"
+    because = "" if checked else "ddpcheck saw no checkpoint being saved"
     return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
 
 
@@ -47,15 +46,14 @@ def _checkpoints(files: Files, path: str, writes: list[Touch]) -> list[Touch]:
     """Of one rank's writes to a path, those that put a checkpoint there."""
     loaded = any(t.record.how in LOADS for t in files.reads.get(path, ()))
     saved = any(t.record.how in SAVES for t in writes)
-    named = path.endswith((".pt", ".pth", ".ckpt"))
     found = []
     for t in writes:
         if t.record.how in SAVES:
-            fits = is_checkpoint(t)
+            fits = bool(t.record.keys)
         elif t.record.op == "rename":
-            fits = loaded or named
+            fits = loaded or files.is_checkpoint(t.record.path)
         else:  # where it was opened to be saved into, the save is on record itself
-            fits = t.record.how == "open" and not saved and (loaded or named)
+            fits = t.record.how == "open" and not saved and loaded
         if fits:
             found.append(t)
     return found

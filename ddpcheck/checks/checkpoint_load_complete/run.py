@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoint_load_complete import drawn_anew, made_anew
@@ -26,17 +26,49 @@ def judge(world: World) -> Judged:
     That ranks load different things is no wonder where they ask for a file,
     or read it, while it is being written.
     """
-    checked = sum(len(rank.of(ev.StateLoaded)) for rank in world)
+    loads = [(rank, s) for rank in world for s in rank.of(ev.StateLoaded) if s.owner == "module" and s.total]
+    partial = [s for rank, s in loads if s.missing or (s.itself and not _was_filled(rank, s))]
     findings = [
         *_refused(world),
         *_untouched(world),
-        *(() if races_of(world).written else _on_some_ranks(world)),
+        *(() if _loads_may_race(world) else _on_some_ranks(world)),
         *_left_in_the_file(files_of(world)),
         *drawn_anew.judge(world),
         *made_anew.judge(world),
     ]
-    because = "" if checked or findings else "no load_state_dict was called"
-    return Judged(checked=max(checked, len(findings)), findings=tuple(findings), skipped_because=because)
+    checked = 0 if partial else len(loads)
+    because = _not_written(partial[0]) if partial else "" if loads else "ddpcheck saw no load_state_dict of a module"
+    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
+
+
+def _was_filled(rank: Rank, load: ev.StateLoaded) -> bool:
+    """Whether torch.distributed.checkpoint has written to the tensors before, which belong to the module already."""
+    where = rank.where(load.site)
+    if where is not None and any(one.startswith("torch.distributed.checkpoint:") for one in where.through):
+        return True
+    since = max((s.n for s in rank.of(ev.Step) if s.n < load.n), default=0)
+    return any(since < began.n < load.n for began in rank.of(ev.LoadBegan))
+
+
+def _not_written(load: ev.StateLoaded) -> str:
+    """Why a load that wrote a part of a module shows nothing of the rest."""
+    if not load.missing:
+        what = f"{len(load.itself)} of {count(load.total, 'parameter or buffer', 'parameters and buffers')}"
+        return (
+            f"a load gave {what} of a {load.kind} their own memory ({listing(load.itself, 3)}), which writes nothing; "
+            "ddpcheck did not see where these values came from"
+        )
+    what = f"{len(load.missing)} of {count(load.total, 'parameter or buffer', 'parameters and buffers')}"
+    return (
+        f"a load with strict=False was not given {what} of a {load.kind} ({listing(load.missing, 3)}); "
+        "ddpcheck did not see whether they were to stay as they were"
+    )
+
+
+def _loads_may_race(world: World) -> bool:
+    """Whether a file that some rank loads is asked for, or read, while it may be being written."""
+    loaded = {path for path, reads in files_of(world).reads.items() if any(t.record.how in LOADS for t in reads)}
+    return any(race.read.path in loaded for race in races_of(world).written)
 
 
 def _refused(world: World) -> Iterator[Finding]:
@@ -132,10 +164,11 @@ def _on_some_ranks(world: World) -> Iterator[Finding]:
         }
         for place in range(max(map(len, mine.values()))):
             each = {rank: found[place] for rank, found in mine.items() if len(found) > place}
-            if len(each) == len(numbers) and len({s.digest for s in each.values()}) == 1:
+            everywhere = len(each) == len(numbers)
+            if everywhere and len({s.digest for s in each.values()}) == 1:
                 continue
-            if any(_trains_on(rank, s.n) for rank, s in each.items()):
-                yield _unequal(number, each, len(each) == len(numbers))
+            if any(_trains_on(rank, s.n, everywhere) and not _is_equal(numbers, rank, s.n) for rank, s in each.items()):
+                yield _unequal(number, each, everywhere)
                 return
 
 
@@ -146,15 +179,31 @@ def _loaded_into(world: World) -> Iterator[tuple[int | None, dict[Rank, int | No
         yield replicas.number, {rank: replicas.of(rank) for rank in replicas.ranks}
 
 
-def _trains_on(rank: Rank, n: int) -> bool:
-    """An optimizer steps after it, and nothing has brought the ranks together before that."""
+def _trains_on(rank: Rank, n: int, everywhere: bool) -> bool:
+    """An optimizer steps after it, and no call before that may have brought the ranks together.
+
+    An average does so, or an object, only where each rank has loaded something.
+    """
     step = min((s.n for s in rank.of(ev.Step) if s.n > n), default=None)
     if step is None:
         return False
-    return not any(
-        n < c.n < step and c.op in ("broadcast", "ddp-construct", "broadcast_object_list", "scatter", "all_reduce")
-        for c in rank.of(ev.Call)
-    )
+    sent = ("broadcast", "ddp-construct", "scatter", *(("broadcast_object_list", "all_reduce") if everywhere else ()))
+    return not any(n < c.n < step and c.op in sent for c in rank.of(ev.Call))
+
+
+def _is_equal(ranks: Iterable[Rank], loading: Rank, n: int) -> bool:
+    """Whether all ranks were seen to hold the same parameters after the next step, however they came to that."""
+    step = next((s for s in loading.of(ev.Step) if s.n > n), None)
+    if step is None or not step_alignment.are_seen([step.parameters]):
+        return False
+    same = [
+        any(
+            (s.optimizer, s.number, s.parameters) == (step.optimizer, step.number, step.parameters)
+            for s in rank.of(ev.Step)
+        )
+        for rank in ranks
+    ]
+    return all(same)
 
 
 def _unequal(wrapper: int | None, each: dict[Rank, ev.StateLoaded], everywhere: bool) -> Finding:

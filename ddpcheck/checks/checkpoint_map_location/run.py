@@ -27,7 +27,7 @@ def judge(world: World) -> Judged:
             risky[t.where].append(t)
     misled = [landed_elsewhere(group, _own_device(group[0].rank) or "") for group in wrong.values()]
     findings = [*misled, *(_by_luck(group) for group in risky.values())]
-    because = "" if loads else "nothing with tensors was loaded"
+    because = "" if loads else "ddpcheck saw no load of tensors"
     return Judged(checked=len(loads), findings=tuple(findings), skipped_because=because)
 
 

@@ -21,7 +21,7 @@ def judge(world: World) -> Judged:
     elif partly := seen_in_part(world):
         because = partly
     elif not saves(world) or not reads(world):
-        because = "nothing was saved and loaded in this run"
+        because = "ddpcheck did not see both a save and a load of state"
     else:
-        because = "what was loaded was not saved in this run, or how its parts lie is not declared"
+        because = "ddpcheck saw no tensor that was loaded from a save of this run, whole or in declared shards"
     return Judged(checked=checked, findings=tuple(findings), skipped_because=because)

@@ -13,8 +13,8 @@ from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 
-def judge(world: World) -> tuple[int, list[Finding]]:
-    """Compare whose moments were saved with which parameters the optimizers of all ranks step."""
+def judge(world: World) -> tuple[list[State], list[Finding]]:
+    """Compare whose moments were saved with which parameters the optimizers of all ranks step; the saves, too."""
     savers: dict[Rank, State] = {}
     keys: dict[Rank, set[str]] = defaultdict(set)
     for state in saves(world):
@@ -25,12 +25,13 @@ def judge(world: World) -> tuple[int, list[Finding]]:
     gathered = {state.rank for state in saves(world) if _has_copies(state, keys[state.rank])}
     others = [rank for rank in world if rank not in savers]
     if not savers or not world.complete or any(rank.of(ev.Raised) for rank in world):
-        return 0, []
-    looked, findings = 0, []
+        return [], []
+    looked: list[State] = []
+    findings = []
     for rank, state in savers.items():
         if not isinstance(state.record, ev.StateSaved) or state.record.how != "torch.save" or rank in gathered:
             continue
-        looked += 1
+        looked.append(state)
         lost, holders = _lost(rank, state, others)
         if lost and len(savers) == 1:
             findings.append(_finding(state, lost, holders))

@@ -14,37 +14,39 @@ from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 def judge(world: World) -> Judged:
     """Lay what all ranks have saved side by side: its names, and the parts of each tensor."""
-    checked, findings = 0, []
+    findings = []
+    compared: set[int] = set()
     seen: set[str] = set()
     all_seen = all(state.all_seen for state in every_save(world))  # what was not may have what the others lack
-    for group in together(world):
+    saved_by = {(state.rank, state.record.n): place for place, group in enumerate(together(world)) for state in group}
+    for place, group in enumerate(together(world)):
         if not all(state.all_seen for state in group):
             continue
         looked, found = names.judge(world, group)
-        checked += looked
         findings += found
-        sharded = _by_name(group)
-        checked += len(sharded) or any(map(_is_whole, group))
-        if all_seen and sharded and str(group[0].where) not in seen and _all_went_on(world, group):
+        sharded = _by_name(group) if all_seen and _all_went_on(world, group) else {}
+        if looked or any(map(covered, sharded.values())) or any(map(_is_whole, group)):
+            compared.add(place)
+        if sharded and str(group[0].where) not in seen:
             lost = dict(_lost(world, sharded))
             if lost:
                 seen.add(str(group[0].where))
                 findings.append(_parts_lost(group, lost))
-    looked, found = moments.judge(world) if all_seen else (0, [])
-    checked += looked
+    of_moments, found = moments.judge(world) if all_seen else ([], [])
+    compared |= {saved_by[state.rank, state.record.n] for state in of_moments}
     findings += found
-    because = "" if checked else _because(world)
-    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
+    because = "" if compared else _because(world)
+    return Judged(checked=len(compared), findings=tuple(findings), skipped_because=because)
 
 
 def _because(world: World) -> str:
     if partly := seen_in_part(world):
         return partly
     if not saves(world):
-        return "no state dict was saved"
-    return (
-        "nothing that was saved is declared to be a part of anything, and nothing was saved by several ranks together"
-    )
+        return "ddpcheck saw no state dict being saved"
+    if any(map(_by_name, together(world))):
+        return "ddpcheck did not see every rank go on after a save of shards, or not which elements these have"
+    return "ddpcheck saw no saved tensor that is declared a shard, and no state that several ranks saved together"
 
 
 def _by_name(group: list[State]) -> dict[str, list[Piece]]:
@@ -102,7 +104,8 @@ def _parts_lost(group: list[State], lost: dict[str, tuple[int, int]]) -> Finding
         ranks=ranks,
         subject=name,
         expected="the parts that are saved of a tensor to make the whole",
-        found=f"{ranks_text(ranks)} saving {there} of the {whole} elements of {name}{more}; nobody saves the rest",
+        found=f"{ranks_text(ranks)} saving {there} of the {whole} elements of {name}{more}; no rank was seen "
+        "to save the rest",
         cause="each rank holds a part of it, and not all ranks that hold one save theirs",
         advice="Save on all ranks with torch.distributed.checkpoint.save(); or gather the whole state on all ranks "
         "first, as get_model_state_dict() does with StateDictOptions(full_state_dict=True), and let one of them save "

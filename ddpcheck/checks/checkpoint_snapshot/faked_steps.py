@@ -12,23 +12,21 @@ _COUNT = "step"
 """The moment that counts steps, in Adam and its like."""
 
 
-def judge(world: World) -> tuple[int, list[Finding]]:
+def judge(world: World) -> list[Finding]:
     """Whether what was asked for its state before it had any was trained with, without a load in between."""
-    checked = 0
     groups: dict[str, list[tuple[Rank, ev.StateAsked, ev.Step]]] = defaultdict(list)
     for rank in world:
         for asked in rank.of(ev.StateAsked):
             later = [one for one in rank.of(ev.Step) if one.n > asked.n and one.optimizer == asked.optimizer]
             if not later:
                 continue
-            checked += 1
             loaded = any(
                 one.owner == "optimizer" and asked.n < one.n < later[0].n and one.kind == asked.kind
                 for one in rank.of(ev.StateLoaded)
             )
             if not loaded and _COUNT in asked.changed:
                 groups[str(rank.where(asked.site))].append((rank, asked, later[0]))
-    return checked, [_finding(each) for each in groups.values()]
+    return [_finding(each) for each in groups.values()]
 
 
 def _finding(each: list[tuple[Rank, ev.StateAsked, ev.Step]]) -> Finding:

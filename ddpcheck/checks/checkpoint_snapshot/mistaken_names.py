@@ -11,19 +11,17 @@ from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import listing
 
 
-def judge(world: World) -> tuple[int, list[Finding]]:
+def judge(world: World) -> list[Finding]:
     """Names under which another tensor of the model was saved than the one that the model has there."""
     groups: dict[str, list[tuple[State, list[tuple[str, str]]]]] = defaultdict(list)
-    looked = 0
     for state in saves(world):
         record = state.record
         assert isinstance(record, ev.StateSaved)
-        looked += any(one.role in ("parameter", "buffer") for one in state.form.entries)
         if record.mistaken:
             entries = state.form.entries
             pairs = [(entries[place].name, entries[other].of) for place, other in record.mistaken]
             groups[str(state.where)].append((state, pairs))
-    return looked, [_finding(each) for each in groups.values()]
+    return [_finding(each) for each in groups.values()]
 
 
 def _finding(each: list[tuple[State, list[tuple[str, str]]]]) -> Finding:

@@ -161,7 +161,7 @@ def _opened_to_write(writer: recorder.Recorder, path: str, mode: str | None, fla
         return  # r+: a part of a file that ranks may share out
     if not paths.is_write_due(path):
         return
-    site = paths.users_line()
+    site, library = paths.users_line_through()
     if site == NO_SITE or os.path.isdir(path):
         return
     found = paths.resolved(path)
@@ -169,7 +169,7 @@ def _opened_to_write(writer: recorder.Recorder, path: str, mode: str | None, fla
     if how == "open" and len(torch_save_and_load.opened) < paths.MOST:
         torch_save_and_load.opened[found] = existed
         small_files.opened(found)
-    file_records.record(writer, "write", how, found, site, existed=existed)
+    file_records.record(writer, "write", how, found, site, library, existed=existed)
 
 
 def _renamed(writer: recorder.Recorder, source: Any, target: Any, *folders: int) -> None:

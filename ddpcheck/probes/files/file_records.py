@@ -64,7 +64,7 @@ def record(
             site=site,
             ended=ended,
             thread=thread,
-            locked=_locked(),
+            locks=_held(),
             library=library,
             **more,
         )
@@ -86,8 +86,8 @@ def locking(_: recorder.Recorder, descriptor: int, operation: int, *more: Any) -
         _locks[descriptor] = (found.st_dev, found.st_ino)
 
 
-def _locked() -> bool:
-    """Whether a lock on some file is held: closing the file gives it back."""
+def _held() -> list[int]:
+    """The inodes of files that a lock is held on: closing the file gives it back."""
     for descriptor, file in list(_locks.items()):
         try:
             found = os.fstat(descriptor)
@@ -96,4 +96,4 @@ def _locked() -> bool:
             found = None
         if found is None or (found.st_dev, found.st_ino) != file:
             _locks.pop(descriptor, None)
-    return bool(_locks)
+    return sorted({inode for _, inode in _locks.values()})

@@ -55,6 +55,8 @@ def _around(
             if writer is None or getattr(_own, "inside", False):
                 return original(self, *args, **kwargs)
             site = user_lines.here()
+            given = kwargs.get("state_dict", args[0] if args else ())
+            itself = _itself(self, given) if owner == "module" else []
             _own.inside = True
             try:
                 result = original(self, *args, **kwargs)
@@ -67,8 +69,7 @@ def _around(
                 described = _nothing(self, result, args, kwargs)
             kind = type(self).__name__
             record = partial(StateLoaded, **writer.next(), owner=owner, kind=kind, site=site)
-            later_records.write(writer, record, **described)
-            given = kwargs.get("state_dict", args[0] if args else ())
+            later_records.write(writer, record, itself=itself, **described)
             for told in load_listeners:
                 told(owner, self, site, len(given))
             return result
@@ -76,6 +77,24 @@ def _around(
         return load_state_dict
 
     return make
+
+
+def _itself(module: Any, given: Any) -> list[str]:
+    """The names under which a module is given its own memory, which a load then leaves as it is."""
+    try:
+        named = module.named_parameters()
+        return [name for name, one in named if name in given and _is_one(one, given[name])][:_NAMES]
+    except Exception as error:  # what is given may be no state dict, and a class of the user's own may do anything
+        signal_exceptions.let_through(error)
+        return []
+
+
+def _is_one(parameter: torch.Tensor, given: Any) -> bool:
+    mine = readable_memory.own_part(parameter)
+    other = readable_memory.own_part(given) if isinstance(given, torch.Tensor) else None
+    if mine is None or other is None or not mine.numel() or mine.shape != other.shape:
+        return False
+    return bool(mine.data_ptr()) and mine.data_ptr() == other.data_ptr()
 
 
 def _nothing(owner: Any, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,34 @@ def test_names_that_do_not_fit(missing, unexpected, cause):
     assert [f.severity for f in looked_at] == ["warning"] * ("'" in cause)
 
 
+def test_names_that_a_load_was_not_given():
+    """It has not written them: that says nothing against the program, and does not hold."""
+    whole, stale = loaded("module", 5), loaded("module", 6, strict=False, missing=["w"], unexpected=["old.w"])
+    judged = ask(COMPLETE, [whole, stale], [whole])
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because.startswith("a load with strict=False was not given 1 of 4 parameters and buffers")
+
+
+def test_names_under_which_a_module_is_given_itself():
+    """Such a load writes nothing: only torch.distributed.checkpoint is known to have filled these tensors before."""
+    same = loaded("module", 6, itself=["w"])
+    judged = ask(COMPLETE, [same])
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because.startswith("a load gave 1 of 4 parameters and buffers of a Net their own memory")
+    began = ev.LoadBegan, {"path": "/job/step-1", "site": 5}
+    assert ask(COMPLETE, [began, same]).checked == 1
+    assert ask(COMPLETE, [began, step(5), same]).checked == 0
+    by_torch = ev.Site, {"id": 106, "file": "train.py", "line": 6, "function": "main", "text": "set(net, state)",
+                         "through": ("torch.distributed.checkpoint: set_model_state_dict",)}  # fmt: skip
+    assert ask(COMPLETE, [by_torch, loaded("module", 106, itself=["w"])]).checked == 1
+
+
+def test_loads_of_no_module():
+    """What goes into an optimizer, or into a module that holds nothing, writes no parameter."""
+    judged = ask(COMPLETE, [loaded("optimizer", 5), loaded("scheduler", 6), loaded("module", 7, total=0)])
+    assert (judged.checked, judged.skipped_because) == (0, "ddpcheck saw no load_state_dict of a module")
+
+
 @pytest.mark.parametrize(("missing", "unexpected"), [
     (["head.weight", "head.bias"], []),
     (["head.weight", "head.bias"], ["classifier.weight", "classifier.bias"]),
@@ -134,6 +162,24 @@ def test_each_rank_loads_another_file():
 def test_loads_that_leave_the_ranks_equal(first, second):
     """On all ranks, before the wrap, after the training, or sent to the others by hand."""
     assert ask(COMPLETE, [wrapped(2), *first], [wrapped(2), *second]).findings == ()
+
+
+@pytest.mark.parametrize("op", ["all_reduce", "broadcast_object_list"])
+def test_what_says_nothing_of_a_load_on_one_rank(op):
+    """A metric that is reduced, or an object that is sent, brings no weights to the ranks that loaded none."""
+    first = [wrapped(2), loaded("module", 6, **HELD), call(1, 7, op), step(9)]
+    second = [wrapped(2), call(1, 7, op), step(9)]
+    assert [f.rule for f in ask(COMPLETE, first, second).findings] == [f"{COMPLETE}/load-on-some-ranks"]
+    # Where the parameters are seen to be equal all the same, the program has copied them.
+    first[-1] = second[-1] = step(9, parameters=b"12345678")
+    assert ask(COMPLETE, first, second).findings == ()
+
+
+def test_a_race_on_another_file():
+    """It explains nothing of what is loaded."""
+    first = [wrapped(2), save("/job/other.pt", 3), loaded("module", 6, **HELD), step(9)]
+    second = [wrapped(2), query("/job/other.pt", 5, False), step(9)]
+    assert [f.rule for f in ask(COMPLETE, first, second).findings] == [f"{COMPLETE}/load-on-some-ranks"]
 
 
 def test_groups_of_ranks_load_for_themselves():

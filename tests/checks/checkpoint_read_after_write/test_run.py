@@ -218,10 +218,10 @@ def test_a_file_of_which_any_version_will_do(ours, theirs, expected):
 def test_under_a_lock():
     """A lock on both sides keeps them apart."""
     write, read = (
-        file("write", "open", "/job/c.npy", 9, locked=True),
+        file("write", "open", "/job/c.npy", 9, locks=[7]),
         file("read", "open", "/job/c.npy", 12, existed=True),
     )
-    assert ask(READ, [write], [(read[0], read[1] | {"locked": True})]).findings == ()
+    assert ask(READ, [write], [(read[0], read[1] | {"locks": [7]})]).findings == ()
     assert len(ask(READ, [write], [read]).findings) == 1
 
 

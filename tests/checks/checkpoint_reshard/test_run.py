@@ -329,7 +329,7 @@ def test_files_that_are_right(n):
 
 def test_nothing_is_loaded():
     judged = of([*Forms().saved(10, "/job/0.pt", HALVES[0])])
-    assert (judged.checked, judged.skipped_because) == (0, "nothing was saved and loaded in this run")
+    assert (judged.checked, judged.skipped_because) == (0, "ddpcheck did not see both a save and a load of state")
 
 
 def test_what_was_seen_in_part_is_not_checked():

@@ -15,6 +15,7 @@ from tests.judging.written import (
     rank,
     rename,
     save,
+    step,
 )
 
 SINGLE, ATOMIC, READ = "checkpoint-single-writer", "checkpoint-atomic-save", "checkpoint-read-after-write"
@@ -29,7 +30,7 @@ def test_one_writer_holds():
 def test_every_rank_saves():
     """One finding for all that the function writes, at the first line, on all its ranks."""
     (finding,) = ask(SINGLE, *[[*saved(), file("write", "open", "/job/config.json", 14)]] * 2).findings
-    assert (finding.severity, finding.ranks, finding.where, finding.count) == ("error", (0, 1), at(10), 6)
+    assert (finding.severity, finding.ranks, finding.where, finding.count) == ("error", (0, 1), at(10), 3)
     assert finding.subject == "file last.pt"
     assert finding.found == "ranks 0 and 1 writing last.pt (and 2 more files), by torch.save"
     assert finding.cause == "every rank comes to this line"
@@ -112,12 +113,19 @@ def test_every_rank_renames_one_folder():
         [file("write", "open x", "/job/claim", 5)],
         [file("write", "os.open", "/job/marker", 5)],
         [file("write", "open", "/job/cache.lock", 5)],
-        [file("write", "open", "/job/cache.npy", 5, locked=True)],
+        [file("write", "open", "/job/cache.npy", 5, locks=[7])],
     ],
 )
 def test_what_ranks_are_meant_to_share(records):
     """Claims, markers, locks, and what is written under a lock."""
     assert ask(SINGLE, records, records).findings == ()
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [([7], [8]), ([7], []), ([], [])])
+def test_a_lock_of_something_else(ours, theirs):
+    """It keeps no rank's write from the other's."""
+    ranks = [[file("write", "open", "/job/cache.npy", 5, locks=locks)] for locks in (ours, theirs)]
+    assert len(ask(SINGLE, *ranks).findings) == 1
 
 
 def test_files_of_their_own():
@@ -186,3 +194,85 @@ def test_a_file_that_nobody_reads_needs_none():
     own = [*WAY, save("/job/data.pt", 104)]
     (finding,) = ask(SINGLE, own, own).findings
     assert "barrier" not in finding.advice
+
+
+# --- which line it is
+
+
+def test_a_guarded_line_is_not_to_blame():
+    """Rank 0 saves on its own in each epoch, and at the end every rank does, at another line."""
+    epochs = [save("/job/last.pt", 10), call(1, 12), save("/job/last.pt", 10)]
+    own = [epochs[0], epochs[1], epochs[2], save("/job/last.pt", 20)]
+    (finding,) = ask(SINGLE, own, [call(1, 12), save("/job/last.pt", 20)]).findings
+    assert (finding.where, finding.ranks, finding.count) == (at(20), (0, 1), 1)
+    assert finding.cause == "every rank comes to this line"
+    assert finding.proof == ()
+
+
+def test_one_line_that_is_reached_in_two_ways():
+    """A function saves: rank 0 alone calls it at one line, and all ranks at another."""
+    ways = [line(101, "main()"), line(102, "keep(net)", 101), line(103, "keep(net)", 101)]
+    first, last = line(104, "torch.save(net, path)", 102), line(105, "torch.save(net, path)", 103)
+    last[1]["line"] = first[1]["line"]
+    own = [*ways, first, last, save("/job/last.pt", 104), save("/job/last.pt", 105)]
+    own.append(step(101))
+    (finding,) = ask(SINGLE, own, [*ways, last, save("/job/last.pt", 105)]).findings
+    assert [one.line for one in finding.where.chain] == [1, 3, 4]
+    assert "around line 3 of train.py" in finding.advice
+
+
+def test_each_rank_has_a_line_of_its_own():
+    """No line is to be put under a condition: the lines are named."""
+    (finding,) = ask(SINGLE, [save("/job/last.pt", 10)], [save("/job/last.pt", 20)]).findings
+    assert (finding.where, finding.proof) == (at(10), ((1, at(20)),))
+    assert finding.cause == "each of these ranks writes it at a line of its own"
+    assert "get_rank() == 0" not in finding.advice
+
+
+# --- files of libraries
+
+
+def dumped(path="/job/.lib/settings.yaml", held="", by=101, library=True):
+    """A file that a library opens within a line of the user's."""
+    written = [file("write", "open", path, by, library=library)]
+    return [*written, file("content", "", path, 0, identity=held)] if held else written
+
+
+TRAINS = [line(101, "main()"), line(102, "optimizer.step()", 101), line(103, "lib.begin()", 101)]
+
+
+def test_what_a_library_keeps_for_itself():
+    """It writes within the call in which the ranks train: nothing is asked of the user, and nothing is compared."""
+    ranks = [[*TRAINS, *dumped(), step(102)]] * 2
+    judged = ask(SINGLE, *ranks)
+    assert (judged.findings, judged.checked) == ((), 0)
+    assert judged.skipped_because == "ddpcheck saw no file being written, but by libraries for themselves"
+    # Where the ranks do not train within that line, it can be put under a condition.
+    (finding,) = ask(SINGLE, *[[*TRAINS, *dumped(by=103), step(102)]] * 2).findings
+    assert (finding.severity, finding.where.line) == ("warning", 3)
+    assert finding.advice.startswith("Call it on one rank only")
+    # What the user's own line opens is the user's affair.
+    assert ask(SINGLE, *[[*TRAINS, *dumped(library=False), step(102)]] * 2).findings
+
+
+def test_a_library_whose_ranks_write_different_bytes():
+    """It is at risk, and nothing can be put under a condition."""
+    (finding,) = ask(SINGLE, *[[*TRAINS, *dumped(held=held), step(102)] for held in "ab"]).findings
+    assert finding.severity == "warning"
+    assert finding.advice.startswith("By the settings of the library")
+    assert finding.found.endswith("they put different bytes there")
+
+
+def test_a_library_that_writes_state():
+    """What is loaded as state is a checkpoint, whoever writes it."""
+    own = [*TRAINS, *dumped(), step(102), load("/job/.lib/settings.yaml", 102)]
+    (finding,) = ask(SINGLE, own, own).findings
+    assert finding.severity == "error"
+
+
+def test_what_a_checkpoint_is():
+    """Not a file of some name: one that a call which saves or loads state was seen to go to."""
+    for path in ("/job/settings.pkl", "/job/settings.ckpt"):
+        own = [file("write", "open", path, 5)]
+        assert [f.severity for f in ask(SINGLE, own, own).findings] == ["warning"]
+        assert [f.severity for f in ask(SINGLE, own, [*own, load(path, 9)]).findings] == ["error"]

@@ -98,6 +98,7 @@ SCRIPT = """
 
     def load_state():
         net.load_state_dict({"weight": torch.zeros(2, 2), "module.bias": torch.zeros(2)}, strict=False)
+        net.load_state_dict({**net.state_dict(), "bias": torch.zeros(2)})
         adam.load_state_dict(torch.optim.AdamW(net.parameters()).state_dict())
         torch.optim.lr_scheduler.LambdaLR(adam, lambda step: 1.0).load_state_dict({"lr_lambdas": [None]})
         torch.amp.GradScaler("cpu", enabled=False).load_state_dict({})
@@ -282,19 +283,29 @@ def test_starts(process):
 
 def test_locks(process):
     """A lock holds until its file is closed."""
-    assert [(name(r.path), r.locked) for r in of(process, "under_a_lock")] == [
+    assert [(name(r.path), len(r.locks)) for r in of(process, "under_a_lock")] == [
+        ("cache.lock", 0),
+        ("locked.npy", 1),
+        ("unlocked.npy", 0),
+    ]
+
+
+def test_who_opens_a_file(process):
+    """The user's own line, or a library that it has called."""
+    assert [(name(r.path), r.library) for r in of(process, "under_a_lock")] == [
         ("cache.lock", False),
         ("locked.npy", True),
-        ("unlocked.npy", False),
+        ("unlocked.npy", True),
     ]
 
 
 def test_state_that_is_loaded(process):
     """Each load_state_dict, with what was missing and what was not wanted."""
-    module, optimizer, scheduler, scaler = process.of(ev.StateLoaded)
+    module, again, optimizer, scheduler, scaler = process.of(ev.StateLoaded)
     assert (module.owner, module.missing, module.unexpected, module.total, module.strict, module.wrapped) == (
         "module", ["bias"], ["module.bias"], 2, False, False,
     )  # fmt: skip
+    assert (module.itself, again.itself, again.missing) == ([], ["weight"], [])
     assert [(s.owner, s.kind) for s in (optimizer, scheduler, scaler)] == [
         ("optimizer", "AdamW"), ("scheduler", "LambdaLR"), ("scaler", "GradScaler"),
     ]  # fmt: skip

@@ -114,7 +114,7 @@ def _read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_records, "_locks", {0: (0, 0)})
     monkeypatch.setattr(file_records.os, "fstat", lambda descriptor: signal.raise_signal(signal.SIGALRM))
-    file_records._locked()
+    file_records._held()
 
 
 def _measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
