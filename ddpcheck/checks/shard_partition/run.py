@@ -177,8 +177,9 @@ def _ungrounded(world: World, line: Line, groups: Sequence[Sequence[int]], wrapp
     Ranks of several groups, or of none, may hold one model among them, and then read the same.
     """
     if not wrapped:
-        averaging = [{rank.rank for rank in one.ranks} for one in readers(world)]
-        return "" if any(len(ranks & line.passes.keys()) > 1 for ranks in averaging) else NO_COPIES
+        groups = [[rank.rank for rank in one.ranks] for one in readers(world)]
+        if not any(len(line.passes.keys() & set(group)) > 1 for group in groups):
+            return NO_COPIES
     parts = [[rank for rank in group if rank in line.passes] for group in groups]
     parts += [[rank] for rank in line.passes if not any(rank in group for group in groups)]
     first, *others = [part for part in parts if part]

@@ -201,6 +201,16 @@ def test_groups_that_read_different_samples():
     assert (judged.checked, judged.skipped_because) == (0, OTHER_DATA)
 
 
+def test_ranks_that_average_in_groups_of_their_own():
+    """Groups that reduce their gradients themselves may hold one model among them as well."""
+    ranks = []
+    for r in range(4):
+        reduced = exchanged(0, *[carried(p, group=("0,2#1", "1,3#1")[r % 2]) for p in (0, 1)])
+        own = [loader(**STREAM), *through(None, contents=range(r, 16, 4))]
+        ranks.append([*own, optimizer(), reduced, stepped("gh")])
+    assert judge(world(*ranks)).skipped_because == OTHER_DATA
+
+
 def changing(order, name, number=0):
     """A pass in which each sample is another one than anywhere else."""
     return through(order, number, contents=[f"{name}{number}{i}" for i in order])
