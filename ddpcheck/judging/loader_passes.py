@@ -7,7 +7,7 @@ import itertools
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -206,6 +206,14 @@ def _trained(passes: Sequence[Pass]) -> bool:
 
 AVERAGING = ("fully_shard", "FullyShardedDataParallel")
 """What averages gradients over the ranks among which it shards a module, and so wants other data on each."""
+
+
+def shared_passes(lines: Iterable[Line], groups: Iterable[Collection[int]]) -> int:
+    """How many passes at least two ranks of a group made together, over all of these loops and groups."""
+    return sum(
+        sum(len(passes.keys() & set(group)) > 1 for _, passes in line.rounds())
+        for line, group in itertools.product(lines, groups)
+    )
 
 
 @once_per_world

@@ -208,14 +208,12 @@ def _chosen(checks: str | None, skip: str | None, settings: Settings) -> tuple[f
     wanted = named_checks(checks, "--checks") if checks is not None else settings.checks
     skipped = named_checks(skip, "--skip") if skip is not None else settings.skip if checks is None else None
     known = every_check()
+    rules = {check: {f"{check}/{rule.name}" for rule in its.rules} for check, its in known.items()}
     left_out = set[str]()
     for check in {check_of(name) or "" for name in wanted or ()} - {*(wanted or ())}:
-        of_check = {f"{check}/", *(f"{check}/{rule.name}" for rule in known[check].rules)}
-        left_out |= of_check - {*(wanted or ())}
+        left_out |= {f"{check}/", *rules[check]} - {*(wanted or ())}
     left_out |= {name for name in skipped or () if name not in known}
-    ruleless = {
-        check for check, its in known.items() if its.rules and left_out.issuperset(f"{check}/{r.name}" for r in its.rules)
-    }
+    ruleless = {check for check, names in rules.items() if names and names <= left_out}
     unwanted = ruleless | (known.keys() & {*(skipped or ())})
     if wanted is None and not unwanted:
         return None, frozenset(left_out)

@@ -10,6 +10,7 @@ CHECK = Check(
         "one step"
     ),
     order=104,
+    unit="window",
     rules=(
         Rule("step-per-micro-batch", "the optimizer steps after every micro-batch of a window", advisory=True),
         Rule("rescaled-gradients", "accumulated gradients are rescaled between micro-batches"),

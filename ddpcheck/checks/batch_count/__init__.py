@@ -10,6 +10,7 @@ CHECK = Check(
         "and drop_last imply"
     ),
     order=70,
+    unit="pass",
     rules=(
         Rule("unequal-batch-counts", "ranks take different numbers of batches"),
         Rule("unexpected-batch-count", "the number of batches does not follow from dataset size and world size"),

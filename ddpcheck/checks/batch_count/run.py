@@ -9,7 +9,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.batch_count import causes
 from ddpcheck.checks.batch_count.agreed_end import came_through, in_step, was_stopped
 from ddpcheck.judging import uneven_batches
-from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops, no_loader
+from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops, no_loader, shared_passes
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.judging.world_ending import stop
 from ddpcheck.vocabulary.model import Finding
@@ -42,7 +42,8 @@ def judge(world: World) -> Judged:
             findings += [] if cut_off else found
             uncounted = uncounted or because
     because = no_loader(world) or uncounted or UNENDED
-    return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
+    made = shared_passes(loops(world), groups)
+    return Judged(checked=checked, of=made, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _judge_line(world: World, line: Line, ranks: Sequence[int]) -> tuple[int, list[Finding], str]:

@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="a kill at any moment of a save leaves the checkpoint before it whole",
     order=190,
+    unit="save",
     severity="warning",
     rules=(
         Rule("in-place-save", "a save writes straight over an existing checkpoint"),

@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="a load leaves no parameter silently untouched",
     order=20,
+    unit="load",
     rules=(
         Rule("failed-load", "a load raises an error"),
         Rule("state-dict-mismatch", "load_state_dict() rejects the keys or shapes of a checkpoint"),

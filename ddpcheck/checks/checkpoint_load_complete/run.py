@@ -38,7 +38,7 @@ def judge(world: World) -> Judged:
     ]
     checked = 0 if partial else len(loads)
     because = _not_written(partial[0]) if partial else "" if loads else "ddpcheck saw no load_state_dict of a module"
-    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
+    return Judged(checked=checked, of=len(loads), findings=tuple(findings), skipped_because=because)
 
 
 def _was_filled(rank: Rank, load: ev.StateLoaded) -> bool:

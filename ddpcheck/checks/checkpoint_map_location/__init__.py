@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="a load keeps a rank on its own device",
     order=200,
+    unit="load",
     rules=(
         Rule("load-on-wrong-gpu", "a load puts tensors on a GPU of another rank"),
         Rule("tensors-moved-by-load", "a load moves tensors of the training to another device"),

@@ -10,6 +10,7 @@ CHECK = Check(
         "size, by name"
     ),
     order=186,
+    unit="tensor",
     rules=(
         Rule("reordered-elements", "a tensor comes back with its elements in another order"),
         Rule("part-for-whole", "one rank's part of a tensor is taken for the whole"),

@@ -10,6 +10,7 @@ CHECK = Check(
         "once, under a name that means the same on all ranks"
     ),
     order=185,
+    unit="checkpoint",
     rules=(
         Rule("missing-shards", "no rank saves some elements of a sharded tensor"),
         Rule("missing-optimizer-state", "optimizer state that other ranks hold is not saved"),

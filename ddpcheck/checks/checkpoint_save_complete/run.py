@@ -36,7 +36,7 @@ def judge(world: World) -> Judged:
     compared |= {saved_by[state.rank, state.record.n] for state in of_moments}
     findings += found
     because = "" if compared else _because(world)
-    return Judged(checked=len(compared), findings=tuple(findings), skipped_because=because)
+    return Judged(checked=len(compared), of=len(together(world)), findings=tuple(findings), skipped_because=because)
 
 
 def _because(world: World) -> str:

@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="one rank writes a path",
     order=30,
+    unit="file",
     rules=(
         Rule("several-writers", "several ranks write one file"),
         Rule("unknown-writer", "it is unknown which rank writes a file"),

@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="what a save writes is the state at the moment it was called, and saving changes nothing",
     order=184,
+    unit="save",
     rules=(
         Rule("change-during-save", "tensors change while a save still writes them"),
         Rule("wrong-tensor-name", "a tensor is saved under the name of another one"),

@@ -34,7 +34,8 @@ def judge(world: World) -> Judged:
     for one in (faked_steps.judge, mistaken_names.judge, trackers.judge):
         findings += one(world)
     because = seen_in_part(world) or "ddpcheck saw no save whose elements it could read again when it had ended"
-    return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
+    made = len(every_save(world))
+    return Judged(checked=checked, of=made, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _step_within(state: State, end: int) -> ev.Step | None:

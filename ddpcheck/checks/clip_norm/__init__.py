@@ -10,6 +10,7 @@ CHECK = Check(
         "and every rank scales by the same factor"
     ),
     order=106,
+    unit="window",
     rules=(
         Rule("unequal-scale-factors", "ranks that hold parts of one model scale gradients by different factors"),
         Rule("copies-counted-repeatedly", "the clipping norm counts gradients of replicated parameters several times"),

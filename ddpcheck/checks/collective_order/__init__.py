@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="all ranks issue the same collectives in the same order",
     order=90,
+    unit="call",
     rules=(
         Rule("different-collectives", "ranks call different collectives at the same place in their order"),
         Rule("mismatched-collective-arguments", "ranks call one collective with different shapes, types or operations"),

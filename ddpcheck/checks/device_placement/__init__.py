@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="parameters, inputs and outputs are where they belong, and no two ranks share a device by accident",
     order=10,
+    unit="module",
     rules=(
         Rule("misplaced-model", "parameters or buffers are not on their rank's device"),
         Rule("misplaced-inputs", "inputs are not on the device of the model"),

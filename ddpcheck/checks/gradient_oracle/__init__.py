@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="the update equals that of one process on the whole global batch",
     order=160,
+    unit="training",
     rules=(
         Rule("wrong-update", "an update differs from that of one process on the global batch"),
         Rule("wrong-micro-batch-count", "a step takes another number of micro-batches than the job asks for"),

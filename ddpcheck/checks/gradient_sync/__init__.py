@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="on entry to every optimizer step all ranks hold the same gradients",
     order=110,
+    unit="window",
     rules=(
         Rule("different-gradients", "ranks hold different gradients on entry to a step"),
         Rule("mismatched-tensors", "a gradient is missing on some ranks, or has another type or shape"),

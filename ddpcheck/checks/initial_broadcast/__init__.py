@@ -10,6 +10,7 @@ CHECK = Check(
         "parameters and buffers"
     ),
     order=100,
+    unit="model",
     rules=(
         Rule("different-state-after-wrap", "ranks hold different parameters or buffers when DDP's constructor returns"),
         Rule("different-initial-state", "ranks hold different parameters or buffers before the first step"),

@@ -10,6 +10,7 @@ CHECK = Check(
         "shards, stages or experts of randomly filled weights are the same numbers"
     ),
     order=98,
+    unit="model",
     rules=(
         Rule("unwritten-memory", "a parameter or buffer is used before anything was written to it"),
         Rule("shards-of-different-models", "ranks cut their shards from different parameters"),

@@ -7,5 +7,6 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="a metric reduced over ranks equals that of one process on the same data",
     order=230,
+    unit="training",
     rules=(Rule("wrong-metric-value", "a reported metric differs from that of one process on all samples"),),
 )

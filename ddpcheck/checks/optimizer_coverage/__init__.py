@@ -10,6 +10,7 @@ CHECK = Check(
         "by all its holders alike"
     ),
     order=97,
+    unit="optimizer",
     rules=(
         Rule("stale-parameters", "an optimizer holds tensors that are no longer parameters of the model"),
         Rule("state-of-wrong-shape", "optimizer state of a sharded parameter is declared with another whole shape"),

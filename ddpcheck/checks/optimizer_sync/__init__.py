@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="optimizer state, learning rate and gradient scale are the same on all ranks",
     order=120,
+    unit="window",
     rules=(
         Rule("unequal-learning-rates", "ranks step with different learning rates"),
         Rule("unequal-gradient-scales", "ranks step with different gradient scales"),

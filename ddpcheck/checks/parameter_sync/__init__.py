@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="after every optimizer step all ranks hold the same parameters",
     order=130,
+    unit="window",
     rules=(
         Rule("different-parameters", "ranks hold different parameters after a step"),
         Rule("leftover-parameters-not-sent", "parameters left over from full rounds of owners differ between ranks"),

@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="groups are destroyed, and no process, thread, port or shared-memory parameter is left",
     order=50,
+    unit="rank",
     rules=(
         Rule("port-in-use", "the port at which the ranks meet is in use"),
         Rule("parameters-in-shared-memory", "parameters of several ranks lie in the same memory"),

@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="no rank fails; when one does, it is named as the root cause",
     order=140,
+    unit="rank",
     rules=(
         Rule("failed-rank", "a rank raises an exception, is killed, or exits early"),
         Rule("lost-connection", "a rank loses its connection to the others"),

@@ -10,6 +10,7 @@ CHECK = Check(
         "the wrapper, and each step was armed exactly once"
     ),
     order=80,
+    unit="window",
     rules=(
         Rule("crossed-reductions", "one collective reduces gradients of different parameters on different ranks"),
         Rule("optimizer-of-replaced-parameters", "an optimizer holds parameters that are in no module"),

@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="save, rebuild, load and go on equals never having stopped",
     order=210,
+    unit="step",
     rules=(
         Rule("resumed-training-differs", "training after a load differs from training that never stopped"),
         Rule("order-dependent-gradient-sums", "the resumed sums of gradients depend on the layout of DDP's buckets"),

@@ -10,6 +10,7 @@ CHECK = Check(
         "(shuffling) agree"
     ),
     order=220,
+    unit="draw",
     rules=(
         Rule("same-draws-on-ranks", "ranks draw the same random numbers for dropout or for their samples"),
         Rule("same-draws-each-epoch", "samples get the same random numbers in every epoch"),

@@ -7,6 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds=("within an epoch the ranks' samples, judged by content, are disjoint and cover the dataset (padding aside)"),
     order=60,
+    unit="pass",
     rules=(
         Rule("repeated-samples", "more samples are repeated in an epoch than padding explains"),
         Rule("missing-samples", "some samples of the dataset come to no rank in an epoch"),

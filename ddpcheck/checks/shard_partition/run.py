@@ -31,7 +31,16 @@ from ddpcheck.checks.shard_partition.parts_of_batches import sharers
 from ddpcheck.checks.shard_partition.readers import ONE_READER, beside_the_first
 from ddpcheck.checks.shard_partition.unintended_data import same_inputs, sampler_lost
 from ddpcheck.judging.data_ranks import readers
-from ddpcheck.judging.loader_passes import Line, Pass, Sample, data_groups, every_pass, loops, no_loader
+from ddpcheck.judging.loader_passes import (
+    Line,
+    Pass,
+    Sample,
+    data_groups,
+    every_pass,
+    loops,
+    no_loader,
+    shared_passes,
+)
 from ddpcheck.judging.same_dataset import Identity, by_index, identity_of
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding, Struct
@@ -105,7 +114,8 @@ def judge(world: World) -> Judged:
         checked, reasons = 0, [because]
     reasons += [NO_COPIES if training and not groups else "", no_loader(world)]
     because = next(filter(None, reasons), "no two ranks were seen to train with one loader")
-    return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
+    made = shared_passes(training, groups)
+    return Judged(checked=checked, of=made, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -> tuple[int, list[Finding], str]:

@@ -10,6 +10,7 @@ CHECK = Check(
         "expert handled it"
     ),
     order=155,
+    unit="window",
     rules=(
         Rule("unequal-rank-weights", "elements of the loss count differently on different ranks"),
         Rule("inconsistent-loss-parts", "one part of the loss is averaged per rank, another over all ranks"),
