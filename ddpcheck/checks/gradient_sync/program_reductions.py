@@ -16,6 +16,7 @@ from ddpcheck.judging.file_history import LOADS
 from ddpcheck.judging.replicated_parameters import first_calls, grounds, histories, lasts, like
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import World
+from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import Finding, Severity
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -68,9 +69,8 @@ def _shared(optimizer: Aligned, history: History) -> set[int]:
 def _to_one(optimizer: Aligned, history: History, calls: Mapping[int, ev.Carried]) -> tuple[int, list[Finding]]:
     """Sums that go to one rank before every step, while all ranks step."""
     places = {p for p, call in calls.items() if all(lasts(records, call) for records in history)}
-    steps = [
-        (n, s) for n, s in optimizer.compared() if places and step_alignment.are_seen([x.gradients for x in s], places)
-    ]
+    parameters = optimizer.described[0].parameters
+    steps = [(n, s) for n, s in optimizer.compared() if covers(parameters, [one.gradients for one in s], places)]
     broken = [(n, s, apart) for n, s in steps if (apart := _apart(s, places))]
     if not broken:
         return sum(

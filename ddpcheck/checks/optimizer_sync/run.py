@@ -19,6 +19,7 @@ from ddpcheck.judging.differing_steps import states, wrapper_links
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
+from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count
 
@@ -38,7 +39,7 @@ def judge(world: World) -> Judged:
         if not places:
             continue
         steps = list(optimizer.common())
-        checked += len(steps)
+        checked += sum(_is_compared(held, step) for _, step in steps)
         findings += _apart(held, steps)
         behind |= {f"{one.subject} {one.links}": one for one in counters.findings(held)}
     findings += behind.values()
@@ -54,6 +55,15 @@ def judge(world: World) -> Judged:
         findings += found
     unseen = why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen)
+
+
+def _is_compared(held: Copies, step: list[ev.Step]) -> bool:
+    """Whether several ranks have told of a rate, a scale or a state, other than zeros, by which they make a step."""
+    optimizer, places = held.optimizer, held.parameters
+    groups = _groups(optimizer, places)
+    read = [s for s in step if ev.UNREAD not in (*s.rates, s.scale)]
+    numbers = len(read) > 1 and all(any(_rates(s, groups)) or s.scale for s in read)
+    return numbers or any(covers(optimizer.described[0].parameters, each, places) for each in states(step).values())
 
 
 Broken = tuple[int, list[Rank], list[ev.Step], str, list[Any], str, str]
