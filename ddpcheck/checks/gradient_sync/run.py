@@ -9,13 +9,14 @@ from ddpcheck.checks.gradient_sync import causes, norms_of_parts, program_reduct
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import Broken, odd_site, parts, wrapper_links
+from ddpcheck.judging.finite_steps import FiniteSteps
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
-_NOTHING = "in each step that ddpcheck compared, the gradients were zero, missing or not looked at on some rank"
+_NOTHING = "ddpcheck saw no step on which all ranks have gradients to compare: finite ones, other than zeros"
 
 
 def judge(world: World) -> Judged:
@@ -26,8 +27,8 @@ def judge(world: World) -> Judged:
     for held in copies(world):
         optimizer, places = held.optimizer, held.gradients
         steps = list(optimizer.compared())
-        parameters = optimizer.described[0].parameters
-        checked += sum(covers(parameters, [one.gradients for one in s], places) for _, s in steps)
+        parameters, finite = optimizer.described[0].parameters, FiniteSteps(optimizer)
+        checked += sum(s in finite and covers(parameters, [one.gradients for one in s], places) for _, s in steps)
         because = _NOTHING if steps and places else because
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.gradients):
             own.append(_finding(held, broken, wanted))

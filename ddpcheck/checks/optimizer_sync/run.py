@@ -26,6 +26,7 @@ from ddpcheck.vocabulary.wording import count
 _FIX = "Compute learning rates and scales from numbers that all ranks share, and load optimizer state on all of them."
 
 
+_NOTHING = "ddpcheck saw no learning rate, gradient scale or state, other than zero, on several ranks"
 ONCE = "Step it once on every rank, unless its schedule counts all ranks' samples on purpose."
 
 
@@ -34,12 +35,14 @@ def judge(world: World) -> Judged:
     checked = 0
     findings: list[Finding] = []
     behind: dict[str, Finding] = {}
+    because = why_none(world, step_alignment.optimizers(world))
     for held in copies(world):
         optimizer, places = held.optimizer, held.parameters
         if not places:
             continue
         steps = list(optimizer.common())
         checked += sum(_is_compared(held, step) for _, step in steps)
+        because = _NOTHING if steps else because
         findings += _apart(held, steps)
         behind |= {f"{one.subject} {one.links}": one for one in counters.findings(held)}
     findings += behind.values()
@@ -53,8 +56,7 @@ def judge(world: World) -> Judged:
         times, found = part.judge(world)
         checked += times
         findings += found
-    unseen = why_none(world, step_alignment.optimizers(world))
-    return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen)
+    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
 
 
 def _is_compared(held: Copies, step: list[ev.Step]) -> bool:

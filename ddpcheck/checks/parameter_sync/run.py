@@ -16,6 +16,7 @@ from ddpcheck.checks.parameter_sync import (
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import Broken, Compared, odd_site, parts, wrapper_links
+from ddpcheck.judging.finite_steps import FiniteSteps
 from ddpcheck.judging.handed_out import handed_out
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.step_alignment import Aligned
@@ -26,7 +27,7 @@ from ddpcheck.vocabulary.wording import count, listing
 
 _REPAIRS = "Find what changes parameters on one rank alone: to reduce gradients never repairs parameters."
 _FIND = "Find what one rank alone does in these steps, to parameters or to gradients after backward()."
-_NOTHING = "ddpcheck saw no step change a parameter that several ranks hold"
+_NOTHING = "ddpcheck saw no step change a parameter that several ranks hold, and leave it finite"
 _ADVICE = {causes.NOT_TAKEN: left_over.COPY_BACK}
 
 
@@ -39,7 +40,8 @@ def judge(world: World) -> Judged:
         optimizer, places = held.optimizer, held.parameters
         steps = list(optimizer.compared())
         parameters, moved = optimizer.described[0].parameters, _moved(optimizer, steps).intersection(places)
-        checked += sum(covers(parameters, [one.parameters for one in s], moved) for _, s in steps)
+        finite = FiniteSteps(optimizer)
+        checked += sum(s in finite and covers(parameters, [one.parameters for one in s], moved) for _, s in steps)
         because = _NOTHING if steps and places else because
         handed = handed_out(world, optimizer).difference(held.gradients)
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.parameters):
