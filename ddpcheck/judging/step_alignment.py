@@ -183,7 +183,7 @@ def why_unseen(optimizers: Iterable[Aligned]) -> str:
     kinds = {p.unseen if p.layout is None else "" for p in every}
     if not kinds or "" in kinds:
         return ""
-    return f"the optimizers step nothing but what is not compared between ranks ({listing(sorted(kinds))})"
+    return f"ddpcheck does not compare the tensors that the optimizers step ({listing(sorted(kinds))})"
 
 
 def wrappers(world: World) -> list[Replicas]:

@@ -29,9 +29,9 @@ def why_none(world: World) -> str:
     """Why there was nothing to see, of a program that shards or splits models; empty of any other."""
     how = {one.how for rank in world for one in rank.of(ev.Parallelised)}
     if how & {*AVERAGING}:
-        return "no reduction of FSDP's was seen before a step, over the ranks that it was given"
+        return "ddpcheck saw no reduction by FSDP before a step, over the ranks that it was given"
     if how:
-        return "layers or stages are split, and nothing says that copies of them read other data"
+        return "ddpcheck saw layers or stages that are split, and no copies of them"
     return ""
 
 

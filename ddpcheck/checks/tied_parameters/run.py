@@ -60,7 +60,9 @@ def judge(world: World) -> Judged:
     return Judged(
         checked=checked,
         findings=tuple(findings.values()),
-        skipped_because="" if ties or checked else "no parameter was seen to have two names",
+        skipped_because="ddpcheck could not compare what the two names of a parameter hold"
+        if ties
+        else "ddpcheck saw no parameter with two names",
     )
 
 

@@ -57,7 +57,7 @@ def test_what_was_not_seen_is_not_checked(records, checked):
     assert (found.checked, found.findings) == (checked, ())
     if not checked:
         assert (
-            found.skipped_because == "no reduction of FSDP's was seen before a step, over the ranks that it was given"
+            found.skipped_because == "ddpcheck saw no reduction by FSDP before a step, over the ranks that it was given"
         )
 
 
@@ -76,4 +76,4 @@ def test_what_is_split_is_not_reduced():
     split = (ev.Parallelised, {"how": "parallelize_module", "site": 3, "ranks": (0, 1)})
     found = judged(scattered(32), stepped(20, 0, "gh"), declared=split, names=("tp",))
     assert found.checked == 0
-    assert found.skipped_because == "layers or stages are split, and nothing says that copies of them read other data"
+    assert found.skipped_because == "ddpcheck saw layers or stages that are split, and no copies of them"

@@ -39,7 +39,7 @@ def test_a_tie_that_holds():
 def test_a_model_without_ties():
     """Nothing to check, and that is said."""
     judged = judge(world(*[[model(9, held("embed"))]] * 2))
-    assert (judged.checked, judged.skipped_because) == (0, "no parameter was seen to have two names")
+    assert (judged.checked, judged.skipped_because) == (0, "ddpcheck saw no parameter with two names")
 
 
 def test_copies_that_part():
