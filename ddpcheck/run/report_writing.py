@@ -16,6 +16,7 @@ from ddpcheck.verdict.verdict import Exit, Verdict
 
 def show(options: Options, verdict: Verdict, pages: PageAndTrace, elsewhere: str = "") -> int:
     """Write and print everything; the exit code. ``elsewhere``: who else prints the report, as a noun."""
+    verdict = verdict.counting_warnings() if options.strict else verdict
     code = verdict.exit_code(options.strict)
     try:
         written = write(options, verdict, pages)

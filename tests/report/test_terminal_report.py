@@ -152,8 +152,9 @@ def test_ranks_whose_evidence_is_missing_are_named_first():
 
 def test_warnings_count_as_errors_if_asked():
     """With --strict the first sentence says why a run that holds is an error all the same."""
-    words = " ".join(shown(AT_RISK, strict=True).split())
-    assert "with 1 warning (an error under --strict)" in words
+    words = " ".join(shown(AT_RISK.counting_warnings(), strict=True).split())
+    assert " VIOLATED train.py" in words
+    assert ": 1 warning (an error under --strict) in " in words
 
 
 def test_a_hang_shows_where_each_rank_stands_and_where_they_part():

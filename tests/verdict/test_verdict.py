@@ -96,6 +96,8 @@ def test_the_word_and_the_exit_code(said, word, code, strictly):
     """They follow from the errors alone; --strict counts warnings too."""
     verdict = conclude([said])
     assert (verdict.verdict, verdict.exit_code(), verdict.exit_code(strict=True)) == (word, code, strictly)
+    strict = verdict.counting_warnings()
+    assert (strict.verdict, strict.exit_code()) == (word if strictly == code else "violated", strictly)
 
 
 STOP = ("stop",)
