@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +12,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.evidence import PAIRWISE, RECEIVES, SENDS
 from ddpcheck.judging.device_waits import beside, device_wait
 from ddpcheck.judging.happens_before import FROM_ONE, NEW_GROUP, TO_ONE, UNFINISHED, WAIT, members, source
-from ddpcheck.judging.world import Moment, Rank, World
+from ddpcheck.judging.world import Moment, Process, Rank, World
 from ddpcheck.vocabulary.model import Struct
 
 LOCKED = 3.0
@@ -220,6 +221,27 @@ def is_gone(rank: Rank, live: bool = False) -> bool:
     """Whether a rank takes part in nothing any more, other than because somebody has ended it together with all."""
     ended = bool(rank.of(ev.Ended) or rank.of(ev.Left)) or rank.exit_code is not None
     return ended or (rank.signal is not None and (live or rank.alone or rank.signal not in BY_THE_AGENT))
+
+
+def has_left(process: Process) -> bool:
+    """Whether the script of a process is over, or it has left its group and joined no other one since."""
+    left, joining = process.last(ev.Left), process.last(ev.Joining)
+    is_in_none = left is not None and (joining is None or joining.n < left.n)
+    return is_in_none or bool(process.of(ev.Lingering) or process.of(ev.Ended))
+
+
+def lives_on(rank: Rank, world: World) -> bool:
+    """Whether ddpcheck has ended it, although it had come to its end before."""
+    ended_by_us = world.stopped is not None and rank.signal in BY_THE_AGENT
+    return ended_by_us and rank.end == math.inf and has_left(rank.process)
+
+
+def last_place(rank: Rank) -> tuple[int, str]:
+    """The last line that a rank was seen at, and the innermost function there; the latter may not be known."""
+    pulse, left = rank.last(ev.Pulse), rank.last(ev.Left)
+    if left is not None and (pulse is None or pulse.n < left.n):
+        return left.site, ""
+    return (pulse.site, pulse.doing) if pulse is not None else (ev.NO_SITE, "")
 
 
 def at_its_end(rank: Rank, live: bool = False) -> bool:

@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.deadlock import all_waits, certain
+from ddpcheck.judging.deadlock import all_waits, certain, has_left
 from ddpcheck.judging.device_waits import computes, waits_for_what_is_not_known
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import exits_told, worlds
-from ddpcheck.judging.world import Moment, Process, Rank
+from ddpcheck.judging.world import Moment, Process
 from ddpcheck.probes.recording.recorder import Recorder
 from ddpcheck.run import agent, memory_kills
 from ddpcheck.run.computing_processes import Computing
@@ -27,9 +27,11 @@ from ddpcheck.run.live_run import LiveRun
 from ddpcheck.run.many_nodes import Collector, Sender
 from ddpcheck.run.options import Options
 from ddpcheck.run.orphaned_ranks import Ranks, own_ranks
+from ddpcheck.run.process_traffic import Traffic
 from ddpcheck.run.rank_liveness import Progress
 from ddpcheck.run.signals import Asked, Signals, listed
 from ddpcheck.run.unfollowed_processes import Unfollowed
+from ddpcheck.vocabulary.wording import ranks_text
 
 PERIOD = 0.25
 """Seconds between two looks at the evidence."""
@@ -68,6 +70,9 @@ class Supervisor:
         self.unfollowed = Unfollowed()
         self._progress = Progress()
         self._computing = Computing(options.stall_timeout, self._tell_of if options.among_others else None)
+        self._traffic = Traffic(folder.path, options.stall_timeout)
+        self._pid = 0
+        """The agent, or the script."""
         self._told: Recorder | None = None
         """What this process tells other nodes of its own while the run goes on."""
         self._ranks = Ranks()
@@ -90,6 +95,7 @@ class Supervisor:
                 pid = agent.start(self.options, self.folder.path, address, signals, self.live.status)
             except OSError as error:  # of this process: what is forked does not come back here
                 raise NotStarted(f"no process could be started for {self.options.script}: {error.strerror}") from error
+            self._pid = pid
             if listener is not None:
                 with self._harmless():
                     self.collector = Collector(self.folder.path, listener, self._started_at)
@@ -155,7 +161,7 @@ class Supervisor:
         with self._harmless():
             self._mirror()
         with self._harmless():
-            return self._stuck()
+            return self._stuck() or self._does_not_end()
         return ""
 
     @property
@@ -244,7 +250,7 @@ class Supervisor:
                 continue
             # A device says nothing of how far it has come in a kernel: for one that computes, others' devices may wait.
             computing = any(computes(r.process) for r in world if not r.gone)
-            waiting = [r.rank for r in world if _tells_that_it_waits(r)] or [
+            waiting = [r.rank for r in world if not r.gone and _tells_that_it_waits(r.process)] or [
                 number for number, wait in all_waits(world).items() if not (wait.on_device and computing)
             ]
             if waiting:
@@ -264,6 +270,25 @@ class Supervisor:
                 waited = now.on(process) - joining.at
                 return f"a process had waited for {waited:.0f} seconds in init_process_group (--stall-timeout)"
         return ""
+
+    def _does_not_end(self) -> str:
+        """Why a run goes on for nothing in which a rank has come to its end; empty where it does something.
+
+        By the ranks of this node: what those of others read and write cannot be seen here.
+        """
+        host, now = socket.gethostname(), time.monotonic()
+        here = [p for p in self.folder.processes.values() if p.began is not None and p.began.host == host]
+        if not any(map(has_left, here)):
+            return ""
+        self._traffic.look(lambda: _family_of(self._pid)[self.options.launched :], now)
+        alive = [p for p in here if p.pid in self._traffic.living]
+        ranks = sorted(joined.rank for p in alive if (joined := p.last(ev.Joined)) is not None)
+        still = now - max(self._traffic.last, self._computing.anybody(host), *map(self._last, here))
+        if not ranks or still <= self.options.stall_timeout:
+            return ""
+        if any(p.incomplete or _tells_that_it_waits(p) or computes(p) for p in alive):
+            return ""  # it may go on out of sight, or is told of above
+        return f"{ranks_text(ranks)} did not end, and did nothing for {still:.0f} seconds (--stall-timeout)"
 
     def _last(self, process: Process) -> float:
         """When a process was last seen to get on, on its own clock."""
@@ -305,7 +330,8 @@ class Supervisor:
         ours = {process.pid for process in _family_of(pid)}
         for process in self.folder.processes.values():
             seconds = now - process.sign_at
-            if process.pid in ours and seconds > max(SILENCE, self.options.stall_timeout / 2):
+            told = not process.of(ev.Ended)  # behind that, nothing is
+            if told and process.pid in ours and seconds > max(SILENCE, self.options.stall_timeout / 2):
                 yield ev.Silent(n=3, at=now, pid=process.pid, seconds=seconds)
 
     def _say(self, at: float, *said: ev.Record) -> None:
@@ -363,12 +389,10 @@ def _began(n: int, at: float) -> ev.Began:
     return ev.Began(n=n, at=at, **begun, wall=time.time() + at - time.monotonic(), node=0, argv=[], folder="")
 
 
-def _tells_that_it_waits(rank: Rank) -> bool:
-    if rank.gone:
-        return False
-    pulse = rank.process.last(ev.Pulse)
-    is_in_a_call = pulse is not None and pulse.pending is not None and rank.process.records[-1].n <= pulse.n
-    return is_in_a_call or waits_for_what_is_not_known(rank.process)
+def _tells_that_it_waits(process: Process) -> bool:
+    pulse = process.last(ev.Pulse)
+    is_in_a_call = pulse is not None and pulse.pending is not None and process.records[-1].n <= pulse.n
+    return is_in_a_call or waits_for_what_is_not_known(process)
 
 
 def _family_of(pid: int) -> list[psutil.Process]:

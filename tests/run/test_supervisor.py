@@ -447,3 +447,79 @@ def test_what_a_rank_has_started_outlives_an_interrupted_run(tmp_path, monkeypat
     while not Path("uploaded").exists() and time.monotonic() < end:
         time.sleep(0.05)
     assert Path("uploaded").exists()
+
+
+# --- the end of a run
+
+
+@pytest.fixture
+def idle():
+    """A process that does nothing, as a rank."""
+    with subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"], stdout=-1) as rank:
+        rank.stdout.readline()
+        yield rank.pid
+        rank.kill()
+
+
+LEFT, OVER = (ev.Left, {"site": 0}), (ev.Lingering, {"threads": [], "children": []})
+WAITS = (ev.Pulse, {"site": 0, "doing": "wait", "pending": 2})
+ENDED = (ev.Ended, {"how": "exit", "code": None, "site": 0, "groups": 0})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ended"),
+    [
+        ([LEFT], [LEFT, OVER, ENDED], True),
+        ([OVER], [], True),
+        ([], [LEFT, OVER, ENDED], True),
+        ([OVER, ENDED], [LEFT, OVER, ENDED], True),
+        ([], [], False),
+        ([LEFT, (ev.Joining, {"rank": 0, "world_size": 2, "site": 0})], [], False),
+        ([WAITS], [LEFT, OVER, ENDED], False),
+    ],
+    ids=[
+        "behind its group",
+        "behind its script",
+        "in its script, and another has ended",
+        "behind its last word",
+        "no rank has come to its end",
+        "it joins another group",
+        "it waits for the others, which is told elsewhere",
+    ],
+)
+def test_a_rank_that_does_not_end(tmp_path, idle, first, second, ended):
+    """It has done nothing for as long as it may, while a rank has come to its end: it is told, and ended."""
+    long_ago = time.monotonic() - 100
+    supervisor = supervised(tmp_path, long_ago, {idle: first, 999_999_999: second})
+    assert supervisor._does_not_end() == ended * "rank 0 did not end, and did nothing for 100 seconds (--stall-timeout)"
+
+
+def test_a_rank_that_has_done_something_at_its_end(tmp_path, idle):
+    """A record of what it does, its processor time, and what it reads and writes count."""
+    long_ago = time.monotonic() - 100
+    supervisor = supervised(tmp_path, long_ago, {idle: [LEFT, OVER]})
+    supervisor._traffic.last = time.monotonic() - 20
+    assert supervisor._does_not_end() == ""
+    supervisor._traffic.last = time.monotonic() - 40
+    assert "for 40 seconds" in supervisor._does_not_end()
+    supervisor._computing._last[socket.gethostname(), idle] = time.monotonic() - 20
+    assert supervisor._does_not_end() == ""
+    supervisor = supervised(tmp_path / "fresh", time.monotonic() - 20, {idle: [LEFT, OVER]})
+    assert supervisor._does_not_end() == ""
+
+
+def supervised(folder, at, ranks):
+    """What supervises ranks of these processes, which have recorded so much a while ago."""
+    folder.mkdir(exist_ok=True)
+    for rank, (pid, said) in enumerate(ranks.items()):
+        writer = Recorder(folder, 1 << 20)
+        joined = (ev.Joined, {**JOINED, "rank": rank})
+        for kind, fields in ((ev.Began, {"pid": pid, **BEGAN, "host": socket.gethostname()}), joined, *said):
+            writer.write(kind(**{**writer.next(), "at": at}, **fields))
+        writer.let_go()
+    found = supervise.Folder(folder)
+    found.read()
+    given = options.parse(["--standalone", "--nproc-per-node", "2", "--stall-timeout", "30", __file__])
+    supervisor = supervise.Supervisor(given, found)
+    supervisor._pid = os.getpid()
+    return supervisor
