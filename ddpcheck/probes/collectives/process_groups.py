@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ddpcheck.evidence import NO_SITE, Joined, Joining, JudgedBy, Left
+from ddpcheck.evidence import Joined, Joining, JudgedBy, Left
 from ddpcheck.probes.all_probes import whole
 from ddpcheck.probes.follow_program import COLLECTOR
 from ddpcheck.probes.processes import endings, main_thread
@@ -145,13 +145,11 @@ def _token() -> str:
 def _around_destroy(original: Any) -> Any:
     def destroy_process_group(group: Any = None) -> Any:
         writer = recorder.current()
-        everything = writer is not None and group_key(group) == "world" and dist.is_initialized()
-        site = user_lines.here() if everything else NO_SITE
+        if writer is not None and group_key(group) == "world" and dist.is_initialized():
+            # Before the call: under NCCL it may wait for the other ranks.
+            writer.write(Left(**writer.next(), site=user_lines.here()))
         with recorder.silence():
-            result = original(group)
-        if writer is not None and everything:
-            writer.write(Left(**writer.next(), site=site))
-        return result
+            return original(group)
 
     return destroy_process_group
 

@@ -201,6 +201,16 @@ def test_a_host_whose_line_is_not_known_stands_elsewhere():
     assert "its host stands elsewhere" in finding.found
 
 
+def test_a_rank_that_destroys_its_group_a_call_too_early():
+    """Under NCCL it stays in there until it is ended: the calls part where the other one's device waits."""
+    first = [*[queued("ddp-gradients", number) for number in (1, 2, 3)], on_device(4, awaits="")]
+    finding = hang(first, [*[queued("ddp-gradients", number) for number in (1, 2)], left(), pulse(None, 9, "destroy")])
+    assert finding.rule == "no-hang/deadlock-between-ranks"
+    assert "rank 1 has left the group at train.py:9" in finding.found
+    assert "Here their calls diverge, after 2 equal calls on the default group" in finding.found
+    assert (finding.also, finding.ranks) == (("collective-order",), (1,))
+
+
 # --- the end of a run
 
 
