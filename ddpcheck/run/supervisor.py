@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.deadlock import all_waits, certain, has_left
-from ddpcheck.judging.device_waits import computes, waits_for_what_is_not_known
+from ddpcheck.judging.deadlock import all_waits, certain
+from ddpcheck.judging.device_waits import computes
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import exits_told, worlds
 from ddpcheck.judging.world import Moment, Process
@@ -30,8 +30,8 @@ from ddpcheck.run.orphaned_ranks import Ranks, own_ranks
 from ddpcheck.run.process_traffic import Traffic
 from ddpcheck.run.rank_liveness import Progress
 from ddpcheck.run.signals import Asked, Signals, listed
+from ddpcheck.run.unended_ranks import is_in_a_call, unended_ranks
 from ddpcheck.run.unfollowed_processes import Unfollowed
-from ddpcheck.vocabulary.wording import ranks_text
 
 PERIOD = 0.25
 """Seconds between two looks at the evidence."""
@@ -161,7 +161,13 @@ class Supervisor:
         with self._harmless():
             self._mirror()
         with self._harmless():
-            return self._stuck() or self._does_not_end()
+            return self._stuck() or unended_ranks(
+                self.folder.processes.values(),
+                lambda: _family_of(self._pid)[self.options.launched :],
+                self._traffic,
+                self._last,
+                self.options.stall_timeout,
+            )
         return ""
 
     @property
@@ -250,7 +256,7 @@ class Supervisor:
                 continue
             # A device says nothing of how far it has come in a kernel: for one that computes, others' devices may wait.
             computing = any(computes(r.process) for r in world if not r.gone)
-            waiting = [r.rank for r in world if not r.gone and _tells_that_it_waits(r.process)] or [
+            waiting = [r.rank for r in world if not r.gone and is_in_a_call(r.process)] or [
                 number for number, wait in all_waits(world).items() if not (wait.on_device and computing)
             ]
             if waiting:
@@ -270,25 +276,6 @@ class Supervisor:
                 waited = now.on(process) - joining.at
                 return f"a process had waited for {waited:.0f} seconds in init_process_group (--stall-timeout)"
         return ""
-
-    def _does_not_end(self) -> str:
-        """Why a run goes on for nothing in which a rank has come to its end; empty where it does something.
-
-        By the ranks of this node: what those of others read and write cannot be seen here.
-        """
-        host, now = socket.gethostname(), time.monotonic()
-        here = [p for p in self.folder.processes.values() if p.began is not None and p.began.host == host]
-        if not any(map(has_left, here)):
-            return ""
-        self._traffic.look(lambda: _family_of(self._pid)[self.options.launched :], now)
-        alive = [p for p in here if p.pid in self._traffic.living]
-        ranks = sorted(joined.rank for p in alive if (joined := p.last(ev.Joined)) is not None)
-        still = now - max(self._traffic.last, self._computing.anybody(host), *map(self._last, here))
-        if not ranks or still <= self.options.stall_timeout:
-            return ""
-        if any(p.incomplete or _tells_that_it_waits(p) or computes(p) for p in alive):
-            return ""  # it may go on out of sight, or is told of above
-        return f"{ranks_text(ranks)} did not end, and did nothing for {still:.0f} seconds (--stall-timeout)"
 
     def _last(self, process: Process) -> float:
         """When a process was last seen to get on, on its own clock."""
@@ -387,12 +374,6 @@ def _began(n: int, at: float) -> ev.Began:
     """The beginning of what this process itself has to say."""
     begun: dict[str, Any] = {"pid": os.getpid(), "parent": os.getppid(), "host": socket.gethostname()}
     return ev.Began(n=n, at=at, **begun, wall=time.time() + at - time.monotonic(), node=0, argv=[], folder="")
-
-
-def _tells_that_it_waits(process: Process) -> bool:
-    pulse = process.last(ev.Pulse)
-    is_in_a_call = pulse is not None and pulse.pending is not None and process.records[-1].n <= pulse.n
-    return is_in_a_call or waits_for_what_is_not_known(process)
 
 
 def _family_of(pid: int) -> list[psutil.Process]:

@@ -115,11 +115,6 @@ class Verdict(Struct, frozen=True, kw_only=True):
     def warnings(self) -> int:
         return sum(f.severity == "warning" for f in self.findings)
 
-    def counting_warnings(self) -> Verdict:
-        """The same under ``--strict``: the word is that of a run with errors."""
-        without_errors = self.verdict in ("held", "nothing-checked")
-        return msgspec.structs.replace(self, verdict="violated") if self.warnings and without_errors else self
-
     def exit_code(self, strict: bool = False) -> int:
         """The command's exit code; ``strict`` counts warnings as errors."""
         if self.verdict in ("violated", "failed", "hung") or self.errors or (strict and self.warnings):
