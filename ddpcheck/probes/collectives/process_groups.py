@@ -16,7 +16,7 @@ from ddpcheck.evidence import Joined, Joining, JudgedBy, Left
 from ddpcheck.probes.all_probes import whole
 from ddpcheck.probes.follow_program import COLLECTOR
 from ddpcheck.probes.processes import endings, main_thread
-from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording import lone_rank, recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.patching import around
 
 _ADDRESS_WAIT = datetime.timedelta(seconds=3)
@@ -90,6 +90,7 @@ def _joined(writer: recorder.Recorder, site: int, kwargs: dict[str, Any]) -> Non
     _joins += 1
     _same.clear()
     endings.gloo_joined |= "gloo" in str(dist.get_backend())
+    lone_rank.joined(dist.get_world_size())
     timeout = kwargs.get("timeout")
     writer.write(
         Joined(
