@@ -41,7 +41,7 @@ class Joining(Record, frozen=True, kw_only=True):
 
 
 class Left(Record, frozen=True, kw_only=True):
-    """destroy_process_group of the default group."""
+    """destroy_process_group of the default group has been called; it may wait for other ranks."""
 
     unlimited: ClassVar[bool] = True
 

@@ -82,6 +82,8 @@ class Placed(Record, frozen=True, kw_only=True):
     """By device: what names the GPU itself, under whatever number this process sees it."""
     memory: dict[str, str]
     """By parameter in shared memory: the device and inode of that memory."""
+    sharing: bool = False
+    """The environment tells NCCL that ranks share GPUs on purpose."""
 
 
 class Moved(Record, frozen=True, kw_only=True):

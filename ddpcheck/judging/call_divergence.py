@@ -6,15 +6,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from msgspec.structs import replace
+
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import PAIRWISE
 from ddpcheck.judging.happens_before import TO_ONE, UNFINISHED, WAIT, members
+from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Struct
 from ddpcheck.vocabulary.wording import count
 
 Calls = dict[int, ev.Call]
 """The calls of one rank on one group, by their number."""
+
+Key = tuple[str, str, int | None]
+"""What matching calls have in common: operation, sizes and types, source or destination."""
 
 NAMES = {
     "ddp-construct": "DDP's constructor",
@@ -32,8 +38,9 @@ _USUAL = {"ddp-gradients": 2, "ddp-buckets": 2, "barrier": 1}
 class Parting(Struct, frozen=True, kw_only=True):
     """Where the ranks' calls on one group are no longer the same."""
 
-    kind: Literal["op", "detail", "peer", "missing"]
-    """``missing``: a rank has ended well, and not made a call that others began."""
+    kind: Literal["op", "detail", "peer", "missing", "line"]
+    """``missing``: a rank has ended well, and not made a call that others began; ``line``: the calls match, and come
+    from lines that the ranks call in different orders."""
     group: str
     number: int
     calls: dict[int, ev.Call]
@@ -42,6 +49,8 @@ class Parting(Struct, frozen=True, kw_only=True):
     """The ranks that are the exception."""
     compared: int = 0
     """How many calls were the same before it."""
+    from_other_lines: int = 0
+    """How many of these the ranks made at different lines."""
 
     @property
     def at(self) -> float:
@@ -84,11 +93,18 @@ def callers(world: World, sites: Mapping[int, int]) -> dict[int, CallSite]:
     return {rank: caller for rank, caller in found.items() if caller != places[rank]}
 
 
+def telling_lines(world: World, sites: Mapping[int, int]) -> dict[int, CallSite]:
+    """The lines of ranks' calls, or those that led to them where the calls themselves are at one line."""
+    places = {r.rank: where for r in world if (where := r.where(sites.get(r.rank, ev.NO_SITE))) is not None}
+    return places | callers(world, sites)
+
+
 def by_way_of(caller: CallSite | None) -> str:
     """Who has called, in words."""
     return f" (called at {caller.file}:{caller.line})" if caller is not None else ""
 
 
+@once_per_world
 def sequences(world: World) -> dict[str, dict[int, Calls]]:
     """The calls that have to be the same, by group, rank and number."""
     found: dict[str, dict[int, Calls]] = {}
@@ -116,7 +132,7 @@ def _with_detail(call: ev.Call, detail: str) -> ev.Call:
     )  # fmt: skip
 
 
-def key(call: ev.Call) -> tuple[str, str, int | None]:
+def key(call: ev.Call) -> Key:
     """What two ranks' calls have to have in common."""
     return call.op, call.detail, call.peer
 
@@ -130,11 +146,11 @@ def partings(world: World, found: Mapping[str, Mapping[int, Calls]] | None = Non
 
 
 def compared(found: Mapping[str, Mapping[int, Calls]]) -> int:
-    """How many calls there were to compare."""
+    """How many calls are on record of all ranks that called anything on their group."""
     total = 0
     for calls in found.values():
         if len(calls) > 1:
-            total += min(len(own) for own in calls.values())
+            total += len(set.intersection(*(set(own) for own in calls.values())))
     return total
 
 
@@ -144,18 +160,23 @@ def _parting(world: World, ranks: Mapping[int, Rank], group: str, found: Mapping
         return None
     calls = {r: found.get(r, {}) for r in present}
     last = {r: max(own, default=0) for r, own in calls.items()}
-    compared = 0
+    compared = other_lines = 0
     for number in sorted(set().union(*calls.values())):
         here = {r: own[number] for r, own in calls.items() if number in own}
         if len({key(call) for call in here.values()}) > 1:
-            return _mismatch(world, group, number, here, compared)
+            parting = _mismatch(world, group, number, here)
+            break
         if len(here) < len(present):
             short = tuple(r for r in present if r not in here and last[r] < number and _ended_well(ranks[r]))
             if short:
-                return Parting(kind="missing", group=group, number=number, calls=here, odd=short, compared=compared)
+                parting = Parting(kind="missing", group=group, number=number, calls=here, odd=short)
+                break
         else:
             compared += 1
-    return None
+            other_lines += len({_line(ranks[r], call) for r, call in here.items()}) > 1
+    else:
+        return None
+    return replace(parting, compared=compared, from_other_lines=other_lines)
 
 
 def _ended_well(rank: Rank) -> bool:
@@ -168,11 +189,11 @@ def _ended_well(rank: Rank) -> bool:
     return ended is not None and ended.how == "exit" and not ended.code and rank.exit_code in (None, 0)
 
 
-def _mismatch(world: World, group: str, number: int, here: dict[int, ev.Call], compared: int) -> Parting:
+def _mismatch(world: World, group: str, number: int, here: dict[int, ev.Call]) -> Parting:
     kinds: tuple[Literal["op", "detail", "peer"], ...] = ("op", "detail", "peer")
     kind = next(k for k, part in zip(kinds, zip(*(key(c) for c in here.values()), strict=True), strict=True)
                 if len(set(part)) > 1)  # fmt: skip
-    return Parting(kind=kind, group=group, number=number, calls=here, odd=_odd(world, here, kind), compared=compared)
+    return Parting(kind=kind, group=group, number=number, calls=here, odd=_odd(world, here, kind))
 
 
 def _odd(world: World, here: Mapping[int, ev.Call], kind: str) -> tuple[int, ...]:
@@ -232,12 +253,14 @@ def told(world: World, parting: Parting) -> str:
 
 def before(parting: Parting) -> str:
     """How far it went well, in words."""
-    equal = parting.number - 1
-    return (
-        f"after {count(equal, 'equal call')} on {group_name(parting.group)}"
-        if equal
-        else (f"at the first call on {group_name(parting.group)}")
-    )
+    equal = parting.compared - parting.from_other_lines
+    found = [count(equal, "equal call")] if equal else []
+    if parting.from_other_lines:
+        found.append(f"{count(parting.from_other_lines, 'matching call')} from different lines")
+    if found:
+        return f"after {' and '.join(found)} on {group_name(parting.group)}"
+    first = "the first call" if parting.number == 1 else f"call {parting.number}"
+    return f"at {first} on {group_name(parting.group)}"
 
 
 def proof(world: World, parting: Parting) -> Iterator[tuple[int, CallSite]]:

@@ -46,6 +46,8 @@ def why(world: World, parting: Parting) -> Why:
     """The most likely cause of a parting."""
     ranks = {rank.rank: rank for rank in world}
     turn = _turn(ranks, parting)
+    if parting.kind == "line":
+        return _by_source(ranks, parting, turn) or Why(cause="", advice=ALIKE)
     if parting.kind == "detail":
         return _by_source(ranks, parting, turn) or _unlike(ranks, parting)
     if parting.kind == "peer":

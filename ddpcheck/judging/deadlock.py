@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -11,7 +12,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.evidence import PAIRWISE, RECEIVES, SENDS
 from ddpcheck.judging.device_waits import beside, device_wait
 from ddpcheck.judging.happens_before import FROM_ONE, NEW_GROUP, TO_ONE, UNFINISHED, WAIT, members, source
-from ddpcheck.judging.world import Moment, Rank, World
+from ddpcheck.judging.world import Moment, Process, Rank, World
 from ddpcheck.vocabulary.model import Struct
 
 LOCKED = 3.0
@@ -222,6 +223,27 @@ def is_gone(rank: Rank, live: bool = False) -> bool:
     return ended or (rank.signal is not None and (live or rank.alone or rank.signal not in BY_THE_AGENT))
 
 
+def has_left(process: Process) -> bool:
+    """Whether the script of a process is over, or it has left its group and joined no other one since."""
+    left, joining = process.last(ev.Left), process.last(ev.Joining)
+    is_in_none = left is not None and (joining is None or joining.n < left.n)
+    return is_in_none or bool(process.of(ev.Lingering) or process.of(ev.Ended))
+
+
+def lives_on(rank: Rank, world: World) -> bool:
+    """Whether ddpcheck has ended it, although it had come to its end before."""
+    ended_by_us = world.stopped is not None and rank.signal in BY_THE_AGENT
+    return ended_by_us and rank.end == math.inf and has_left(rank.process)
+
+
+def last_place(rank: Rank) -> tuple[int, str]:
+    """The last line that a rank was seen at, and the innermost function there; the latter may not be known."""
+    pulse, left = rank.last(ev.Pulse), rank.last(ev.Left)
+    if left is not None and (pulse is None or pulse.n < left.n):
+        return left.site, ""
+    return (pulse.site, pulse.doing) if pulse is not None else (ev.NO_SITE, "")
+
+
 def at_its_end(rank: Rank, live: bool = False) -> bool:
     """It is gone; or its script is over, and it waits for its threads."""
     if is_gone(rank, live):
@@ -241,11 +263,12 @@ def all_waits(world: World) -> dict[int, Wait]:
     return found
 
 
-def stuck(world: World, waits: dict[int, Wait], gone: Iterable[int]) -> Stuck | None:
+def stuck(world: World, waits: dict[int, Wait], gone: Iterable[int], for_good: Collection[int] = ()) -> Stuck | None:
     """Those of the waiting ranks that can never go on: what they lack is gone, or is stuck itself.
 
     Every other rank may go on, and whoever lacks only these may as well; what
-    is left when nothing more follows is stuck, however long one waits.
+    is left when nothing more follows is stuck, however long one waits. Those
+    ``for_good`` are, whatever the ranks that they lack may still do.
     """
     gone = set(gone)
     may = {r for r in range(world.world_size) if r not in waits and r not in gone}
@@ -253,7 +276,7 @@ def stuck(world: World, waits: dict[int, Wait], gone: Iterable[int]) -> Stuck | 
     while more:
         more = False
         for r, wait in waits.items():
-            if r not in may and (
+            if r not in may and r not in for_good and (
                 all(o in may for o in wait.lacking) if wait.every or not wait.lacking
                 else any(o in may for o in wait.lacking)
             ):  # fmt: skip
@@ -265,9 +288,28 @@ def stuck(world: World, waits: dict[int, Wait], gone: Iterable[int]) -> Stuck | 
 
 def certain(world: World) -> Stuck | None:
     """Ranks of a world that runs that wait for what can come no more; None while any of them may go on."""
-    waits = {rank: wait for rank, wait in all_waits(world).items() if wait.call.sure and wait.held}
+    known = {rank: wait for rank, wait in all_waits(world).items() if wait.call.sure}
+    gone = [rank.rank for rank in world if at_its_end(rank, live=True)]
+    for_good = [rank for rank, wait in known.items() if _cannot_come(wait, known, gone)]
+    waits = {rank: wait for rank, wait in known.items() if wait.held or rank in for_good}
     if not waits:
         return None
-    found = stuck(world, waits, [rank.rank for rank in world if at_its_end(rank, live=True)])
+    found = stuck(world, waits, gone, for_good)
     # What the main thread waits for, another thread may bring.
     return None if found is None or any(call.thread for rank in world for call in rank.process.of(ev.Call)) else found
+
+
+def _cannot_come(wait: Wait, waits: dict[int, Wait], gone: Collection[int]) -> bool:
+    """Whether a device waits in a call that another rank can make no more, whatever its host and the others may do.
+
+    That rank is gone, or waits in another call of this number: the two have met.
+    """
+    call = wait.call
+    if not wait.on_device or not wait.every or call.op in PAIRWISE:
+        return False
+
+    def has_met(its: Wait) -> bool:
+        same = (its.call.group, its.call.number) == (call.group, call.number)
+        return same and call.waits and (its.on_device or its.held)
+
+    return any(rank in gone or (rank in waits and has_met(waits[rank])) for rank in wait.lacking)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.call_divergence import name, partings
-from ddpcheck.judging.deadlock import is_gone, waiting
+from ddpcheck.judging.deadlock import is_gone, last_place, lives_on, waiting
 from ddpcheck.judging.happens_before import UNFINISHED, members
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Struct
@@ -81,22 +81,23 @@ def _stand(rank: Rank, world: World, latest: float) -> Stand:
     behind = next((call for call in reversed(calls) if pending is None or call.n < pending.n), None)
     seen = world.now or world.stopped
     latest = seen.on(rank.process) if seen is not None else latest
-    pulse = rank.last(ev.Pulse)
+    place, doing = last_place(rank)
     raised = rank.last(ev.Raised)
-    if is_gone(rank) or raised is not None:
+    gone = is_gone(rank) and not lives_on(rank, world)
+    if gone or raised is not None:
         site = raised.site if raised is not None else ev.NO_SITE
     elif wait is not None:
         site = wait.host if wait.on_device else wait.site
     else:
-        site = pulse.site if pulse is not None else ev.NO_SITE
-    how = _ending(rank)
+        site = place
+    how = _ending(rank, gone)
     return Stand(
         rank=rank.rank,
         state="ended" if how else "waits" if pending is not None else "runs",
         how=how,
         where=rank.where(site),
         code=rank.line(site),
-        doing=pulse.doing if pulse is not None and not how else "",
+        doing=doing if not how else "",
         waited=latest - wait.since if wait is not None and wait.since is not None else None,
         last=_passed(rank, behind),
         pending=_passed(rank, pending),
@@ -109,12 +110,12 @@ def _own(rank: Rank) -> list[ev.Call]:
     return [call for call in rank.of(ev.Call) if call.of is None and call.op != UNFINISHED]
 
 
-def _ending(rank: Rank) -> str:
+def _ending(rank: Rank, gone: bool) -> str:
     """How a rank ended before the program was ended for it; empty for one that did not."""
     raised, ended = rank.last(ev.Raised), rank.last(ev.Ended)
     if raised is not None:
         return f"raised {raised.kind}"
-    if not is_gone(rank):
+    if not gone:
         return ""
     if rank.signal is not None and ended is None:
         return f"was killed by {signal_name(rank.signal)}"

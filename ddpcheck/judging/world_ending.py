@@ -8,7 +8,7 @@ from typing import Literal
 from ddpcheck import evidence as ev
 from ddpcheck.judging import known_errors
 from ddpcheck.judging.call_divergence import Parting, compared, partings, sequences
-from ddpcheck.judging.deadlock import BY_THE_AGENT, Wait, all_waits, at_its_end, certain, is_gone
+from ddpcheck.judging.deadlock import BY_THE_AGENT, Wait, all_waits, at_its_end, certain, is_gone, lives_on
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Struct
@@ -70,8 +70,9 @@ def stop(world: World) -> Stop:
 
 
 def _was_ended(world: World) -> bool:
-    """Whether ranks that had not come to their end were ended from outside."""
-    return any(rank.signal in BY_THE_AGENT for rank in world) and not all(at_its_end(rank) for rank in world)
+    """Whether ranks that had not come to their end, or lived on behind it, were ended from outside."""
+    lived = [rank for rank in world if rank.signal in BY_THE_AGENT]
+    return bool(lived) and (any(lives_on(one, world) for one in lived) or not all(map(at_its_end, world)))
 
 
 def _over(rank: Rank) -> bool:

@@ -21,6 +21,11 @@ _WAITS_ASLEEP = ("gloo", "fake")
 """Backends in which nothing that waits takes a core. In the others a rank may wait for a device by spinning."""
 
 
+def period(patience: float) -> float:
+    """Seconds between two looks, by the patience there is."""
+    return min(SELDOM, max(OFTEN, patience / 30))
+
+
 class Computing:
     """Looks at the processor time of this host's processes, and takes in what other hosts have told of theirs.
 
@@ -31,7 +36,7 @@ class Computing:
     """
 
     def __init__(self, patience: float, tell: Callable[[int, float], None] | None = None) -> None:
-        self._period = min(SELDOM, max(OFTEN, patience / 30))
+        self._period = period(patience)
         self._tell = tell
         """Puts on record which process it was, and when, for who judges elsewhere."""
         self._looked = float("-inf")

@@ -12,10 +12,12 @@ from ddpcheck.run import service_pages
 from ddpcheck.run.options import Options
 from ddpcheck.run.page_and_trace import PageAndTrace
 from ddpcheck.verdict.verdict import Exit, Verdict
+from ddpcheck.verdict.warnings_as_errors import warnings_as_errors
 
 
 def show(options: Options, verdict: Verdict, pages: PageAndTrace, elsewhere: str = "") -> int:
     """Write and print everything; the exit code. ``elsewhere``: who else prints the report, as a noun."""
+    verdict = warnings_as_errors(verdict) if options.strict else verdict
     code = verdict.exit_code(options.strict)
     try:
         written = write(options, verdict, pages)

@@ -15,10 +15,10 @@ import psutil
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.deadlock import all_waits, certain
-from ddpcheck.judging.device_waits import computes, waits_for_what_is_not_known
+from ddpcheck.judging.device_waits import computes
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import exits_told, worlds
-from ddpcheck.judging.world import Moment, Process, Rank
+from ddpcheck.judging.world import Moment, Process
 from ddpcheck.probes.recording.recorder import Recorder
 from ddpcheck.run import agent, memory_kills
 from ddpcheck.run.computing_processes import Computing
@@ -27,8 +27,10 @@ from ddpcheck.run.live_run import LiveRun
 from ddpcheck.run.many_nodes import Collector, Sender
 from ddpcheck.run.options import Options
 from ddpcheck.run.orphaned_ranks import Ranks, own_ranks
+from ddpcheck.run.process_traffic import Traffic
 from ddpcheck.run.rank_liveness import Progress
 from ddpcheck.run.signals import Asked, Signals, listed
+from ddpcheck.run.unended_ranks import is_in_a_call, unended_ranks
 from ddpcheck.run.unfollowed_processes import Unfollowed
 
 PERIOD = 0.25
@@ -68,6 +70,9 @@ class Supervisor:
         self.unfollowed = Unfollowed()
         self._progress = Progress()
         self._computing = Computing(options.stall_timeout, self._tell_of if options.among_others else None)
+        self._traffic = Traffic(folder.path, options.stall_timeout)
+        self._pid = 0
+        """The agent, or the script."""
         self._told: Recorder | None = None
         """What this process tells other nodes of its own while the run goes on."""
         self._ranks = Ranks()
@@ -90,6 +95,7 @@ class Supervisor:
                 pid = agent.start(self.options, self.folder.path, address, signals, self.live.status)
             except OSError as error:  # of this process: what is forked does not come back here
                 raise NotStarted(f"no process could be started for {self.options.script}: {error.strerror}") from error
+            self._pid = pid
             if listener is not None:
                 with self._harmless():
                     self.collector = Collector(self.folder.path, listener, self._started_at)
@@ -155,7 +161,13 @@ class Supervisor:
         with self._harmless():
             self._mirror()
         with self._harmless():
-            return self._stuck()
+            return self._stuck() or unended_ranks(
+                self.folder.processes.values(),
+                lambda: _family_of(self._pid)[self.options.launched :],
+                self._traffic,
+                self._last,
+                self.options.stall_timeout,
+            )
         return ""
 
     @property
@@ -244,7 +256,7 @@ class Supervisor:
                 continue
             # A device says nothing of how far it has come in a kernel: for one that computes, others' devices may wait.
             computing = any(computes(r.process) for r in world if not r.gone)
-            waiting = [r.rank for r in world if _tells_that_it_waits(r)] or [
+            waiting = [r.rank for r in world if not r.gone and is_in_a_call(r.process)] or [
                 number for number, wait in all_waits(world).items() if not (wait.on_device and computing)
             ]
             if waiting:
@@ -305,7 +317,8 @@ class Supervisor:
         ours = {process.pid for process in _family_of(pid)}
         for process in self.folder.processes.values():
             seconds = now - process.sign_at
-            if process.pid in ours and seconds > max(SILENCE, self.options.stall_timeout / 2):
+            told = not process.of(ev.Ended)  # behind that, nothing is
+            if told and process.pid in ours and seconds > max(SILENCE, self.options.stall_timeout / 2):
                 yield ev.Silent(n=3, at=now, pid=process.pid, seconds=seconds)
 
     def _say(self, at: float, *said: ev.Record) -> None:
@@ -361,14 +374,6 @@ def _began(n: int, at: float) -> ev.Began:
     """The beginning of what this process itself has to say."""
     begun: dict[str, Any] = {"pid": os.getpid(), "parent": os.getppid(), "host": socket.gethostname()}
     return ev.Began(n=n, at=at, **begun, wall=time.time() + at - time.monotonic(), node=0, argv=[], folder="")
-
-
-def _tells_that_it_waits(rank: Rank) -> bool:
-    if rank.gone:
-        return False
-    pulse = rank.process.last(ev.Pulse)
-    is_in_a_call = pulse is not None and pulse.pending is not None and rank.process.records[-1].n <= pulse.n
-    return is_in_a_call or waits_for_what_is_not_known(rank.process)
 
 
 def _family_of(pid: int) -> list[psutil.Process]:

@@ -56,7 +56,9 @@ def test_micro_batches_that_are_not_divided(tmp_path, forks):
 
 
 def test_with_strict_it_fails_the_run(tmp_path, forks):
-    assert made(tmp_path, forks, "--oracle", "--strict").code == 1
+    ran = made(tmp_path, forks, "--oracle", "--strict")
+    assert (ran.code, ran.document["verdict"]) == (1, "violated")
+    assert "\nVIOLATED" in ran.err
 
 
 @pytest.mark.parametrize(

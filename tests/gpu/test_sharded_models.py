@@ -12,7 +12,8 @@ import torch.distributed.fsdp
 
 from tests.gpu.watched_scripts import alone, said, watch
 
-COMPARED = ("initial-broadcast", "gradient-sync", "parameter-sync", "optimizer-sync")
+COMPARED = ("initial-broadcast", "gradient-sync", "parameter-sync")
+"""Checks that compare elements of copies: there are none under FSDP2, and one bias in the tensor-parallel model."""
 
 STEPS = """
 def calls():
@@ -50,7 +51,10 @@ model = parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwisePar
 @pytest.mark.gpu(real="FSDP2 and DTensor with their streams, over NCCL")
 @pytest.mark.parametrize("body", [FSDP2, DTENSOR], ids=["fsdp2", "dtensor"])
 def test_shards_are_left_alone(tmp_path: Path, body: str) -> None:
-    """As many collectives as under torchrun, no wait in a step, no finding, and no check that is held of a shard."""
+    """As many collectives as under torchrun, no wait in a step, no finding, and no elements of shards that are held.
+
+    Learning rates are compared of shards, too: those of one model are stepped alike.
+    """
     if body is FSDP2 and not hasattr(torch.distributed.fsdp, "fully_shard"):
         pytest.skip("FSDP2 has its public name from torch 2.6 on")
     without = said(alone(tmp_path, body + STEPS, "nccl"), "calls")
@@ -59,5 +63,7 @@ def test_shards_are_left_alone(tmp_path: Path, body: str) -> None:
     assert ran.code in (0, 3), ran.printed
     assert (document["findings"], document["internal"]) == ([], []), ran.printed
     assert said(ran.printed, "calls") == without
-    assert {document["checks"][check]["status"] for check in COMPARED} == {"not-checked"}
+    statuses = {document["checks"][check]["status"] for check in COMPARED}
+    assert statuses == {"not-checked"} if body is FSDP2 else statuses <= {"held", "not-checked"}
+    assert document["checks"]["optimizer-sync"]["status"] == "held" or body is DTENSOR
     assert "were not compared" in " ".join(ran.printed.split()), ran.printed

@@ -46,10 +46,27 @@ def test_a_partner_that_has_left_will_not_come(end):
 
 def test_a_host_that_sleeps_may_come_on():
     """Its device waits, and it is in no call that is known to wait for that: it may yet call what the other lacks."""
-    sleeps = [queued(), on_device(2, awaits="")]
-    assert stuck(sleeps, device_waits("barrier")) is None
-    assert stuck(sleeps, device_waits("all_gather")) is None
-    assert waiting(sleeps, device_waits("all_gather")) == {0: "all_reduce", 1: "all_gather"}, "for --stall-timeout"
+    sleeps, elsewhere = [queued(), on_device(2, awaits="")], device_waits(group="0,1#1")
+    assert stuck(sleeps, elsewhere) is None
+    assert waiting(sleeps, elsewhere) == {0: "all_reduce", 1: "all_reduce"}, "for --stall-timeout"
+    assert stuck(sleeps, [step(7), pulse(None, 8, "sleep")]) is None
+    assert stuck(sleeps, [queued("all_gather"), step(7)]) is None, "its device may not have come to its own call"
+
+
+@pytest.mark.parametrize("other", [device_waits("all_gather"), waits("barrier"), device_waits(detail="float32 x 4")])
+def test_calls_that_have_met_are_stuck(other):
+    """The devices are in different calls of one number: nothing that the hosts may still call comes before these."""
+    asleep = [queued(), on_device(2, awaits="")]
+    assert stuck(asleep, other) == (0, 1)
+    assert stuck(asleep, other, [step(7)]) == (0, 1), "a third rank cannot make them one"
+
+
+def test_a_device_waits_for_good_for_a_rank_that_is_gone():
+    """Whatever its host does; an asynchronous call that was waited for late as well."""
+    for queue in (queued(), queued(waits=False)):
+        assert stuck([queue, on_device(2, awaits="")], [left()]) == (0,)
+        assert stuck([queue, on_device(2, awaits="")], [left()], [step(7)]) == (0,)
+    assert stuck([queued("broadcast", peer=0), on_device(2, awaits="")], [left()]) is None, "a source needs nobody"
 
 
 def test_a_device_that_is_slow_is_not_stuck():
@@ -106,8 +123,9 @@ def test_a_rank_at_work_may_come():
 def test_the_call_that_the_device_is_in_comes_first():
     """What was queued first is what is missing. The host's own call may end before it, so that nothing is certain."""
     behind = [queued(), call(2, 6), on_device(2, line=6, pending=3, awaits="", since=0.0)]
-    assert waiting(behind, waits("barrier")) == {0: "all_reduce", 1: "barrier"}
-    assert stuck(behind, waits("barrier")) is None
+    other = waits("barrier", group="0,1#1")
+    assert waiting(behind, other) == {0: "all_reduce", 1: "barrier"}
+    assert stuck(behind, other) is None
 
 
 def test_a_call_that_all_have_come_to_is_not_what_is_missing():

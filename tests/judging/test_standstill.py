@@ -6,7 +6,7 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.standstill import standstill
-from ddpcheck.judging.world import Process, Rank, Stretch, World
+from ddpcheck.judging.world import Moment, Process, Rank, Stretch, World
 from ddpcheck.vocabulary.model import CallSite
 
 
@@ -43,6 +43,16 @@ def stand(*records, **more):
 
 
 # --- one rank
+
+
+def test_a_rank_that_lives_on_behind_its_end_stands_where_it_was_seen():
+    """ddpcheck has ended it; one that had ended before has ended."""
+    records = pulse(None, site=3), (ev.Left, {"site": 5})
+    world = World([rank(0, *records, signal=15), rank(1, *records, exit_code=0), rank(2)], 3)
+    world.stopped = Moment(at=9.0)
+    first, second, _ = standstill(world).stands
+    assert (first.state, first.where.line) == ("runs", 5)
+    assert (second.state, second.how) == ("ended", "ended with exit code 0")
 
 
 def test_a_rank_waits_where_its_pulse_says():

@@ -152,22 +152,19 @@ def _cases() -> Iterator[Recorded]:
 
 
 SAID = FIXTURES / "cases" / "said"
-ENDLESS = ("hang_at_exit",)
-"""Programs that the command does not end yet: nothing can be recorded of them."""
 
 
 def _said() -> Iterator[Recorded]:
     for file, given, number, *_ in ROWS:
         stem, arguments = Path(file).stem, tuple(given.split())
-        if stem not in ENDLESS:
-            yield Recorded(
-                " ".join((f"said/{stem}", *arguments)),
-                SAID / file,
-                arguments,
-                number,
-                "command",
-                options=("--nproc-per-node", str(number), "--stall-timeout", "20"),
-            )
+        yield Recorded(
+            " ".join((f"said/{stem}", *arguments)),
+            SAID / file,
+            arguments,
+            number,
+            "command",
+            options=("--nproc-per-node", str(number), "--stall-timeout", "20"),
+        )
 
 
 DOCUMENTS: dict[str, tuple[tuple[str, ...], ...]] = {

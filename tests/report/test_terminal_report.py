@@ -12,6 +12,7 @@ from ddpcheck.checks.registry import every_check, has_part
 from ddpcheck.report import explain, source_lines, terminal_report
 from ddpcheck.report.console import plain
 from ddpcheck.report.page.page import html
+from ddpcheck.verdict.warnings_as_errors import warnings_as_errors
 from ddpcheck.vocabulary.model import CallSite
 from tests.report.verdicts import ACCEPTED, AT_RISK, ERROR, HELD, HUNG, NOTHING, SCRIPT, VIOLATED, WARNING, site
 
@@ -152,8 +153,9 @@ def test_ranks_whose_evidence_is_missing_are_named_first():
 
 def test_warnings_count_as_errors_if_asked():
     """With --strict the first sentence says why a run that holds is an error all the same."""
-    words = " ".join(shown(AT_RISK, strict=True).split())
-    assert "with 1 warning (an error under --strict)" in words
+    words = " ".join(shown(warnings_as_errors(AT_RISK), strict=True).split())
+    assert " VIOLATED train.py" in words
+    assert ": 1 warning (an error under --strict) in " in words
 
 
 def test_a_hang_shows_where_each_rank_stands_and_where_they_part():

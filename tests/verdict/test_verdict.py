@@ -15,6 +15,7 @@ from ddpcheck.judging.world import Judged, Process
 from ddpcheck.verdict.judges import judge_world
 from ddpcheck.verdict.ranks_we_crashed import brought_down
 from ddpcheck.verdict.verdict import NOT_ASKED, Exit, RankResult, conclude
+from ddpcheck.verdict.warnings_as_errors import warnings_as_errors
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.versions import installed
 
@@ -96,6 +97,8 @@ def test_the_word_and_the_exit_code(said, word, code, strictly):
     """They follow from the errors alone; --strict counts warnings too."""
     verdict = conclude([said])
     assert (verdict.verdict, verdict.exit_code(), verdict.exit_code(strict=True)) == (word, code, strictly)
+    strict = warnings_as_errors(verdict)
+    assert (strict.verdict, strict.exit_code()) == (word if strictly == code else "violated", strictly)
 
 
 STOP = ("stop",)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ddpcheck import evidence as ev
 from ddpcheck.judging import call_divergence, call_divergence_causes
 from ddpcheck.judging.call_divergence import Parting, group_name
+from ddpcheck.judging.crossed_calls import Crossing, crossings
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.judging.world_ending import Stop, stop
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -19,6 +20,7 @@ _RULES = {
     "detail": "mismatched-collective-arguments",
     "peer": "different-root-ranks",
     "missing": "missing-collective",
+    "line": "crossed-calls",
 }
 """By the kind of parting."""
 
@@ -26,16 +28,20 @@ _RULES = {
 def judge(world: World) -> Judged:
     """Compare the ranks' calls group by group, and the order of their wrappers' parameters."""
     ended = stop(world)
+    crossed = crossings(world)
     findings = [*_orders(world)]
     # A hang is told with the calls that part; what comes after a failure is its consequence.
     if ended.kind != "hung" and not findings:
         parting = ended.parting
         if parting is not None and (ended.kind != "failed" or _before_the_failure(ended, parting)):
             findings.append(_finding(world, ended, parting))
+        elif crossed and crossed[0].sure and ended.kind != "failed":
+            findings.append(_crossed(world, ended, crossed))
+    unknown = "" if findings or not crossed else _swapped(world, crossed[0])
     return Judged(
-        checked=ended.compared,
+        checked=0 if unknown else ended.compared,
         findings=tuple(findings),
-        skipped_because="" if ended.compared else "fewer than two ranks of a group have called a collective",
+        skipped_because=unknown or ("" if ended.compared else "no collective was recorded on two ranks of its group"),
     )
 
 
@@ -67,6 +73,51 @@ def _finding(world: World, ended: Stop, parting: Parting) -> Finding:
         proof=tuple(dict.fromkeys([*why.proof, *call_divergence.proof(world, parting)])),
         step=_step(ranks[next(iter(parting.calls))].of(ev.Step), parting),
     )
+
+
+def _crossed(world: World, ended: Stop, crossed: list[Crossing]) -> Finding:
+    """Calls that match, and come from lines that the ranks call in different orders."""
+    ranks = {rank.rank: rank for rank in world}
+    crossing = crossed[0]
+    first, then = crossing.first, crossing.then
+    why = call_divergence_causes.why(world, first)
+    proof = [*why.proof, *call_divergence.proof(world, first), *call_divergence.proof(world, then)]
+    return Finding(
+        rule=_RULES[first.kind],
+        ranks=why.ranks or first.odd,
+        subject=f"call {first.number} on {group_name(first.group)}",
+        expected="all ranks to issue the same collectives in the same order",
+        found=(
+            f"matching calls from lines in different orders: {_meeting(world, crossing)}. Both ranks call "
+            f"{_lines(world, crossing)[-1]}, and these calls do not meet"
+            f"{_outcome(ended, first) if ended.kind == 'well' else ''}"
+        ),
+        count=sum(one.sure and one.way == crossing.way for one in crossed),
+        cause=why.cause,
+        advice=why.advice,
+        where=why.where or _where(world, first, first.odd),
+        links=(first.link, *why.links),
+        proof=tuple(dict.fromkeys(proof)),
+        step=_step(ranks[first.odd[0]].of(ev.Step), first),
+    )
+
+
+def _meeting(world: World, crossing: Crossing) -> str:
+    both = (crossing.first, crossing.then)
+    return "; ".join(f"in call {one.number}, {call_divergence.told(world, one)}" for one in both)
+
+
+def _swapped(world: World, crossing: Crossing) -> str:
+    """Why calls whose lines met each other in both orders are not held."""
+    lines = " and ".join(_lines(world, crossing))
+    return f"calls at {lines} met in both orders, and whether these lines make one call was not seen"
+
+
+def _lines(world: World, crossing: Crossing) -> list[str]:
+    """The lines that met first, that of the crossed calls last."""
+    first = crossing.first
+    found = call_divergence.telling_lines(world, {r: call.site for r, call in first.calls.items()})
+    return [f"{found[r].file}:{found[r].line}" for r in (*first.odd, *(r for r in found if r not in first.odd))]
 
 
 def _outcome(ended: Stop, parting: Parting) -> str:

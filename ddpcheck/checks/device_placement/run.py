@@ -16,8 +16,8 @@ def judge(world: World) -> Judged:
     wrapped = [w for rank in world for w in rank.of(ev.Wrapped)]
     checked = sum(1 for w in wrapped if w.device_ids is not None or any(d != "cpu" for d in w.devices))
     findings = (*_refused(world), *_no_such_device(world), *_shared(world))
-    none = "all wrapped modules were on the CPU" if wrapped else "ddpcheck saw no module in DistributedDataParallel"
-    because = "" if checked or findings else none
+    where = "on a GPU" if wrapped else "in DistributedDataParallel"
+    because = "" if checked or findings else f"ddpcheck saw no module {where}"
     return Judged(checked=max(checked, len(findings)), findings=findings, skipped_because=because)
 
 
@@ -111,7 +111,8 @@ def _shared(world: World) -> Iterator[Finding]:
     users: dict[tuple[str, str, str], list[tuple[Rank, ev.Wrapped]]] = defaultdict(list)
     for rank in world:
         host = rank.process.began.host if rank.process.began is not None else ""
-        hardware = {p.wrapper: p.hardware for p in rank.of(ev.Placed)}
+        # One that tells NCCL to share a GPU does so on purpose.
+        hardware = {p.wrapper: p.hardware for p in rank.of(ev.Placed) if not p.sharing}
         for w in rank.of(ev.Wrapped):
             for device in w.devices:
                 # Each rank may see a GPU of its own as number 0: only what names the GPU itself tells.
@@ -134,7 +135,7 @@ def _shared(world: World) -> Iterator[Finding]:
             found=f"modules of {ranks_text(ranks)} on one GPU: {device}, {name}",
             cause="the device is not chosen by LOCAL_RANK",
             advice="Call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) first. Where ranks are meant to share "
-            "a GPU (gloo, or NCCL 2.30 and later with NCCL_MULTI_RANK_GPU_ENABLE=1), skip this check.",
+            "a GPU, set NCCL_MULTI_RANK_GPU_ENABLE=1 (under gloo, too), or skip this check.",
             where=where,
             links=(f"wrapper {w.wrapper}",),
             proof=tuple((r.rank, p) for r, one in found[1:] if (p := r.where(one.site)) is not None and p != where),

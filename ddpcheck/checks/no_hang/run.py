@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from ddpcheck import evidence as ev
 from ddpcheck.judging import call_divergence, call_divergence_causes
 from ddpcheck.judging.call_divergence import Parting, group_name, name, place
-from ddpcheck.judging.deadlock import Stuck, Wait, at_its_end, is_gone, stuck
+from ddpcheck.judging.deadlock import Stuck, Wait, at_its_end, is_gone, last_place, lives_on, stuck
 from ddpcheck.judging.device_waits import waits_for_what_is_not_known
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.judging.world_ending import Stop, stop
 from ddpcheck.vocabulary.model import CallSite, Finding
-from ddpcheck.vocabulary.wording import ranks_text
+from ddpcheck.vocabulary.wording import listing, ranks_text
 
 LONGEST = 60
 """Characters of a line of the program that are told."""
@@ -39,9 +39,11 @@ def _finding(world: World, ended: Stop) -> Finding:
     if why is None and parting is not None:
         why = call_divergence_causes.why(world, parting)
     others = [rank for rank in world if rank.rank not in waits]
-    told = [*_waits(world, ranks, waits.values()), *(_else(rank) for rank in others)]
-    odd = (why.ranks if why else ()) or (parting.odd if parting else ()) or tuple(r.rank for r in others)
-    where = (why.where if why else None) or _where(ranks, ended, odd, others)
+    behind = [rank for rank in others if lives_on(rank, world)] if not waits else []
+    told = [*_waits(world, ranks, waits.values()), *(_else(rank, world) for rank in others)]
+    late = behind or [rank for rank in others if not is_gone(rank)]
+    odd = (why.ranks if why else ()) or (parting.odd if parting else ()) or tuple(r.rank for r in late or others)
+    where = (why.where if why else None) or _where(ranks, ended, odd, late)
     found = f"{_kind(for_ever)}: {'; '.join(told)}"
     if parting is not None and all(r in waits and waits[r].call.n == call.n for r, call in parting.calls.items()):
         found += f". Here their calls diverge, {call_divergence.before(parting)}"
@@ -55,8 +57,8 @@ def _finding(world: World, ended: Stop) -> Finding:
         subject=subject,
         expected="every rank to make progress",
         found=found,
-        cause=why.cause if why else _cause(ranks, waits, others),
-        advice=why.advice if why and why.advice else _advice(others),
+        cause=why.cause if why else _cause(waits, others, behind),
+        advice=why.advice if why and why.advice else _advice(others, behind),
         where=where,
         links=("stop", *links, *(why.links if why else ())),
         also=("collective-order",) if parting is not None else (),
@@ -140,22 +142,39 @@ def _previous(rank: Rank, call: ev.Call) -> str:
     return ""
 
 
-def _else(rank: Rank) -> str:
+def _else(rank: Rank, world: World) -> str:
     """What a rank does that does not wait in a call."""
+    lives = lives_on(rank, world)
     if rank.of(ev.Ended):
-        return f"rank {rank.rank} has ended"
+        return (
+            f"rank {rank.rank} has come to its end, and its process goes on" if lives else f"rank {rank.rank} has ended"
+        )
     if (left := rank.last(ev.Left)) is not None:
         where = rank.where(left.site)
-        return f"rank {rank.rank} has left the group" + (f" at {where.file}:{where.line}" if where else "")
-    pulse = rank.last(ev.Pulse)
-    where = rank.where(pulse.site) if pulse is not None else None
+        at = f" at {where.file}:{where.line}" if where else ""
+        return f"rank {rank.rank} has left the group{at}" + (f" and {_stands(rank)}" if lives else "")
+    if lives:
+        return f"rank {rank.rank} has come to the end of its script and {_stands(rank)}"
+    return f"rank {rank.rank} {_stands(rank)}"
+
+
+def _stands(rank: Rank) -> str:
+    site, doing = last_place(rank)
+    where = rank.where(site)
+    inside = f"in {doing}()" if doing and not doing.startswith("<") else ""
     if rank.silent:
         seen = f", and was last seen at {where.file}:{where.line}" if where is not None else ""
-        return f"rank {rank.rank} has run no Python code for {rank.silent:.0f} s{seen}"
-    if pulse is None or where is None:
-        return f"rank {rank.rank} is at work elsewhere"
-    inside = f", in {pulse.doing}()" if pulse.doing and not pulse.doing.startswith("<") else ""
-    return f"rank {rank.rank} is at {where.file}:{where.line}{inside}"
+        return f"has run no Python code for {rank.silent:.0f} s{seen}"
+    if where is None:
+        return f"is {inside}" if inside else "is at work elsewhere"
+    return f"is at {where.file}:{where.line}" + (f", {inside}" if inside else "")
+
+
+def _running_threads(rank: Rank) -> list[ev.Started]:
+    """The threads that the program had started, and that were there at the end of its script."""
+    last = rank.last(ev.Lingering)
+    starts = [one for one in rank.of(ev.Started) if one.kind == "thread"]
+    return [one for one in starts if last is not None and one.name in last.threads]
 
 
 def _where(ranks: dict[int, Rank], ended: Stop, odd: tuple[int, ...], others: list[Rank]) -> CallSite | None:
@@ -165,9 +184,10 @@ def _where(ranks: dict[int, Rank], ended: Stop, odd: tuple[int, ...], others: li
             if call is not None and (where := ranks[r].where(call.site)) is not None:
                 return where
     for rank in others:
-        pulse = rank.last(ev.Pulse)
-        if not is_gone(rank) and pulse is not None and (where := rank.where(pulse.site)) is not None:
-            return where
+        started = [one.site for one in _running_threads(rank)]
+        for where in map(rank.where, (*started, last_place(rank)[0])):
+            if where is not None:
+                return where
     for wait in ended.waits.values():
         if (where := ranks[wait.rank].where(wait.site)) is not None:
             return where
@@ -188,13 +208,23 @@ def _proof(world: World, ended: Stop, why: call_divergence_causes.Why | None) ->
     return tuple(found)
 
 
-def _cause(ranks: dict[int, Rank], waits: dict[int, Wait], others: list[Rank]) -> str:
-    alive = [rank for rank in others if not is_gone(rank)]
+def _cause(waits: dict[int, Wait], others: list[Rank], behind: list[Rank]) -> str:
+    """``behind``: ranks that live on behind their end, where nobody waits for them."""
+    alive = behind or [rank for rank in others if not is_gone(rank)]
     if silent := [rank.rank for rank in alive if rank.silent]:
         return (
             f"on {ranks_text(silent)} native code keeps the GIL, so that no other thread runs, or the process was "
             "stopped (SIGSTOP)"
         )
+    if threads := [thread.name for rank in behind for thread in _running_threads(rank)]:
+        kind = "the thread" if len(threads) == 1 else "the threads"
+        return f"{kind} {listing(threads)} of {ranks_text(r.rank for r in behind)} did not return"
+    if behind and not any(rank.of(ev.Lingering) or rank.of(ev.Ended) for rank in behind):
+        return (
+            f"what the script of {ranks_text(r.rank for r in behind)} does after it has left the group does not return"
+        )
+    if behind:
+        return f"a thread, an exit handler or native code did not return on {ranks_text(r.rank for r in behind)}"
     if alive and waits:
         return (
             f"{ranks_text(r.rank for r in alive)} does something else that does not end, or takes longer than allowed"
@@ -212,7 +242,12 @@ def _cause(ranks: dict[int, Rank], waits: dict[int, Wait], others: list[Rank]) -
     return "what the ranks wait for is no collective: a file, a lock, a process or a queue"
 
 
-def _advice(others: list[Rank]) -> str:
+def _advice(others: list[Rank], behind: list[Rank]) -> str:
+    if behind:
+        return (
+            "Let threads and exit handlers return: end what they wait for, and give a wait a timeout. A longer "
+            "--stall-timeout helps an end that is merely slow."
+        )
     if others:
         return (
             "Look at the line where that rank is; let work of one rank alone be short, or give the group a longer "

@@ -219,10 +219,9 @@ def _around_destroy(original: Callable[..., Any]) -> Callable[..., Any]:
         held: list[Call] = []
         if writer is not None and c10d.is_initialized() and group_key(group) == "world":
             held = one_call.unwaited() if "nccl" in str(c10d.get_backend()) else []
-        result = original(*args, **kwargs)
         if held and writer is not None:
             writer.write(Outlived(**writer.next(), number=len(held), op=held[0].op, site=held[0].site))
-        return result
+        return original(*args, **kwargs)
 
     return destroy_process_group
 

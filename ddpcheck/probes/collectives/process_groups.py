@@ -12,11 +12,11 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ddpcheck.evidence import NO_SITE, Joined, Joining, JudgedBy, Left
+from ddpcheck.evidence import Joined, Joining, JudgedBy, Left
 from ddpcheck.probes.all_probes import whole
 from ddpcheck.probes.follow_program import COLLECTOR
 from ddpcheck.probes.processes import endings, main_thread
-from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording import lone_rank, recorder, signal_exceptions, user_lines
 from ddpcheck.probes.recording.patching import around
 
 _ADDRESS_WAIT = datetime.timedelta(seconds=3)
@@ -90,6 +90,7 @@ def _joined(writer: recorder.Recorder, site: int, kwargs: dict[str, Any]) -> Non
     _joins += 1
     _same.clear()
     endings.gloo_joined |= "gloo" in str(dist.get_backend())
+    lone_rank.joined(dist.get_world_size())
     timeout = kwargs.get("timeout")
     writer.write(
         Joined(
@@ -145,13 +146,11 @@ def _token() -> str:
 def _around_destroy(original: Any) -> Any:
     def destroy_process_group(group: Any = None) -> Any:
         writer = recorder.current()
-        everything = writer is not None and group_key(group) == "world" and dist.is_initialized()
-        site = user_lines.here() if everything else NO_SITE
+        if writer is not None and group_key(group) == "world" and dist.is_initialized():
+            # Before the call: under NCCL it may wait for the other ranks.
+            writer.write(Left(**writer.next(), site=user_lines.here()))
         with recorder.silence():
-            result = original(group)
-        if writer is not None and everything:
-            writer.write(Left(**writer.next(), site=site))
-        return result
+            return original(group)
 
     return destroy_process_group
 

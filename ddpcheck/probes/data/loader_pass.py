@@ -16,6 +16,7 @@ from ddpcheck.evidence import ABSENT, NO_SITE, Batch, PassEnded
 from ddpcheck.probes.digests.batch_fingerprints import fingerprints, length
 from ddpcheck.probes.randomness import after_batches
 from ddpcheck.probes.recording import recorder, signal_exceptions
+from ddpcheck.probes.recording.lone_rank import is_lone
 from ddpcheck.probes.recording.shapes import MOST, shapes, tensors
 from ddpcheck.vocabulary.clock import clock
 
@@ -29,7 +30,7 @@ SHARE = 0.005
 
 def is_told(number: int, first: int) -> bool:
     """Whether something that comes again and again is looked at this time: the first ones, and powers of two."""
-    return number < first or number & (number - 1) == 0
+    return (number < first or number & (number - 1) == 0) and not is_lone()
 
 
 def is_kept(number: int) -> bool:

@@ -21,6 +21,7 @@ from ddpcheck.probes.layouts import gradient_sums
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording.lone_rank import is_lone
 from ddpcheck.probes.recording.patching import around, shielded
 
 MOST_BACKWARDS = 64
@@ -57,7 +58,7 @@ class _Window:
     @property
     def due(self) -> bool:
         early = self.number < FIRST or not self.number & (self.number - 1)
-        return (early or _is_asked_for()) and not gradient_events.several_train()
+        return (early or _is_asked_for()) and not gradient_events.several_train() and not is_lone()
 
     def begin(self) -> None:
         self.count += bool(self.backwards)

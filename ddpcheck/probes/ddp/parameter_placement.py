@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import Placed
 from ddpcheck.gpus import hardware_names
+from ddpcheck.gpus.allotment import SHARING_VARIABLE
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.files import paths
@@ -42,7 +44,15 @@ def _around_init(original: Any) -> Any:
             signal_exceptions.let_through(error)
             return
         if hardware or memory:
-            writer.write(Placed(**writer.next(), wrapper=wrapper.number, hardware=hardware, memory=memory))
+            writer.write(
+                Placed(
+                    **writer.next(),
+                    wrapper=wrapper.number,
+                    hardware=hardware,
+                    memory=memory,
+                    sharing=os.environ.get(SHARING_VARIABLE, "") not in ("", "0"),
+                )
+            )
 
     return __init__
 

@@ -12,6 +12,7 @@ from ddpcheck.evidence import ABSENT, UNSEEN
 from ddpcheck.probes.devices.awaited import Awaited
 from ddpcheck.probes.digests import gpu_digests, readable_memory
 from ddpcheck.probes.recording import recorder, signal_exceptions
+from ddpcheck.probes.recording.lone_rank import is_lone
 from ddpcheck.probes.recording.unwatchable_moments import is_out_of_memory, overlooked
 
 WINDOW = 16 * 1024
@@ -52,6 +53,8 @@ def queued(
     on all ranks. What lies at the places ``but`` is not looked at, nor is a tensor whose memory cannot be read.
     """
     listed = list(tensors)
+    if is_lone():
+        return _none_of(listed)
     noted = recorder.look_begins()
     try:
         with torch._C.DisableTorchFunctionSubclass():  # what a class of the user's answers for its tensors is not asked
@@ -85,8 +88,13 @@ def _queued(listed: list[torch.Tensor | None], turn: int | None, but: Collection
         if not is_out_of_memory(error):
             raise
         overlooked("memory")
-        return b"".join([ABSENT if tensor is None else UNSEEN for tensor in listed])
+        return _none_of(listed)
     return b"".join(found)
+
+
+def _none_of(listed: list[torch.Tensor | None]) -> bytes:
+    """What stands for tensors that are not looked at."""
+    return b"".join([ABSENT if tensor is None else UNSEEN for tensor in listed])
 
 
 def _digest(tensor: torch.Tensor, turn: int | None) -> bytes | None:

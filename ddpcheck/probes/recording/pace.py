@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from ddpcheck.probes.recording.lone_rank import is_lone
 from ddpcheck.vocabulary.clock import clock
 
 FIRST = 4
@@ -24,7 +25,9 @@ Later = Callable[[], "float | None"]
 
 
 def is_due(number: int) -> bool:
-    """The first eight of a kind, and from there every power of two and its thousandths."""
+    """The first eight of a kind, and from there every power of two and its thousandths; none of a lone rank's."""
+    if is_lone():
+        return False
     return number < 8 or number & (number - 1) == 0 or number % 1024 == 0
 
 
@@ -49,6 +52,8 @@ class Pace:
 
     def is_due(self, number: int) -> bool:
         self._settle()
+        if is_lone():
+            return False
         if number >= FIRST_ON_DEVICES and self._careful and self._open:
             return False
         return number < self._first or number % self.stride == 0

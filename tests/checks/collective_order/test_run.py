@@ -63,7 +63,7 @@ def test_without_calls_nothing_is_checked():
     judged = ask([step(5)], [])
     assert (judged.checked, judged.skipped_because) == (
         0,
-        "fewer than two ranks of a group have called a collective",
+        "no collective was recorded on two ranks of its group",
     )
 
 
@@ -210,6 +210,41 @@ def test_the_odd_ranks_are_the_fewer():
            [call(1, 5, "all_gather"), call(2, 5, "all_gather"), call(3, 5, "all_gather")]]  # fmt: skip
     assert partings(world(*two))[0].odd == (0,)
     assert partings(world(*reversed(two)))[0].odd == (1,)
+
+
+def test_calls_that_cross():
+    """They match, and nothing else tells: both meetings are told, and the line that both ranks call."""
+    finding = parted([call(1, 5, "all_reduce"), call(2, 6, "all_reduce"), ended()],
+                     [call(1, 6, "all_reduce"), call(2, 7, "all_reduce"), ended()])  # fmt: skip
+    assert finding.found == (
+        "matching calls from lines in different orders: in call 1, rank 0 calls all_reduce() at train.py:5; rank 1 "
+        "calls all_reduce() at train.py:6; in call 2, rank 0 calls all_reduce() at train.py:6; rank 1 calls "
+        "all_reduce() at train.py:7. Both ranks call train.py:6, and these calls do not meet; nothing was raised, and "
+        "the program went on with whatever came of it"
+    )
+    assert (finding.rule, finding.severity, finding.ranks) == ("collective-order/crossed-calls", "error", (0,))
+    assert finding.where.line == 5
+
+
+def test_lines_that_met_in_both_orders_are_not_held():
+    """They may be branches of one call; the reason says what was not seen."""
+    judged = ask([call(1, 5, "all_reduce"), call(2, 6, "all_reduce")],
+                 [call(1, 6, "all_reduce"), call(2, 5, "all_reduce")])  # fmt: skip
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because == (
+        "calls at train.py:6 and train.py:5 met in both orders, and whether these lines make one call was not seen"
+    )
+
+
+def test_matching_calls_from_different_lines_are_counted_apart():
+    """They match, and may be the first that are not the same."""
+    same, own = call(1, 5), [call(2, line, "all_reduce") for line in (6, 7)]
+    finding = parted(*[[same, own[n], call(3, 8, "all_reduce", detail=f"float32 x {n}"), ended()] for n in (0, 1)])
+    assert finding.found.startswith(
+        "other calls after 1 equal call and 1 matching call from different lines on the default group: rank 0 calls"
+    )
+    late = [call(9, 8, "all_reduce", detail=f"float32 x {n}") for n in (0, 1)]
+    assert parted(*[[one, ended()] for one in late]).found.startswith("other calls at call 9 on the default group:")
 
 
 # --- the order of parameters

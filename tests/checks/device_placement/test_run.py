@@ -28,7 +28,7 @@ def placed(device, name, wrapper=0):
 
 def test_the_cpu_alone_is_not_checked():
     """There is nothing to misplace, and that is said."""
-    assert ask(world(*[[wrapped(3)]] * 2)).skipped_because == "all wrapped modules were on the CPU"
+    assert ask(world(*[[wrapped(3)]] * 2)).skipped_because == "ddpcheck saw no module on a GPU"
     assert ask(world([], [])).skipped_because == "ddpcheck saw no module in DistributedDataParallel"
 
 
@@ -94,3 +94,14 @@ def test_a_gpu_of_its_own_under_the_same_number():
     assert ask(world(*ranks)).findings == ()
     over = World([rank(r, [wrapped(3, devices=["cuda:0"]), placed("cuda:0", "")], host=f"h{r}") for r in range(2)], 2)
     assert ask(over).findings == ()
+
+
+def test_ranks_that_share_a_gpu():
+    """Where the environment tells NCCL that they do, they are meant to."""
+    by_accident, on_purpose = (
+        [[wrapped(3, devices=["cuda:0"]), (ev.Placed, {**placed("cuda:0", "GPU-0")[1], "sharing": sharing})]] * 2
+        for sharing in (False, True)
+    )
+    (finding,) = ask(world(*by_accident)).findings
+    assert (finding.rule, finding.severity, finding.ranks) == ("shared-gpu", "error", (0, 1))
+    assert (ask(world(*on_purpose)).checked, ask(world(*on_purpose)).findings) == (2, ())

@@ -199,3 +199,77 @@ def test_a_host_whose_line_is_not_known_stands_elsewhere():
     """In a program that has no line of the user's."""
     finding = hang([queued(), on_device(2, 0)], [pulse(None, 8, "sleep")])
     assert "its host stands elsewhere" in finding.found
+
+
+def test_a_rank_that_destroys_its_group_a_call_too_early():
+    """Under NCCL it stays in there until it is ended: the calls part where the other one's device waits."""
+    first = [*[queued("ddp-gradients", number) for number in (1, 2, 3)], on_device(4, awaits="")]
+    finding = hang(first, [*[queued("ddp-gradients", number) for number in (1, 2)], left(), pulse(None, 9, "destroy")])
+    assert finding.rule == "no-hang/deadlock-between-ranks"
+    assert "rank 1 has left the group at train.py:9" in finding.found
+    assert "Here their calls diverge, after 2 equal calls on the default group" in finding.found
+    assert (finding.also, finding.ranks) == (("collective-order",), (1,))
+
+
+# --- the end of a run
+
+
+OVER = ev.Lingering, {"threads": [], "children": []}
+
+
+def at_the_end(*records, silent=0.0):
+    """The finding where rank 0 has ended, and ddpcheck has ended rank 1, which had done nothing for long."""
+    both = [
+        rank(0, [call(1, 5), left(), OVER, ended()]),
+        rank(1, [call(1, 5), *records], exit_code=None, signal=15),
+    ]
+    both[1].silent = silent
+    stopped = World(both, 2)
+    stopped.stopped = Moment(at=NOW)
+    (finding,) = judge(stopped).findings
+    assert (finding.rule, finding.severity, finding.ranks) == ("no-hang/no-progress", "error", (1,))
+    return finding
+
+
+def test_a_rank_that_does_not_end_behind_its_group():
+    """It is told with the line at which it was seen last."""
+    finding = at_the_end(left(), pulse(None, 12, "pause"))
+    assert finding.found == (
+        "no progress: rank 0 has ended; rank 1 has left the group at train.py:9 and is at train.py:12, in pause()"
+    )
+    assert finding.cause == "what the script of rank 1 does after it has left the group does not return"
+    assert (finding.where.line, finding.subject) == (12, "the program")
+    finding = at_the_end(pulse(None, 7, "step"), left(), silent=21.0)
+    assert "has left the group at train.py:9 and has run no Python code for 21 s, and was last seen at train.py:9" in (
+        finding.found
+    )
+    assert (finding.where.line, "keeps the GIL" in finding.cause) == (9, True)
+
+
+def test_a_rank_that_does_not_end_behind_its_script():
+    """A thread that it waits for is named, and where it was started; otherwise what there may be."""
+    finding = at_the_end(left(), OVER, pulse(None, 12, "wait"))
+    assert finding.cause == "a thread, an exit handler or native code did not return on rank 1"
+    started = ev.Started, {"kind": "thread", "name": "flusher", "pid": None, "site": 6}
+    finding = at_the_end(started, left(), (ev.Lingering, {"threads": ["flusher"], "children": []}), pulse(None, 0))
+    assert (finding.cause, finding.where.line) == ("the thread flusher of rank 1 did not return", 6)
+    finding = at_the_end(left(), OVER, ended())
+    assert "rank 1 has come to its end, and its process goes on" in finding.found
+    assert "--stall-timeout helps an end that is merely slow" in finding.advice
+
+
+def test_a_rank_that_does_not_come_to_its_end():
+    """Where another one has, and nobody waits for it."""
+    finding = at_the_end(pulse(None, 12, "pause"))
+    assert finding.found == "no progress: rank 0 has ended; rank 1 is at train.py:12, in pause()"
+    assert finding.where.line == 12
+
+
+def test_ranks_that_ended_well_before_another_hang_are_no_finding():
+    """A process that was ended in its second group has left the first one."""
+    over = [rank(number, [call(1, 5), left()], exit_code=None, signal=15) for number in (0, 1)]
+    for one in over:
+        one.end = 50
+    stopped = World(over, 2)
+    stopped.stopped = Moment(at=NOW)
+    assert judge(stopped).findings == ()

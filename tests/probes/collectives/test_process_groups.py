@@ -8,7 +8,9 @@ import pytest
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from ddpcheck.evidence import Left
 from ddpcheck.probes.collectives import process_groups
+from ddpcheck.probes.recording import recorder
 
 
 @pytest.fixture
@@ -53,3 +55,14 @@ def test_a_world_that_is_not_there(token):
 def test_a_store_that_cannot_be_asked(token):
     """The group is known by its size."""
     assert token(object(), 3) == "unknown-8"
+
+
+@pytest.mark.parametrize(("initialized", "told"), [(True, [Left]), (False, [])])
+def test_a_rank_leaves_its_group_when_it_begins_to_destroy_it(monkeypatch, initialized, told):
+    """NCCL may keep it in there until the others come: they wait for a rank that makes no further call."""
+    writer = recorder.InMemory()
+    monkeypatch.setattr(recorder, "_recorder", writer)
+    monkeypatch.setattr(dist, "is_initialized", lambda: initialized)
+    within = []
+    process_groups._around_destroy(lambda group: within.extend(type(one) for one in writer.kept))(None)
+    assert [kind for kind in within if kind is Left] == told

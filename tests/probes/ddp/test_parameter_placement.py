@@ -8,10 +8,13 @@ import textwrap
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 import ddpcheck
+from ddpcheck.evidence import Placed
 from ddpcheck.probes.ddp import parameter_placement
+from ddpcheck.probes.recording import recorder
 
 MEMORY = """
     import os, torch
@@ -47,3 +50,23 @@ def test_memory_has_one_name_for_all_processes():
     code = textwrap.dedent(MEMORY)
     run = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(("told", "sharing"), [("1", True), ("0", False), ("", False), (None, False)])
+def test_whether_gpus_are_shared_on_purpose(monkeypatch, told, sharing):
+    """The environment says so where the wrapper is made."""
+    writer = recorder.InMemory()
+    monkeypatch.setattr(recorder, "_recorder", writer)
+    if told is None:
+        monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
+    else:
+        monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", told)
+
+    with ddpcheck.simulated_devices(1):
+        wrapper = torch.nn.Sequential()
+        wrapper.module = torch.nn.Linear(2, 2).to("cuda:0")
+        wrappers = SimpleNamespace(all={wrapper: SimpleNamespace(number=0)})
+        monkeypatch.setattr(parameter_placement, "WRAPPERS", wrappers)
+        parameter_placement._around_init(lambda self: None)(wrapper)
+    (found,) = [one for one in writer.kept if isinstance(one, Placed)]
+    assert (found.sharing, found.hardware) == (sharing, {"cuda:0": "simulated cuda:0"})
