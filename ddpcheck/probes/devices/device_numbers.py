@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 from collections import defaultdict
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from ddpcheck.probes.devices import device_events
 from ddpcheck.probes.devices.awaited import Awaited
 from ddpcheck.probes.devices.device_events import DeviceEvent
+from ddpcheck.probes.devices.device_objects import Held, forever
 from ddpcheck.probes.recording import look_costs, signal_exceptions
 
 
@@ -19,7 +19,7 @@ class Fetched(Awaited):
     """Numbers that a device is computing, sent to the host behind what is queued there."""
 
     def __init__(self, numbers: torch.Tensor) -> None:
-        self._there: torch.Tensor | None = numbers
+        self._there: Held[torch.Tensor] | None = Held(numbers)
         self._here: torch.Tensor | None = None
         self._rooms: list[torch.Tensor] = []
         """The one that they are sent to; taken out by whoever gives it back."""
@@ -39,14 +39,14 @@ class Fetched(Awaited):
     def told(self) -> Any:
         """The numbers, as lists; None where the device has failed, or was given up. Waits for what has not arrived."""
         there, here, event = self._there, self._here, self._event
-        if there is None:  # several may ask
+        if there is None or there.is_of_parent:  # several may ask
             return self._told
         # Without an event, as on a simulated device, nobody knows whether the copy is complete.
         arrived = event is not None and here is not None and event.is_over()
         if here is not None and not arrived:
             look_costs.add(host_waits=1)
         if event is None or not event.failed:
-            self._told = (here if arrived and here is not None else there).tolist()
+            self._told = (here if arrived and here is not None else there.thing).tolist()
             if arrived and event is not None:
                 event.release()
                 with contextlib.suppress(IndexError):  # another thread has been here
@@ -79,7 +79,7 @@ def _room(numbers: torch.Tensor) -> torch.Tensor:
             plain = torch.empty(size, dtype=numbers.dtype, device="cpu")
             room = _pinned(plain)
         if room is not plain:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(room))  # it outlives the modules of the interpreter
+            forever(room)
         return room
 
 

@@ -263,6 +263,7 @@ class _Sums:
         if self._rows:
             self.fetched = Fetched(self._totals())
             self._rows.clear()
+        del self._keys
         self.time.end()
 
     def _note(self, owner: int, begin: int, rows: int) -> None:

@@ -16,7 +16,7 @@ from time import sleep  # by name: a test may replace that of the module
 from typing import Any, NamedTuple
 
 from ddpcheck.evidence import Record
-from ddpcheck.probes.devices import asking_thread, device_events
+from ddpcheck.probes.devices import asking_thread
 from ddpcheck.probes.devices.awaited import give_up, is_there, told
 from ddpcheck.probes.processes import endings
 from ddpcheck.probes.recording import look_costs, recorder
@@ -44,7 +44,6 @@ def _forget() -> None:
     """What waits in a process that was forked is its parent's, and so is the lock that a thread of it may hold."""
     global _lock
     _lock = threading.Lock()
-    device_events.keep_in_fork(list(_waiting))
     _waiting.clear()
 
 
