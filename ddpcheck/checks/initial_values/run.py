@@ -28,7 +28,7 @@ def judge(world: World) -> Judged:
     return Judged(
         checked=checked,
         findings=tuple(findings),
-        skipped_because="memory that to_empty() has handed out on a device is not read"
+        skipped_because="memory that to_empty() has handed out could not be read"
         if any(model.unread for _, model in models)
         else "no module was called with gradients",
     )

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from ddpcheck.probes.devices.awaited import Awaited
+from ddpcheck.probes.devices.awaited import Awaited, Derived
 from ddpcheck.probes.devices.device_numbers import Fetched, sent
 from ddpcheck.probes.devices.device_time import DeviceTime
 from ddpcheck.probes.digests import readable_memory
@@ -159,6 +159,31 @@ def _queue(
             del data  # a copy, of a tensor that does not lie in a row, goes before the next one is made
         for sums in by_device.values():
             sums.finish()
+
+
+def constants(tensors: Sequence[torch.Tensor], size: int) -> Derived:
+    """Whether all elements in the first bytes of each tensor are the same; true where that cannot be looked at."""
+    flags: dict[torch.device, list[torch.Tensor]] = {}
+    owners: dict[torch.device, list[int]] = {}
+    with torch.no_grad():
+        for owner, tensor in enumerate(tensors if not is_tracing() else ()):
+            plain, width = readable_memory.in_a_row(tensor), tensor.element_size()
+            if plain is not None and plain.numel():
+                rows = plain.view(-1)[: size // width].view(torch.uint8).view(-1, width)
+                flags.setdefault(plain.device, []).append((rows == rows[0]).all())
+                owners.setdefault(plain.device, []).append(owner)
+        fetched = {device: Fetched(torch.stack(each)) for device, each in flags.items()}
+    number = sum(map(len, flags.values()))
+    look_costs.add(kernels=2 * number + len(fetched), bytes=size * number)
+
+    def told(known: dict[torch.device, list[bool] | None]) -> list[bool]:
+        found = [True] * len(tensors)
+        for device, each in known.items():
+            for owner, constant in zip(owners[device], each or (), strict=each is not None):
+                found[owner] = constant
+        return found
+
+    return Derived(told, fetched)
 
 
 def digests(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = None) -> list[bytes | None]:

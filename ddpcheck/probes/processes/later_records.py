@@ -32,8 +32,13 @@ PAUSE = 0.001
 
 class _Later(NamedTuple):
     writer: recorder.Recorder
-    make: Callable[..., Record]
+    make: Callable[..., Record | None]
     awaited: dict[str, Any]
+
+    def write(self) -> None:
+        record = self.make(**told(self.awaited))
+        if record is not None:
+            self.writer.write(record)
 
 
 _waiting: deque[_Later] = deque()
@@ -56,12 +61,13 @@ def watch() -> None:
     endings.before_end(look_costs.write_down)  # what the devices have taken is known by then
 
 
-def write(writer: recorder.Recorder, make: Callable[..., Record], **awaited: Any) -> None:
-    """Write down the record that ``make`` makes of these values, once all of them are there."""
+def write(writer: recorder.Recorder, make: Callable[..., Record | None], **awaited: Any) -> None:
+    """Write down the record that ``make`` makes of these values, if any, once all of them are there."""
+    later = _Later(writer, make, awaited)
     if not _is_anything_left() and all(map(is_there, awaited.values())):
-        writer.write(make(**told(awaited)))
+        later.write()
         return
-    _waiting.append(_Later(writer, make, awaited))
+    _waiting.append(later)
     asking_thread.begin(look)
     look()
 
@@ -78,7 +84,7 @@ def look(_: recorder.Recorder | None = None) -> None:
             while _waiting and is_there(_waiting[0].awaited):
                 later = _waiting.popleft()
                 try:
-                    later.writer.write(later.make(**told(later.awaited)))
+                    later.write()
                 except Exception as error:
                     defect(error)
         finally:
