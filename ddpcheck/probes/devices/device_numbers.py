@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import torch
 
 from ddpcheck.probes.devices import device_events
-from ddpcheck.probes.devices.awaited import Awaited
+from ddpcheck.probes.devices.awaited import Awaited, Derived
 from ddpcheck.probes.devices.device_events import DeviceEvent
 from ddpcheck.probes.devices.device_objects import Held, forever
 from ddpcheck.probes.recording import look_costs, signal_exceptions
@@ -59,9 +61,42 @@ class Fetched(Awaited):
         if not self.is_there():
             self._there = self._here = self._event = None
 
+    def __del__(self) -> None:
+        try:
+            if self._event is not None and self._rooms:
+                _unread.append((self._event, self._rooms.pop()))
+        except Exception:  # the interpreter ends
+            return
+
+
+def together(numbers: Sequence[Any]) -> list[Any] | Derived:
+    """Numbers, some of which are tensors that devices are computing: these are sent at once from each device.
+
+    None stands for those of a device that has failed.
+    """
+    places: dict[torch.device, list[int]] = {}
+    for place, one in enumerate(numbers):
+        if isinstance(one, torch.Tensor):
+            places.setdefault(one.device, []).append(place)
+    if not places:
+        return list(numbers)
+
+    def told(known: dict[torch.device, list[Any] | None]) -> list[Any]:
+        found = list(fixed)
+        for device, each in known.items():
+            for place, number in zip(places[device], each or repeat(None)):  # noqa: B905
+                found[place] = number
+        return found
+
+    fetched = {device: Fetched(torch.stack([numbers[place] for place in its])) for device, its in places.items()}
+    fixed = [None if isinstance(one, torch.Tensor) else one for one in numbers]
+    return Derived(told, fetched)
+
 
 _free: defaultdict[tuple[torch.dtype, int], list[torch.Tensor]] = defaultdict(list)
 """Rooms that nothing is on its way to, by what they hold."""
+_unread: deque[tuple[DeviceEvent, torch.Tensor]] = deque()
+"""Rooms of numbers that nobody has asked for, and when these have arrived there."""
 
 
 def _room(numbers: torch.Tensor) -> torch.Tensor:
@@ -72,6 +107,11 @@ def _room(numbers: torch.Tensor) -> torch.Tensor:
     later on; on a device that has failed it ends the process, at once.
     """
     size = 1 << (max(numbers.numel(), 1) - 1).bit_length()
+    with contextlib.suppress(IndexError):  # another thread has been here
+        while _unread and _unread[0][0].is_over():
+            event, room = _unread.popleft()
+            if not event.failed:
+                _give_back(room)
     try:
         return _free[numbers.dtype, size].pop()
     except IndexError:

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from ddpcheck.probes.devices.awaited import Awaited, Derived
-from ddpcheck.probes.devices.device_numbers import Fetched, sent
+from ddpcheck.probes.devices.device_numbers import Fetched, sent, together
 from ddpcheck.probes.devices.device_time import DeviceTime
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.recording import look_costs
@@ -163,27 +163,20 @@ def _queue(
 
 def constants(tensors: Sequence[torch.Tensor], size: int) -> Derived:
     """Whether all elements in the first bytes of each tensor are the same; true where that cannot be looked at."""
-    flags: dict[torch.device, list[torch.Tensor]] = {}
-    owners: dict[torch.device, list[int]] = {}
     with torch.no_grad():
-        for owner, tensor in enumerate(tensors if not is_tracing() else ()):
-            plain, width = readable_memory.in_a_row(tensor), tensor.element_size()
-            if plain is not None and plain.numel():
-                rows = plain.view(-1)[: size // width].view(torch.uint8).view(-1, width)
-                flags.setdefault(plain.device, []).append((rows == rows[0]).all())
-                owners.setdefault(plain.device, []).append(owner)
-        fetched = {device: Fetched(torch.stack(each)) for device, each in flags.items()}
-    number = sum(map(len, flags.values()))
-    look_costs.add(kernels=2 * number + len(fetched), bytes=size * number)
+        each = [True if is_tracing() else _is_constant(tensor, size) for tensor in tensors]
+        computed = together(each)
+    number = sum(one is not True for one in each)
+    look_costs.add(kernels=2 * number, bytes=size * number)
+    return Derived(lambda found: [one is not False for one in found], computed)
 
-    def told(known: dict[torch.device, list[bool] | None]) -> list[bool]:
-        found = [True] * len(tensors)
-        for device, each in known.items():
-            for owner, constant in zip(owners[device], each or (), strict=each is not None):
-                found[owner] = constant
-        return found
 
-    return Derived(told, fetched)
+def _is_constant(tensor: torch.Tensor, size: int) -> torch.Tensor | bool:
+    plain, width = readable_memory.in_a_row(tensor), tensor.element_size()
+    if plain is None or not plain.numel():
+        return True
+    rows = plain.view(-1)[: size // width].view(torch.uint8).view(-1, width)
+    return (rows == rows[0]).all()
 
 
 def digests(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = None) -> list[bytes | None]:
