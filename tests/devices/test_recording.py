@@ -10,12 +10,16 @@ import pytest
 import torch
 
 import ddpcheck
-from ddpcheck.evidence import UNREAD, UNSEEN, Step
+from ddpcheck.evidence import UNREAD, UNSEEN, Model, Step
 from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.probes.digests import fast_digests
+from ddpcheck.probes import all_probes
+from ddpcheck.probes.devices.awaited import Derived, told
+from ddpcheck.probes.digests import fast_digests, gpu_digests
+from ddpcheck.probes.layouts import models
 from ddpcheck.probes.optimizers import steps as optimizers
 from ddpcheck.probes.recording import patching, recorder
 from ddpcheck.probes.recording.pace import Pace
+from tests.probes.digests.counted_operations import Counting
 
 
 @pytest.fixture
@@ -107,3 +111,65 @@ def test_a_foreign_tensor_on_a_gpu() -> None:
     assert fast_digests.digests([ones, Foreign(), ones]) == fast_digests.digests(
         [ones]
     ) + UNSEEN + fast_digests.digests([ones])
+
+
+CONSTANTS = {
+    "zeros": (torch.zeros(5), True),
+    "one element": (torch.randn(1), True),
+    "no elements": (torch.zeros(0), True),
+    "drawn": (torch.randn(40, 3), False),
+    "half": (torch.full((7,), 0.1, dtype=torch.bfloat16), True),
+    "the last differs": (torch.cat([torch.ones(99), torch.zeros(1)]), False),
+    "beyond the first part": (torch.cat([torch.ones(10_000), torch.zeros(1)]), True),
+    "of numbers and bits": (torch.tensor([0.0, -0.0]), False),
+    "truths": (torch.ones(3, dtype=torch.bool), True),
+}
+
+
+def test_constants_are_told_on_devices_as_on_the_cpu() -> None:
+    """For what is not there, and for what cannot be looked at: it may be a constant."""
+    tensors = [one for one, _ in CONSTANTS.values()]
+    expected = [constant for _, constant in CONSTANTS.values()]
+    expected_here = [one.numel() > 0 and constant for one, constant in CONSTANTS.values()]
+    assert fast_digests.filled([*tensors, None]) == [*expected_here, False]
+    with ddpcheck.simulated_devices(2):
+        there = [one.to(f"cuda:{place % 2}") for place, one in enumerate(tensors)]
+        found = fast_digests.filled([*there, None, torch.ones(3)])
+        assert isinstance(found, Derived)
+        assert found.told() == [*expected, False, True]
+    assert told(fast_digests.filled([Foreign(), torch.randn(3)])) == [True, False]
+
+
+def test_nobody_waits_for_constants() -> None:
+    """A kernel that compares and one that sums up for each tensor, and few more."""
+    tensors = [torch.randn(8) for _ in range(30)]
+    with Counting() as counted:
+        gpu_digests.constants(tensors, 1024)
+    assert (counted.waits, counted.kernels) == (0, 61)
+
+
+def test_what_a_model_begins_with() -> None:
+    """Constants, and memory that nobody has written to."""
+
+    def held(device: str) -> list[Any]:
+        torch.manual_seed(0)
+        kept = recorder.InMemory()
+        recorder.use(kept)
+        with torch.device("meta"):
+            net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3), torch.nn.BatchNorm1d(3))
+        net.to_empty(device=device)
+        for part in net[:2]:
+            part.reset_parameters()
+        models.met(kept, net)
+        (model,) = (one for one in kept.kept if isinstance(one, Model))
+        recorder.use(None)
+        assert not model.unread
+        return [(one.name, one.written, one.written and one.filled) for one in model.held]
+
+    all_probes.patch()
+    on_cpu = held("cpu")
+    with ddpcheck.simulated_devices(1):
+        assert held("cuda") == on_cpu
+    assert ("1.weight", True, True) in on_cpu
+    assert ("0.weight", True, False) in on_cpu
+    assert ("2.weight", False, False) in on_cpu

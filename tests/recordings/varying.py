@@ -4,7 +4,4 @@ VARYING: dict[str, dict[str, str]] = {
     "corpus/a08_module_from_parent --fault": {
         "gradient-sync": "both ranks write to one memory, and may read a gradient before or after the other has written"
     },
-    "right/hooks_after_accumulation": {
-        "clip-norm": "an asynchronous reduction may have ended before backward() does, or after it"
-    },
 }

@@ -56,18 +56,21 @@ class Summed(NamedTuple):
         )
 
 
-def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[Finding]]:
-    """How many sums were looked at, and the findings."""
+def judge(
+    world: World, steps: list[tuple[int, int, Step]], clipping: frozenset[tuple[int, int]]
+) -> tuple[int, list[Finding]]:
+    """How many sums of gradients that are clipped were looked at, and the findings."""
     sums: dict[tuple[int, tuple[str, ...], int], list[Summed]] = defaultdict(list)
     for optimizer, number, step in steps:
         for turn, summed in enumerate([*_sums(world, number, step), *_in_turn(world, number, step)]):
             sums[optimizer, summed.groups, turn].append(summed)
-    findings = []
+    findings, checked = [], 0
     for (optimizer, _, _), its in sums.items():
+        checked += len(its) * all((optimizer, one.rank.rank) in clipping for one in its[0].each)
         finding = _judge(world, optimizer, its)
         if finding is not None:
             findings.append(finding)
-    return sum(map(len, sums.values())), findings
+    return checked, findings
 
 
 def _sums(world: World, number: int, step: Step) -> list[Summed]:

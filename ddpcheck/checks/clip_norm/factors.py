@@ -40,22 +40,25 @@ class Compared(NamedTuple):
         return self.clipped and max(self.factors) > min(self.factors) * (1 + (APART if rounded else moments.ALIKE))
 
 
-def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[Finding]]:
-    """How often factors were compared, and the findings."""
+def judge(
+    world: World, steps: list[tuple[int, int, Step]], clipping: frozenset[tuple[int, int]]
+) -> tuple[int, list[Finding]]:
+    """How often factors of a clip were compared, and the findings on any factors."""
     compared: dict[tuple[int, tuple[int, ...]], list[Compared]] = {}
     for optimizer, number, step in steps:
         for each in _together(world, step):
             ranks = tuple(one.rank.rank for one in each)
             compared.setdefault((optimizer, ranks), []).append(Compared(number, each))
     checked, findings = 0, list[Finding]()
-    for (optimizer, _), its in compared.items():
-        checked += sum(one.clipped or any(m.norm.how != "backward" for m in one.each) for one in its)
+    for (optimizer, ranks), its in compared.items():
+        is_clip = all((optimizer, rank) in clipping for rank in ranks)
+        checked += len(its) * is_clip
         apart = [one for one in its if one.differ]
-        if any(_is_no_clip(one) and _are_stacks(one) for one in apart):
+        if any(not is_clip and _is_no_clip(one) and _are_stacks(one) for one in apart):
             continue
         # Once in a while, a rank may have treated its gradients otherwise for a reason of its own.
         if apart and 2 * len(apart) >= sum(one.clipped for one in its):
-            findings.append(_finding(optimizer, apart))
+            findings.append(_finding(optimizer, apart, is_clip))
     return checked, findings
 
 
@@ -93,7 +96,7 @@ def _have_equals(each: Sequence[Measured]) -> bool:
 # --- the words
 
 
-def _finding(optimizer: int, apart: list[Compared]) -> Finding:
+def _finding(optimizer: int, apart: list[Compared], is_clip: bool) -> Finding:
     first = apart[0]
     one = max(first.each, key=lambda each: each.norm.how != "backward")
     norm = one.norm
@@ -101,7 +104,7 @@ def _finding(optimizer: int, apart: list[Compared]) -> Finding:
     own = ", ".join(f"{math.sqrt(m.total):.4g}" for m in first.each)
     whole = _whole(first.each)
     norms = f"; the norms of their own parts were {own}" + (f", and that of the whole {whole:.4g}" if whole else "")
-    cause, advice = _NUMBERS if _is_no_clip(first) else _why(one, [m.rank.rank for m in first.each])
+    cause, advice = _NUMBERS if not is_clip and _is_no_clip(first) else _why(one, [m.rank.rank for m in first.each])
     return Finding(
         rule="unequal-scale-factors",
         ranks=tuple(m.rank.rank for m in first.each),

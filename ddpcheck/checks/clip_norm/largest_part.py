@@ -10,7 +10,6 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.checks.clip_norm import moments
 from ddpcheck.checks.clip_norm.moments import Measured, Step
-from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 
 ENOUGH = 3
@@ -33,7 +32,7 @@ class _Clipped(NamedTuple):
         return math.sqrt(math.fsum(one.total for one in self.each))
 
 
-def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[Finding]]:
+def judge(steps: list[tuple[int, int, Step]]) -> tuple[int, list[Finding]]:
     """The steps that were clipped so, and the findings: however the norms have come together, the bound shows it."""
     met: dict[tuple[int, tuple[int, ...]], list[_Clipped]] = defaultdict(list)
     for optimizer, number, step in steps:

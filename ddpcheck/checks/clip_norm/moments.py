@@ -17,6 +17,9 @@ CLIPS = ("clip_grad_norm_", "FSDP.clip_grad_norm_")
 ALIKE = 1e-3
 """By how much of itself a number may differ from what it should be: gradients may have been rounded."""
 
+VARIED = 1e-2
+"""By how much of themselves the factors of a clip differ from step to step, at least, where its bound tells of it."""
+
 
 class Measured(NamedTuple):
     """What one rank measured before a step."""
@@ -37,6 +40,14 @@ class Measured(NamedTuple):
     def total(self) -> float:
         """The square of the norm of all that the rank has."""
         return math.fsum(one for one in self.squares if one != ev.NOTHING)
+
+    def shared_out(self, ranks: int) -> float:
+        """This rank's part of the squares, where others of so many ranks have copies of what is not declared split."""
+        return math.fsum(
+            square if one.layout is not None and one.layout.sharded else square / ranks
+            for square, one in zip(self.squares, self.parameters, strict=True)
+            if square != ev.NOTHING
+        )
 
     @property
     def parameters(self) -> list[ev.Parameter]:
@@ -89,6 +100,51 @@ def _factor(measured: Measured) -> float:
 def differ(one: float, other: float, by: float = ALIKE) -> bool:
     """Whether two numbers are not the same, but for rounding."""
     return abs(one - other) > by * max(abs(one), abs(other))
+
+
+def clipping(steps: Iterable[tuple[int, int, Step]]) -> frozenset[tuple[int, int]]:
+    """The optimizers, each with a rank, whose gradients are seen to be clipped.
+
+    Torch's function says so itself. By hand, a clip shows in its bound: at all
+    steps that made gradients smaller, the factor times some norm of theirs is
+    one number, while the factors differ. An average over ranks, a loss scale or
+    a number of tokens comes to no such bound.
+    """
+    found: set[tuple[int, int]] = set()
+    factors: dict[tuple[int, int], list[float]] = defaultdict(list)
+    bounds: dict[tuple[int, int], dict[tuple[str, int], list[float]]] = defaultdict(lambda: defaultdict(list))
+    for optimizer, _, step in steps:
+        for rank, measured in step.items():
+            key = optimizer, rank
+            if any(one.norm.how in CLIPS and math.isfinite(one.norm.largest or 0.0) for one in measured):
+                found.add(key)
+            one = scaled(measured)
+            if one is None or _factor(one) >= 1 - ALIKE:
+                continue
+            factors[key].append(_factor(one))
+            for what, norm in _norms(step, one, measured):
+                bounds[key][what].append(_factor(one) * norm)
+    for key, numbers in factors.items():
+        same = any(len(its) == len(numbers) and is_one(its) for its in bounds[key].values())
+        if same and differ(min(numbers), max(numbers), VARIED):
+            found.add(key)
+    return frozenset(found)
+
+
+def _norms(step: Step, one: Measured, measured: list[Measured]) -> Iterator[tuple[tuple[str, int], float]]:
+    """What a program may have taken for the norm of a rank's gradients, at a step, each with a name of its own."""
+    group = [step[rank][0] for rank in one.among if step.get(rank)]
+    yield ("own", 0), math.sqrt(one.total)
+    yield ("sum", 0), math.sqrt(math.fsum(each.total for each in group))
+    yield ("largest", 0), math.sqrt(max(each.total for each in group))
+    yield ("copies once", 0), math.sqrt(math.fsum(each.shared_out(len(group)) for each in group))
+    for place, each in enumerate(measured):
+        given, came = each.norm.given, each.norm.came
+        if came is not None and came > 0:
+            yield ("root", place), came
+            yield ("squares", place), math.sqrt(came)
+            if given is not None:
+                yield ("squares with the rest", place), math.sqrt(max(0.0, each.total - given + came))
 
 
 def is_one(numbers: Sequence[float]) -> bool:

@@ -12,8 +12,8 @@ from ddpcheck.vocabulary.wording import ranks_text
 _WORDS = {"norm": "norm", "sum": "sum", "max": "largest element", "min": "smallest element"}
 
 
-def judge(world: World) -> tuple[int, list[Finding]]:
-    """How many such numbers were read, and the lines at which the ranks read other ones.
+def judge(world: World) -> list[Finding]:
+    """The lines at which the ranks read other numbers.
 
     Where a program brings them together itself, each rank's own number is what
     it needs.
@@ -30,7 +30,7 @@ def judge(world: World) -> tuple[int, list[Finding]]:
         apart = [each for _, each in sorted(reads.items()) if _is_of_a_part(each)]
         if apart:
             findings.append(_finding(where, apart))
-    return sum(map(len, lines.values())), findings
+    return findings
 
 
 def _is_of_a_part(each: dict[Rank, ev.PartRead]) -> bool:

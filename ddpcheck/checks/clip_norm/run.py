@@ -9,14 +9,17 @@ from ddpcheck.judging.world import Judged, World
 def judge(world: World) -> Judged:
     """Compare what the ranks measured before their steps, and what they multiplied their gradients by."""
     steps = list(moments.steps(world))
+    clipping = moments.clipping(steps)
     checked, findings = 0, []
-    for part in (factors, counted, largest_part, unscaled):
-        times, its = part.judge(world, steps)
+    for times, its in (
+        factors.judge(world, steps, clipping),
+        counted.judge(world, steps, clipping),
+        largest_part.judge(steps),
+        unscaled.judge(steps),
+        (0, parts_read.judge(world)),
+    ):
         checked += times
         findings += its
-    times, its = parts_read.judge(world)
-    checked += times
-    findings += its
     return Judged(
         checked=checked,
         findings=tuple(findings),

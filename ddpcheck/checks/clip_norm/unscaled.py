@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from ddpcheck import evidence as ev
 from ddpcheck.checks.clip_norm.moments import ALIKE, CLIPS, Measured, Step
-from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 
 FAR = 100.0
 """How many times larger than the bound a scale has to be: a program may multiply its bound by the scale."""
 
 
-def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[Finding]]:
+def judge(steps: list[tuple[int, int, Step]]) -> tuple[int, list[Finding]]:
     """How many clips were followed by a scaler's division, or might have been, and the findings."""
     checked = 0
     wrong: dict[int, list[Measured]] = {}
@@ -19,7 +20,9 @@ def judge(world: World, steps: list[tuple[int, int, Step]]) -> tuple[int, list[F
     for optimizer, _, step in steps:
         for measured in step.values():
             for one in measured:
-                if one.norm.how not in CLIPS or one.norm.largest is None:
+                bound = one.norm.largest
+                is_clip = one.norm.how in CLIPS and bound is not None and math.isfinite(bound)
+                if not is_clip or (one.norm.scale is not None and one.norm.factor is None):
                     continue
                 checked += 1
                 clips[optimizer] = clips.get(optimizer, 0) + 1

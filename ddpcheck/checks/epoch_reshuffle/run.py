@@ -33,10 +33,10 @@ def judge(world: World) -> Judged:
                         key = (str(made), str(one.where), loader.dataset_id, loader.sampler)
                         trained[key][rank].append(one)
                         links.setdefault(key, line.link)
-    checked = made = 0
+    checked = repeated = 0
     findings = []
     for key, by_rank in trained.items():
-        made += max(len(passes) - 1 for passes in by_rank.values())
+        repeated += max(len(passes) - 1 for passes in by_rank.values())
         for passes in by_rank.values():
             passes.sort(key=lambda one: one.begun.n)
         checked += min(
@@ -47,7 +47,7 @@ def judge(world: World) -> Judged:
         if finding is not None:
             findings.append(finding)
     because = no_loader(world) or "no shuffled loader was seen to go through equally many samples twice in training"
-    return Judged(checked=checked, of=made, findings=tuple(findings), skipped_because="" if checked else because)
+    return Judged(checked=checked, of=repeated, findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _shuffles(passes: Sequence[Pass]) -> bool:

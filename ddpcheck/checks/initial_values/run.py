@@ -28,7 +28,7 @@ def judge(world: World) -> Judged:
     findings += _equal_stages(stages)
     because = "ddpcheck saw no module called with gradients"
     if any(model.unread for _, model in models):
-        because = "ddpcheck does not read memory that to_empty() hands out on a device"
+        because = "ddpcheck could not read memory that to_empty() had handed out"
     elif models:
         because = "ddpcheck saw no model of which it could compare all that was drawn at random between the ranks"
     return Judged(

@@ -55,7 +55,7 @@ def sharers(there: Mapping[int, Sequence[Pass]], identity: Identity, wrapped: bo
     return found
 
 
-def _gradients(rank: Rank) -> dict[tuple[int, str, str], list[float]]:
+def _gradients(rank: Rank) -> dict[Hashable, list[float]]:
     """A few sums of each gradient as backward() left it, by window."""
     return {
         (record.window, one.path, one.kind): one.numbers

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from ddpcheck.probes.devices.device_objects import forever
 from ddpcheck.probes.recording import signal_exceptions
 from ddpcheck.probes.recording.unwatchable_moments import asleep
 
@@ -27,22 +28,23 @@ _CAPTURING = range(900, 909)
 """The driver's answers to what may not be asked while a graph is captured: they say nothing of the event."""
 _RELAXED = 2
 
-_pool: defaultdict[int, list[Any]] = defaultdict(list)
-"""Events that nobody needs, by their device: to make one is dearer than to record it again."""
+_pool: defaultdict[tuple[int, bool], list[Any]] = defaultdict(list)
+"""Events that nobody needs, by their device and whether they tell times: to make one is dearer than to record it again.
+
+None is ever destroyed.
+"""
 _contexts: dict[int, int] = {}
 """The contexts of the devices on which events were recorded."""
-_of_parents: list[Any] = []
-"""What a process that was forked holds of its parent's devices, to its end: CUDA does not outlive a fork, and is not
-asked there to destroy anything."""
 
 
 class DeviceEvent:
     """A point on a stream of this process, in the order in which its device works."""
 
-    __slots__ = ("_context", "_device", "_event", "_handle", "_process", "_thread", "failed", "stream")
+    __slots__ = ("_context", "_device", "_event", "_handle", "_process", "_thread", "_times", "failed", "stream")
 
-    def __init__(self, event: Any, device: int, context: int, stream: int = 0) -> None:
+    def __init__(self, event: Any, device: int, context: int, stream: int = 0, times: bool = False) -> None:
         self._event: Any = event
+        self._times = times
         self._device = device
         self._context = context
         self._handle = int(event.cuda_event)
@@ -51,7 +53,7 @@ class DeviceEvent:
         self.stream = device, stream
         """The device, and which of its streams it is on."""
         self.failed = False
-        """The device has failed: what was queued before it is not done, and never will be."""
+        """The device has failed, or is the parent's: what was queued before it is not done, as far as is known here."""
 
     def is_over(self) -> bool:
         """Whether the device has passed it, asked from any thread, without waiting.
@@ -67,7 +69,10 @@ class DeviceEvent:
     def _passed(self) -> bool | None:
         """Whether the device has passed it; None where that cannot be asked now, or here."""
         event = self._event
-        if event is None or os.getpid() != self._process:
+        if event is None:
+            return True
+        if os.getpid() != self._process:
+            self.failed = True
             return True
         driver = _driver()
         if driver is not None and self._context:
@@ -89,7 +94,17 @@ class DeviceEvent:
         """Give it back, to be recorded again elsewhere; from then on it is over."""
         event, self._event = self._event, None
         if event is not None and os.getpid() == self._process:
-            _pool[self._device].append(event)
+            _pool[self._device, self._times].append(event)
+
+    def seconds_until(self, end: DeviceEvent) -> float:
+        """How long the device has worked from here to there, once it has passed both of them, which tell times."""
+        return float(self._event.elapsed_time(end._event)) / 1000
+
+    def __del__(self) -> None:
+        try:
+            self.release()
+        except Exception:  # the interpreter ends
+            return
 
 
 def in_use() -> bool:
@@ -97,8 +112,9 @@ def in_use() -> bool:
     return bool(torch.cuda.is_initialized()) and not asleep()  # type: ignore[no-untyped-call]
 
 
-def record(device: int | None = None) -> DeviceEvent | None:
-    """Mark this point on the current stream of a device, the current one unless another is named.
+def record(device: int | None = None, times: bool = False) -> DeviceEvent | None:
+    """Mark this point on the current stream of a device, the current one unless another is named; ``times``: with a
+    time.
 
     None where CUDA is not in use on it, where a graph is being captured, or torch.compile at work.
     """
@@ -115,11 +131,11 @@ def record(device: int | None = None) -> DeviceEvent | None:
             context = _contexts[device] = _context_of(device)
         stream = torch.cuda.current_stream(device)
         try:
-            event = _pool[device].pop()
+            event = _pool[device, times].pop()
             event.record(stream)
         except IndexError:
-            event = _recorded_first(stream)
-        return DeviceEvent(event, device, context, int(getattr(stream, "cuda_stream", 0)))
+            event = _recorded_first(stream, times)
+        return DeviceEvent(event, device, context, int(getattr(stream, "cuda_stream", 0)), times)
     except Exception as error:  # after an error of the device every question fails; simulated devices have no events
         signal_exceptions.let_through(error)
         return None
@@ -138,9 +154,9 @@ def asking() -> Iterator[None]:
         yield
 
 
-def _recorded_first(stream: Any) -> Any:
+def _recorded_first(stream: Any, times: bool) -> Any:
     """A new event: torch makes it when it is recorded for the first time."""
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event = forever(torch.cuda.Event(enable_timing=times))  # type: ignore[no-untyped-call]
     driver = _driver()
     if driver is None:
         event.record(stream)
@@ -159,13 +175,7 @@ def _context_of(device: int) -> int:
         return driver.context()
 
 
-def keep_in_fork(held: Any) -> None:
-    """What a process that has just been forked does not need any more, but must not destroy."""
-    _of_parents.append(held)
-
-
 def _forget() -> None:
-    keep_in_fork(list(_pool.values()))
     _pool.clear()
     _contexts.clear()
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ddpcheck.probes.devices import device_events
+from ddpcheck.probes.devices.device_events import DeviceEvent
 from ddpcheck.probes.recording import signal_exceptions
 from ddpcheck.probes.recording.unwatchable_moments import asleep
 
@@ -16,7 +15,7 @@ class DeviceTime:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._ends: list[Any] = []
+        self._ends: list[DeviceEvent] = []
         self._seconds: float | None = None
         self._mark()
 
@@ -31,19 +30,15 @@ class DeviceTime:
         if self._seconds is None and not asleep():
             try:
                 begun, ended = self._ends
-                if ended.query():
-                    self._seconds = begun.elapsed_time(ended) / 1000
+                if ended.is_over():
+                    self._seconds = 0.0 if ended.failed else begun.seconds_until(ended)
+                    self._ends.clear()
             except Exception as error:  # an error of the device
                 signal_exceptions.let_through(error)
                 self._seconds = 0.0
         return self._seconds
 
     def _mark(self) -> None:
-        if self._device.type != "cuda" or not device_events.in_use():
-            return
-        try:
-            event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(self._device))
+        event = device_events.record(self._device.index, times=True) if self._device.type == "cuda" else None
+        if event is not None:
             self._ends.append(event)
-        except Exception as error:  # simulated devices have no events
-            signal_exceptions.let_through(error)

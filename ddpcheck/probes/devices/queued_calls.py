@@ -243,7 +243,6 @@ def _ask() -> None:
 
 def _forget() -> None:
     global _asking, _oldest
-    device_events.keep_in_fork(list(_marked))
     _marked.clear()
     _streams.clear()
     _asking, _oldest = allocate_lock(), _Oldest(0.0)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Iterable
+from functools import partial
 
 import torch
 import xxhash
 
 from ddpcheck.evidence import ABSENT, UNSEEN
-from ddpcheck.probes.devices.awaited import Awaited
+from ddpcheck.probes.devices.awaited import Awaited, Derived
 from ddpcheck.probes.digests import gpu_digests, readable_memory
 from ddpcheck.probes.recording import recorder, signal_exceptions
 from ddpcheck.probes.recording.lone_rank import is_lone
@@ -116,8 +117,33 @@ def _digest(tensor: torch.Tensor, turn: int | None) -> bytes | None:
     return xxhash.xxh3_64_digest((ctypes.c_char * size).from_address(start) if size else b"")
 
 
+def filled(tensors: Iterable[torch.Tensor | None]) -> list[bool] | Derived:
+    """Whether the elements in the first part of each tensor are all the same; of those on GPUs that is computed there.
+
+    What could not be looked at there may be a constant, and is taken for one.
+    """
+    own = [None if tensor is None else readable_memory.own_part(tensor) for tensor in tensors]
+    there = {place: one for place, one in enumerate(own) if one is not None and one.device.type == "cuda"}
+    found = [one is not None and place not in there and is_filled(one) for place, one in enumerate(own)]
+    if not there:
+        return found
+    try:
+        computed = gpu_digests.constants(list(there.values()), WINDOW)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        overlooked("memory")
+        return [one or place in there for place, one in enumerate(found)]
+    return Derived(partial(_put, found, list(there)), computed)
+
+
+def _put(found: list[bool], places: list[int], values: list[bool]) -> list[bool]:
+    known = dict(zip(places, values, strict=True))
+    return [known.get(place, one) for place, one in enumerate(found)]
+
+
 def is_filled(tensor: torch.Tensor) -> bool:
-    """Whether all elements in the first part of a tensor are the same; of one on a GPU nobody looks, and it is not."""
+    """The same of one in the CPU's memory; of one on a GPU nobody looks, and it is not."""
     own = readable_memory.own_part(tensor)
     lies = readable_memory.memory(own) if own is not None else None
     if lies is None or not lies[1]:

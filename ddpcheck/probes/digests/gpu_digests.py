@@ -23,8 +23,8 @@ from typing import Any
 
 import torch
 
-from ddpcheck.probes.devices.awaited import Awaited
-from ddpcheck.probes.devices.device_numbers import Fetched, sent
+from ddpcheck.probes.devices.awaited import Awaited, Derived
+from ddpcheck.probes.devices.device_numbers import Fetched, sent, together
 from ddpcheck.probes.devices.device_time import DeviceTime
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.recording import look_costs
@@ -161,6 +161,24 @@ def _queue(
             sums.finish()
 
 
+def constants(tensors: Sequence[torch.Tensor], size: int) -> Derived:
+    """Whether all elements in the first bytes of each tensor are the same; true where that cannot be looked at."""
+    with torch.no_grad():
+        each = [True if is_tracing() else _is_constant(tensor, size) for tensor in tensors]
+        computed = together(each)
+    number = sum(one is not True for one in each)
+    look_costs.add(kernels=2 * number, bytes=size * number)
+    return Derived(lambda found: [one is not False for one in found], computed)
+
+
+def _is_constant(tensor: torch.Tensor, size: int) -> torch.Tensor | bool:
+    plain, width = readable_memory.in_a_row(tensor), tensor.element_size()
+    if plain is None or not plain.numel():
+        return True
+    rows = plain.view(-1)[: size // width].view(torch.uint8).view(-1, width)
+    return (rows == rows[0]).all()
+
+
 def digests(tensors: Sequence[torch.Tensor], window: tuple[int, int] | None = None) -> list[bytes | None]:
     """The same, waited for."""
     return queued(tensors, window).told()
@@ -263,6 +281,7 @@ class _Sums:
         if self._rows:
             self.fetched = Fetched(self._totals())
             self._rows.clear()
+        del self._keys
         self.time.end()
 
     def _note(self, owner: int, begin: int, rows: int) -> None:

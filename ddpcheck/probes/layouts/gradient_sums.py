@@ -18,6 +18,7 @@ from ddpcheck.evidence import GradientSums, Sums
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS
 from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.devices.device_numbers import Fetched, sent
+from ddpcheck.probes.devices.device_objects import Held, forever
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.layouts import averaged, models
 from ddpcheck.probes.processes import later_records
@@ -49,7 +50,7 @@ class _Looks:
         self.models = 0
         self.picked: list[_Picked] = []
         self.window = -1
-        self.left: list[torch.Tensor | None] | None = None
+        self.left: Held[list[torch.Tensor | None]] | None = None
 
 
 _looks = _Looks()
@@ -62,7 +63,7 @@ def after_backward(writer: recorder.Recorder, window: int) -> None:
         return
     _pick(writer)
     _looks.window = window
-    _looks.left = [_sums_of(one.parameter()) for one in _looks.picked]
+    _looks.left = Held([_sums_of(one.parameter()) for one in _looks.picked])
 
 
 def at_step(writer: recorder.Recorder, window: int, optimizer: int, parameters: Sequence[torch.Tensor]) -> None:
@@ -70,7 +71,7 @@ def at_step(writer: recorder.Recorder, window: int, optimizer: int, parameters: 
     if _looks.writer is not writer or _looks.window != window or window % writer.stride(GradientSums):
         return
     if _looks.left is not None:
-        _write(writer, window, None, _looks.picked, _looks.left)
+        _write(writer, window, None, _looks.picked, _looks.left.thing)
         _looks.left = None
     here = {id(one) for one in parameters}
     picked = [one for one in _looks.picked if (p := one.parameter()) is not None and id(p) in here]
@@ -165,5 +166,5 @@ def _factors_on(device: torch.device) -> torch.Tensor:
         # Not by torch, whose sqrt() wants several threads: in a fork of a process that had some, it waits forever.
         numbers = [math.sqrt(place) * 997 % 1 - 0.5 for place in range(1, ELEMENTS * NUMBERS + 1)]
         every = torch.tensor(numbers, dtype=torch.float64, device="cpu").view(ELEMENTS, NUMBERS)
-        known = _factors[device] = sent(every, device)
+        known = _factors[device] = forever(sent(every, device))
     return known

@@ -206,24 +206,22 @@ def _describe(writer: recorder.Recorder, number: int, module: Any, site: int) ->
     parts = dict(module.named_modules())
     local = _local_buffers(parts)
     first: dict[int, str] = {}
-    held, looked, unread = [], [], 0
-    for name, tensor in [*parameters.items(), *buffers.items()]:
+    held, looked, seen = [], [], []
+    named = [*parameters.items(), *buffers.items()]
+    written = unwritten.each_written([tensor for _, tensor in named])
+    for name, tensor in named:
         same = first.setdefault(id(tensor), name)
         layout = layouts.get(name)
         is_seen = layout is not None or not readable_memory.unseen(tensor)
         owner, _, last = name.rpartition(".")
         cut = cut_from.of(tensor) if same == name else None
-        written = unwritten.is_written(tensor)
-        unread += written is None
         held.append(
             Held(
                 name=own_name(name),
                 kind=fast_digests.kind(tensor),
                 buffer=name in buffers,
                 layout=layout,
-                filled=is_seen and fast_digests.is_filled(tensor),
                 same_as="" if same == name else own_name(same),
-                written=written is not False,
                 persistent=name not in local,
                 owner=type(parts.get(owner)).__name__ if name in buffers else "",
                 cut_from=cut.whole if cut is not None else b"",
@@ -231,6 +229,7 @@ def _describe(writer: recorder.Recorder, number: int, module: Any, site: int) ->
                 site=parameter_names.line_of(tensor, parts.get(owner), last) if name in parameters else 0,
             )
         )
+        seen.append(tensor if is_seen else None)
         looked.append(tensor if is_seen and same == name else None)
     _buffers[number] = [one.name for one in held if one.buffer and one.persistent and not one.same_as]
     record = partial(
@@ -240,15 +239,26 @@ def _describe(writer: recorder.Recorder, number: int, module: Any, site: int) ->
         kind=type(module).__name__,
         site=site,
         ties=list(ties.within(module)),
-        unread=unread,
     )
-    later_records.write(writer, record, held=Derived(partial(_with, held), fast_digests.queued(looked)))
+    computed = fast_digests.queued(looked), fast_digests.filled(seen)
+    later_records.write(
+        writer, record, held=Derived(partial(_with, held), *computed, written), unread=Derived(_unread, written)
+    )
 
 
-def _with(held: list[Held], digests: bytes) -> list[Held]:
-    """The same with their digests, which a device may have taken its time for."""
+def _unread(written: list[unwritten.Answer]) -> int:
+    return written.count(None)
+
+
+def _with(held: list[Held], digests: bytes, filled: list[bool], written: list[unwritten.Answer]) -> list[Held]:
+    """The same with what is known of their elements, which a device may have taken its time for."""
     width = len(digests) // max(1, len(held))
-    return [msgspec.structs.replace(one, digest=digests[p * width : (p + 1) * width]) for p, one in enumerate(held)]
+    return [
+        msgspec.structs.replace(
+            one, digest=digests[p * width : (p + 1) * width], filled=filled[p], written=written[p] is not False
+        )
+        for p, one in enumerate(held)
+    ]
 
 
 def _local_buffers(parts: dict[str, Any]) -> set[str]:

@@ -6,26 +6,33 @@ or a collective, changes the elements; so both are asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from ddpcheck.evidence import UNSEEN, WIDTH
+from ddpcheck.probes.devices.awaited import Awaited, Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.recording import recorder
 from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.patching import around
 from ddpcheck.probes.recording.tensor_references import reference
 
+Answer = bool | None
+"""Whether a tensor was written to; None where its memory could not be read."""
+
 
 class _Empty(NamedTuple):
     """A tensor as it was handed out."""
 
     version: int
-    digest: bytes | None
-    """Of a window: to read all of it would give it pages that the program may never use. None on a device."""
+    digest: bytes | Awaited
+    """Of a window: to read all of it would give it pages that the program may never use."""
+    written: Answer | Awaited
+    """Whether it was written to before a wrapper handed it on."""
 
 
 _empty: dict[int, _Empty] = {}
@@ -46,27 +53,41 @@ class Kept:
 
     def __init__(self, module: Any) -> None:
         self._module = module
-        self._names = [name for name, one in _tensors(module) if not is_written(one)] if _empty else []
+        named = list(_tensors(module)) if _empty else []
+        self._written = dict(zip((name for name, _ in named), each_written([one for _, one in named]), strict=True))
 
     def is_over(self) -> None:
         """The wrapper is there."""
-        if self._names:
-            after = dict(_tensors(self._module))
-            for name in self._names:
-                if name in after:
-                    _note(after[name])
+        left = {name: one for name, one in self._written.items() if one is not True}
+        if left:
+            after = [(one, left[name]) for name, one in _tensors(self._module) if name in left]
+            _note([one for one, _ in after], [written for _, written in after])
 
 
-def is_written(tensor: torch.Tensor) -> bool | None:
-    """False for what was handed out unwritten and is as it was; None where that would have to be read on a device."""
+def each_written(tensors: Sequence[torch.Tensor]) -> list[Answer | Derived]:
+    """Whether each was written to; False for what is as it was handed out. What lies on a device is told later."""
+    found: list[Answer | Derived] = [True] * len(tensors)
+    places = [place for place, one in enumerate(tensors) if _may_be_unwritten(one)]
+    now = _looks([tensors[place] for place in places])
+    for place, digest in zip(places, now, strict=True):
+        known = _empty[id(tensors[place])]
+        facts = known.digest, digest, known.written
+        answer = Derived(_compared, *facts)
+        found[place] = answer if any(isinstance(one, Awaited) for one in facts) else answer.told()
+    return found
+
+
+def _may_be_unwritten(tensor: torch.Tensor) -> bool:
     known = _empty.get(id(tensor))
     if known is None or not tensor.numel() or readable_memory.is_of_fsdp(tensor):
-        return True  # FSDP gives a parameter other memory, in which it is a view
-    if version(tensor) != known.version:
-        return True
-    if known.digest is None:
-        return None
-    return not readable_memory.is_on_cpu(tensor) or _look(tensor) != known.digest
+        return False  # FSDP gives a parameter other memory, in which it is a view
+    return version(tensor) == known.version
+
+
+def _compared(before: bytes, now: bytes, written: Answer) -> Answer:
+    if written or UNSEEN in (before, now):
+        return written or None
+    return True if before != now else written
 
 
 def _tensors(module: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -90,22 +111,28 @@ def _around_to_empty(original: Any) -> Any:
         result = original(self, *args, **kwargs)
         if recorder.current() is not None:
             with recorder.silence():
-                for tensor in (*self.parameters(), *self.buffers()):
-                    _note(tensor)
+                tensors = [one for one in (*self.parameters(), *self.buffers()) if not one.is_meta]
+                _note(tensors, [False] * len(tensors))
         return result
 
     return to_empty
 
 
-def _note(tensor: torch.Tensor) -> None:
-    if tensor.is_meta:
-        return
-    _empty[id(tensor)] = _Empty(version(tensor), _look(tensor) if readable_memory.is_on_cpu(tensor) else None)
-    reference(tensor).when_gone(partial(_empty.pop, id(tensor), None))
+def _note(tensors: Sequence[torch.Tensor], written: Sequence[Answer | Derived]) -> None:
+    for tensor, digest, one in zip(tensors, _looks(tensors), written, strict=True):
+        _empty[id(tensor)] = _Empty(version(tensor), digest, one)
+        reference(tensor).when_gone(partial(_empty.pop, id(tensor), None))
 
 
-def _look(tensor: torch.Tensor) -> bytes:
-    return fast_digests.digests([tensor], 0)
+def _looks(tensors: Sequence[torch.Tensor]) -> list[bytes | Derived]:
+    found = fast_digests.queued(tensors, 0)
+    if isinstance(found, bytes):
+        return [_at(place, found) for place in range(len(tensors))]
+    return [Derived(partial(_at, place), found) for place in range(len(tensors))]
+
+
+def _at(place: int, digests: bytes) -> bytes:
+    return digests[place * WIDTH : (place + 1) * WIDTH]
 
 
 def version(tensor: torch.Tensor) -> int:

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 
 from ddpcheck.evidence import NO_SITE, LeftOut, Optimizer, Parameter
 from ddpcheck.probes.ddp import parameter_names
 from ddpcheck.probes.ddp.wrapper_usage import WRAPPERS, Wrapper
 from ddpcheck.probes.ddp.wrappers import inside_forward
+from ddpcheck.probes.devices.awaited import Derived
 from ddpcheck.probes.digests import fast_digests, readable_memory
 from ddpcheck.probes.layouts import declared, models
 from ddpcheck.probes.processes import later_records
@@ -32,7 +34,7 @@ def write(
 ) -> None:
     """Write down an optimizer, and the parameters that it has from this step on."""
     WRAPPERS.look_again()
-    described = []
+    described, seen = [], []
     it.unseen.clear()
     wrappers: dict[int, Wrapper] = {}
     known = models.places(writer)
@@ -53,6 +55,7 @@ def write(
             name, in_module = at.path, True
         if unseen and layout is None:
             it.unseen.add(place)
+        seen.append(parameter if layout is not None or not unseen else None)
         described.append(
             Parameter(
                 name=name or f"parameter {place}",
@@ -65,7 +68,6 @@ def write(
                 in_module=in_module,
                 unseen=unseen,
                 unnamed=not name,
-                filled=(layout is not None or not unseen) and fast_digests.is_filled(parameter),
                 site=parameter_names.line_of(parameter) if owner is None or late else NO_SITE,
                 layout=layout,
                 model=at.model if at is not None else None,
@@ -81,7 +83,6 @@ def write(
         optimizer=it.number,
         kind=type(optimizer).__name__,
         site=it.site or site,
-        parameters=described,
         sharded=type(optimizer).__name__ == "ZeroRedundancyOptimizer",
         inner=it.inner,
         apart=any(wrapper.steps_apart for wrapper in it.wrappers),
@@ -91,7 +92,13 @@ def write(
         begun=isinstance(state := getattr(optimizer, "state", None), Mapping) and len(state) > 0,
     )
     _note_left_out(writer, it, parameters, described, known, optimizers)
-    later_records.write(writer, record, values=fast_digests.queued(parameters, but=it.unseen))
+    with_filled = Derived(partial(_with, described), fast_digests.filled(seen))
+    later_records.write(writer, record, parameters=with_filled, values=fast_digests.queued(parameters, but=it.unseen))
+
+
+def _with(described: list[Parameter], filled: list[bool]) -> list[Parameter]:
+    """The same with what a device may have taken its time for."""
+    return [msgspec.structs.replace(one, filled=its) for one, its in zip(described, filled, strict=True)]
 
 
 def _note_left_out(

@@ -1,8 +1,8 @@
 """What a program measures its gradients by before a step, and by how much they are scaled until then.
 
 Each measurement is a moment: the squares of all gradients are taken there, and
-once more on entry to the step. Only what lies in the CPU's memory is looked
-at, at the first steps and now and then. Whose norm it was, a judge says.
+once more on entry to the step, at the first steps and now and then. On devices
+they are computed there, and read later. Whose norm it was, a judge says.
 """
 
 from __future__ import annotations
@@ -11,20 +11,23 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ddpcheck.evidence import NOTHING, UNREAD, Call, How, Norm, packed
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
+from ddpcheck.probes.devices.awaited import Derived
+from ddpcheck.probes.devices.device_numbers import together
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.layouts.parallelised import FSDP1
 from ddpcheck.probes.optimizers import gradient_events, gradient_reuse
 from ddpcheck.probes.optimizers.optimizer_state import plain_number
+from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, once_imported
-from ddpcheck.probes.recording.unwatchable_moments import is_tracing
+from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, is_tracing, overlooked
 
 CLIPS = ("clip_grad_norm_", "FSDP.clip_grad_norm_")
 
@@ -41,20 +44,19 @@ ALIKE, ROUNDED = 2e-3, 2e-2
 """By how much of itself the factors of two gradients may differ, and where they have 16 bits."""
 
 
-class _Measured:
-    """The gradients of one optimizer at a moment."""
+class Facts(NamedTuple):
+    """What is known of the gradients of one optimizer at a moment."""
 
-    def __init__(self, parameters: Sequence[torch.Tensor]) -> None:
-        gradients = [_readable(p.grad) for p in parameters]
-        self.squares = _squares(gradients)
-        self.sample = gradient_reuse.sample(gradients)
-        self.rough = any(one is not None and one.element_size() < 4 for one in gradients)
+    squares: list[float]
+    sample: gradient_reuse.Sample | None
+    rough: bool
+    """Some of them have 16 bits."""
 
     @property
     def is_seen(self) -> bool:
         return any(one > 0 for one in self.squares)
 
-    def factor_until(self, now: _Measured) -> float | None:
+    def factor_until(self, now: Facts) -> float | None:
         """The one number that all of it was multiplied by; None where there is none."""
         pairs = [(a, b) for a, b in zip(self.squares, now.squares, strict=True) if a != NOTHING or b != NOTHING]
         total = sum(a for a, _ in pairs)
@@ -73,12 +75,36 @@ class _Measured:
         return float((sum(b for _, b in pairs) / total) ** 0.5)
 
 
+def measured(parameters: Sequence[torch.Tensor]) -> Facts | Derived | None:
+    """The gradients of these parameters; a device takes its time for that, and None stands for one that has failed."""
+    gradients = [_readable(p.grad) for p in parameters]
+    rough = any(one is not None and one.element_size() < 4 for one in gradients)
+    numbers = together([*map(_norm, gradients), *gradient_reuse.sample_anywhere(gradients)])
+    if isinstance(numbers, Derived):
+        return Derived(partial(_facts, len(gradients), rough), numbers)
+    return _facts(len(gradients), rough, numbers)
+
+
+def _facts(number: int, rough: bool, numbers: list[float | None]) -> Facts | None:
+    known = [one for one in numbers if one is not None]
+    if len(known) < len(numbers):
+        return None
+    squares = [one if one == NOTHING else one**2 for one in known[:number]]
+    return Facts(squares, tuple(known[number:]) or None, rough)
+
+
+class _Measured(NamedTuple):
+    facts: Facts | Derived
+    number: int
+    """Of parameters."""
+
+
 class _Moment:
     """One measurement, of all optimizers that have gradients."""
 
     def __init__(self, how: How, site: int, of: dict[int, _Measured], **more: Any) -> None:
         self.how, self.site, self.of, self.more = how, site, of, more
-        self.scales: dict[int, float] = {}
+        self.scales: dict[int, float | Derived | None] = {}
         """What a scaler has divided an optimizer's gradients by since."""
 
 
@@ -151,10 +177,10 @@ def _reduces(op: str, given: Arguments, call: Call) -> Callable[[], None] | None
     tensor = given.get("tensor")
     if op != "all_reduce" or _helping or not call.waits or not _is_a_number(tensor) or not _is_sum(given.get("op")):
         return None
-    put = _number(tensor)
-    moment = _note("all_reduce", call.site, given=put, group=call.group) if put is not None else None
+    moment = _note("all_reduce", call.site, group=call.group)
     if moment is None:
         return None
+    moment.more["given"] = _number(tensor)
 
     def is_over() -> None:
         moment.more["came"] = _number(tensor)
@@ -184,18 +210,28 @@ def _note(how: How, site: int, **more: Any) -> _Moment | None:
 
 def _measured(wanted: Callable[[Sequence[torch.Tensor]], bool] = lambda _: True) -> dict[int, _Measured]:
     """The gradients of the optimizers at whose next steps there will be a look, as far as they are wanted."""
-    if is_tracing():
+    if is_tracing() or asleep():
         return {}
     found: dict[int, _Measured] = {}
     for number, parameters in gradient_events.trained_here(_is_wanted):
         if not wanted(parameters):
             continue
         _looks[number] = _looks.get(number, 0) + 1
-        with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            measured = _Measured(parameters)
-        if measured.is_seen:
-            found[number] = measured
+        facts = _looked(parameters)
+        if isinstance(facts, Derived) or (facts is not None and facts.is_seen):
+            found[number] = _Measured(facts, len(parameters))
     return found
+
+
+def _looked(parameters: Sequence[torch.Tensor]) -> Facts | Derived | None:
+    try:
+        with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            return measured(parameters)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        overlooked("memory")
+        return None
 
 
 def _is_wanted(optimizer: int) -> bool:
@@ -211,11 +247,12 @@ def _around_unscale(original: Callable[..., Any]) -> Callable[..., Any]:
     def unscale_(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, optimizer, *args, **kwargs)
         scale = getattr(self, "_scale", None)
-        if recorder.current() is not None and isinstance(scale, torch.Tensor) and scale.is_cpu:
+        if recorder.current() is not None and isinstance(scale, torch.Tensor) and not asleep():
             number = gradient_events.number_of(optimizer)
-            for moment in _moments:
-                if number in moment.of:
-                    moment.scales[number] = float(plain_number(scale, True))  # type: ignore[arg-type]
+            moments = [one for one in _moments if number in one.of]
+            known = _number(scale) if moments else None
+            for moment in moments:
+                moment.scales[number] = known
         return result
 
     return unscale_
@@ -233,30 +270,29 @@ def _entered(
     _steps[optimizer] = number + 1
     _looks.pop(optimizer, None)
     gradient_events.forget_gone(_steps)
-    if mine and number % writer.stride(Norm) == 0 and not is_tracing():
-        with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
-            now = _Measured(parameters)
-        scaled = False
-        for moment in mine:
-            before = moment.of[optimizer]
-            if len(before.squares) != len(now.squares) or (moment is _backward and scaled):
-                continue
-            factor = before.factor_until(now)
-            scaled |= factor is not None and abs(factor - 1) > ALIKE
-            writer.write(
-                Norm(
-                    **writer.next(),
-                    optimizer=optimizer,
-                    number=number,
-                    how=moment.how,
-                    site=moment.site,
-                    squares=packed(before.squares),
-                    factor=factor,
-                    scale=moment.scales.get(optimizer),
-                    joint=sorted(_joint),
-                    step_site=site,
-                    **moment.more,
-                )
+    if mine and number % writer.stride(Norm) == 0 and not is_tracing() and not asleep():
+        now = _looked(parameters)
+        mine_now = [one for one in mine if now is not None and one.of[optimizer].number == len(parameters)]
+        others = [one.of[optimizer].facts for one in mine_now if one is not _backward]
+        for moment in mine_now:
+            record = partial(
+                Norm,
+                **writer.next(),
+                optimizer=optimizer,
+                number=number,
+                how=moment.how,
+                site=moment.site,
+                joint=sorted(_joint),
+                step_site=site,
+            )
+            later_records.write(
+                writer,
+                partial(_made, record),
+                before=moment.of[optimizer].facts,
+                now=now,
+                others=others if moment is _backward else [],
+                scale=moment.scales.get(optimizer),
+                more=moment.more,
             )
     for moment in mine:
         del moment.of[optimizer]
@@ -265,28 +301,46 @@ def _entered(
         _joint.clear()
 
 
+def _made(
+    record: Callable[..., Norm],
+    before: Facts | None,
+    now: Facts | None,
+    others: list[Facts | None],
+    scale: float | None,
+    more: dict[str, Any],
+) -> Norm | None:
+    """The record, where anything was seen; what was measured by the program says more than the end of backward()."""
+    if before is None or now is None or not before.is_seen:
+        return None
+    factors = [one.factor_until(now) for one in others if one is not None and one.is_seen]
+    if any(one is not None and abs(one - 1) > ALIKE for one in factors):
+        return None
+    known = {name: value for name, value in more.items() if value is not None}
+    return record(squares=packed(before.squares), factor=before.factor_until(now), scale=scale, **known)
+
+
 # --- numbers
 
 
 def _readable(gradient: torch.Tensor | None) -> torch.Tensor | None:
-    """What of a gradient lies side by side in the CPU's memory: of a DTensor, the part of this rank."""
+    """What of a gradient lies side by side in memory: of a DTensor, the part of this rank."""
     own = readable_memory.own_part(gradient) if gradient is not None else None
-    if own is None or readable_memory.memory(own) is None or not own.dtype.is_floating_point:
+    if own is None or own.device.type not in readable_memory.LOOKED_AT or not own.dtype.is_floating_point:
         return None
-    return own
+    return readable_memory.in_a_row(own) if own.numel() else own
 
 
-def _squares(gradients: Sequence[torch.Tensor | None]) -> list[float]:
-    found = []
-    for one in gradients:
-        if one is None:
-            found.append(NOTHING)
-        elif not one.numel():
-            found.append(0.0)
-        else:
-            kind = torch.float64 if one.numel() < LARGE else None if one.element_size() > 2 else torch.float32
-            found.append(float(torch.linalg.vector_norm(one.detach(), dtype=kind)) ** 2)
-    return found
+def _norm(gradient: torch.Tensor | None) -> float | torch.Tensor:
+    """Of one gradient, on its device; NOTHING where there is none."""
+    if gradient is None:
+        return NOTHING
+    if not gradient.numel():
+        return 0.0
+    if gradient.is_cuda:
+        norm: torch.Tensor = torch.linalg.vector_norm(gradient, dtype=torch.float64)
+        return norm
+    kind = torch.float64 if gradient.numel() < LARGE else None if gradient.element_size() > 2 else torch.float32
+    return float(torch.linalg.vector_norm(gradient, dtype=kind))
 
 
 def _is_a_number(tensor: Any) -> bool:
@@ -297,11 +351,19 @@ def _is_sum(op: Any) -> bool:
     return op is None or op == torch.distributed.ReduceOp.SUM
 
 
-def _number(value: Any) -> float | None:
-    """A number, if it can be read without waiting: of a DTensor it would be a part."""
+def _number(value: Any) -> float | Derived | None:
+    """A number, which a device may take its time for: of a DTensor it would be a part."""
     if isinstance(value, (int, float)):
         return float(value)
-    if type(value) not in (torch.Tensor, torch.nn.Parameter) or not value.is_cpu or value.numel() != 1:
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.numel() != 1 or not value.is_floating_point():
+        return None
+    if value.is_cuda and asleep():
         return None
     found = plain_number(value, True)
-    return float(found) if isinstance(found, float) and found != UNREAD else None
+    if isinstance(found, Derived):
+        return Derived(_read, found)
+    return _read(found)
+
+
+def _read(number: float) -> float | None:
+    return None if number == UNREAD else number

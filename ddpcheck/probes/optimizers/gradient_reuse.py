@@ -129,15 +129,36 @@ def are_gone(parameters: Tensors) -> bool:
 
 def sample(tensors: Tensors) -> Sample | None:
     """A few elements of some of these; None where there are none, or none that can be read."""
-    found = [one for one in tensors if one is not None]
-    chosen = found if len(found) <= SAMPLED else [found[len(found) * k // SAMPLED] for k in range(SAMPLED)]
     values: list[float] = []
-    for one in chosen:
+    for one in _chosen(tensors):
         read = elements(one)
         if read is None:
             return None
         values += read
     return tuple(values) if values else None
+
+
+def _chosen(tensors: Tensors) -> list[torch.Tensor]:
+    found = [one for one in tensors if one is not None]
+    return found if len(found) <= SAMPLED else [found[len(found) * k // SAMPLED] for k in range(SAMPLED)]
+
+
+def sample_anywhere(tensors: Tensors) -> list[Any]:
+    """The same elements, those on devices as tensors that are still to be read; nothing where some cannot be."""
+    values: list[Any] = []
+    for one in _chosen(tensors):
+        plain = readable_memory.in_a_row(one) if one.is_cuda and one.dtype in _FORMATS else None
+        read = _in_the_middle(plain) if plain is not None else elements(one)
+        if read is None:
+            return []
+        values += read
+    return values
+
+
+def _in_the_middle(plain: torch.Tensor) -> list[torch.Tensor]:
+    number = min(ELEMENTS, plain.numel())
+    start = (plain.numel() - number) // 2
+    return list(plain.view(-1)[start : start + number].double().unbind())
 
 
 def is_multiple(one: Sample, other: Sample) -> bool:

@@ -96,7 +96,10 @@ def plain_number(value: Any, looked: bool) -> float | Derived:
     plain = readable_memory.strided(value) if looked or value.device.type == "cpu" else None
     if plain is None or plain.numel() != 1:
         return UNREAD
-    return float(plain) if plain.device.type == "cpu" else Derived(_first, Fetched(plain.reshape(1)))
+    if plain.device.type == "cpu":
+        return float(plain)
+    with torch.no_grad():
+        return Derived(_first, Fetched(plain.reshape(1).clone()))  # the program may change it before it is read
 
 
 def _first(numbers: list[float] | None) -> float:

@@ -9,17 +9,23 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from ddpcheck.evidence import Call, PartRead, PartsJoined
 from ddpcheck.probes.collectives.call_arguments import COLLECTIVES, Arguments
+from ddpcheck.probes.devices.awaited import Derived
+from ddpcheck.probes.devices.device_numbers import together
 from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.optimizers import gradient_events
+from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import looking_like, named, once_imported, shielded
+from ddpcheck.probes.recording.unwatchable_moments import asleep
 
 HOME = "torch.distributed.tensor"
 
@@ -112,25 +118,32 @@ def _goes(op: str, given: Arguments, _: Call) -> None:
     writer = recorder.current()
     if writer is None or writer is not _writer or not _since:
         return
-    values = None if "object" in op else _values(given)
+    values = None if "object" in op else together(_values(given))
     for site, of_line in list(_since.items()):
-        if values is None or any(_is_of(of_line, value) for value in values):
+        if isinstance(values, Derived):
+            record = partial(PartsJoined, **writer.next(), site=site)
+            later_records.write(writer, partial(_told_later, record, list(of_line)), values=values)
+        elif values is None or any(_is_of(of_line, value) for value in values):
             del _since[site]
             _joined.add(site)
             writer.write(PartsJoined(**writer.next(), site=site))
 
 
-def _values(given: Arguments) -> list[float]:
-    """The few numbers that go into a collective, as far as they are read without waiting."""
-    found: list[float] = []
+def _told_later(record: Callable[[], PartsJoined], of_line: list[float], values: list[Any]) -> PartsJoined | None:
+    return record() if any(value is not None and _is_of(of_line, value) for value in values) else None
+
+
+def _values(given: Arguments) -> list[Any]:
+    """The few numbers that go into a collective; those on a device are still to be read."""
+    found: list[Any] = []
     for _, value in given.all():
-        if (
-            isinstance(value, torch.Tensor)
-            and value.is_floating_point()
-            and value.numel() <= MOST
-            and readable_memory.memory(value) is not None
-        ):
-            found += value.detach().flatten().tolist()
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.numel() > MOST:
+            continue
+        plain = readable_memory.in_a_row(value)
+        if plain is not None and plain.is_cpu:
+            found += plain.flatten().tolist()
+        elif plain is not None and plain.is_cuda and not asleep():
+            found += plain.flatten().double().unbind()
     return found
 
 

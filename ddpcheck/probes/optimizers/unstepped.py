@@ -6,12 +6,12 @@ The stages of a pipeline that one process holds are one model.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 
-from ddpcheck.evidence import Unstepped
+from ddpcheck.evidence import WIDTH, Unstepped
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.layouts import models
 from ddpcheck.probes.optimizers import gradient_events
@@ -40,7 +40,7 @@ def _entered(
     among: dict[int, int] = defaultdict(int)
     for at, one in models.trainable(known):
         among[at.model] += 1
-        if at.model in mine and id(one) not in held and one.grad is not None and not fast_digests.is_filled(one.grad):
+        if at.model in mine and id(one) not in held and one.grad is not None:
             left[at.model].append((at.path, one))
     for model, each in left.items():
         record = partial(
@@ -49,8 +49,19 @@ def _entered(
             optimizer=optimizer,
             number=number,
             model=model,
-            names=[path for path, _ in each],
             among=among[model],
         )
         with recorder.silence():
-            later_records.write(writer, record, values=fast_digests.queued([one for _, one in each]))
+            later_records.write(
+                writer,
+                partial(_made, record, [path for path, _ in each]),
+                values=fast_digests.queued([one for _, one in each]),
+                constant=fast_digests.filled([one.grad for _, one in each]),
+            )
+
+
+def _made(record: Callable[..., Unstepped], names: list[str], values: bytes, constant: list[bool]) -> Unstepped | None:
+    """Of those whose gradient is no constant, where there are any."""
+    left = [place for place, one in enumerate(constant) if not one]
+    values = b"".join(values[WIDTH * place : WIDTH * (place + 1)] for place in left)
+    return record(names=[names[place] for place in left], values=values) if left else None

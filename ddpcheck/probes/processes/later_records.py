@@ -16,7 +16,7 @@ from time import sleep  # by name: a test may replace that of the module
 from typing import Any, NamedTuple
 
 from ddpcheck.evidence import Record
-from ddpcheck.probes.devices import asking_thread, device_events
+from ddpcheck.probes.devices import asking_thread
 from ddpcheck.probes.devices.awaited import give_up, is_there, told
 from ddpcheck.probes.processes import endings
 from ddpcheck.probes.recording import look_costs, recorder
@@ -32,8 +32,13 @@ PAUSE = 0.001
 
 class _Later(NamedTuple):
     writer: recorder.Recorder
-    make: Callable[..., Record]
+    make: Callable[..., Record | None]
     awaited: dict[str, Any]
+
+    def write(self) -> None:
+        record = self.make(**told(self.awaited))
+        if record is not None:
+            self.writer.write(record)
 
 
 _waiting: deque[_Later] = deque()
@@ -44,7 +49,6 @@ def _forget() -> None:
     """What waits in a process that was forked is its parent's, and so is the lock that a thread of it may hold."""
     global _lock
     _lock = threading.Lock()
-    device_events.keep_in_fork(list(_waiting))
     _waiting.clear()
 
 
@@ -57,12 +61,13 @@ def watch() -> None:
     endings.before_end(look_costs.write_down)  # what the devices have taken is known by then
 
 
-def write(writer: recorder.Recorder, make: Callable[..., Record], **awaited: Any) -> None:
-    """Write down the record that ``make`` makes of these values, once all of them are there."""
+def write(writer: recorder.Recorder, make: Callable[..., Record | None], **awaited: Any) -> None:
+    """Write down the record that ``make`` makes of these values, if any, once all of them are there."""
+    later = _Later(writer, make, awaited)
     if not _is_anything_left() and all(map(is_there, awaited.values())):
-        writer.write(make(**told(awaited)))
+        later.write()
         return
-    _waiting.append(_Later(writer, make, awaited))
+    _waiting.append(later)
     asking_thread.begin(look)
     look()
 
@@ -79,7 +84,7 @@ def look(_: recorder.Recorder | None = None) -> None:
             while _waiting and is_there(_waiting[0].awaited):
                 later = _waiting.popleft()
                 try:
-                    later.writer.write(later.make(**told(later.awaited)))
+                    later.write()
                 except Exception as error:
                     defect(error)
         finally:

@@ -110,6 +110,62 @@ def test_nothing_clipped_is_not_checked():
     assert judged.skipped_because
 
 
+@pytest.mark.parametrize(
+    ("factors", "how", "more", "checked"),
+    [
+        ([0.5, 0.5, 0.5], "backward", {}, 0),  # an average over two ranks
+        ([2.0**-12, 2.0**-11, 2.0**-11], "backward", {}, 0),  # the scale of a loss
+        ([0.1, 0.125, 0.11], "backward", {}, 0),  # a number of tokens
+        ([0.1, 0.125, 1.0], "all_reduce", {"given": 1.0, "came": 2.0}, 0),  # and the sum of a loss
+        ([1.0, 1.0, 1.0], "all_reduce", {"given": 4.0, "came": 8.0}, 0),  # a norm for the log
+        ([1.0, 1.0, 1.0], "clip_grad_norm_", {"largest": math.inf}, 0),
+        ([1.0, 1.0, 1.0], "clip_grad_norm_", {"largest": 9.0}, 9),
+        ([0.5 / n for n in (2.0, 3.0, 4.0)], "backward", {}, 3),  # by each rank's own norm
+        ([0.5 / math.sqrt(2) / n for n in (2.0, 3.0, 4.0)], "backward", {}, 3),  # by that of both together
+        ([0.5 / 2.0, 0.5 / 3.0, 1.0], "backward", {}, 3),
+        ([0.5 / 2.0, 1.0, 1.0], "backward", {}, 0),  # one step is no bound
+    ],
+)
+def test_what_is_a_clip(factors, how, more, checked):
+    """Gradients are multiplied for other reasons, too; a clip shows in torch's function or in its bound."""
+    each = [
+        [optimizer(3, {"flat": SHARD})]
+        + [norm(n, [(2.0 + n) ** 2], factor, how, **more) for n, factor in enumerate(factors)]
+        + [stepped(9, 0, ["g"])]
+        for _ in range(2)
+    ]
+    judged = judge(world(*each))
+    assert (judged.checked, judged.findings) == (checked, ())
+
+
+@pytest.mark.parametrize("whole", [
+    lambda own, given, came: came,  # the squares of all parts
+    lambda own, given, came: own - given + came,  # those of what is split, and this rank's others
+])  # fmt: skip
+@pytest.mark.parametrize(("varies", "checked"), [(True, 3), (False, 0)])
+def test_a_clip_by_a_sum_of_squares(whole, varies, checked):
+    """What the other ranks have is known by what comes out of the sum."""
+    numbers = [(9.0, 4.0, 7.0), (16.0, 9.0, 11.0), (25.0, 1.0, 30.0)]
+    each: list[list[Made]] = []
+    for _ in range(2):
+        records = [optimizer(3, {"flat": SHARD})]
+        for n, (own, given, came) in enumerate(numbers):
+            factor = 0.3 / math.sqrt(whole(own, given, came)) if varies else 0.3
+            records.append(norm(n, [own], factor, "all_reduce", given=given, came=came))
+        each.append([*records, stepped(9, 0, ["g"])])
+    assert judge(world(*each)).checked == checked
+
+
+@pytest.mark.parametrize(("scale", "factor", "checked"), [(None, None, 2), (8.0, 0.25, 2), (8.0, None, 0)])
+def test_what_became_of_clipped_gradients(scale, factor, checked):
+    """Whether a scaler has divided what was clipped is not known where gradients have no factor in common."""
+    each = [
+        [optimizer(3, {"w": None}), norm(0, [4.0], factor, scale=scale, largest=1.0), stepped(9, 0, ["g"])]
+        for _ in range(2)
+    ]
+    assert judge(world(*each)).checked == checked
+
+
 def test_once_in_a_while_is_no_fault():
     """A rank that has once treated its gradients otherwise may have had a reason."""
     each = [
@@ -205,6 +261,18 @@ def test_what_ranks_step_apart():
         for rank, factor in enumerate([0.5, 0.25])
     ]
     assert judge(world(*each)).findings == ()
+
+
+def test_a_clip_by_a_norm_of_whole_and_split_parameters():
+    """Copies count once, shards add up, and no sum was seen."""
+    squares = [[4.0, 9.0], [16.0, 1.0], [9.0, 25.0]]
+    each = [
+        [mesh([2], ["tp"]), optimizer(3, {"norm": None, "weight": layout(rank, [2], ["S0"])})]
+        + [norm(n, one, 0.3 / math.sqrt(one[0] + 2 * one[1]), "get_total_norm") for n, one in enumerate(squares)]
+        + [stepped(9, 0, ["g", "h"])]
+        for rank in range(2)
+    ]
+    assert judge(world(*each)).checked == 3
 
 
 # --- sums of squares

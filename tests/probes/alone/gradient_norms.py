@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+import ddpcheck
 from ddpcheck import evidence as ev
-from ddpcheck.probes.optimizers.gradient_norms import _Measured
+from ddpcheck.probes.devices.awaited import told
+from ddpcheck.probes.optimizers import gradient_norms
 
 GRADIENTS = [torch.randn(5, 4, generator=torch.Generator().manual_seed(n)) for n in range(4)]
 
@@ -23,8 +25,10 @@ def parameters(gradients: list[torch.Tensor | None]) -> list[torch.Tensor]:
     return found
 
 
-def measured(gradients: list[torch.Tensor | None]) -> _Measured:
-    return _Measured(parameters(gradients))
+def measured(gradients: list[torch.Tensor | None]) -> gradient_norms.Facts:
+    found = told(gradient_norms.measured(parameters(gradients)))
+    assert isinstance(found, gradient_norms.Facts)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -46,6 +50,20 @@ def test_one_number_for_all(now, factor):
     """A clip by a norm, or a division; and nothing else."""
     found = measured(GRADIENTS).factor_until(measured(now))
     assert found == (pytest.approx(factor) if factor else None)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_on_a_device_as_on_the_cpu(kind):
+    """The same squares and elements, some of them beside others on the CPU; NOTHING where there is no gradient."""
+    before = [*(g.to(kind) for g in GRADIENTS), None]
+    expected = measured(before)
+    with ddpcheck.simulated_devices(2):
+        there = [g if g is None else g.to(f"cuda:{n % 2}") if n else g for n, g in enumerate(before)]
+        found = measured(there)
+        later = measured([g if g is None else g * 0.5 for g in there])
+    assert found.squares == pytest.approx(expected.squares, rel=1e-6)
+    assert (found.sample, found.rough) == (expected.sample, expected.rough)
+    assert found.factor_until(later) == pytest.approx(0.5)
 
 
 def test_an_average_is_no_factor():
@@ -70,12 +88,13 @@ def test_nothing_to_measure():
     assert not measured([torch.eye(5)[:, :4].to_sparse()]).is_seen
 
 
-def train(steps: int, before_step: Any) -> None:
-    net = torch.nn.Linear(6, 3)
+def train(steps: int, before_step: Any, device: str = "cpu") -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Linear(6, 3, device=device)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for _ in range(steps):
         optimizer.zero_grad()
-        (net(torch.randn(4, 6)) * 30).square().mean().backward()
+        (net(torch.randn(4, 6, device=device)) * 30).square().mean().backward()
         before_step(net, optimizer)
         optimizer.step()
 
@@ -88,6 +107,46 @@ def test_a_clip_is_recorded(recorded):
     assert sum(ev.unpacked(first.squares)) == pytest.approx(first.came**2)
     assert first.factor == pytest.approx(0.5 / first.came, rel=1e-4)
     assert first.site != second.step_site
+
+
+def clip(net: Any, _: Any) -> None:
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+
+
+def clip_zeros(net: Any, _: Any) -> None:
+    for p in net.parameters():
+        p.grad.zero_()
+    clip(net, _)
+
+
+@pytest.mark.parametrize(("before_step", "number"), [(clip, 2), (clip_zeros, 0)])
+def test_a_clip_on_a_device(recorded, before_step, number):
+    """It is recorded as on the CPU."""
+    train(2, before_step)
+    with ddpcheck.simulated_devices(1):
+        train(2, before_step, "cuda")
+    found = recorded(ev.Norm)
+    assert len(found) == 2 * number
+    for one, other in zip(found[:number], found[number:], strict=True):
+        assert ev.unpacked(other.squares) == pytest.approx(ev.unpacked(one.squares))
+        assert (other.factor, other.came) == pytest.approx((one.factor, one.came))
+        assert (other.how, other.largest, other.number) == (one.how, one.largest, one.number)
+
+
+def test_a_number_that_changes_is_read_as_it_was():
+    """As the squares that a program sums up over ranks, in place."""
+    with ddpcheck.simulated_devices(1):
+        squares = torch.tensor(2.0, device="cuda")
+        given = gradient_norms._number(squares)
+        squares += 3
+        assert (told(given), told(gradient_norms._number(squares))) == (2.0, 5.0)
+
+
+def test_nothing_is_measured_in_a_capture(recorded, monkeypatch):
+    """What is queued there becomes a part of the graph."""
+    monkeypatch.setattr(gradient_norms, "asleep", lambda: True)
+    train(2, clip)
+    assert recorded(ev.Norm) == []
 
 
 def test_other_norms_are_left_alone(recorded):
@@ -109,21 +168,27 @@ def test_evidence_of_long_runs_is_small(recorded):
     assert len(recorded(ev.Norm)) < 20
 
 
-def test_a_clip_before_unscaling(recorded):
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_clip_before_unscaling(recorded, device):
     """What the scaler divides by is noted of what came before it, and not of what comes after."""
-    net = torch.nn.Linear(6, 3)
+    with ddpcheck.simulated_devices(1):
+        clip_around_unscaling(device)
+    first, second = (one for one in recorded(ev.Norm) if one.how == "clip_grad_norm_")
+    assert (first.scale, second.scale) == (1024.0, None)
+
+
+def clip_around_unscaling(device: str) -> None:
+    net = torch.nn.Linear(6, 3, device=device)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler = torch.amp.GradScaler(device, init_scale=1024.0)
     for early in (True, False):
         optimizer.zero_grad()
-        scaler.scale(net(torch.randn(4, 6)).square().mean()).backward()
+        scaler.scale(net(torch.randn(4, 6, device=device)).square().mean()).backward()
         if not early:
             scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(net.parameters(), 0.01)
         scaler.step(optimizer)
         scaler.update()
-    first, second = (one for one in recorded(ev.Norm) if one.how == "clip_grad_norm_")
-    assert (first.scale, second.scale) == (1024.0, None)
 
 
 def test_programs_get_what_torch_gives(recorded):

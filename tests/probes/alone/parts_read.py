@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import ddpcheck
 from ddpcheck import evidence as ev
 
 tensor = pytest.importorskip("torch.distributed.tensor")
@@ -46,14 +47,19 @@ def test_whole_numbers(recorded, mesh):
     assert recorded(ev.PartRead) == []
 
 
-def test_what_the_program_brings_together(recorded, mesh):
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_the_program_brings_together(recorded, mesh, device):
+    """On a device as on the CPU."""
     part = shard(mesh)
-    squares = torch.tensor([sum(part.norm().item() ** 2 for _ in range(2))])
-    dist.all_reduce(squares)
+    both = sum(part.norm().item() ** 2 for _ in range(2))
+    with ddpcheck.simulated_devices(1):
+        dist.all_reduce(torch.tensor([both], device=device))
     assert len(recorded(ev.PartsJoined)) == 1
 
 
-def test_a_loss_that_is_reduced(recorded, mesh):
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_loss_that_is_reduced(recorded, mesh, device):
     assert shard(mesh).norm().item() > 1
-    dist.all_reduce(torch.tensor(0.25))
+    with ddpcheck.simulated_devices(1):
+        dist.all_reduce(torch.tensor(0.25, device=device))
     assert recorded(ev.PartsJoined) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +19,9 @@ CONTEXTS = {0: 0x1000, 1: 0x2000}
 class FakeEvent:
     """As torch.cuda.Event: recorded on a stream, and over when the device has come so far."""
 
-    def __init__(self, cuda: FakeCuda) -> None:
+    def __init__(self, cuda: FakeCuda, enable_timing: bool = False) -> None:
         self.cuda = cuda
+        self.timed = enable_timing
         self.place: tuple[int, int] | None = None
         cuda.made.append(self)
         self.cuda_event = len(cuda.made)
@@ -33,6 +35,12 @@ class FakeEvent:
     def query(self) -> bool:
         self.cuda.asked_by_torch += 1
         return self.is_passed
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        assert self.timed
+        assert end.timed
+        assert end.is_passed
+        return 2.0
 
     @property
     def is_passed(self) -> bool:
@@ -128,7 +136,7 @@ def install(monkeypatch: pytest.MonkeyPatch, driver: bool = True) -> FakeCuda:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: cuda.current)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(device_index=device))
     monkeypatch.setattr(torch.cuda, "device", lambda device: _On(cuda, device))
-    monkeypatch.setattr(torch.cuda, "Event", lambda: FakeEvent(cuda))
+    monkeypatch.setattr(torch.cuda, "Event", partial(FakeEvent, cuda))
     has_context = lambda device: device in cuda.with_contexts  # noqa: E731
     monkeypatch.setattr(torch._C, "_cuda_hasPrimaryContext", has_context, raising=False)
     monkeypatch.setattr(device_events, "_pool", type(device_events._pool)(list))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+import ddpcheck
 from ddpcheck.probes.devices import device_events, device_numbers
 from ddpcheck.probes.devices.awaited import Awaited, Derived, is_there, told
 from ddpcheck.probes.devices.device_numbers import Fetched
@@ -156,6 +157,32 @@ def test_who_gives_a_device_up_does_not_wait(event: Event) -> None:
     arrived.give_up()
     assert arrived.told() == [1, 2]
     assert there.waits == 0
+
+
+def test_pinned_memory_of_what_nobody_reads_is_used_again(event: Event) -> None:
+    """Once it has arrived there, unless the device has failed."""
+    fetched = Fetched(OnDevice([1, 2]))  # type: ignore[arg-type]
+    rooms = [fetched._rooms[0]]
+    del fetched
+    for over, failed, again in ((False, False, False), (True, True, False), (True, False, True)):
+        event.over, event.failed = over, failed
+        fetched = Fetched(OnDevice([3, 4]))  # type: ignore[arg-type]
+        assert (fetched._rooms[0] in rooms) is again
+        rooms.append(fetched._rooms[0])
+        del fetched
+
+
+def test_numbers_of_several_devices_together() -> None:
+    """In their order, beside plain ones; None for those of a device that has failed."""
+    assert device_numbers.together([1.0, 2]) == [1.0, 2]
+    with ddpcheck.simulated_devices(2):
+        there = [torch.tensor(float(n), device=f"cuda:{n % 2}") for n in range(4)]
+        found = device_numbers.together([*there, 7.5, torch.tensor(4.0)])
+        assert isinstance(found, Derived)
+        assert found.told() == [0.0, 1.0, 2.0, 3.0, 7.5, 4.0]
+        (fetched,) = found._parts
+        fetched[there[1].device].told = lambda: None
+        assert found.told() == [0.0, None, 2.0, None, 7.5, 4.0]
 
 
 def test_pinned_memory_is_used_again_and_never_given_back(event: Event) -> None:

@@ -147,7 +147,7 @@ def test_nothing_is_marked_in_a_capture_and_a_call_that_ends_in_one_is_forgotten
     cuda.capturing = True
     mark.end()
     assert not queued_calls._marked
-    assert device_events._pool[0], "its event can be used again"
+    assert device_events._pool[0, False], "its event can be used again"
 
 
 def test_who_holds_the_oldest_keeps_nobody_waiting(writer: recorder.Recorder, cuda: FakeCuda) -> None:
