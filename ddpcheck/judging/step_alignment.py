@@ -209,6 +209,28 @@ def common_wrappers(world: World) -> dict[int, dict[int, int]]:
     return found
 
 
+Windows = set[tuple[int, int]]
+"""Of the run: the number of the optimizer that ends each, and of its step."""
+
+
+def steps_made(world: World) -> int:
+    """Optimizer steps that the rank which came furthest has made, of all its optimizers."""
+    return max((_steps_of(rank) for rank in world), default=0)
+
+
+def _steps_of(rank: Rank) -> int:
+    last: dict[int, int] = {}
+    for step in rank.of(ev.Step):
+        last[step.optimizer] = max(last.get(step.optimizer, 0), step.number + 1)
+    return sum(last.values())
+
+
+def coverage(world: World, windows: Windows, others: int = 0) -> tuple[int, int]:
+    """How many windows were compared, and how many there were; ``others`` counts comparisons that belong to no step."""
+    made = steps_made(world)
+    return len(windows) or min(others, made) or others, made
+
+
 def members(world: World, group: str) -> list[Rank]:
     """The ranks of a group, by its name; all of them for one that nobody saw being made."""
     wanted = happens_before.members(group, world.world_size)

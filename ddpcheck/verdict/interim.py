@@ -11,8 +11,8 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import every_check, those
 from ddpcheck.judging import long_runs
 from ddpcheck.judging.membership import worlds
+from ddpcheck.judging.step_alignment import steps_made
 from ddpcheck.judging.world import Judged, Moment, Process, Rank, World
-from ddpcheck.verdict import reader_notes
 from ddpcheck.verdict.grouping import grouped
 from ddpcheck.verdict.judges import judge_world
 from ddpcheck.verdict.left_out_rules import without_rules
@@ -68,7 +68,7 @@ def interim(
     last = found[-1] if found else None
     told = Interim(
         world_size=last.world_size if last is not None else 0,
-        steps=sum(reader_notes.steps(world) for world in found),
+        steps=sum(steps_made(world) for world in found),
         samples=_samples_per_second(last) if last is not None else None,
         held=sum(_holds(check, whole) for check in every_check()),
         findings=findings,

@@ -12,11 +12,6 @@ from ddpcheck.judging.world_ending import AT_EXIT
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
 
-def steps(world: World) -> int:
-    """Optimizer steps that the rank which came furthest has made, of all its optimizers."""
-    return max((_steps(rank) for rank in world), default=0)
-
-
 def gaps(worlds: Sequence[World]) -> tuple[str, ...]:
     """What a reader has to know before trusting that nothing was missed."""
     told = [note for world in worlds for note in _of_world(world)]
@@ -131,7 +126,7 @@ def _outlived(world: World) -> Iterator[str]:
 
 
 def _sampled(world: World) -> Iterator[str]:
-    made = steps(world)
+    made = step_alignment.steps_made(world)
     if not made:
         return
     compared = [min(_compared(rank)[place] for rank in world) for place in (0, 1)]
@@ -179,13 +174,6 @@ def _compared(rank: Rank) -> tuple[int, int]:
     ]
     before = rank.process.compared_before
     return before[0] + sum(step.whole for step in looked), before[1] + len(looked)
-
-
-def _steps(rank: Rank) -> int:
-    last: dict[int, int] = {}
-    for step in rank.of(ev.Step):
-        last[step.optimizer] = max(last.get(step.optimizer, 0), step.number + 1)
-    return sum(last.values())
 
 
 def _upper(text: str) -> str:

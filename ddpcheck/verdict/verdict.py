@@ -13,6 +13,7 @@ from ddpcheck.checks.registry import GROUP, every_check, has_part, named, named_
 from ddpcheck.evidence import Site
 from ddpcheck.judging import parallelism_seen
 from ddpcheck.judging.standstill import Standstill, standstill
+from ddpcheck.judging.step_alignment import steps_made
 from ddpcheck.judging.world import Judged, Process, World
 from ddpcheck.verdict import missing_evidence, outside_groups, reader_notes
 from ddpcheck.verdict.grouping import grouped
@@ -183,7 +184,7 @@ def conclude(
     advisories = grouped(advised)
     part = reader_notes.part(worlds, processes)
     checks = _checks(judged, raw, findings, chosen, missing_evidence.lost(processes), part)
-    trained = [world for world in worlds if world.world_size > 1 and reader_notes.steps(world)]
+    trained = [world for world in worlds if world.world_size > 1 and steps_made(world)]
     parallelism = " ".join(dict.fromkeys(parallelism_seen.paragraph(world) for world in trained))
     understood = not trained or any(parallelism_seen.understood(world) for world in trained)
     word: Word = "interrupted" if interrupted else _word(raw, findings, checks, hung, understood)
@@ -199,7 +200,7 @@ def conclude(
         command=command,
         versions=dict(installed() if versions is None else versions),
         seconds=seconds,
-        steps=sum(reader_notes.steps(world) for world in worlds),
+        steps=sum(steps_made(world) for world in worlds),
         part=part,
         parallelism=parallelism,
         understood=understood,

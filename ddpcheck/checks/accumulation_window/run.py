@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ddpcheck import evidence as ev
 from ddpcheck.checks.accumulation_window import stages
 from ddpcheck.judging import declared_windows as declared
+from ddpcheck.judging import step_alignment
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
@@ -24,18 +25,20 @@ Windows = list[ev.Window]
 
 def judge(world: World) -> Judged:
     """Follow the gradients of each optimizer from backward to backward, and count what goes into a step."""
-    checked = 0
+    compared: step_alignment.Windows = set()
     findings: list[Finding] = []
     for rank in world:
         for optimizer, windows in declared.by_optimizer(rank).items():
-            checked += sum(bool(one.between or one.unreduced or one.leftover) for one in windows)
+            compared |= {(optimizer, one.number) for one in windows if one.between or one.unreduced or one.leftover}
             for part in _PARTS:
                 for finding in part(rank, optimizer, windows):
                     _add(findings, finding)
     for rank, optimizer, windows, number in stages.zeroed(world):
         _add(findings, _of_stage(rank, optimizer, windows, number))
+    checked, made = step_alignment.coverage(world, compared)
     return Judged(
         checked=checked,
+        of=made,
         findings=tuple(findings),
         skipped_because="ddpcheck did not see what became of gradients between the backward() calls of a step"
         if any(window.backwards > 1 for rank in world for window in rank.of(ev.Window))

@@ -17,6 +17,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.clip_norm import moments
 from ddpcheck.checks.clip_norm.moments import Measured, Step
 from ddpcheck.judging import happens_before
+from ddpcheck.judging.step_alignment import Windows
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import listing
@@ -58,15 +59,16 @@ class Summed(NamedTuple):
 
 def judge(
     world: World, steps: list[tuple[int, int, Step]], clipping: frozenset[tuple[int, int]]
-) -> tuple[int, list[Finding]]:
-    """How many sums of gradients that are clipped were looked at, and the findings."""
+) -> tuple[Windows, list[Finding]]:
+    """The windows in which sums of gradients that are clipped were looked at, and the findings."""
     sums: dict[tuple[int, tuple[str, ...], int], list[Summed]] = defaultdict(list)
     for optimizer, number, step in steps:
         for turn, summed in enumerate([*_sums(world, number, step), *_in_turn(world, number, step)]):
             sums[optimizer, summed.groups, turn].append(summed)
-    findings, checked = [], 0
+    findings, checked = [], Windows()
     for (optimizer, _, _), its in sums.items():
-        checked += len(its) * all((optimizer, one.rank.rank) in clipping for one in its[0].each)
+        if all((optimizer, one.rank.rank) in clipping for one in its[0].each):
+            checked |= {(optimizer, one.number) for one in its}
         finding = _judge(world, optimizer, its)
         if finding is not None:
             findings.append(finding)

@@ -10,6 +10,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.clip_norm import moments
 from ddpcheck.checks.clip_norm.moments import Measured, Step
 from ddpcheck.judging.brought_together import is_trained_apart
+from ddpcheck.judging.step_alignment import Windows
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import ranks_text
@@ -42,17 +43,17 @@ class Compared(NamedTuple):
 
 def judge(
     world: World, steps: list[tuple[int, int, Step]], clipping: frozenset[tuple[int, int]]
-) -> tuple[int, list[Finding]]:
-    """How often factors of a clip were compared, and the findings on any factors."""
+) -> tuple[Windows, list[Finding]]:
+    """The windows in which factors of a clip were compared, and the findings on any factors."""
     compared: dict[tuple[int, tuple[int, ...]], list[Compared]] = {}
     for optimizer, number, step in steps:
         for each in _together(world, step):
             ranks = tuple(one.rank.rank for one in each)
             compared.setdefault((optimizer, ranks), []).append(Compared(number, each))
-    checked, findings = 0, list[Finding]()
+    checked, findings = Windows(), list[Finding]()
     for (optimizer, ranks), its in compared.items():
         is_clip = all((optimizer, rank) in clipping for rank in ranks)
-        checked += len(its) * is_clip
+        checked |= {(optimizer, one.number) for one in its if is_clip}
         apart = [one for one in its if one.differ]
         if any(not is_clip and _is_no_clip(one) and _are_stacks(one) for one in apart):
             continue

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ddpcheck import evidence as ev
 from ddpcheck.checks.clip_norm import moments
 from ddpcheck.checks.clip_norm.moments import Measured, Step
+from ddpcheck.judging.step_alignment import Windows
 from ddpcheck.vocabulary.model import Finding
 
 ENOUGH = 3
@@ -32,19 +33,19 @@ class _Clipped(NamedTuple):
         return math.sqrt(math.fsum(one.total for one in self.each))
 
 
-def judge(steps: list[tuple[int, int, Step]]) -> tuple[int, list[Finding]]:
-    """The steps that were clipped so, and the findings: however the norms have come together, the bound shows it."""
+def judge(steps: list[tuple[int, int, Step]]) -> tuple[Windows, list[Finding]]:
+    """The windows that were clipped so, and the findings: however the norms have come together, the bound shows it."""
     met: dict[tuple[int, tuple[int, ...]], list[_Clipped]] = defaultdict(list)
     for optimizer, number, step in steps:
         for clipped in _clipped(number, step):
             met[optimizer, tuple(one.rank.rank for one in clipped.each)].append(clipped)
-    findings, times = [], 0
+    findings, checked = [], Windows()
     for (optimizer, _), its in met.items():
         by_largest = moments.is_one([one.factor * one.largest for one in its])
         if len(its) >= ENOUGH and by_largest and not moments.is_one([one.factor * one.whole for one in its]):
-            times += len(its)
+            checked |= {(optimizer, one.number) for one in its}
             findings.append(_finding(optimizer, its))
-    return times, findings
+    return checked, findings
 
 
 def _clipped(number: int, step: Step) -> Iterator[_Clipped]:

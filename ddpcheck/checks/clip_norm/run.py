@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from ddpcheck.checks.clip_norm import counted, factors, largest_part, moments, parts_read, unscaled
+from ddpcheck.judging import step_alignment
 from ddpcheck.judging.world import Judged, World
+from ddpcheck.vocabulary.model import Finding
 
 
 def judge(world: World) -> Judged:
     """Compare what the ranks measured before their steps, and what they multiplied their gradients by."""
     steps = list(moments.steps(world))
     clipping = moments.clipping(steps)
-    checked, findings = 0, []
-    for times, its in (
+    windows: step_alignment.Windows = set()
+    findings: list[Finding] = []
+    for compared, its in (
         factors.judge(world, steps, clipping),
         counted.judge(world, steps, clipping),
         largest_part.judge(steps),
         unscaled.judge(steps),
-        (0, parts_read.judge(world)),
+        (set(), parts_read.judge(world)),
     ):
-        checked += times
+        windows |= compared
         findings += its
+    checked, made = step_alignment.coverage(world, windows)
     return Judged(
         checked=checked,
+        of=made,
         findings=tuple(findings),
-        skipped_because="" if checked else "no gradients were seen to be clipped by a norm that could be looked at",
+        skipped_because="" if checked else "ddpcheck saw no gradients clipped by a norm that it could look at",
     )

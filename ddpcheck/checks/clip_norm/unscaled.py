@@ -6,25 +6,26 @@ import math
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.clip_norm.moments import ALIKE, CLIPS, Measured, Step
+from ddpcheck.judging.step_alignment import Windows
 from ddpcheck.vocabulary.model import Finding
 
 FAR = 100.0
 """How many times larger than the bound a scale has to be: a program may multiply its bound by the scale."""
 
 
-def judge(steps: list[tuple[int, int, Step]]) -> tuple[int, list[Finding]]:
-    """How many clips were followed by a scaler's division, or might have been, and the findings."""
-    checked = 0
+def judge(steps: list[tuple[int, int, Step]]) -> tuple[Windows, list[Finding]]:
+    """The windows whose clip was followed by a scaler's division, or might have been, and the findings."""
+    checked = Windows()
     wrong: dict[int, list[Measured]] = {}
     clips: dict[int, int] = {}
-    for optimizer, _, step in steps:
+    for optimizer, number, step in steps:
         for measured in step.values():
             for one in measured:
                 bound = one.norm.largest
                 is_clip = one.norm.how in CLIPS and bound is not None and math.isfinite(bound)
                 if not is_clip or (one.norm.scale is not None and one.norm.factor is None):
                     continue
-                checked += 1
+                checked.add((optimizer, number))
                 clips[optimizer] = clips.get(optimizer, 0) + 1
                 if _is_clipped_while_scaled(one.norm):
                     wrong.setdefault(optimizer, []).append(one)

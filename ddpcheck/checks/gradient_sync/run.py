@@ -21,19 +21,25 @@ _NOTHING = "ddpcheck saw no step on which all ranks have gradients to compare: f
 
 def judge(world: World) -> Judged:
     """Compare the digests of all ranks on entry to steps, and look at whether what the program reduces reaches all."""
-    checked, findings = program_reductions.judge(world)
+    others, findings = program_reductions.judge(world)
+    windows: step_alignment.Windows = set()
     because = why_none(world, step_alignment.optimizers(world))
     own: list[Finding] = []
     for held in copies(world):
         optimizer, places = held.optimizer, held.gradients
         steps = list(optimizer.compared())
         parameters, finite = optimizer.described[0].parameters, FiniteSteps(optimizer)
-        checked += sum(s in finite and covers(parameters, [one.gradients for one in s], places) for _, s in steps)
+        windows |= {
+            (optimizer.number, number)
+            for number, s in steps
+            if s in finite and covers(parameters, [one.gradients for one in s], places)
+        }
         because = _NOTHING if steps and places else because
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.gradients):
             own.append(_finding(held, broken, wanted))
     own += norms_of_parts.judge(world)
-    return Judged(checked=checked, findings=(*own, *findings), skipped_because=because)
+    checked, made = step_alignment.coverage(world, windows, others)
+    return Judged(checked=checked, of=made, findings=(*own, *findings), skipped_because=because)
 
 
 def _finding(held: Copies, broken: Sequence[Broken], wanted: int) -> Finding:

@@ -17,7 +17,6 @@ from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
 
-
 _NOTHING = "ddpcheck saw no parameters or buffers, other than zeros, that a wrapper or a mesh makes copies of"
 
 

@@ -32,7 +32,7 @@ ONCE = "Step it once on every rank, unless its schedule counts all ranks' sample
 
 def judge(world: World) -> Judged:
     """Compare what decides the length and direction of each step."""
-    checked = 0
+    windows: step_alignment.Windows = set()
     findings: list[Finding] = []
     behind: dict[str, Finding] = {}
     because = why_none(world, step_alignment.optimizers(world))
@@ -41,22 +41,22 @@ def judge(world: World) -> Judged:
         if not places:
             continue
         steps = list(optimizer.common())
-        checked += sum(_is_compared(held, step) for _, step in steps)
+        windows |= {(optimizer.number, number) for number, step in steps if _is_compared(held, step)}
         because = _NOTHING if steps else because
         findings += _apart(held, steps)
         behind |= {f"{one.subject} {one.links}": one for one in counters.findings(held)}
     findings += behind.values()
     # What copies show already is not shown of shards once more.
-    times, of_shards = shards.judge(world)
-    checked += times
+    others, of_shards = shards.judge(world)
     known = {link for finding in findings for link in finding.links}
     findings += [one for one in of_shards if not known.intersection(one.links)]
     findings += _schedulers(world)
     for part in (skipped, scales_of_stages):
         times, found = part.judge(world)
-        checked += times
+        others += times
         findings += found
-    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
+    checked, made = step_alignment.coverage(world, windows, others)
+    return Judged(checked=checked, of=made, findings=tuple(findings), skipped_because=because)
 
 
 def _is_compared(held: Copies, step: list[ev.Step]) -> bool:

@@ -33,7 +33,8 @@ _ADVICE = {causes.NOT_TAKEN: left_over.COPY_BACK}
 
 def judge(world: World) -> Judged:
     """Compare the digests of all ranks on exit from steps, and of the models that several ranks evaluate."""
-    checked = 0
+    others = 0
+    windows: step_alignment.Windows = set()
     findings: list[Finding] = []
     because = why_none(world, step_alignment.optimizers(world))
     for held in copies(world):
@@ -41,7 +42,11 @@ def judge(world: World) -> Judged:
         steps = list(optimizer.compared())
         parameters, moved = optimizer.described[0].parameters, _moved(optimizer, steps).intersection(places)
         finite = FiniteSteps(optimizer)
-        checked += sum(s in finite and covers(parameters, [one.parameters for one in s], moved) for _, s in steps)
+        windows |= {
+            (optimizer.number, number)
+            for number, s in steps
+            if s in finite and covers(parameters, [one.parameters for one in s], moved)
+        }
         because = _NOTHING if steps and places else because
         handed = handed_out(world, optimizer).difference(held.gradients)
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.parameters):
@@ -55,9 +60,10 @@ def judge(world: World) -> Judged:
         sent_by_owners.judge(world),
         not_taken.judge(world),
     ):
-        checked += times
+        others += times
         findings += found
-    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
+    checked, made = step_alignment.coverage(world, windows, others)
+    return Judged(checked=checked, of=made, findings=tuple(findings), skipped_because=because)
 
 
 def _moved(optimizer: Aligned, steps: Compared) -> set[int]:

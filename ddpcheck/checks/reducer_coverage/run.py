@@ -39,7 +39,7 @@ PER_MICRO_BATCH = "reduction-per-micro-batch"
 def judge(world: World) -> Judged:
     """Look at which parameters the reducers know, and at how each step was armed."""
     wrapped = any(rank.of(ev.Wrapped) for rank in world)
-    checked = 0
+    windows: step_alignment.Windows = set()
     findings: list[Finding] = []
     advised: list[Finding] = []
     optimizers = step_alignment.optimizers(world)
@@ -49,7 +49,7 @@ def judge(world: World) -> Judged:
         if not wrapped and not ground.by_hand:
             continue
         steps = list(optimizer.common())
-        checked += len(steps) if ground.parameters else 0
+        windows |= {(optimizer.number, number) for number, _ in steps if ground.parameters}
         looked = [(number, step) for number, step in steps if all(s.gradients for s in step)]
         of_all = [_orphaned(optimizer, looked), outside(world, optimizer, looked, ground)]
         findings += [finding for finding in of_all if finding is not None]
@@ -75,11 +75,10 @@ def judge(world: World) -> Judged:
         advised += left_behind.judge(world)
     if not findings:
         advised += left_out_dimension.judge(world)
-    checked += sharded_models.seen(world) + owners_alone.seen(world)
+    others = sharded_models.seen(world) + owners_alone.seen(world)
+    checked, made = step_alignment.coverage(world, windows, others or len(findings))
     because = why_none(world, optimizers) if wrapped else sharded_models.why_none(world)
-    return Judged(
-        checked=max(checked, len(findings)), findings=(*findings, *advised), skipped_because=because or _NOTHING
-    )
+    return Judged(checked=checked, of=made, findings=(*findings, *advised), skipped_because=because or _NOTHING)
 
 
 # --- which parameters

@@ -39,7 +39,7 @@ class _Met(NamedTuple):
 
 def judge(world: World) -> Judged:
     """Compare the weights of all ranks and micro-batches, step by step."""
-    checked = 0
+    weighed: step_alignment.Windows = set()
     whys: Counter[str] = Counter()
     met: dict[tuple[int, Line, int, str], _Met] = {}
     optimizers = step_alignment.optimizers(world)
@@ -55,7 +55,7 @@ def judge(world: World) -> Judged:
             if not all(part.compared for part in parts):
                 whys[NOTHING_COUNTS] += 1
             elif parts and not why and not any(fault is not None and fault.kind is None for fault in faults):
-                checked += 1
+                weighed.add((one.number, number))
             for part, fault in zip(parts, faults, strict=True):
                 if fault is not None and fault.kind is None:
                     whys[WEIGHTED] += 1
@@ -66,11 +66,12 @@ def judge(world: World) -> Judged:
     compared = [*whole_weight.scaled(world), *whole_weight.unequal(world), *whole_weight.undivided(world)]
     compared += missing_factor.judge(world) + short_windows.judge(world)
     compared += part_of_window.judge(world)
-    if not checked and not findings and not compared and not grounded:
+    if not weighed and not findings and not compared and not grounded:
         reason = NOT_AVERAGED if declared_apart(world) else why_none(world, optimizers)
         return Judged(checked=0, skipped_because=(whys.most_common(1) or [(reason, 0)])[0][0])
     reason = (whys.most_common(1) or [(UNWEIGHED, 0)])[0][0]
-    return Judged(checked=max(checked, len(compared)), findings=(*findings, *compared), skipped_because=reason)
+    checked, made = step_alignment.coverage(world, weighed, len(compared))
+    return Judged(checked=checked, of=made, findings=(*findings, *compared), skipped_because=reason)
 
 
 class _Group(NamedTuple):
