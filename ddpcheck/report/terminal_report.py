@@ -152,7 +152,9 @@ def sentence(verdict: Verdict, strict: bool) -> str:
             held = sum(result.status == "held" for result in verdict.checks.values())
             what = "nobody has said or shown what of the model each rank holds, so that nothing of it was checked"
             return f"{ran}{where}: {what}; {count(held, 'check')} of other things held{told}{took}"
-        return f"{ran}{where}: it did nothing that a check could look at (no DistributedDataParallel){told}{took}"
+        alone = "one rank has nothing to be compared with"
+        what = alone if verdict.world_size == 1 else "nothing was seen that a check could judge"
+        return f"{ran}{where}: {what}{told}{took}"
     statuses = [result.status for result in verdict.checks.values()]
     parts = [f"{count(statuses.count('held'), 'check')} held{within}"]
     parts += [f"{at_risk} at risk"] if (at_risk := statuses.count("at-risk")) else []

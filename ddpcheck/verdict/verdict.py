@@ -293,9 +293,9 @@ def without_errors(checks: Mapping[str, CheckResult], understood: bool) -> Liter
 
 
 NOT_ASKED = "left out by `checks` or `skip`"
-_NO_WORLD = "no process group of two ranks or more came to be"
+_NO_WORLD = "no process group of two ranks or more was seen"
 _ORACLE = "one run cannot show it: it takes a second one to compare with, as ddpcheck.check_trainer does"
-_NOTHING = "the program did nothing that it could judge"
+_NOTHING = "nothing was seen that it could judge"
 
 
 def _checks(

@@ -117,8 +117,11 @@ Written to report.json
         ),
         (
             NOTHING,
-            "NOTHING CHECKED train.py --epochs 3, 2 ranks: it did nothing that a check could look at (no "
-            "DistributedDataParallel), 8.1 s.",
+            "NOTHING CHECKED train.py --epochs 3, 2 ranks: nothing was seen that a check could judge, 8.1 s.",
+        ),
+        (
+            replace(NOTHING, world_size=1),
+            "NOTHING CHECKED train.py --epochs 3, 1 rank: one rank has nothing to be compared with, 8.1 s.",
         ),
         (
             replace(NOTHING, part="the evidence of rank 1 stopped early"),
@@ -132,8 +135,7 @@ Written to report.json
         ),
         (
             replace(NOTHING, command="", world_size=0),
-            "NOTHING CHECKED the program: it did nothing that a check could look at (no DistributedDataParallel), "
-            "8.1 s.",
+            "NOTHING CHECKED the program: nothing was seen that a check could judge, 8.1 s.",
         ),
     ],
 )

@@ -167,7 +167,7 @@ def test_every_check_has_a_status():
     assert (found["batch-count"].status, found["batch-count"].checked) == ("violated", 2)
     assert found["no-hang"].status == "violated"
     assert found["epoch-reshuffle"].skipped_because == "there was one epoch"
-    assert found["buffer-sync"].skipped_because == "the program did nothing that it could judge"
+    assert found["buffer-sync"].skipped_because == "nothing was seen that it could judge"
     assert {found[check].skipped_because for check in checks() if not has_part(check, "run")} == {
         "one run cannot show it: it takes a second one to compare with, as ddpcheck.check_trainer does"
     }
@@ -177,7 +177,7 @@ def test_every_check_has_a_status():
 def test_without_a_group_the_reason_is_that():
     """A program that made no process group is told so."""
     found = conclude([]).checks
-    assert found["gradient-sync"].skipped_because == "no process group of two ranks or more came to be"
+    assert found["gradient-sync"].skipped_because == "no process group of two ranks or more was seen"
 
 
 def test_checks_that_nobody_asked_for_are_left_out():
@@ -339,7 +339,7 @@ def test_what_was_not_checked_says_that_the_evidence_stopped():
     checks = conclude([judged(gradient_sync=1)], worlds=worlds(stopped)).checks
     assert checks["gradient-sync"].status == "held"
     assert checks["process-hygiene"].skipped_because == (
-        "the evidence of rank 1 stopped early; as far as it goes, the program did nothing that it could judge"
+        "the evidence of rank 1 stopped early; as far as it goes, nothing was seen that it could judge"
     )
     assert "evidence" not in str(checks["resume-equivalence"].skipped_because)
 

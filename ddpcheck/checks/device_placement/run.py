@@ -18,7 +18,7 @@ def judge(world: World) -> Judged:
     findings = (*_refused(world), *_no_such_device(world), *_shared(world))
     where = "on a GPU" if wrapped else "in DistributedDataParallel"
     because = "" if checked or findings else f"ddpcheck saw no module {where}"
-    return Judged(checked=max(checked, len(findings)), findings=findings, skipped_because=because)
+    return Judged(checked=checked, findings=findings, skipped_because=because)
 
 
 def _raised(world: World, *words: str) -> list[tuple[Rank, ev.Raised]]:

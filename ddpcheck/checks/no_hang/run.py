@@ -25,7 +25,7 @@ def judge(world: World) -> Judged:
     if ended.kind != "hung":
         return Judged(
             checked=checked,
-            skipped_because="" if checked else "no rank has waited for another",
+            skipped_because="" if checked else "no call in which a rank waits for others was seen",
         )
     return Judged(checked=max(1, checked), findings=(_finding(world, ended),))
 

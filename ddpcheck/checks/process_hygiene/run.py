@@ -21,8 +21,8 @@ def judge(world: World) -> Judged:
     """The verdict on the ranks that came to their end by themselves, and on what they share."""
     ended = [rank for rank in world if _ended(rank) is not None]
     findings = (*_port(world), *_same_memory(world), *_groups(ended), *_running(ended))
-    because = "" if ended or findings else "no rank ended by itself"
-    return Judged(checked=max(len(ended), len(findings)), findings=findings, skipped_because=because)
+    because = "" if ended or findings else "no rank was seen to come to its end by itself"
+    return Judged(checked=len(ended), findings=findings, skipped_because=because)
 
 
 def _ended(rank: Rank) -> ev.Ended | None:
