@@ -36,6 +36,7 @@ AT_LEAST = 4
 """Samples; fewer that are equal may be so by chance."""
 
 PARTS = "the ranks loaded the same samples, and gave their models different parts of them"
+UNSEEN_PARTS = "ranks read the same samples, and it was not seen on their devices which parts of them they used"
 """Why nothing was checked."""
 
 Draw = dict[int, list[Hashable]]
@@ -130,6 +131,8 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
             epoch = own_epoch(shared)
             epochs += [epoch] if epoch is not None else []
     loaders = {rank: passes[0].loader for rank, passes in there.items()}
+    if overlaps and not wrapped and sequences.unseen(world).intersection(there):
+        return 0, [], UNSEEN_PARTS
     if overlaps:
         return checked, [_overlapping(world, line, overlaps, loaders, identity, wrapped)], because
     if gap is not None:
