@@ -31,14 +31,16 @@ class Sequences(Record, frozen=True, kw_only=True):
     number: int
     """The backward() calls of this process, from 0."""
     site: int
-    digests: bytes
+    digests: bytes = b""
     """One for each tensor of the batch: ranks with the same ones were handed the same."""
-    lengths: list[int]
+    lengths: list[int] = msgspec.field(default_factory=list)
     """How many places each has."""
-    parts: list[Part]
+    parts: list[Part] = msgspec.field(default_factory=list)
     breaks: list[list[int]] = msgspec.field(default_factory=list)
     """Of each tensor the places where another text may begin: with what the first one begins with, or after its end."""
     in_rank_order: bool = False
     """What ranks had gathered along these places was joined in their order."""
     any_order: bool = False
     """Attention goes over what was joined, and none of it takes the places there for those of the sequence."""
+    unseen: bool = False
+    """The loss lies on a device, where nothing is looked at."""

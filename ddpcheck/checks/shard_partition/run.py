@@ -60,6 +60,7 @@ REPLACED = "samples of one rank look alike or come several times, and it was not
 OWN_OR_PARTS = "ranks had different content at the same index, and it was not seen whether it is parts of one sample"
 NO_COPIES = "no ranks were seen to train copies of one model"
 OTHER_DATA = "groups of ranks read different samples, and it was not seen whether they hold one model among them"
+UNSEEN_PARTS = "ranks read the same samples, and it was not seen on their devices which parts of them they used"
 """Why nothing was checked."""
 
 Draw = dict[int, list[Hashable]]
@@ -162,6 +163,8 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
             epochs |= {number: epoch} if epoch is not None else {}
         compared.add(number)
     loaders = {rank: passes[0].loader for rank, passes in there.items()}
+    if overlaps and not wrapped and sequences.unseen(world).intersection(there):
+        return 0, [], UNSEEN_PARTS
     if overlaps:
         return len(compared), [_overlapping(world, line, overlaps, loaders, identity, wrapped)], because
     if gap is not None:

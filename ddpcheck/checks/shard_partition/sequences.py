@@ -55,7 +55,7 @@ def is_compared(world: World, one: Pass) -> bool:
 @once_per_world
 def groups(world: World) -> list[Sharers]:
     """The groups of ranks that are handed the same batches, and take other places of them than the others do."""
-    records = {rank.rank: {one.number: one for one in rank.of(ev.Sequences)} for rank in world}
+    records = {rank.rank: {one.number: one for one in rank.of(ev.Sequences) if not one.unseen} for rank in world}
     alike: list[list[Rank]] = []
     for rank in world:
         mine = records[rank.rank]
@@ -71,6 +71,11 @@ def groups(world: World) -> list[Sharers]:
         if len(ones) > 1 and all(_dealt(moment) for moment in moments):
             found.append(Sharers(ones, moments))
     return found
+
+
+def unseen(world: World) -> set[int]:
+    """The ranks whose losses lie on devices, where nobody saw which places of a batch they took."""
+    return {rank.rank for rank in world if any(one.unseen for one in rank.of(ev.Sequences))}
 
 
 def _alike(mine: Mapping[int, ev.Sequences], yours: Mapping[int, ev.Sequences]) -> bool:

@@ -75,13 +75,17 @@ def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @shielded
 def _look(writer: recorder.Recorder, number: int, losses: Any, site: int) -> None:
+    roots = [losses] if isinstance(losses, torch.Tensor) else list(tensors(losses))
+    if any(one.is_cuda for one in roots):
+        writer.write(Sequences(**writer.next(), number=number, site=site, unseen=True))
+        return
     handed = Tally.latest.handed if Tally.latest is not None else []
     alive = [one for ref in handed if (one := ref()) is not None]
     with recorder.silence(), torch.no_grad():
         batch = [_Whole(one, *_numbered(one)) for one in alive if _is_readable(one) and one.shape[1] >= SHORTEST]
         if not batch or len(alive) < len(handed):
             return
-        parts, joined = _parts_in([losses] if isinstance(losses, torch.Tensor) else list(tensors(losses)), batch)
+        parts, joined = _parts_in(roots, batch)
     if parts:
         digests = b"".join(xxhash.xxh3_64_digest(repr(whole.columns).encode()) for whole in batch)
         record = Sequences(

@@ -42,6 +42,16 @@ def test_parts_that_make_up_the_whole():
     assert (judged.checked, judged.findings) == (1, ())
 
 
+@pytest.mark.parametrize(("unseen", "found"), [(False, 1), (True, 0)])
+def test_parts_that_were_not_seen(unseen, found):
+    """Ranks that read the same samples may each take a part of them: on devices nobody looks."""
+    loss = (ev.Sequences, {"number": 0, "site": LINE, "unseen": True})
+    ranks = [[loader(), *through([*range(16)]), *([loss] if unseen else []), call(0, LINE, "all_reduce"), ended()]] * 2
+    judged = said(*ranks)
+    assert (len(judged.findings), bool(judged.skipped_because)) == (found, unseen)
+    assert unseen == ("it was not seen on their devices" in judged.skipped_because)
+
+
 @pytest.mark.parametrize("inputs", [True, False])
 def test_labels_that_are_shifted_within_a_part(inputs):
     """The first token of the second part is on no rank a target."""

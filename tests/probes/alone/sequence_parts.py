@@ -12,6 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
 
+import ddpcheck
 from ddpcheck import evidence as ev
 from ddpcheck.probes.data import sequence_parts
 from ddpcheck.probes.recording import recorder
@@ -170,3 +171,13 @@ def test_what_attention_sees_of_more_than_a_ranks_own(recorded, seen, expected):
             hidden = scores.softmax(-1) @ every
         nn.functional.cross_entropy(model[1](hidden).transpose(1, 2), text[:, 1:5]).backward()
     assert [one.any_order for one in recorded()] == [expected]
+
+
+def test_on_a_device_nothing_is_looked_at(recorded):
+    """And that is said."""
+    with ddpcheck.simulated_devices(1):
+        model = nn.Linear(3, 2, device="cuda")
+        data = TensorDataset(torch.ones(8, 3))
+        for (inputs,) in DataLoader(data, batch_size=4):
+            model(inputs.cuda()).sum().backward()
+    assert [(one.unseen, one.parts) for one in recorded()] == [(True, [])] * 2
