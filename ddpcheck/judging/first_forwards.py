@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
@@ -80,6 +81,12 @@ def _by_name(its: dict[Rank, ev.Model]) -> dict[str, dict[Rank, ev.Held]]:
 def held(model: ev.Model) -> dict[str, ev.Held]:
     """What a model holds, by name."""
     return {one.name: one for one in model.held}
+
+
+def named(rank: Rank, module: int, names: Iterable[str]) -> list[ev.Held | None]:
+    """What a rank's module holds under these names, as far as it is a model."""
+    known = next((held(one) for one in rank.of(ev.Model) if one.model == module), {})
+    return [known.get(name) for name in names]
 
 
 def sharded_at(rank: Rank, model: ev.Model) -> CallSite | None:

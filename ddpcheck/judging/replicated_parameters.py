@@ -80,30 +80,28 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
     stepped = {p.wrapper for rank in world for one in rank.of(ev.Optimizer) for p in one.parameters} - {None}
     held = [one for one in optimizers if any(p.wrapper is not None for p in one.described[0].parameters)]
     if not any(rank.of(ev.Optimizer) for rank in world):
-        return "no optimizer stepped"
+        return "ddpcheck saw no optimizer step"
     if unseen := step_alignment.why_unseen(optimizers):
         return unseen
     if not held and any(grounds(world, one).parameters for one in optimizers):
-        return (
-            "the optimizer exchanges gradients or what it makes of them during its step: on entry each rank has its own"
-        )
+        return "ddpcheck saw the program exchange gradients within the optimizer's step, and not before it"
     if not stepped:
         return declared_apart(world) or (
-            "no parameter was wrapped, and no gradient reduced by the program itself at every step"
+            "ddpcheck saw no wrapped parameter, and no gradient that the program itself reduces at every step"
         )
     if not held:
-        return "of the optimizers that step wrapped parameters, none could be seen to be the same one on all ranks"
+        return "ddpcheck could not tell which optimizers of wrapped parameters are the same one on all ranks"
     if all(any(one.apart for one in optimizer.described) for optimizer in held):
-        return "the communication hook was seen to leave each rank its own gradients"
+        return "ddpcheck saw a communication hook leave each rank its own gradients"
     if any(kept_apart(world, optimizer) for optimizer in held):
-        return "every forward was within no_sync(), and the program brings the ranks together by other means than DDP's"
+        return "ddpcheck saw every forward run under no_sync(), and not what brings the ranks together"
     if all(len(dealt_out(optimizer)) == len(optimizer.described[0].parameters) for optimizer in held):
-        return "each rank's optimizer steps parameters of its own, which no other one has"
+        return "ddpcheck saw the optimizer of each rank step other parameters"
     if any(grounds(world, optimizer).moved for optimizer in held):
-        return "the program itself makes the wrapped parameters the same, between steps"
+        return "ddpcheck saw the program exchange wrapped parameters between steps, and compares none in between"
     if any(_evened(optimizer) for optimizer in held):
-        return "the optimizer exchanges during its step what it makes of gradients that differ, and evens the ranks out"
-    return "at each place of the optimizers, the ranks have different parameters"
+        return "ddpcheck saw gradients differ on entry to a step whose collectives leave the parameters equal"
+    return "ddpcheck saw no parameter that is the same one on all ranks"
 
 
 def dealt_out(optimizer: Aligned) -> set[int]:
@@ -124,8 +122,8 @@ def declared_apart(world: World) -> str:
     if not declared:
         return ""
     if any(len(one.holders) > 1 for one in declared):
-        return "what several ranks hold copies of was never seen on all of them, or lay otherwise than its copies there"
-    return "of what was sharded, no two ranks hold the same part"
+        return "ddpcheck did not see the copies of sharded parameters on all ranks that hold them"
+    return "ddpcheck saw sharded parameters of which no two ranks hold the same part"
 
 
 def _evened(optimizer: Aligned) -> set[int]:

@@ -183,7 +183,7 @@ def why_unseen(optimizers: Iterable[Aligned]) -> str:
     kinds = {p.unseen if p.layout is None else "" for p in every}
     if not kinds or "" in kinds:
         return ""
-    return f"the optimizers step nothing but what is not compared between ranks ({listing(sorted(kinds))})"
+    return f"ddpcheck does not compare the tensors that the optimizers step ({listing(sorted(kinds))})"
 
 
 def wrappers(world: World) -> list[Replicas]:
@@ -225,11 +225,9 @@ def differing(digests: Sequence[bytes]) -> list[int]:
     return [place for place, found in enumerate(each) if len(found) > 1 and ev.UNSEEN not in found]
 
 
-def are_seen(digests: Sequence[bytes], places: Iterable[int] | None = None) -> bool:
-    """Whether there is something among these places (all, by default) that every rank has looked at."""
-    if places is None:
-        places = range(min(map(len, digests)) // WIDTH)
-    return any(all(at(d, place) != ev.UNSEEN for d in digests) for place in places)
+def are_seen(digests: Sequence[bytes]) -> bool:
+    """Whether there is something that every rank has looked at."""
+    return any(all(at(d, place) != ev.UNSEEN for d in digests) for place in range(min(map(len, digests)) // WIDTH))
 
 
 def at(digests: bytes, place: int) -> bytes:

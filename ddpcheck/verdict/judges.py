@@ -10,7 +10,7 @@ from ddpcheck.judging import model_parts
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.verdict import interruption, library_terms, missing_evidence
 
-_NOTHING = "no module was wrapped or sharded, and no optimizer stepped"
+_NOTHING = "ddpcheck saw no wrapped or sharded module, and no optimizer step"
 
 
 def judge_world(world: World, defects: list[str] | None = None, ends: bool = False) -> dict[str, Judged]:

@@ -24,7 +24,7 @@ def hsdp(gradients=("a", "b", "a", "b"), parameters=("a", "b", "a", "b"), values
         *[
             [
                 mesh(HSDP, ("replicate", "shard")),
-                optimizer(5, {"weight": layout(rank, HSDP, placements)}, [(values or parameters)[rank]]),
+                optimizer(5, {"weight": layout(rank, HSDP, placements)}, [(values or "vwvw")[rank]]),
                 stepped(7, 0, [gradients[rank]], [parameters[rank]], **more),
             ]
             for rank in range(4)

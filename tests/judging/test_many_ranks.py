@@ -76,7 +76,8 @@ def cube(parameters, steps, calls=40, bare=False):
             ]
         )
         for number in range(steps):
-            ranks[-1] += [*between_steps(rank, number, names[:SUMMED], calls), stepped(7, number, value)]
+            moved = [f"+{one}"[:8] for one in value]
+            ranks[-1] += [*between_steps(rank, number, names[:SUMMED], calls), stepped(7, number, value, moved)]
     return world(*ranks)
 
 

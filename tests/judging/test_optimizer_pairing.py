@@ -83,23 +83,23 @@ def test_parameters_that_cannot_be_told_apart_are_not_checked():
     assert [f for j in said.values() for f in j.findings] == []
     for check in ("gradient-sync", "parameter-sync", "reducer-coverage", "optimizer-sync"):
         assert (said[check].checked, said[check].skipped_because) == (
-            0, "at each place of the optimizers, the ranks have different parameters",
+            0, "ddpcheck saw no parameter that is the same one on all ranks",
         )  # fmt: skip
 
 
 def test_optimizers_that_cannot_be_told_apart_are_not_checked():
-    """Rank 1 steps a wrapper that rank 0 does not: neither "nothing was wrapped" nor "held" is true."""
+    """Rank 1 steps a wrapper that rank 0 does not: neither "no wrapped parameter" nor "held" is true."""
     ours = [wrapped(3), wrapped(3, wrapper=1), optimizer(0, 4), stepped("gh")]
     other = [wrapped(3), wrapped(3, wrapper=1), optimizer(0, 4, wrapper=1), stepped("gi")]
     for check, one in judged(ours, other).items():
         if check != "initial-broadcast":
             assert one.checked == 0
-            assert "none could be seen to be the same one on all ranks" in one.skipped_because
+            assert "could not tell which optimizers of wrapped parameters are the same one" in one.skipped_because
 
 
 @pytest.mark.parametrize(("more", "reason"), [
-    ({"apart": True}, "the communication hook was seen to leave each rank its own gradients"),
-    ({}, "the program itself makes the wrapped parameters the same, between steps"),
+    ({"apart": True}, "ddpcheck saw a communication hook leave each rank its own gradients"),
+    ({}, "ddpcheck saw the program exchange wrapped parameters between steps, and compares none in between"),
 ])  # fmt: skip
 def test_steps_on_which_the_ranks_need_not_agree_are_not_held(more, reason):
     """What has no ground was not judged, by reducer-coverage either."""

@@ -83,7 +83,7 @@ def test_nothing_is_found_for_the_signal(number):
     assert (verdict.verdict, verdict.findings, verdict.exit_code()) == ("interrupted", (), 128 + number)
     for check in those("of_endings"):
         assert verdict.checks[check].skipped_because == "the run was interrupted"
-    because = "no module was wrapped or sharded, and no optimizer stepped"
+    because = "ddpcheck saw no wrapped or sharded module, and no optimizer step"
     assert verdict.checks["collective-order"].skipped_because == because
 
 

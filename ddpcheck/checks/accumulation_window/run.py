@@ -37,7 +37,9 @@ def judge(world: World) -> Judged:
     return Judged(
         checked=checked,
         findings=tuple(findings),
-        skipped_because="" if checked else "no step was seen to be made of several backward() calls",
+        skipped_because="ddpcheck did not see what became of gradients between the backward() calls of a step"
+        if any(window.backwards > 1 for rank in world for window in rank.of(ev.Window))
+        else "ddpcheck saw no step made of several backward() calls",
     )
 
 

@@ -8,8 +8,10 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.buffer_sync import recomputed, unwrapped_models
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.evaluation_alignment import Evaluation, Model, evaluations, is_compared, model_of
+from ddpcheck.judging.first_forwards import named
 from ddpcheck.judging.step_alignment import Replicas
 from ddpcheck.judging.world import Judged, World
+from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -18,10 +20,7 @@ BROADCAST_AGAIN = (
     "it, average or broadcast the buffers before an evaluation (dist.broadcast(buffer, src=0) for each of "
     "model.module.buffers())"
 )
-_NOTHING = (
-    "no wrapper has broadcast buffers, no model was evaluated on several ranks, and no model that lies on several of "
-    "them has buffers in its state that were equal at its first forward"
-)
+_NOTHING = "ddpcheck saw no buffer that several ranks hold of one model, after a step, a broadcast or in an evaluation"
 _RULES = {
     "broadcast": "different-buffers-after-broadcast",
     "evaluation": "different-buffers-at-evaluation",
@@ -43,10 +42,11 @@ def judge(world: World) -> Judged:
         if names:
             told[replicas.link] = names
     models: dict[Model, Finding | None] = {}
-    for wrapper, records in evaluations(world):
+    for _, records in evaluations(world):
         if is_compared(records):
-            copies = wrapper is None and step_alignment.are_seen([one.parameters.digests for _, one in records])
-            checked += copies or step_alignment.are_seen([one.buffers.digests for _, one in records])
+            rank, one = records[0]
+            tensors = named(rank, one.module, one.buffers.names)
+            checked += covers(tensors, [it.buffers.digests for _, it in records])
             model = model_of(records)
             models[model] = models.get(model) or _evaluation(records, told)
     findings += [finding for finding in models.values() if finding is not None]
@@ -68,13 +68,15 @@ def _wrapper(replicas: Replicas) -> tuple[int, list[Finding], set[str]]:
     checked = 0
     findings: dict[str, Finding] = {}
     told: set[str] = set()
+    wrapped = replicas.wrapped[0]
     for moment in ("broadcast", "evaluation", "step"):
         each = [
             {s.number: s for s in rank.of(ev.Synced) if s.wrapper == replicas.of(rank) and s.moment == moment}
             for rank in replicas.ranks
         ]
         for turn in sorted(set(each[0]).intersection(*each[1:])):
-            checked += step_alignment.are_seen([one[turn].digests for one in each])
+            tensors = named(replicas.ranks[0], wrapped.module, each[0][turn].names or wrapped.buffers.names)
+            checked += covers(tensors, [one[turn].digests for one in each])
             for unknown, names in _moment(replicas, moment, [one[turn] for one in each]):
                 if told.issuperset(names):
                     continue

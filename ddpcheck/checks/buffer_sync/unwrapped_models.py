@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.buffer_sync import beside_experts
-from ddpcheck.judging import mesh_names, step_alignment
+from ddpcheck.judging import first_forwards, mesh_names, step_alignment
 from ddpcheck.judging.data_ranks import are_peers, readers
 from ddpcheck.judging.evaluation_alignment import evaluations
-from ddpcheck.judging.first_forwards import numbered
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.world import Rank, World
+from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -59,10 +59,11 @@ def judge(world: World) -> tuple[int, list[Finding]]:
     findings: list[Finding] = []
     for copies in _copies(world):
         told: set[str] = set()
+        rank, model = next(iter(copies.models.items()))
         for moment in (_evaluated, _stepped):
             for each, names, sites in moment(world, copies):
                 places = [p for p, name in enumerate(names) if name in copies.names]
-                checked += step_alignment.are_seen(each, places)
+                checked += covers(first_forwards.named(rank, model.model, names), each, places)
                 apart = [names[p] for p in step_alignment.differing(each) if p in places]
                 at_step = moment is _stepped
                 apart = [
@@ -103,7 +104,7 @@ def _copies(world: World) -> list[Copies]:
 
 def _of_ranks(ranks: Sequence[Rank]) -> Iterator[dict[Rank, ev.Model]]:
     """The models that all of these ranks have, in no wrapper: the same of a class, in their order."""
-    by_name = [{name: number for number, name in numbered(rank).items()} for rank in ranks]
+    by_name = [{name: number for number, name in first_forwards.numbered(rank).items()} for rank in ranks]
     for name in sorted(set(by_name[0]).intersection(*by_name[1:])):
         numbers = [one[name] for one in by_name]
         models = {

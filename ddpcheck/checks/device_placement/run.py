@@ -16,7 +16,8 @@ def judge(world: World) -> Judged:
     wrapped = [w for rank in world for w in rank.of(ev.Wrapped)]
     checked = sum(1 for w in wrapped if w.device_ids is not None or any(d != "cpu" for d in w.devices))
     findings = (*_refused(world), *_no_such_device(world), *_shared(world))
-    because = "" if checked or findings else "all wrapped modules were on the CPU" if wrapped else "nothing was wrapped"
+    none = "all wrapped modules were on the CPU" if wrapped else "ddpcheck saw no module in DistributedDataParallel"
+    because = "" if checked or findings else none
     return Judged(checked=max(checked, len(findings)), findings=findings, skipped_because=because)
 
 

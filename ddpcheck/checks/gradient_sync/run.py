@@ -9,27 +9,30 @@ from ddpcheck.checks.gradient_sync import causes, norms_of_parts, program_reduct
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import Broken, odd_site, parts, wrapper_links
+from ddpcheck.judging.finite_steps import FiniteSteps
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.world import Judged, World
+from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
+
+_NOTHING = "ddpcheck saw no step on which all ranks have gradients to compare: finite ones, other than zeros"
 
 
 def judge(world: World) -> Judged:
     """Compare the digests of all ranks on entry to steps, and look at whether what the program reduces reaches all."""
     checked, findings = program_reductions.judge(world)
+    because = why_none(world, step_alignment.optimizers(world))
     own: list[Finding] = []
     for held in copies(world):
         optimizer, places = held.optimizer, held.gradients
         steps = list(optimizer.compared())
-        checked += sum(
-            all(one.gradients for one in s) and step_alignment.are_seen([one.gradients for one in s], places)
-            for _, s in steps
-        )
+        parameters, finite = optimizer.described[0].parameters, FiniteSteps(optimizer)
+        checked += sum(s in finite and covers(parameters, [one.gradients for one in s], places) for _, s in steps)
+        because = _NOTHING if steps and places else because
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.gradients):
             own.append(_finding(held, broken, wanted))
     own += norms_of_parts.judge(world)
-    because = why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, findings=(*own, *findings), skipped_because=because)
 
 

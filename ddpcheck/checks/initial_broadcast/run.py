@@ -9,11 +9,15 @@ from ddpcheck.checks.initial_broadcast import wrapper_group
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import wrapper_links
+from ddpcheck.judging.first_forwards import named
 from ddpcheck.judging.replicated_parameters import declared_apart
 from ddpcheck.judging.step_alignment import Aligned, Replicas
 from ddpcheck.judging.world import Judged, World
+from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
+
+_NOTHING = "ddpcheck saw no parameters or buffers, other than zeros, that a wrapper or a mesh makes copies of"
 
 
 def judge(world: World) -> Judged:
@@ -29,19 +33,20 @@ def judge(world: World) -> Judged:
         optimizer = held.optimizer
         described = optimizer.described[0].parameters
         places = [p for p in held.parameters if held.along or described[p].wrapper is not None]
-        checked += bool(places) and optimizer.first
+        checked += optimizer.first and covers(described, [one.values for one in optimizer.described], places)
         news = [p for p in places if f"wrapper {described[p].wrapper}" not in told]
         finding = _entered(held, news) if optimizer.first else None
         if finding is not None:
             findings.append(finding)
     unseen = step_alignment.why_unseen(step_alignment.optimizers(world)) or declared_apart(world)
-    return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen)
+    return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen or _NOTHING)
 
 
 def _is_seen(replicas: Replicas) -> bool:
-    """Whether the ranks have looked at anything of a wrapper's module, where it has anything."""
-    digests = [w.parameters.digests + w.buffers.digests for w in replicas.wrapped]
-    return not any(digests) or step_alignment.are_seen(digests)
+    """Whether anything that a wrapper's module holds was compared."""
+    first = replicas.wrapped[0]
+    tensors = named(replicas.ranks[0], first.module, [*first.parameters.names, *first.buffers.names])
+    return covers(tensors, [w.parameters.digests + w.buffers.digests for w in replicas.wrapped])
 
 
 def _constructed(replicas: Replicas) -> Finding | None:

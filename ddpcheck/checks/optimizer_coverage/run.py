@@ -33,7 +33,7 @@ def judge(world: World) -> Judged:
     return Judged(
         checked=checked,
         findings=tuple(findings),
-        skipped_because="" if checked else "no optimizer was seen to hold a parameter of a module that was called",
+        skipped_because="" if checked else "ddpcheck saw no optimizer with a parameter of a module that was called",
     )
 
 

@@ -19,12 +19,14 @@ from ddpcheck.judging.differing_steps import states, wrapper_links
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
+from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count
 
 _FIX = "Compute learning rates and scales from numbers that all ranks share, and load optimizer state on all of them."
 
 
+_NOTHING = "ddpcheck saw no learning rate, gradient scale or state, other than zero, on several ranks"
 ONCE = "Step it once on every rank, unless its schedule counts all ranks' samples on purpose."
 
 
@@ -33,12 +35,14 @@ def judge(world: World) -> Judged:
     checked = 0
     findings: list[Finding] = []
     behind: dict[str, Finding] = {}
+    because = why_none(world, step_alignment.optimizers(world))
     for held in copies(world):
         optimizer, places = held.optimizer, held.parameters
         if not places:
             continue
         steps = list(optimizer.common())
-        checked += len(steps)
+        checked += sum(_is_compared(held, step) for _, step in steps)
+        because = _NOTHING if steps else because
         findings += _apart(held, steps)
         behind |= {f"{one.subject} {one.links}": one for one in counters.findings(held)}
     findings += behind.values()
@@ -52,8 +56,16 @@ def judge(world: World) -> Judged:
         times, found = part.judge(world)
         checked += times
         findings += found
-    unseen = why_none(world, step_alignment.optimizers(world))
-    return Judged(checked=checked, findings=tuple(findings), skipped_because=unseen)
+    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
+
+
+def _is_compared(held: Copies, step: list[ev.Step]) -> bool:
+    """Whether several ranks have told of a rate, a scale or a state, other than zeros, by which they make a step."""
+    optimizer, places = held.optimizer, held.parameters
+    groups = _groups(optimizer, places)
+    read = [s for s in step if ev.UNREAD not in (*s.rates, s.scale)]
+    numbers = len(read) > 1 and all(any(_rates(s, groups)) or s.scale for s in read)
+    return numbers or any(covers(optimizer.described[0].parameters, each, places) for each in states(step).values())
 
 
 Broken = tuple[int, list[Rank], list[ev.Step], str, list[Any], str, str]

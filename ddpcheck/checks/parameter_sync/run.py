@@ -16,14 +16,18 @@ from ddpcheck.checks.parameter_sync import (
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import Broken, Compared, odd_site, parts, wrapper_links
+from ddpcheck.judging.finite_steps import FiniteSteps
 from ddpcheck.judging.handed_out import handed_out
 from ddpcheck.judging.replicated_parameters import why_none
+from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, World
+from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
 _REPAIRS = "Find what changes parameters on one rank alone: to reduce gradients never repairs parameters."
 _FIND = "Find what one rank alone does in these steps, to parameters or to gradients after backward()."
+_NOTHING = "ddpcheck saw no step change a parameter that several ranks hold, and leave it finite"
 _ADVICE = {causes.NOT_TAKEN: left_over.COPY_BACK}
 
 
@@ -31,10 +35,14 @@ def judge(world: World) -> Judged:
     """Compare the digests of all ranks on exit from steps, and of the models that several ranks evaluate."""
     checked = 0
     findings: list[Finding] = []
+    because = why_none(world, step_alignment.optimizers(world))
     for held in copies(world):
         optimizer, places = held.optimizer, held.parameters
         steps = list(optimizer.compared())
-        checked += sum(step_alignment.are_seen([one.parameters for one in s], places) for _, s in steps)
+        parameters, moved = optimizer.described[0].parameters, _moved(optimizer, steps).intersection(places)
+        finite = FiniteSteps(optimizer)
+        checked += sum(s in finite and covers(parameters, [one.parameters for one in s], moved) for _, s in steps)
+        because = _NOTHING if steps and places else because
         handed = handed_out(world, optimizer).difference(held.gradients)
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.parameters):
             findings.append(_finding(held, steps, broken, wanted, handed))
@@ -49,8 +57,14 @@ def judge(world: World) -> Judged:
     ):
         checked += times
         findings += found
-    because = why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
+
+
+def _moved(optimizer: Aligned, steps: Compared) -> set[int]:
+    """The places that steps were seen to change: what stays as it began is equal without any step's doing."""
+    ended = [step for _, step in steps if step[0].whole]
+    pairs = zip(optimizer.described * 2, [*ended[0], *ended[-1]], strict=True) if ended else ()
+    return {place for one, step in pairs for place in step_alignment.differing([one.values, step.parameters])}
 
 
 def _finding(held: Copies, steps: Compared, broken: Sequence[Broken], wanted: int, handed: Collection[int]) -> Finding:

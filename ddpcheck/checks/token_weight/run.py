@@ -18,11 +18,11 @@ from ddpcheck.judging.replicated_parameters import declared_apart, grounds, why_
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, Rank, World
 
-WEIGHTED = "the weights of elements differ, and not as their numbers do: the program gives some losses another weight"
-UNSEEN = "the program weighs the gradients of ranks itself, and by what was not seen"
-NOTHING_COUNTS = "in a part of the loss there was no rank, or one alone, whose elements count"
-NOT_AVERAGED = "no ranks were seen to bring gradients of different data together"
-UNWEIGHED = "no step that all ranks made came from a backward() of theirs"
+WEIGHTED = "ddpcheck saw elements of the loss with different weights, which do not follow from their numbers"
+UNSEEN = "ddpcheck saw gradients that the program weighs itself, and not by what"
+NOTHING_COUNTS = "ddpcheck saw a part of the loss whose elements count on one rank at most"
+NOT_AVERAGED = "ddpcheck did not see which ranks bring gradients of different data together"
+UNWEIGHED = "ddpcheck saw no step of all ranks that a backward() of each had led to"
 
 Line = tuple[str, int]
 

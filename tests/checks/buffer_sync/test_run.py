@@ -46,3 +46,13 @@ def test_the_flag_is_what_is_left_out_first():
 def test_sync_batch_norm_is_offered_where_it_can_work(more, offered):
     """It takes inputs on GPUs alone, and is for batch norms."""
     assert ("convert_sync_batchnorm" in told(**more).advice) is offered
+
+
+@pytest.mark.parametrize("buffers", [ev.Tensors(), ev.Tensors(names=["b"], digests=ev.UNSEEN)], ids=["none", "unseen"])
+def test_an_evaluation_without_buffers_compares_nothing(buffers):
+    """Whatever is known of the parameters."""
+    parameters = ev.Tensors(names=["w"], digests=digest("w"))
+    fields = {"kind": "Net", "number": 0, "site": EVALUATED, "parameters": parameters, "buffers": buffers}
+    judged = judge(world(*[[(ev.Evaluated, fields)]] * 2))
+    assert (judged.checked, judged.findings) == (0, ())
+    assert "saw no buffer" in judged.skipped_because

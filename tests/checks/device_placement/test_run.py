@@ -29,7 +29,7 @@ def placed(device, name, wrapper=0):
 def test_the_cpu_alone_is_not_checked():
     """There is nothing to misplace, and that is said."""
     assert ask(world(*[[wrapped(3)]] * 2)).skipped_because == "all wrapped modules were on the CPU"
-    assert ask(world([], [])).skipped_because == "nothing was wrapped"
+    assert ask(world([], [])).skipped_because == "ddpcheck saw no module in DistributedDataParallel"
 
 
 @pytest.mark.parametrize(("given", "places", "cause"), [

@@ -44,7 +44,7 @@ def test_what_was_not_weighed_is_not_held():
     judged = judge(world(wrapper(), wrapper()))
     assert (judged.checked, judged.skipped_because) == (
         0,
-        "no step that all ranks made came from a backward() of theirs",
+        "ddpcheck saw no step of all ranks that a backward() of each had led to",
     )
 
 
