@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.initial_values import compared
 from ddpcheck.judging import first_forwards
 from ddpcheck.judging.first_forwards import Everywhere
 from ddpcheck.judging.world import Judged, Rank, World
@@ -19,23 +20,18 @@ SMALL = 8
 def judge(world: World) -> Judged:
     """Look at every model when it is called for the first time with gradients."""
     models = first_forwards.models(world)
-    checked = sum(not model.unread and any(map(_is_seen, model.held)) for _, model in models)
     findings = [*_unwritten(world)]
     for everywhere in first_forwards.everywhere(world):
         findings += _cut_from_several(everywhere)
         findings += _equal_shards(everywhere)
-    findings += _equal_stages(world)
-    return Judged(
-        checked=checked,
-        findings=tuple(findings),
-        skipped_because="memory that to_empty() has handed out on a device is not read"
-        if any(model.unread for _, model in models)
-        else "no module was called with gradients",
-    )
-
-
-def _is_seen(one: ev.Held) -> bool:
-    return one.digest not in (b"", ev.UNSEEN)
+    stages = _stages(world)
+    findings += _equal_stages(stages)
+    because = "ddpcheck saw no module called with gradients"
+    if any(model.unread for _, model in models):
+        because = "ddpcheck does not read memory that to_empty() hands out on a device"
+    elif models:
+        because = "ddpcheck saw no model of which it could compare all that was drawn at random between the ranks"
+    return Judged(checked=compared.models(world, _alike(stages)), findings=tuple(findings), skipped_because=because)
 
 
 # --- memory that nobody has written to
@@ -81,7 +77,8 @@ def _cut_from_several(everywhere: Everywhere) -> Iterator[Finding]:
         by_ranks: dict[tuple[int, ...], dict[int, bytes]] = defaultdict(dict)
         empty = {rank.rank for rank, one in held.items() if one.layout is not None and 0 in one.layout.local}
         for rank, one in held.items():
-            if one.cut_from and rank.rank not in empty:  # a part without elements is of every model
+            # A part without elements is of every model.
+            if one.cut_from not in (b"", ev.UNSEEN) and rank.rank not in empty:
                 by_ranks[one.cut_by][rank.rank] = one.cut_from
         for cut_by, wholes in by_ranks.items():
             ranks = set(cut_by) - empty
@@ -182,16 +179,27 @@ def _hold_other_parts(ranks: Sequence[Rank], held: dict[Rank, ev.Held]) -> bool:
 # --- stages
 
 
-def _equal_stages(world: World) -> Iterator[Finding]:
-    """Stages of a pipeline whose weights of the same shape are all the same numbers."""
+def _stages(world: World) -> dict[int, tuple[Rank, ev.Model]]:
+    """By number, the stages of a pipeline, each on the first of its ranks."""
     stages: dict[int, tuple[Rank, ev.Model]] = {}
     for rank in world:
         declared = [one.stage for one in rank.of(ev.Parallelised) if one.stage is not None]
         of_rank = [model for owner, model in first_forwards.models(world) if owner is rank]
         if len(declared) == len(of_rank) == 1:
             stages.setdefault(declared[0], (rank, of_rank[0]))
-    if len(stages) < 2:
-        return
+    return stages
+
+
+def _alike(stages: dict[int, tuple[Rank, ev.Model]]) -> Iterator[tuple[Rank, ev.Model]]:
+    """The stages that have weights of the same shapes as another one: what is compared."""
+    shapes = {stage: {kind for kind, _ in _drawn(model)} for stage, (_, model) in stages.items()}
+    for stage, mine in shapes.items():
+        if any(mine & others for other, others in shapes.items() if other != stage):
+            yield stages[stage]
+
+
+def _equal_stages(stages: dict[int, tuple[Rank, ev.Model]]) -> Iterator[Finding]:
+    """Stages of a pipeline whose weights of the same shape are all the same numbers."""
     digests = {stage: _drawn(model) for stage, (_, model) in stages.items()}
     for first, mine in digests.items():
         for other, theirs in digests.items():

@@ -62,7 +62,7 @@ def is_written(tensor: torch.Tensor) -> bool | None:
     known = _empty.get(id(tensor))
     if known is None or not tensor.numel() or readable_memory.is_of_fsdp(tensor):
         return True  # FSDP gives a parameter other memory, in which it is a view
-    if _version(tensor) != known.version:
+    if version(tensor) != known.version:
         return True
     if known.digest is None:
         return None
@@ -100,7 +100,7 @@ def _around_to_empty(original: Any) -> Any:
 def _note(tensor: torch.Tensor) -> None:
     if tensor.is_meta:
         return
-    _empty[id(tensor)] = _Empty(_version(tensor), _look(tensor) if readable_memory.is_on_cpu(tensor) else None)
+    _empty[id(tensor)] = _Empty(version(tensor), _look(tensor) if readable_memory.is_on_cpu(tensor) else None)
     reference(tensor).when_gone(partial(_empty.pop, id(tensor), None))
 
 
@@ -108,8 +108,8 @@ def _look(tensor: torch.Tensor) -> bytes:
     return fast_digests.digests([tensor], 0)
 
 
-def _version(tensor: torch.Tensor) -> int:
-    """Of a DTensor, that of its own part counts: what is done to the whole is done there."""
+def version(tensor: torch.Tensor) -> int:
+    """How often it was written to in place; of a DTensor, that of its own part counts, too."""
     own = readable_memory.own_part(tensor)
-    versions = [int(attribute(one, "_version", 0)) for one in (tensor, own) if one is not None]
-    return sum(versions) if own is not tensor else versions[0]
+    each = [one for one in (tensor, own if own is not tensor else None) if one is not None and not one.is_inference()]
+    return sum(int(attribute(one, "_version", 0)) for one in each)

@@ -6,8 +6,9 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.initial_values.run import judge
-from tests.judging.sharded_models import digest, held, layout, mesh, model
-from tests.judging.written import world
+from ddpcheck.judging import zero_digests
+from tests.judging.sharded_models import digest, held, layout, mesh, model, optimizer
+from tests.judging.written import world, wrapped
 
 TWO = (2,)
 
@@ -30,7 +31,48 @@ def test_a_model_whose_shards_differ_is_right():
 def test_no_model_no_check():
     """What was not seen is not held."""
     judged = judge(world([], []))
-    assert (judged.checked, judged.skipped_because) == (0, "no module was called with gradients")
+    assert (judged.checked, judged.skipped_because) == (0, "ddpcheck saw no module called with gradients")
+
+
+# --- what was compared
+
+
+def copied(compared):
+    """A plain model on two ranks, of which a wrapper made some tensors the same."""
+    tensors = ev.Tensors(names=list(compared), digests=b"".join(map(digest, compared)))
+    ranks = [model(9, held("w"), held("b"), held("scale", filled=True)), optimizer(4, {"w": None, "b": None})]
+    return world(*[[wrapped(3, module=0, parameters=tensors), *ranks]] * 2)
+
+
+@pytest.mark.parametrize(("compared", "models"), [("wb", 2), ("w", 0)])
+def test_a_model_counts_of_which_all_that_was_drawn_was_compared(compared, models):
+    """A tensor that nobody says anything of may be a copy, or a part, that began otherwise on another rank."""
+    judged = judge(copied(compared))
+    assert (judged.checked, judged.findings) == (models, ())
+    assert "could compare all that was drawn" in judged.skipped_because
+
+
+def test_ranks_with_which_nothing_was_compared_may_hold_anything():
+    """Two wrappers over two ranks each: what goes for one of the groups says nothing of the other."""
+    tensors = ev.Tensors(names=["w"], digests=digest("w"))
+    groups = ["0,1#1", "0,1#1", "2,3#1", "2,3#1"]
+    ranks = [[wrapped(3, module=0, parameters=tensors, group=group), model(9, held("w"))] for group in groups]
+    assert judge(world(*ranks)).checked == 0
+    assert judge(world(*ranks[:2])).checked == 2
+
+
+def test_what_a_shard_was_cut_from_has_to_be_known():
+    """On a device it is not read; whether the rows of a mesh began alike is not known then."""
+    judged = judge(of(lambda r: held("w", f"w{r}", sharded(r), cut_from=ev.UNSEEN, cut_by=(0, 1))))
+    assert (judged.checked, judged.findings) == (0, ())
+
+
+def test_zeros_and_models_of_nothing_cover_nothing():
+    zeros = zero_digests.of_zeros(64 * 4)
+    for one in zeros:
+        tensors = ev.Tensors(names=["w"], digests=one)
+        ranks = [wrapped(3, module=0, parameters=tensors), model(9, held("w", digest=one, filled=True))]
+        assert judge(world(ranks, ranks)).checked == 0
 
 
 # --- unwritten memory
@@ -55,7 +97,7 @@ def test_memory_of_a_device_that_nobody_has_read():
     """Nobody knows whether it was written to: not checked, and the reason."""
     judged = judge(of(lambda r: held("w", written=True), unread=1))
     assert (judged.checked, judged.findings) == (0, ())
-    assert "on a device is not read" in judged.skipped_because
+    assert "does not read memory" in judged.skipped_because
 
 
 # --- what shards were cut from
@@ -172,4 +214,5 @@ def test_stages_that_are_copies_of_each_other():
 
 def test_stages_with_weights_of_their_own():
     """Constants do not count."""
-    assert judge(staged("a", "b")).findings == ()
+    judged = judge(staged("a", "b"))
+    assert (judged.checked, judged.findings) == (2, ())
