@@ -81,6 +81,18 @@ def never_together(world: World, optimizer: Aligned) -> frozenset[int]:
     return frozenset.intersection(*mine) if mine else frozenset()
 
 
+def written_between(optimizer: Aligned) -> set[int]:
+    """The places that were written to between two of its steps on some rank, by whatever means."""
+    each = zip(optimizer.ranks, optimizer.described, optimizer.orders, strict=True)
+    return {
+        place if order is None else order.index(place)
+        for rank, described, order in each
+        for one in rank.of(ev.MovedBetween)
+        for place in (one.moved if one.optimizer == described.optimizer else ())
+        if order is None or place in order
+    }
+
+
 @once_per_world
 def is_trained_apart(world: World) -> bool:
     """Whether ranks step copies each for itself, and bring them together now and then: they differ on purpose."""

@@ -22,13 +22,24 @@ def by_files(world: World) -> bool:
 
     So do bagging, cross-validation, and averages, taken now and then or once at
     the end. How a program keeps its parameters is its affair: of what is
-    written and read once training has begun, no suffix is asked for.
+    written and read once training has begun, no suffix is asked for. What torch
+    has saved is taken up by its own load, or by a load_state_dict that follows:
+    a copy of the file is none.
     """
     written = [set(_written(rank)) for rank in world]
-    read = [{r.path for r in rank.of(ev.File) if r.op == "read" and _counts(rank, r, LOADS)} for rank in world]
+    by_torch = {r.path for rank in world for r in rank.of(ev.File) if r.op == "write" and r.how in SAVES}
+    read = [{r.path for r in _reads(rank) if r.path not in by_torch or _is_taken_up(rank, r)} for rank in world]
     saved = [{path for path, is_model in _written(rank).items() if is_model} for rank in world]
     apart = len({frozenset(paths) for paths in saved if paths}) > 1
     return apart or any(mine & theirs for at, mine in enumerate(read) for by, theirs in enumerate(written) if at != by)
+
+
+def _reads(rank: Rank) -> list[ev.File]:
+    return [r for r in rank.of(ev.File) if r.op == "read" and _counts(rank, r, LOADS)]
+
+
+def _is_taken_up(rank: Rank, read: ev.File) -> bool:
+    return read.how in LOADS or any(one.n > read.n for one in rank.of(ev.StateLoaded))
 
 
 def _written(rank: Rank) -> dict[str, bool]:

@@ -2,7 +2,7 @@
 
 What goes over all ranks before every step is judged with what wrappers reduce. Here it is about what falls short of
 that: a sum that one rank alone gets, and a step before which the reduction was left out. Either may be meant, where
-the program brings the parameters together by other means; so nothing else may have gone between the ranks.
+the program brings the parameters together by other means; so nothing may have written to them between steps.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.file_history import LOADS
+from ddpcheck.judging.brought_together import written_between
 from ddpcheck.judging.replicated_parameters import first_calls, grounds, histories, lasts, like
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import World
+from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import Finding, Severity
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -29,13 +30,12 @@ def judge(world: World) -> tuple[int, list[Finding]]:
     """
     checked = 0
     findings: list[Finding] = []
-    if not _is_all_known(world):
-        return 0, []
     for optimizer in step_alignment.optimizers(world):
         history = histories(optimizer)
         ground = grounds(world, optimizer)
         calls = first_calls(world, optimizer, history)
         left = set(calls).difference(ground.parameters, ground.moved, _shared(optimizer, history))
+        left -= written_between(optimizer)
         for judged in (
             _to_one(optimizer, history, {p: calls[p] for p in left if calls[p].to_one}),
             _now_and_then(optimizer, history, {p: calls[p] for p in left if calls[p].alike}),
@@ -43,12 +43,6 @@ def judge(world: World) -> tuple[int, list[Finding]]:
             checked += judged[0]
             findings += judged[1]
     return checked, findings
-
-
-def _is_all_known(world: World) -> bool:
-    """Whether every rank has told, at its end, that nothing went over the wire but what is on record."""
-    told = [rank.of(ev.Transfers) for rank in world]
-    return all(told) and not any(one.others for each in told for one in each)
 
 
 def _shared(optimizer: Aligned, history: History) -> set[int]:
@@ -68,32 +62,19 @@ def _shared(optimizer: Aligned, history: History) -> set[int]:
 def _to_one(optimizer: Aligned, history: History, calls: Mapping[int, ev.Carried]) -> tuple[int, list[Finding]]:
     """Sums that go to one rank before every step, while all ranks step."""
     places = {p for p, call in calls.items() if all(lasts(records, call) for records in history)}
-    steps = [
-        (n, s) for n, s in optimizer.compared() if places and step_alignment.are_seen([x.gradients for x in s], places)
-    ]
+    parameters = optimizer.described[0].parameters
+    steps = [(n, s) for n, s in optimizer.compared() if covers(parameters, [one.gradients for one in s], places)]
     broken = [(n, s, apart) for n, s in steps if (apart := _apart(s, places))]
     if not broken:
         return sum(
             places.isdisjoint(step_alignment.differing([one.gradients for one in step])) for _, step in steps
         ), []
-    if _is_loaded(optimizer):
-        return 0, []
     cause = (
         "dist.reduce brings the sum to one rank alone, and every rank steps with what it has; nothing brings the "
         "parameters together afterwards"
     )
     advice = "Reduce gradients with all_reduce; or let that rank alone step, and broadcast the parameters."
     return len(steps), [_finding(optimizer, broken, len(places), "error", cause, advice, rule="reduction-to-one-rank")]
-
-
-def _is_loaded(optimizer: Aligned) -> bool:
-    """Whether some rank has loaded a state between its steps: the ranks may come together by files."""
-    begun = [min(step.n for step in steps.values()) for steps in optimizer.steps]
-    return any(
-        one.n > n
-        for rank, n in zip(optimizer.ranks, begun, strict=True)
-        for one in (*rank.of(ev.StateLoaded), *(file for file in rank.of(ev.File) if file.how in LOADS))
-    )
 
 
 # --- now and then

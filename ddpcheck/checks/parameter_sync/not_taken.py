@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.brought_together import looks
+from ddpcheck.judging.brought_together import looks, written_between
 from ddpcheck.judging.replicated_parameters import grounds, histories
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import World
@@ -40,7 +38,7 @@ def _numbers(world: World, optimizer: Aligned) -> list[int]:
     parameters = optimizer.described[0].parameters
     if any(p.wrapper is not None or p.layout is not None for one in optimizer.described for p in one.parameters):
         return []
-    if any(one.moved for one in _moves(optimizer)):
+    if written_between(optimizer):
         return []  # some steps later, as an average that is sent meanwhile
     if step_alignment.differing([one.values for one in optimizer.described]) or grounds(world, optimizer).by_hand:
         return []
@@ -57,12 +55,6 @@ def _numbers(world: World, optimizer: Aligned) -> list[int]:
         sure |= before is not None  # after one of them every element is seen to be what it was
         found.append(number)
     return found if sure else []
-
-
-def _moves(optimizer: Aligned) -> Iterator[ev.MovedBetween]:
-    """What was written to its parameters between steps, on any rank."""
-    for rank, described in zip(optimizer.ranks, optimizer.described, strict=True):
-        yield from (one for one in rank.of(ev.MovedBetween) if one.optimizer == described.optimizer)
 
 
 def _carried(records: list[ev.Exchanged], number: int) -> set[int]:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import mesh_names, step_alignment
-from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.tensor_kinds import elements_in
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -67,7 +66,7 @@ def judge(world: World) -> Iterator[Finding]:
     ensemble begin apart, and those of a search have rates of their own.
     """
     lines = mesh_names.copied(world)
-    if not lines or is_trained_apart(world):
+    if not lines:
         return
     parts = {rank.rank: _parts(world, rank) for rank in world}
     found: dict[str, list[tuple[list[int], list[_Part]]]] = defaultdict(list)

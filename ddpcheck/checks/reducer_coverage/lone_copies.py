@@ -9,7 +9,6 @@ from itertools import combinations
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage.drawn_alike import Holder, Key, have_parted, holders, key_of
 from ddpcheck.judging import happens_before
-from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.meetings_by_hand import may_meet
 from ddpcheck.judging.summed_gradients import Brought, brought
 from ddpcheck.judging.world import World
@@ -36,7 +35,7 @@ def judge(world: World) -> Iterator[Finding]:
     for gradient in brought(world):
         each[key_of(world, gradient)].append(gradient)
     wide = {frozenset(one.over) for its in each.values() for one in its if len(one.over) > 1}
-    if not wide or is_trained_apart(world):
+    if not wide:
         return
     found: dict[Copies, list[Key]] = defaultdict(list)
     for key, its in each.items():

@@ -29,9 +29,7 @@ from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
 
-_NOTHING = (
-    "no module was wrapped in DistributedDataParallel, and no gradient reduced by the program itself at every step"
-)
+_NOTHING = "ddpcheck saw no module in DistributedDataParallel, and no gradient that the program reduces at every step"
 
 WITHOUT_FORWARD = "no-sync-without-forward"
 PER_MICRO_BATCH = "reduction-per-micro-batch"

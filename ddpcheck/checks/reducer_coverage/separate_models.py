@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.brought_together import written_between
 from ddpcheck.judging.differing_steps import wrapper_links
 from ddpcheck.judging.indirect_exchanges import by_files, is_seen_together, kept_apart, nothing_else
 from ddpcheck.judging.loader_passes import Line, loops
@@ -38,15 +39,13 @@ def outside(world: World, optimizer: Aligned, looked: Steps, ground: Grounds) ->
     apart = {place for _, step in looked for place in step_alignment.differing([s.gradients for s in step])}
     places = [
         p
-        for p in sorted(with_gradient(optimizer, looked) & apart - set(ground.exchanged))
+        for p in sorted(with_gradient(optimizer, looked) & apart - {*ground.exchanged, *written_between(optimizer)})
         if described[p].wrapper is None and not described[p].ignored
     ]
     if not places or not nothing_else(world) or not _alike(optimizer, places):
         return None
     dealt = shards(world) is not None
     reduced = [p for p, one in enumerate(described) if one.wrapper is not None or p in ground.by_hand]
-    if not reduced and dealt and by_files(world):
-        return None
     by_hand = bool(ground.by_hand) and all(described[p].wrapper is None for p in reduced)
     forgotten = _begun_equal(optimizer, places)
     names = [described[p].name for p in forgotten or places]
@@ -99,8 +98,9 @@ def _begun_equal(optimizer: Aligned, places: Sequence[int]) -> list[int]:
 
 def alone(world: World, optimizer: Aligned) -> Iterator[Finding]:
     """Wrappers that are never let reduce, where it was not seen that anything else makes the ranks the same again."""
-    for wrapper in kept_apart(world, optimizer):
-        if is_seen_together(world, wrapper):
+    met = {*written_between(optimizer), *grounds(world, optimizer).exchanged}
+    for wrapper, places in kept_apart(world, optimizer).items():
+        if places <= met or is_seen_together(world, wrapper):
             continue
         rank, usage = next(
             (rank, usage)
@@ -116,9 +116,8 @@ def alone(world: World, optimizer: Aligned) -> Iterator[Finding]:
             ranks=tuple(r.rank for r in optimizer.ranks),
             subject=f"the wrapper of {kind}",
             expected="before every optimizer step a forward through the wrapper that prepares the reduction",
-            found="every forward within no_sync(); whether what else went between the ranks makes their parameters "
-            "the same again was not seen",
-            cause="the program brings the ranks together by other means, or has forgotten to leave no_sync()",
+            found="every forward ran under no_sync(), and ddpcheck saw nothing bring these parameters together",
+            cause="the program brings the ranks together by other means, or does not leave no_sync()",
             advice="If DDP is to reduce, leave no_sync() before the last forward of a step.",
             where=rank.where(usage.no_sync_site),
             links=(f"optimizer {optimizer.number}", f"wrapper {wrapper}"),
@@ -131,13 +130,16 @@ def separate(world: World) -> Iterator[Finding]:
     if line is None or not world.complete or not nothing_else(world) or by_files(world):
         return
     optimizers = [one for one in step_alignment.optimizers(world) if len(one.ranks) == world.world_size]
-    trained = [
+    # An outer optimizer that all ranks step alike, or a write between the steps, may bring them together in any way.
+    apart = [
         one
         for one in optimizers
-        if not grounds(world, one).exchanged and _alike(one, range(len(one.described[0].parameters)))
+        if not grounds(world, one).exchanged
+        and not written_between(one)
+        and _alike(one, range(len(one.described[0].parameters)))
+        and _differ_at_last(one)
     ]
-    apart = [one for one in trained if _differ_at_last(one)]
-    if len(trained) < len(optimizers) or not apart:
+    if not apart or len(apart) < len(optimizers):
         return
     first = apart[0]
     dataset = line.loader.dataset if line.loader is not None else "dataset"
@@ -148,8 +150,8 @@ def separate(world: World) -> Iterator[Finding]:
         ranks=tuple(rank.rank for rank in world),
         subject=f"the {first.kind}",
         expected=f"ranks that train on shards of one {dataset} to train one model",
-        found=f"{world.world_size} models, each trained on the shard of its rank alone: no module is wrapped in "
-        "DistributedDataParallel, and once training has begun no collective goes over parameters or gradients",
+        found=f"{world.world_size} models that differ after the last step, each trained on the shard of its rank: "
+        "ddpcheck saw no module in DistributedDataParallel, and nothing bring parameters or gradients together",
         advice="Wrap the model in DistributedDataParallel, or average its gradients over the ranks before each step.",
         where=first.ranks[0].where(first.described[0].site),
         links=(f"optimizer {first.number}", line.link),
