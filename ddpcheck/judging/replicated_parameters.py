@@ -84,7 +84,7 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
     if unseen := step_alignment.why_unseen(optimizers):
         return unseen
     if not held and any(grounds(world, one).parameters for one in optimizers):
-        return "ddpcheck saw the program exchange gradients within the optimizer's step, and on entry each rank has its own"
+        return "ddpcheck saw the program exchange gradients within the optimizer's step, and not before it"
     if not stepped:
         return declared_apart(world) or (
             "ddpcheck saw no wrapped parameter, and no gradient that the program itself reduces at every step"

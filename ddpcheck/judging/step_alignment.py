@@ -247,11 +247,9 @@ def differing(digests: Sequence[bytes]) -> list[int]:
     return [place for place, found in enumerate(each) if len(found) > 1 and ev.UNSEEN not in found]
 
 
-def are_seen(digests: Sequence[bytes], places: Iterable[int] | None = None) -> bool:
-    """Whether there is something among these places (all, by default) that every rank has looked at."""
-    if places is None:
-        places = range(min(map(len, digests)) // WIDTH)
-    return any(all(at(d, place) != ev.UNSEEN for d in digests) for place in places)
+def are_seen(digests: Sequence[bytes]) -> bool:
+    """Whether there is something that every rank has looked at."""
+    return any(all(at(d, place) != ev.UNSEEN for d in digests) for place in range(min(map(len, digests)) // WIDTH))
 
 
 def at(digests: bytes, place: int) -> bytes:

@@ -157,6 +157,26 @@ def test_a_wrapper_that_is_never_let_reduce(between, others, armed, expected):
         assert "2 parameters that DDP is never let reduce" in parallelism_seen.paragraph(world(*ranks))
 
 
+AVERAGED = exchanged(1, carried(0, "parameter"), carried(1, "parameter"))
+REWRITTEN = ev.MovedBetween, {"optimizer": 0, "number": 1, "moved": [0, 1]}
+
+
+@pytest.mark.parametrize(("between", "expected"), [
+    ([AVERAGED], []),
+    ([REWRITTEN], []),
+    ([(REWRITTEN[0], {**REWRITTEN[1], "moved": [0]})], [("reducer-coverage", (0, 1), "warning")]),
+], ids=["averaged", "written to", "one of two"])  # fmt: skip
+def test_a_wrapper_whose_parameters_the_program_itself_brings_together(between, expected):
+    """Nobody says that nothing does, where the same report says what was seen to."""
+    alone = [ev.Usage(wrapper=0, forwards=1, no_sync=1, no_sync_forwards=1, last_armed=False)]
+
+    def rank(own):
+        steps = [stepped(own, own, usage=alone), *between, stepped(own, own, number=1, usage=alone)]
+        return [wrapped(3), optimizer(wrapper=0), *steps, transfers(others=2)]
+
+    assert found(rank("gh"), rank("ij")) == expected
+
+
 def test_the_first_broadcast_is_not_an_average():
     """What is exchanged before the first step says how training begins."""
     broadcast = exchanged(0, carried(0, "parameter"), carried(1, "parameter"))
@@ -287,6 +307,9 @@ def shard(rank, letters, *records, others=0, replicas=2):
     return [*trained, transfers(others=others)]
 
 
+WRITTEN = ev.MovedBetween, {"optimizer": 0, "number": 0, "moved": [1]}
+OUTER, OUTER_STEP = optimizer(1), stepped("xy", "xy", optimizer=1)
+SAVED = save("/one.pt", 9)
 ARRAY, MOVED = file("write", "open", "/w", 9), rename("/w", "/v", 9)
 
 
@@ -294,7 +317,7 @@ def test_ranks_that_train_models_of_their_own():
     """Shards of one dataset, nothing wrapped, nothing exchanged: said once, and not a word of a wrapper's output."""
     (finding,) = run_findings(world(shard(0, "gh"), shard(1, "ij")), *OF_STEPS)
     assert (finding.check, finding.severity, finding.ranks) == ("reducer-coverage", "error", (0, 1))
-    assert finding.found.startswith("2 models, each trained on the shard of its rank alone")
+    assert finding.found.startswith("2 models that differ after the last step, each trained on the shard of its rank")
     assert "from the wrapper" not in finding.advice
 
 
@@ -309,6 +332,11 @@ def test_ranks_that_train_models_of_their_own():
     # Written and read in training, whatever its name.
     [shard(0, "gh", stepped("gh"), file("read", "open", "/w", 9)), shard(1, "ij", stepped("gh"), ARRAY)],
     [shard(0, "gh", stepped("gh"), file("read", "open", "/v", 9)), shard(1, "ij", stepped("gh"), ARRAY, MOVED)],
+    # Parameters were written to between steps, whatever went between the ranks; or an outer optimizer has met.
+    [shard(0, "gh", WRITTEN), shard(1, "ij", WRITTEN)],
+    [shard(0, "gh", OUTER, OUTER_STEP), shard(1, "ij", OUTER, OUTER_STEP)],
+    # What torch has saved is read without it, and a load_state_dict follows.
+    [shard(0, "gh", stepped("gh"), file("read", "open", "/one.pt", 9), loaded("Net", 9)), shard(1, "ij", SAVED)],
 ])  # fmt: skip
 def test_models_of_their_own_that_are_meant(ranks):
     """Whatever brings the ranks together, or shows that they were never meant to be one model."""
@@ -318,6 +346,13 @@ def test_models_of_their_own_that_are_meant(ranks):
 def test_data_that_one_rank_has_prepared_does_not_bring_models_together():
     """It was written and read before training began."""
     assert "reducer-coverage" in checks([ARRAY, *shard(0, "gh")], [file("read", "open", "/w", 9), *shard(1, "ij")])
+
+
+def test_a_copy_of_what_torch_has_saved_is_no_exchange():
+    """Both ranks save to one file, and both copy it: no rank takes up what the other has."""
+    copied = file("read", "open", "/one.pt", 9)
+    ranks = [shard(n, own, stepped("gh"), SAVED, copied) for n, own in enumerate(("gh", "ij"))]
+    assert "reducer-coverage" in checks(*ranks)
 
 
 @pytest.mark.parametrize("others", [(), [save("/one.pt", 9)]], ids=["rank 0 saves", "all save the same"])

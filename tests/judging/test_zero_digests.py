@@ -42,9 +42,7 @@ def test_of_a_shard_it_is_the_part_of_this_rank():
     assert part in zero_digests.nothing_of(parameter("float32[8, 2]", layout))
 
 
-@pytest.mark.parametrize(
-    "second", [None, torch.zeros(4), torch.ones(0)], ids=["no gradient", "zeros", "no elements"]
-)
+@pytest.mark.parametrize("second", [None, torch.zeros(4), torch.ones(0)], ids=["no gradient", "zeros", "no elements"])
 def test_what_is_nothing_on_a_rank_covers_nothing(second):
     parameters = [parameter("float32[4]") if second is None or len(second) else parameter("float32[0]")]
     one, other = (fast_digests.digests([tensor]) for tensor in (torch.ones(4), second))

@@ -61,7 +61,8 @@ def _shards(world: World) -> dict[Tensor, set[int]]:
     found: dict[Tensor, set[int]] = {}
     for everywhere in first_forwards.everywhere(world):
         for name, held in everywhere.held.items():
-            ranks = {rank.rank for rank, one in held.items() if one.layout is not None and one.layout.sharded}
+            ranks = [rank for rank, one in held.items() if one.layout is not None and one.layout.sharded]
             if not any(one.cut_from == ev.UNSEEN for one in held.values()):
-                found |= {(rank.rank, everywhere.models[rank].model, name): ranks for rank in held if rank.rank in ranks}
+                together = {rank.rank for rank in ranks}
+                found |= {(rank.rank, everywhere.models[rank].model, name): together for rank in ranks}
     return found

@@ -31,9 +31,7 @@ def judge(world: World) -> Judged:
         because = "ddpcheck could not read memory that to_empty() had handed out"
     elif models:
         because = "ddpcheck saw no model of which it could compare all that was drawn at random between the ranks"
-    return Judged(
-        checked=compared.models(world, _alike(stages)), findings=tuple(findings), skipped_because=because
-    )
+    return Judged(checked=compared.models(world, _alike(stages)), findings=tuple(findings), skipped_because=because)
 
 
 # --- memory that nobody has written to
@@ -79,7 +77,8 @@ def _cut_from_several(everywhere: Everywhere) -> Iterator[Finding]:
         by_ranks: dict[tuple[int, ...], dict[int, bytes]] = defaultdict(dict)
         empty = {rank.rank for rank, one in held.items() if one.layout is not None and 0 in one.layout.local}
         for rank, one in held.items():
-            if one.cut_from not in (b"", ev.UNSEEN) and rank.rank not in empty:  # a part without elements is of every model
+            # A part without elements is of every model.
+            if one.cut_from not in (b"", ev.UNSEEN) and rank.rank not in empty:
                 by_ranks[one.cut_by][rank.rank] = one.cut_from
         for cut_by, wholes in by_ranks.items():
             ranks = set(cut_by) - empty

@@ -5,7 +5,9 @@ from __future__ import annotations
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
 from ddpcheck.judging.evaluation_alignment import Evaluation, Model, evaluations, is_compared, model_of
+from ddpcheck.judging.first_forwards import named
 from ddpcheck.judging.world import World
+from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -18,7 +20,9 @@ def judge(world: World) -> tuple[int, list[Finding]]:
         # A wrapped module is compared after its steps.
         if wrapper is not None or not is_compared(records) or _may_be_stages(records):
             continue
-        checked += step_alignment.are_seen([one.parameters.digests for _, one in records])
+        rank, one = records[0]
+        tensors = named(rank, one.module, one.parameters.names)
+        checked += covers(tensors, [it.parameters.digests for _, it in records])
         model = model_of(records)
         models[model] = models.get(model) or _finding(records)
     return checked, [finding for finding in models.values() if finding is not None]

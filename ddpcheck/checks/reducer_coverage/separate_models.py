@@ -98,8 +98,9 @@ def _begun_equal(optimizer: Aligned, places: Sequence[int]) -> list[int]:
 
 def alone(world: World, optimizer: Aligned) -> Iterator[Finding]:
     """Wrappers that are never let reduce, where it was not seen that anything else makes the ranks the same again."""
-    for wrapper in kept_apart(world, optimizer):
-        if is_seen_together(world, wrapper):
+    met = {*written_between(optimizer), *grounds(world, optimizer).exchanged}
+    for wrapper, places in kept_apart(world, optimizer).items():
+        if places <= met or is_seen_together(world, wrapper):
             continue
         rank, usage = next(
             (rank, usage)

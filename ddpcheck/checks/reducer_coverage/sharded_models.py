@@ -17,12 +17,13 @@ Group = frozenset[int]
 
 
 def seen(world: World) -> int:
-    """Steps of all ranks before which as many elements were reduced over each group as have gradients there.
+    """Steps before which each rank has reduced as many elements over each group as have gradients there.
 
     What is missing is no finding: calls may be on record no longer. Whether
     gradients of copies agree is for gradient-sync to say.
     """
-    return sum(_steps(world, rank) for rank in world)
+    given = [[set(one.ranks) for one in rank.of(ev.Parallelised) if one.how in AVERAGING] for rank in world]
+    return min((_steps(world, rank, its) for rank, its in zip(world, given, strict=True) if its), default=0)
 
 
 def why_none(world: World) -> str:
@@ -35,10 +36,7 @@ def why_none(world: World) -> str:
     return ""
 
 
-def _steps(world: World, rank: Rank) -> int:
-    given = [set(one.ranks) for one in rank.of(ev.Parallelised) if one.how in AVERAGING]
-    if not given:
-        return 0
+def _steps(world: World, rank: Rank, given: list[set[int]]) -> int:
     reduced = _reduced(world, rank)
     found = 0
     for phases in step_alignment.lasting(rank):

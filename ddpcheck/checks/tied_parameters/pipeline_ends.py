@@ -45,7 +45,7 @@ class _Stage(NamedTuple):
 
 
 def judge(world: World) -> tuple[int, list[Finding]]:
-    """Compare, stage by stage, what they begin with: how many pairs of one table there were, and those that diverge.
+    """Compare, stage by stage, what they begin with: how many pairs of one table were compared, and those that diverge.
 
     One table alone has the same numbers in two stages of which all else was drawn
     otherwise: it was copied, or loaded twice.
@@ -64,7 +64,7 @@ def judge(world: World) -> tuple[int, list[Finding]]:
                 for of, (m, h) in zip((one, other), pair, strict=True)
             )
             common = sorted(mine.keys() & theirs.keys())
-            checked += len(common)
+            checked += bool(common)
             if any(may_meet(of.rank, m.model, h.name) for of, (m, h) in zip((one, other), pair, strict=True)):
                 continue
             if common and not any(mine[number][1] == theirs[number][1] for number in common):

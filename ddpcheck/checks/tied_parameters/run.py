@@ -42,12 +42,12 @@ def judge(world: World) -> Judged:
                 checked += 1
                 continue
             times, finding = _compare(tie, Side(rank, model, tie.first), Side(rank, model, tie.second))
-            checked += times
+            checked += bool(times)
             if finding is not None:
                 findings.setdefault(tie.words, finding)
     for tie, first, second in _across_ranks(world):
         times, finding = _compare(tie, first, second)
-        checked += times
+        checked += bool(times)
         if finding is not None:
             findings.setdefault(tie.words, finding)
     for part in (pipeline_ends, summed):

@@ -48,7 +48,7 @@ class _End(NamedTuple):
 
 
 def judge(world: World) -> tuple[int, list[Finding]]:
-    """How many steps were looked at, and what differs though its gradient is one and the same.
+    """How many sets of them were compared, and what differs though its gradient is one and the same.
 
     What lies at the same place of the same optimizer on all of these ranks is
     for parameter-sync to compare: here are those that other ranks have
@@ -62,7 +62,7 @@ def judge(world: World) -> tuple[int, list[Finding]]:
         alike = [number for number in common if len({one[number][1] for one in each}) == 1]
         if len(alike) < ENOUGH:
             continue
-        checked += len(alike)
+        checked += 1
         if all(len({one[number][2] for one in each}) > 1 for number in alike):
             finding = _finding(ends, each[0][alike[0]][0], len(alike))
             findings.setdefault(finding.ranks, finding)

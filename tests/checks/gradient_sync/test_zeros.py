@@ -9,14 +9,17 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.judging import zero_digests
 from tests.judging.judged import run_judged
-from tests.judging.training_steps import digests, optimizer
+from tests.judging.training_steps import digests, optimizer, stepped
 from tests.judging.written import step, world, wrapped
 
 CHECKS = "gradient-sync", "parameter-sync", "optimizer-sync"
 ZEROS = sorted(zero_digests.of_zeros(4))
 
 
-def judged(gradient, after=digests("q"), rates=(0.1,)):
+MOVED = digests("q")
+
+
+def judged(gradient, after=MOVED, rates=(0.1,)):
     """How often each check has compared one step of a wrapped parameter, the same on two ranks."""
     given = {"number": 0, "gradients": gradient, "parameters": after, "rates": list(rates)}
     rank = [wrapped(3), optimizer(0, 4, "a"), step(9, **given)]
@@ -50,7 +53,7 @@ def test_gradients_that_are_not_finite(number, compared):
     """They are equal bits on all ranks, and so is what steps make of them from then on."""
     sums = ev.Sums(model=0, path="w", kind="float32[1]", numbers=[number])
     look = ev.GradientSums, {"window": 0, "optimizer": 0, "each": [sums]}
-    steps = [step(9, number=n, place=n, gradients=digests(g), parameters=digests(p)) for n, g, p in ((0, "g", "p"), (1, "h", "q"))]
+    steps = [stepped(9, gradient, after, number=n) for n, (gradient, after) in enumerate(("gp", "hq"))]
     rank = [wrapped(3), optimizer(0, 4, "a"), look, *steps]
     found = {one.check: one.checked for one in run_judged(world(rank, rank), *CHECKS)}
     assert (found["gradient-sync"], found["parameter-sync"]) == (compared, compared)
