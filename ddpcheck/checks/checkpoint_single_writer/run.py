@@ -33,9 +33,7 @@ def judge_files(files: Files, saves: bool = False) -> Judged:
     findings = tuple(_several(files, {p: several[p] for p in paths}, saves) for paths in groups.values())
     checked = sum(bool(writes(files, path)) for path in files.writes if path not in own)
     because = "ddpcheck saw no file being written" + (", but by libraries for themselves" if own else "")
-    return Judged(
-        checked=checked, of=len(files.writes), findings=findings, skipped_because="" if checked else because
-    )
+    return Judged(checked=checked, of=len(files.writes), findings=findings, skipped_because="" if checked else because)
 
 
 def _is_a_librarys_own(files: Files, path: str, writes: Sequence[Touch]) -> bool:

@@ -7,7 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds=("what was one parameter before parallelising stays one, or copies that are equal after every step"),
     order=99,
-    unit="window",
+    unit="comparison",
     rules=(
         Rule("tied-copies-differ", "parameters that were tied differ after a step"),
         Rule("tie-lost-in-sharding", "parameters that were tied are separate tensors after sharding"),
