@@ -12,7 +12,7 @@ from tests.judging.written import world
 
 def test_all_arrives():
     judged = judge(world(*both()))
-    assert (judged.checked, judged.findings) == (6, ())
+    assert (judged.checked, judged.of, judged.findings) == (4, 4, ())
 
 
 def held_on_rank_1(*seen, more=()):
