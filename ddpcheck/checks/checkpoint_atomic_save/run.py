@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpcheck.checks.checkpoint_atomic_save import folders
-from ddpcheck.judging.file_history import (
-    CLAIMS,
-    LOADS,
-    NEVER,
-    SAVES,
-    Files,
-    Touch,
-    done,
-    files_of,
-    shown,
-)
+from ddpcheck.judging.file_history import CLAIMS, LOADS, NEVER, SAVES, Files, Touch, done, files_of, shown
 from ddpcheck.judging.several_writers import by_rank, shared_paths
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.gradient_sync import causes, norms_of_parts, program_reductions
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.compared_windows import compared_windows
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import Broken, odd_site, parts, wrapper_links
-from ddpcheck.judging.finite_steps import FiniteSteps
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.world import Judged, World
-from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
@@ -28,12 +27,7 @@ def judge(world: World) -> Judged:
     for held in copies(world):
         optimizer, places = held.optimizer, held.gradients
         steps = list(optimizer.compared())
-        parameters, finite = optimizer.described[0].parameters, FiniteSteps(optimizer)
-        windows |= {
-            (optimizer.number, number)
-            for number, s in steps
-            if s in finite and covers(parameters, [one.gradients for one in s], places)
-        }
+        windows |= compared_windows(optimizer, steps, places, lambda step: step.gradients)
         because = _NOTHING if steps and places else because
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.gradients):
             own.append(_finding(held, broken, wanted))

@@ -14,14 +14,13 @@ from ddpcheck.checks.parameter_sync import (
     sent_by_owners,
 )
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.compared_windows import compared_windows
 from ddpcheck.judging.copies import Copies, copies
 from ddpcheck.judging.differing_steps import Broken, Compared, odd_site, parts, wrapper_links
-from ddpcheck.judging.finite_steps import FiniteSteps
 from ddpcheck.judging.handed_out import handed_out
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, World
-from ddpcheck.judging.zero_digests import covers
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
@@ -40,13 +39,8 @@ def judge(world: World) -> Judged:
     for held in copies(world):
         optimizer, places = held.optimizer, held.parameters
         steps = list(optimizer.compared())
-        parameters, moved = optimizer.described[0].parameters, _moved(optimizer, steps).intersection(places)
-        finite = FiniteSteps(optimizer)
-        windows |= {
-            (optimizer.number, number)
-            for number, s in steps
-            if s in finite and covers(parameters, [one.parameters for one in s], moved)
-        }
+        moved = _moved(optimizer, steps).intersection(places)
+        windows |= compared_windows(optimizer, steps, moved, lambda step: step.parameters)
         because = _NOTHING if steps and places else because
         handed = handed_out(world, optimizer).difference(held.gradients)
         for broken, wanted in parts(optimizer, steps, places, lambda step: step.parameters):

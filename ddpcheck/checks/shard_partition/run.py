@@ -31,16 +31,7 @@ from ddpcheck.checks.shard_partition.parts_of_batches import sharers
 from ddpcheck.checks.shard_partition.readers import ONE_READER, beside_the_first
 from ddpcheck.checks.shard_partition.unintended_data import same_inputs, sampler_lost
 from ddpcheck.judging.data_ranks import readers
-from ddpcheck.judging.loader_passes import (
-    Line,
-    Pass,
-    Sample,
-    data_groups,
-    every_pass,
-    loops,
-    no_loader,
-    shared_passes,
-)
+from ddpcheck.judging.loader_passes import Line, Pass, Sample, data_groups, every_pass, loops, no_loader, shared_passes
 from ddpcheck.judging.same_dataset import Identity, by_index, identity_of
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding, Struct
