@@ -112,7 +112,7 @@ def _used(pid: int, others: set[int]) -> tuple[tuple[int, float], float] | None:
     """The processor time of a process and what it has started, without the others; None if it is gone."""
     try:
         top = psutil.Process(pid)
-        key, seconds = (pid, top.create_time()), _seconds(top)
+        key, seconds = (pid, top.create_time()), seconds_of(top)
         below = top.children(recursive=True)
     except (psutil.Error, OSError):
         return None
@@ -122,12 +122,13 @@ def _used(pid: int, others: set[int]) -> tuple[tuple[int, float], float] | None:
             if process.pid in apart or process.ppid() in apart:
                 apart.add(process.pid)
             else:
-                seconds += _seconds(process)
+                seconds += seconds_of(process)
         except (psutil.Error, OSError):
             continue
     return key, seconds
 
 
-def _seconds(process: psutil.Process) -> float:
+def seconds_of(process: psutil.Process) -> float:
+    """The processor time of a process, and of those that it has started and that have ended."""
     times = process.cpu_times()
     return float(times.user + times.system + times.children_user + times.children_system)

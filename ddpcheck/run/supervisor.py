@@ -27,7 +27,7 @@ from ddpcheck.run.live_run import LiveRun
 from ddpcheck.run.many_nodes import Collector, Sender
 from ddpcheck.run.options import Options
 from ddpcheck.run.orphaned_ranks import Ranks, own_ranks
-from ddpcheck.run.process_traffic import Traffic
+from ddpcheck.run.process_activity import Activity
 from ddpcheck.run.rank_liveness import Progress
 from ddpcheck.run.signals import Asked, Signals, listed
 from ddpcheck.run.unended_ranks import is_in_a_call, unended_ranks
@@ -70,7 +70,7 @@ class Supervisor:
         self.unfollowed = Unfollowed()
         self._progress = Progress()
         self._computing = Computing(options.stall_timeout, self._tell_of if options.among_others else None)
-        self._traffic = Traffic(folder.path, options.stall_timeout)
+        self._activity = Activity(folder.path, options.stall_timeout)
         self._pid = 0
         """The agent, or the script."""
         self._told: Recorder | None = None
@@ -164,7 +164,7 @@ class Supervisor:
             return self._stuck() or unended_ranks(
                 self.folder.processes.values(),
                 lambda: _family_of(self._pid)[self.options.launched :],
-                self._traffic,
+                self._activity,
                 self._last,
                 self.options.stall_timeout,
             )

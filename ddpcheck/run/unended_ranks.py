@@ -12,14 +12,14 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging.deadlock import has_left
 from ddpcheck.judging.device_waits import computes, waits_for_what_is_not_known
 from ddpcheck.judging.world import Process
-from ddpcheck.run.process_traffic import Traffic
+from ddpcheck.run.process_activity import Activity
 from ddpcheck.vocabulary.wording import ranks_text
 
 
 def unended_ranks(
     processes: Iterable[Process],
     family: Callable[[], Iterable[psutil.Process]],
-    traffic: Traffic,
+    activity: Activity,
     last: Callable[[Process], float],
     patience: float,
 ) -> str:
@@ -32,10 +32,10 @@ def unended_ranks(
     here = [p for p in processes if p.began is not None and p.began.host == host]
     if not any(map(has_left, here)):
         return ""
-    traffic.look(family, now)
-    alive = [p for p in here if p.pid in traffic.living]
+    activity.look(family, now)
+    alive = [p for p in here if p.pid in activity.living]
     ranks = sorted(joined.rank for p in alive if (joined := p.last(ev.Joined)) is not None)
-    still = now - max(traffic.last, *map(last, here))
+    still = now - max(activity.last, *map(last, here))
     if not ranks or still <= patience:
         return ""
     if any(p.incomplete or is_in_a_call(p) or computes(p) for p in alive):

@@ -11,7 +11,7 @@ import pytest
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.world import Process
-from ddpcheck.run.process_traffic import Traffic
+from ddpcheck.run.process_activity import Activity
 from ddpcheck.run.unended_ranks import unended_ranks
 
 JOINED = {"rank": 0, "world_size": 2, "token": "t", "backend": "gloo", "local_rank": 0, "site": 0}
@@ -33,10 +33,10 @@ def told(folder, first, second=(), seconds=100.0, since=float("-inf"), incomplet
         process.add(kind(n=n, at=0.0, **fields) for n, (kind, fields) in enumerate(records, 1))
         process.torn = incomplete
         processes.append(process)
-    traffic = Traffic(folder, 300.0)
-    traffic.last = since
+    activity = Activity(folder, 300.0)
+    activity.last = since
     at = time.monotonic() - seconds
-    return unended_ranks(processes, lambda: [psutil.Process()], traffic, lambda process: at, 30.0)
+    return unended_ranks(processes, lambda: [psutil.Process()], activity, lambda process: at, 30.0)
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_a_run_whose_ranks_have_all_ended(tmp_path):
     process.add([ev.Began(n=1, at=0.0, pid=NOBODY, **BEGAN), ev.Joined(n=2, at=0.0, **JOINED)])
     process.add([ev.Ended(n=3, at=0.0, how="exit", code=None, site=0, groups=0)])
     own = [psutil.Process()]
-    assert unended_ranks([process], lambda: own, Traffic(tmp_path, 300.0), lambda process: 0.0, 30.0) == ""
+    assert unended_ranks([process], lambda: own, Activity(tmp_path, 300.0), lambda process: 0.0, 30.0) == ""

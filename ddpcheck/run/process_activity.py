@@ -1,4 +1,4 @@
-"""When the processes of a run last read or wrote anything: a file, a pipe, their output."""
+"""When the processes of a run last did anything that the system counts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from pathlib import Path
 import psutil
 
 from ddpcheck.judging.evidence_folder import SUFFIX
-from ddpcheck.run.computing_processes import period
+from ddpcheck.run.computing_processes import SHARE, period, seconds_of
+
+Key = tuple[int, float]
+"""A process: its number, and when it was started."""
 
 
-class Traffic:
-    """Looks at what processes have read and written, files of evidence aside.
+class Activity:
+    """Looks at what processes have computed, read and written, files of evidence aside.
 
     The system does not count what goes through a socket. A process that was
     started or has ended since the last look counts as well.
@@ -23,7 +26,7 @@ class Traffic:
         self._evidence = evidence
         self._period = period(patience)
         self._looked = float("-inf")
-        self._before: dict[tuple[int, float], int] = {}
+        self._before: dict[Key, tuple[float, int]] = {}
         self._recorded = 0
         self.last = float("-inf")
         """When there was any, as far as it was looked at."""
@@ -32,17 +35,20 @@ class Traffic:
 
     def look(self, family: Callable[[], Iterable[psutil.Process]], now: float) -> None:
         """Take in what there has been since the last look; to be called often, and done at times."""
-        if now - self._looked < self._period:
+        since = now - self._looked
+        if since < self._period:
             return
-        first, self._looked = not self._before, now
+        before, self._looked = self._before, now
         counted = {}
         for process in family():
             with contextlib.suppress(psutil.Error, OSError):
                 if process.status() != psutil.STATUS_ZOMBIE:
-                    counted[process.pid, process.create_time()] = _bytes(process)
+                    counted[process.pid, process.create_time()] = seconds_of(process), _bytes(process)
         recorded = sum(file.stat().st_size for file in self._evidence.glob(f"*{SUFFIX}"))
-        moved = sum(number - self._before.get(key, 0) for key, number in counted.items())
-        if not first and (counted.keys() != self._before.keys() or moved > recorded - self._recorded):
+        spent = [seconds - before[key][0] for key, (seconds, _) in counted.items() if key in before]
+        moved = sum(number - before[key][1] for key, (_, number) in counted.items() if key in before)
+        others = counted.keys() != before.keys()
+        if before and (others or moved > recorded - self._recorded or max(spent, default=0.0) >= SHARE * since):
             self.last = now
         self._before, self._recorded, self.living = counted, recorded, {pid for pid, _ in counted}
 
