@@ -90,7 +90,7 @@ def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
             "ddpcheck saw no wrapped parameter, and no gradient that the program itself reduces at every step"
         )
     if not held:
-        return "ddpcheck could not tell which optimizers of wrapped parameters are the same one on all ranks"
+        return "ddpcheck could not match the optimizers of wrapped parameters between the ranks"
     if all(any(one.apart for one in optimizer.described) for optimizer in held):
         return "ddpcheck saw a communication hook leave each rank its own gradients"
     if any(kept_apart(world, optimizer) for optimizer in held):
