@@ -153,7 +153,7 @@ def gpu_looks(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def record(session: nox.Session) -> None:
-    """Run every program that is not recorded yet, and keep its evidence; names or patterns of programs: these anew."""
+    """Run every program that is not recorded yet, and keep its evidence; with names or patterns, these anew."""
     session.install("-e", ".[dev]")
     session.run("python", "-m", "tests.recordings.record", *session.posargs)
 

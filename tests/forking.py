@@ -33,6 +33,9 @@ def write_to(out: int, err: int) -> None:
 STEADY = "TESTS_STEADY"
 """Set in the environment of a program whose evidence is to be the same each time."""
 
+ON_DEVICES = "TESTS_ON_DEVICES"
+"""Set in the environment of a program whose tensors are to lie on simulated devices."""
+
 
 M_PERTURB = -6
 """Of mallopt: fill memory with this byte, or its complement, when it is handed out or taken back."""
@@ -65,6 +68,10 @@ def run_and_leave(script: str, arguments: list[str]) -> NoReturn:
         torch.set_num_threads(1)
         if STEADY in os.environ:
             be_steady()
+        if ON_DEVICES in os.environ:
+            from tests import on_devices
+
+            on_devices.begin()
         sys.argv = [script, *arguments]
         sys.path.insert(0, os.path.dirname(script))
         endings.GLOO_REST = 0.0

@@ -12,10 +12,15 @@ from ddpcheck.checks.registry import checks, has_part, those
 from fixtures.cases.said.check import ROWS
 from tests.corpus import planted
 from tests.corpus.programs import programs
+from tests.forking import ON_DEVICES
 from tests.torch_names import missing_names
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
+
+
+DEVICE = " @device"
+"""How the name ends of a program on simulated devices."""
 
 
 class Recorded(NamedTuple):
@@ -39,6 +44,10 @@ class Recorded(NamedTuple):
         """The text that is run."""
         return self.text or self.path.read_text()
 
+    def on_device(self) -> Recorded:
+        """The same program, with its tensors on a simulated device in each rank."""
+        return self._replace(name=f"{self.name}{DEVICE}", env=(*self.env, (ON_DEVICES, "1")))
+
     @property
     def missing(self) -> list[str]:
         """What this torch lacks of the names that the program imports from it."""
@@ -50,6 +59,12 @@ def everything() -> dict[str, Recorded]:
     """All of them by name, in a fixed order."""
     all_of_them = (*_corpus(), *_of_checks(), *_rules(), *_right(), *_planted(), *_cases(), *_said(), *_documents())
     return {one.name: one for one in all_of_them}
+
+
+def named(name: str) -> Recorded:
+    """One of them, or the same on devices."""
+    program = everything()[name.removesuffix(DEVICE)]
+    return program.on_device() if name.endswith(DEVICE) else program
 
 
 def _corpus() -> Iterator[Recorded]:

@@ -2,8 +2,9 @@
 
 A line is ``program | check/rule | severity | lines``; the line ``program | = | verdict | statuses`` has a letter for
 each check, in the order of the head: ``h`` held, ``w`` at risk, ``V`` violated, ``.`` not checked. ``~`` stands for
-what differs from run to run, with its reason in :mod:`tests.recordings.varying`. The last lines count the programs
-that each rule fires on, with ``!`` behind fewer than two.
+what differs from run to run, with its reason in :mod:`tests.recordings.varying`. ``program @device`` has what is said
+otherwise on simulated devices (:mod:`tests.recordings.devices`). The last lines count the programs that each rule
+fires on, with ``!`` behind fewer than two.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ddpcheck.conformance import adapter_check
 from ddpcheck.judging.world import Judged
 from ddpcheck.verdict.verdict import Verdict
 from ddpcheck.vocabulary.model import Finding
-from tests.recordings.catalogue import ROOT
+from tests.recordings.catalogue import DEVICE, ROOT
 from tests.recordings.varying import VARYING
 
 MATRIX = Path(__file__).with_name("matrix.txt")
@@ -136,8 +137,8 @@ def rules() -> dict[str, Rule]:
 def reached(matrix: Mapping[str, Iterable[str]]) -> Counter[str]:
     """By rule: the programs that it fires on."""
     found: Counter[str] = Counter()
-    for of_one in matrix.values():
-        told = (line.split(SEPARATOR)[1:3] for line in of_one)
+    for name, of_one in matrix.items():
+        told = (line.split(SEPARATOR)[1:3] for line in of_one if not name.endswith(DEVICE))
         fired = {rule for rule, severity in told if severity in SEVERITIES}
         found.update({_SHARED.get(rule.rpartition("/")[2], rule) for rule in fired})
     return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 
-from tests.recordings import assertions, store, trainers
+from tests.recordings import assertions, devices, store, trainers
 from tests.recordings.catalogue import Recorded, everything
 from tests.recordings.recorder import Recorder
 
@@ -58,8 +58,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="nox -s record --", description=__doc__)
     parser.add_argument("programs", nargs="*", help="names or patterns, such as 'corpus/b*'; recorded anew")
     parser.add_argument("--anew", action="store_true", help="also what is recorded already")
+    parser.add_argument("--devices", action="store_true", help="on simulated devices instead, what can be put there")
     given = parser.parse_args()
     wanted = fitting(given.programs)
+    if given.devices:
+        return _ended(record(devices.programs(wanted), given.anew or bool(given.programs)))
     programs = [one for one in everything().values() if wanted(one.name)]
     tried = [one for one in trainers.tried() if wanted(one.name)]
     asserted = wanted(assertions.NAME)
@@ -73,6 +76,10 @@ def main() -> int:
     if asserted and (anew or assertions.trouble()):
         failures += assertions.record()
         print(f"recorded the assertions, {time.monotonic() - began:.0f} s", flush=True)
+    return _ended(failures)
+
+
+def _ended(failures: Sequence[str]) -> int:
     print("\n".join(failures) or f"all is recorded in {store.STORE}")
     return bool(failures)
 

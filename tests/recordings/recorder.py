@@ -18,7 +18,7 @@ from tests import progress
 from tests.command.forks import Forks, forking
 from tests.forking import STEADY
 from tests.recordings import store
-from tests.recordings.catalogue import ROOT, Recorded, everything
+from tests.recordings.catalogue import ROOT, Recorded, named
 
 STEADILY = {STEADY: "1", "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
 
@@ -48,7 +48,7 @@ class Recorder:
 
     def named(self, name: str) -> Path:
         """The same for a program's name."""
-        return self.recording(everything()[name])
+        return self.recording(named(name))
 
     def _record(self, program: Recorded, evidence: Path) -> None:
         if program.by == "forks":
@@ -118,7 +118,7 @@ def serve() -> None:
     all_probes.patch()
     for line in sys.stdin:
         evidence, _, name = line.rstrip("\n").partition("\t")
-        program = everything()[name]
+        program = named(name)
         script = program.path
         with tempfile.TemporaryDirectory(prefix="ddpcheck-program-") as here:
             os.chdir(here)  # some write files where they are

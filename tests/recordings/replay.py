@@ -14,7 +14,7 @@ from functools import partial
 
 from ddpcheck.judging.world import Judged
 from tests.conformance.workshop import Workshop
-from tests.recordings import assertions, matrix, store, trainers
+from tests.recordings import assertions, devices, matrix, store, trainers
 from tests.recordings.catalogue import everything
 from tests.recordings.judging import Replayed, Seen
 from tests.recordings.record import fitting
@@ -117,7 +117,13 @@ def main() -> int:
     new = judge_all(found)
     print(f"{len(new)} programs judged in {time.monotonic() - began:.0f} s")
     old = matrix.read()
+    on_devices = devices.programs(wanted)
+    there = devices.recorded(on_devices)
+    told = judge_all([(one.name, partial(devices.judged, one.name)) for one in there])
+    if left := len(on_devices) - len(there):
+        print(f"left out: the second column of {left} programs, which are not recorded on devices")
     whole = {**old, **new} if given.programs else new
+    whole = devices.beside(whole, old, told, complete=not (left or given.programs))
     changes = matrix.differences(old, whole)
     print("\n".join(changes[:SHOWN]))
     if len(changes) > SHOWN:

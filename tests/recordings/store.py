@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from tests.recordings.catalogue import ROOT, Recorded
+from tests.recordings.catalogue import DEVICE, ROOT, Recorded
 
 STORE = Path(os.environ.get("DDPCHECK_RECORDINGS") or ROOT / "build" / "recordings")
 
@@ -73,6 +73,7 @@ def key(program: Recorded) -> dict[str, str]:
         "program": hashlib.sha256(f"{program.source}\0{told}".encode()).hexdigest()[:16],
         **surroundings(),
         **({} if program.by == "forks" else {"command": fingerprint(*COMMAND)}),
+        **({"devices": fingerprint("tests/on_devices.py")} if program.name.endswith(DEVICE) else {}),
     }
 
 

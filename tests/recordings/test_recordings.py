@@ -14,8 +14,8 @@ import pytest
 from ddpcheck.checks.registry import checks
 from ddpcheck.verdict.verdict import CheckResult, Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding
-from tests.recordings import assertions, matrix, store, trainers
-from tests.recordings.catalogue import FIXTURES, ROOT, everything
+from tests.recordings import assertions, devices, matrix, store, trainers
+from tests.recordings.catalogue import DEVICE, FIXTURES, ROOT, everything
 
 PROGRAM = "checks/gradient_sync/faulty"
 
@@ -177,11 +177,63 @@ def test_the_matrix_is_read_as_it_was_written(tmp_path, monkeypatch):
     ]
 
 
+def line(*parts: str) -> str:
+    return matrix.SEPARATOR.join(parts)
+
+
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        (("h.", "no-hang/b | error | t.py:3"), []),
+        (("hh", "no-hang/b | error | t.py:3"), []),
+        (("..", "no-hang/b | error | t.py:3"), ["= | violated | .."]),
+        (("h.",), ["= | violated | h.", "no-hang/b | not said | t.py:3"]),
+        (
+            ("h.", "no-hang/b | warning | t.py:3", "rank-failure/c | error | t.py:4"),
+            ["= | violated | h.", "no-hang/b | warning | t.py:3", "rank-failure/c | error | t.py:4"],
+        ),
+    ],
+)
+def test_what_is_said_otherwise_on_devices(monkeypatch, there, expected):
+    """But for what the CPU has nothing of."""
+    monkeypatch.setattr(devices, "checks", lambda: ["buffer-sync", "device-placement"])
+    here = [line("a", "=", "violated", "h."), line("a", "no-hang/b", "error", "t.py:3")]
+    letters, *lines = there
+    found = devices.differing(here, [line("a", "=", "violated", letters), *(line("a", one) for one in lines)])
+    assert found == [line(f"a{DEVICE}", one) for one in expected]
+
+
+def test_the_second_column():
+    """Only what was judged is written anew; programs that did not run there have no lines, and count as such."""
+    here = {name: [line(name, "=", "held", "h" * len(checks()))] for name in ("a", "b", "c")}
+    blind = [line("a", "=", "held", "." * len(checks()))]
+    old = {**here, f"b{DEVICE}": ["what it was"], devices.COUNT: ["a number"]}
+    some = devices.beside(here, old, {f"a{DEVICE}": blind, f"c{DEVICE}": []}, complete=False)
+    assert list(some) == ["a", f"a{DEVICE}", "b", f"b{DEVICE}", "c", devices.COUNT]
+    assert (some[f"b{DEVICE}"], some[devices.COUNT]) == (["what it was"], ["a number"])
+    every = {f"a{DEVICE}": blind, f"b{DEVICE}": here["b"], f"c{DEVICE}": []}
+    whole = devices.beside(some, some, every, complete=True)
+    assert list(whole) == ["a", f"a{DEVICE}", "b", "c", devices.COUNT]
+    assert whole[devices.COUNT] == [line(devices.COUNT, "2 of 3 programs", "1 told otherwise")]
+
+
+def test_a_program_on_devices(tmp_path):
+    """It is recorded under a name of its own, and told as it is on the CPU."""
+    assert run(tmp_path, "tests.recordings.record", PROGRAM).returncode == 0
+    replay(tmp_path, PROGRAM)
+    recorded = run(tmp_path, "tests.recordings.record", "--devices", PROGRAM)
+    assert recorded.returncode == 0, recorded.stdout + recorded.stderr
+    again = replay(tmp_path, PROGRAM)
+    assert "left out" not in again.stdout
+    assert "the matrix is as it was" in again.stdout, again.stdout
+
+
 def test_the_matrix_is_complete():
     """Every program of every kind has lines in it, and nothing else has; reasons for what varies are of programs."""
     names = {*everything(), *(one.name for one in trainers.tried())}
     listed = {name for name in matrix.read() if not name.startswith(f"{assertions.NAME}/")}
-    assert listed == names
+    assert {name for name in listed if not devices.is_of_devices(name)} == names
+    assert {name.removesuffix(DEVICE) for name in listed} <= {*names, devices.COUNT}
     assert any(name.startswith(f"{assertions.NAME}/") for name in matrix.read())
     assert set(matrix.VARYING) <= names
 

@@ -11,6 +11,7 @@ import ddpcheck
 from ddpcheck import evidence as ev
 from ddpcheck.probes.devices.awaited import told
 from ddpcheck.probes.optimizers import gradient_norms
+from tests.probes.digests.counted_operations import Counting
 
 GRADIENTS = [torch.randn(5, 4, generator=torch.Generator().manual_seed(n)) for n in range(4)]
 
@@ -64,6 +65,16 @@ def test_on_a_device_as_on_the_cpu(kind):
     assert found.squares == pytest.approx(expected.squares, rel=1e-6)
     assert (found.sample, found.rough) == (expected.sample, expected.rough)
     assert found.factor_until(later) == pytest.approx(0.5)
+
+
+def test_nobody_waits_for_a_device():
+    """Few kernels for each gradient, and one number for each travels."""
+    with ddpcheck.simulated_devices(1):
+        there = parameters([g.cuda() for g in GRADIENTS])
+        with Counting() as counted:
+            gradient_norms.measured(there)
+    assert counted.waits == 0
+    assert counted.kernels <= 3 * len(GRADIENTS)
 
 
 def test_an_average_is_no_factor():
