@@ -31,16 +31,9 @@ class SessionReport:
 
     def checks(self) -> dict[str, dict[str, Any]]:
         """Every check: its status, how often it was checked, at risk and violated, and why it could not be."""
+        blank = {"status": NOT_CHECKED, "checked": 0, "at_risk": 0, "violated": 0, "skipped_because": None}
         table: dict[str, dict[str, Any]] = {
-            check: {
-                "status": NOT_CHECKED,
-                "checked": 0,
-                "coverage": {"compared": 0, "of": 0, "unit": "assertions"},
-                "at_risk": 0,
-                "violated": 0,
-                "skipped_because": None,
-            }
-            for check in checks()
+            check: {**blank, "coverage": {"compared": 0, "of": 0, "unit": "assertions"}} for check in checks()
         }
         for test in self.tests:
             for run in test["checks"]:

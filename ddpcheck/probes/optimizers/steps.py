@@ -24,13 +24,7 @@ from ddpcheck.probes.ddp.wrappers import BACKWARDS, note_attributes, note_buffer
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.files import small_files
 from ddpcheck.probes.layouts import declared, model_buffers
-from ddpcheck.probes.optimizers import (
-    after_exchanges,
-    description,
-    gradient_events,
-    program_reductions,
-    schedulers,
-)
+from ddpcheck.probes.optimizers import after_exchanges, description, gradient_events, program_reductions, schedulers
 from ddpcheck.probes.optimizers.gradient_reuse import Passes, Spending
 from ddpcheck.probes.optimizers.optimizer_state import note_wholes, plain_number, scale_of, state_of
 from ddpcheck.probes.processes import later_records, span_log
