@@ -154,10 +154,7 @@ def _told(item: pytest.Item, record: RunRecord, outcome: Outcome) -> pytest.Test
     if outcome.details and outcome.phase == "setup":
         message += ": " + outcome.details.strip().splitlines()[-1]
     text = "\n".join(part for part in (outcome.headline, outcome.details) if part)
-    longrepr = ReprExceptionInfo(
-        reprtraceback=_words(text),
-        reprcrash=ReprFileLocation(path, (line or 0) + 1, message),
-    )
+    longrepr = ReprExceptionInfo(reprtraceback=_words(text), reprcrash=ReprFileLocation(path, (line or 0) + 1, message))
     _add_notes(longrepr, outcome)
     told: pytest.TestReport = _plain(item, record, outcome.phase, "failed", longrepr)
     return told

@@ -16,8 +16,8 @@ from ddpcheck.judging.world import Judged, Moment, Process, Rank, World
 from ddpcheck.verdict.grouping import grouped
 from ddpcheck.verdict.judges import judge_world
 from ddpcheck.verdict.left_out_rules import without_rules
+from ddpcheck.verdict.named_lines import folder_of, lines_named
 from ddpcheck.verdict.settled import Settled
-from ddpcheck.verdict.verdict import folder_of, lines_named
 from ddpcheck.vocabulary.model import Finding, Struct
 
 Said = Mapping[str, Judged]

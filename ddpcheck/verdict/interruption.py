@@ -32,8 +32,7 @@ def interruption(processes: Iterable[Process]) -> Interruption | None:
     """What the evidence tells of a signal that asked the run to end; None for a run that nobody has asked to."""
     found = [
         Interruption(
-            signal=asked.signal,
-            moment=Moment(at=asked.at, host=began.host, wall=began.wall + asked.at - began.at),
+            signal=asked.signal, moment=Moment(at=asked.at, host=began.host, wall=began.wall + asked.at - began.at)
         )
         for process in processes
         for asked in process.of(ev.Signalled)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Literal
@@ -10,7 +9,6 @@ from typing import Literal
 import msgspec
 
 from ddpcheck.checks.registry import GROUP, every_check, has_part, named, named_finding, others, those
-from ddpcheck.evidence import Site
 from ddpcheck.judging import parallelism_seen
 from ddpcheck.judging.standstill import Standstill, standstill
 from ddpcheck.judging.step_alignment import steps_made
@@ -18,7 +16,8 @@ from ddpcheck.judging.world import Judged, Process, World
 from ddpcheck.verdict import missing_evidence, outside_groups, reader_notes
 from ddpcheck.verdict.grouping import grouped
 from ddpcheck.verdict.left_out_rules import chosen_findings, without_rules
-from ddpcheck.vocabulary.model import CallSite, Finding, ModelPart, Severity, Status, Struct
+from ddpcheck.verdict.named_lines import folder_of, lines_named
+from ddpcheck.vocabulary.model import Finding, Severity, Status, Struct
 from ddpcheck.vocabulary.versions import installed
 from ddpcheck.vocabulary.wording import plural
 
@@ -261,11 +260,7 @@ def _stopped_unseen(
 
 
 def _word(
-    raw: Sequence[Finding],
-    findings: Sequence[Finding],
-    checks: Mapping[str, CheckResult],
-    hung: bool,
-    understood: bool,
+    raw: Sequence[Finding], findings: Sequence[Finding], checks: Mapping[str, CheckResult], hung: bool, understood: bool
 ) -> Word:
     errors = [f for f in findings if f.severity == "error"]
     broken = {f.check for f in raw if f.severity == "error"}
@@ -381,33 +376,3 @@ def results_of(worlds: Sequence[World]) -> tuple[RankResult, ...]:
 def _nodes(worlds: Sequence[World]) -> int:
     began = [rank.process.began for world in worlds for rank in world if rank.process.began is not None]
     return max(len({b.node for b in began}), len({b.host for b in began}), 1)
-
-
-def folder_of(processes: Iterable[Process]) -> str:
-    """The working directory of a run; empty where no process has recorded one."""
-    return next((p.began.folder for p in processes if p.began is not None and p.began.folder), "")
-
-
-def _of_part(part: ModelPart | None) -> tuple[CallSite, ...]:
-    return part.set_by.chain if part is not None and part.set_by is not None else ()
-
-
-def lines_named(processes: Iterable[Process], findings: Sequence[Finding]) -> dict[str, str]:
-    """The texts of the lines that findings point at."""
-    processes = list(processes)
-    named: dict[str, set[int]] = defaultdict(set)
-    for finding in findings:
-        for place in (finding.where, *finding.chain, *(p for _, p in finding.proof), *_of_part(finding.module)):
-            if place is not None:
-                named[place.file].add(place.line)
-    known = {
-        f"{site.file}:{site.line}": site.text
-        for process in processes
-        for site in process.of(Site)
-        if site.line in named.get(site.file, ())
-    }
-    for place in (place for finding in findings for place in _of_part(finding.module)):
-        texts = (process.text_at(place.file, place.line) for process in processes)
-        if f"{place.file}:{place.line}" not in known and (text := next(filter(None, texts), "")):
-            known[f"{place.file}:{place.line}"] = text  # a line that no process was seen at
-    return known

@@ -280,7 +280,7 @@ FIELDS: dict[str, dict[str, Action]] = {
     "LoadBegan": {"path": fact},
     "SaveBegan": {"path": fact},
     "StateAsked": {"how": fact, "kind": kind, "changed": state_key},
-    "StateLoaded": {"owner": fact, "kind": kind, "missing": name, "unexpected": name},
+    "StateLoaded": {"owner": fact, "kind": kind, "missing": name, "unexpected": name, "itself": name},
     "StateRead": {"how": fact, "kind": kind, "path": fact},
     "StateSaved": {"how": fact, "path": fact, "thread": thread},
     # processes

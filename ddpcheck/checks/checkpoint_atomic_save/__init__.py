@@ -20,11 +20,7 @@ CHECK = Check(
         Rule("mixed-checkpoint", "a kill during a save leaves parts of two checkpoints"),
         Rule("interruption-not-tested", "kills could not be planted in all writes of a save"),
     ),
-    rests_on=(
-        "saves",
-        "saved state",
-        "files that torch.save opens",
-    ),
+    rests_on=("saves", "saved state", "files that torch.save opens"),
     asserted_on=("files that torch.save opens",),
     assertions=("assert_atomic_save", "assert_checkpoint_resumable"),
 )

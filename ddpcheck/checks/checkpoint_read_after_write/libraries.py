@@ -8,5 +8,5 @@ FIXES = {
         "lightning": "`trainer.strategy.barrier()`",
         "fabric": "`fabric.barrier()`",
         "transformers": "`trainer.accelerator.wait_for_everyone()`",
-    },
+    }
 }

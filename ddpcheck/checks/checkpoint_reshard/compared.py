@@ -11,11 +11,7 @@ from ddpcheck.judging.tensor_kinds import dtype_of, shape_of
 Answer = Literal["equal", "order", "part", "values", ""]
 """The same; the same elements in another order; one rank's part for the whole; other values; not to be said."""
 
-RULES: dict[Answer, str] = {
-    "order": "reordered-elements",
-    "part": "part-for-whole",
-    "values": "changed-values",
-}
+RULES: dict[Answer, str] = {"order": "reordered-elements", "part": "part-for-whole", "values": "changed-values"}
 """What a finding says by such an answer."""
 
 

@@ -13,16 +13,8 @@ from ddpcheck.vocabulary.wording import count, listing
 
 WEIGHTS, STREAMS, OTHERS = "weights", "streams", "others"
 
-_RULES = {
-    WEIGHTS: "conflicting-weights",
-    STREAMS: "conflicting-random-states",
-    OTHERS: "conflicting-values",
-}
-_WHAT = {
-    WEIGHTS: "what is trained",
-    STREAMS: "the states of random generators",
-    OTHERS: "values",
-}
+_RULES = {WEIGHTS: "conflicting-weights", STREAMS: "conflicting-random-states", OTHERS: "conflicting-values"}
+_WHAT = {WEIGHTS: "what is trained", STREAMS: "the states of random generators", OTHERS: "values"}
 _ADVICE = {
     WEIGHTS: "Let a name mean the same on every rank: put the number of the stage, expert or part into it, or save "
     "DTensors, which say which part of a tensor they are.",

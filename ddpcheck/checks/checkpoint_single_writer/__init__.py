@@ -14,13 +14,7 @@ CHECK = Check(
         Rule("no-write-observed", "no rank was seen to write a file"),
     ),
     follows=("checkpoint-read-after-write",),
-    rests_on=(
-        "saves",
-        "files that torch.save opens",
-    ),
-    asserted_on=(
-        "saves",
-        "files that torch.save opens",
-    ),
+    rests_on=("saves", "files that torch.save opens"),
+    asserted_on=("saves", "files that torch.save opens"),
     assertions=("assert_single_writer", "assert_checkpoint_resumable"),
 )

@@ -21,5 +21,5 @@ FIXES = {
             "`if trainer.is_world_process_zero():`; where nodes share the folder, leave "
             "`TrainingArguments(save_on_each_node=False)`, the default."
         ),
-    },
+    }
 }

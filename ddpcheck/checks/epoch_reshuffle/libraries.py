@@ -22,5 +22,5 @@ FIXES = {
             "Return from get_train_dataloader() what `self.accelerator.prepare(loader)` gives back: the Trainer calls "
             "its set_epoch() in every epoch."
         ),
-    },
+    }
 }

@@ -33,9 +33,7 @@ def judge(trained: Trained) -> Judged:
         # Nothing that was trained could be compared: a training that took no batch is not one to pass over.
         nothing = _cast(trained) or miscounted(trained)
         return Judged(
-            checked=1 if nothing else 0,
-            findings=(nothing,) if nothing else (),
-            skipped_because=comparison.trouble,
+            checked=1 if nothing else 0, findings=(nothing,) if nothing else (), skipped_because=comparison.trouble
         )
     wrong = [step for step in comparison.steps if _wrong(trained, step)]
     found = _finding(trained, wrong, len(comparison.steps)) if wrong else None

@@ -10,5 +10,5 @@ FIXES = {
         "lightning": "clip them by `Trainer(gradient_clip_val=...)`, which does so on all ranks",
         "fabric": "clip them on all ranks, by `fabric.clip_gradients(model, optimizer, max_norm=...)`",
         "transformers": "clip them by `TrainingArguments(max_grad_norm=...)`, which does so on all processes",
-    },
+    }
 }

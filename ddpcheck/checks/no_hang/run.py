@@ -24,8 +24,7 @@ def judge(world: World) -> Judged:
     ended = stop(world)
     if ended.kind != "hung":
         return Judged(
-            checked=checked,
-            skipped_because="" if checked else "no call in which a rank waits for others was seen",
+            checked=checked, skipped_because="" if checked else "no call in which a rank waits for others was seen"
         )
     return Judged(checked=max(1, checked), findings=(_finding(world, ended),))
 

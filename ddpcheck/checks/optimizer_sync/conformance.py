@@ -150,13 +150,7 @@ def _violated(
     rule: str,
 ) -> Judged:
     finding = Finding(
-        rule=rule,
-        ranks=tuple(ranks),
-        subject=subject,
-        expected=expected,
-        found=found,
-        advice=advice,
-        step=step,
+        rule=rule, ranks=tuple(ranks), subject=subject, expected=expected, found=found, advice=advice, step=step
     )
     return Judged(checked=checked, findings=(finding,))
 

@@ -10,6 +10,6 @@ FIXES = {
             "A scheduler that went through `accelerator.prepare()` is stepped once for each process. Make the schedule "
             "as long as all processes' batches together, or step it once: "
             "`Accelerator(step_scheduler_with_optimizer=False)`, or leave it out of prepare()."
-        ),
-    },
+        )
+    }
 }

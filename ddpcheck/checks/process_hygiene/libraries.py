@@ -8,5 +8,5 @@ FIXES = {
     DESTROY: {
         "accelerate": "Call `accelerator.end_training()` at the end of every process: it destroys the group.",
         "transformers": "Call `trainer.accelerator.end_training()` at the end of every process: it destroys the group.",
-    },
+    }
 }

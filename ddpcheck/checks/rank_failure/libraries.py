@@ -12,5 +12,5 @@ FIXES = {
         "lightning": 'Pass `Trainer(strategy="ddp_find_unused_parameters_true")`',
         "fabric": "Pass `Fabric(strategy=DDPStrategy(find_unused_parameters=True))`",
         "transformers": "Pass `TrainingArguments(ddp_find_unused_parameters=True)`",
-    },
+    }
 }

@@ -87,11 +87,4 @@ def drawn(
     seeded, seed = process.where(stream.seeded), stream.seed
     if seeded is None and given is not None:
         seeded, seed = given
-    return Drawn(
-        rank=rank,
-        stream=stream,
-        seeded=seeded,
-        seed=seed,
-        restored=seed.startswith(ev.STATE),
-        place=place,
-    )
+    return Drawn(rank=rank, stream=stream, seeded=seeded, seed=seed, restored=seed.startswith(ev.STATE), place=place)

@@ -15,5 +15,5 @@ FIXES = {
         "fabric": "Hand the DataLoader to `fabric.setup_dataloaders(loader)`, which gives it a DistributedSampler.",
         "transformers": "Return from get_train_dataloader() what `self.accelerator.prepare(loader)` gives back, which "
         "shares its batches out to the processes.",
-    },
+    }
 }

@@ -19,6 +19,7 @@ from ddpcheck.checks.shard_partition.causes import (
     place,
     subject,
 )
+from ddpcheck.checks.shard_partition.data_grounds import NO_COPIES, dealt_beyond, share_out, why_ungrounded
 from ddpcheck.checks.shard_partition.left_out_samples import (
     IN_PART,
     Epoch,
@@ -30,7 +31,6 @@ from ddpcheck.checks.shard_partition.left_out_samples import (
 from ddpcheck.checks.shard_partition.parts_of_batches import sharers
 from ddpcheck.checks.shard_partition.readers import ONE_READER, beside_the_first
 from ddpcheck.checks.shard_partition.unintended_data import same_inputs, sampler_lost
-from ddpcheck.judging.data_ranks import readers
 from ddpcheck.judging.loader_passes import Line, Pass, Sample, data_groups, every_pass, loops, no_loader, shared_passes
 from ddpcheck.judging.same_dataset import Identity, by_index, identity_of
 from ddpcheck.judging.world import Judged, World
@@ -49,8 +49,6 @@ PARTS = "ranks read the same samples, and it was not seen whether what they gave
 UNRECOGNISED = "it was not seen which ranks read the same: samples may look different each time they are read"
 REPLACED = "samples of one rank look alike or come several times, and it was not seen which ranks read the same"
 OWN_OR_PARTS = "ranks had different content at the same index, and it was not seen whether it is parts of one sample"
-NO_COPIES = "no ranks were seen to train copies of one model"
-OTHER_DATA = "groups of ranks read different samples, and it was not seen whether they hold one model among them"
 UNSEEN_PARTS = "ranks read the same samples, and it was not seen on their devices which parts of them they used"
 """Why nothing was checked."""
 
@@ -89,7 +87,7 @@ def judge(world: World) -> Judged:
             if wrapped and communicate and line.alone:
                 continue
             times, found, because = _judge_line(world, line, group, wrapped)
-            ungrounded = "" if found or not times else _ungrounded(world, line, groups, wrapped)
+            ungrounded = "" if found or not times else why_ungrounded(world, line, groups, wrapped)
             checked += 0 if ungrounded else times
             findings += found
             reasons += [because, ungrounded]
@@ -147,7 +145,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
         elif (
             world.complete
             and len(shared) + len(apart | beside) == len(ranks)
-            and not _dealt_beyond(world, line, there, ranks)
+            and not dealt_beyond(world, line, there, ranks)
         ):
             gap = gap or left_out(line, shared)
             epoch = own_epoch(shared)
@@ -161,59 +159,12 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     if gap is not None:
         return len(compared), [gap], because
     if identity.different:
-        if _share_out(loaders) and identity.stable:
+        if share_out(loaders) and identity.stable:
             return len(compared), [_nothing_in_common(line, tuple(there))], because
         return 0, [], OWN_OR_PARTS
     # That no two ranks had the same samples is not all that there is to hold.
     partly = in_part(line, epochs, identity)
     return len(compared - partly), [], because or (IN_PART if partly else "")
-
-
-def _share_out(loaders: Loaders) -> bool:
-    """Whether samplers give each of these ranks another share of one dataset."""
-    shares = {(one.replicas, one.rank) for one in loaders.values() if one is not None and one.distributed}
-    return len(shares) == len(loaders) > 1
-
-
-def _ungrounded(world: World, line: Line, groups: Sequence[Sequence[int]], wrapped: bool) -> str:
-    """Why it is not known that just these ranks have to read other samples than each other; empty where it is.
-
-    Ranks of several groups, or of none, may hold one model among them, and then read the same.
-    """
-    if not wrapped:
-        groups = [[rank.rank for rank in one.ranks] for one in readers(world)]
-        if not any(len(line.passes.keys() & set(group)) > 1 for group in groups):
-            return NO_COPIES
-    parts = [[rank for rank in group if rank in line.passes] for group in groups]
-    parts += [[rank] for rank in line.passes if not any(rank in group for group in groups)]
-    first, *others = [part for part in parts if part]
-    return "" if all(_read_the_same(line, first, other) for other in others) else OTHER_DATA
-
-
-def _read_the_same(line: Line, ranks: Sequence[int], others: Sequence[int]) -> bool:
-    """Whether two groups of ranks had the same samples in their first passes, as far as both are known."""
-    first = [line.passes[rank][0] for rank in (*ranks, *others)]
-    indexed = by_index(first, identity_of(first))
-    each = [
-        {s.place if indexed else s.print_ for rank in group for s in line.passes[rank][0].samples} - {None}
-        for group in (ranks, others)
-    ]
-    return len(each[0] & each[1]) >= NEARLY_ALL * max(map(len, each))
-
-
-def _dealt_beyond(world: World, line: Line, there: Mapping[int, Sequence[Pass]], ranks: Sequence[int]) -> bool:
-    """Whether samplers deal out to more ranks than a mesh joins: that the model is not joined is another check's.
-
-    Not so where every rank of the program has a sampler of this line, and some shares are nobody's.
-    """
-    if any(rank.of(ev.Wrapped) for rank in world):
-        return False
-    shares = {passes[0].loader.rank for passes in line.passes.values() if passes[0].loader is not None}
-    loaders = [passes[0].loader for passes in there.values()]
-    replicas = max((one.replicas or 0 for one in loaders if one is not None), default=0)
-    if len(line.passes) == world.world_size and not shares >= set(range(replicas)):
-        return False
-    return all(one is not None and one.distributed and (one.replicas or 0) > len(ranks) for one in loaders)
 
 
 # --- overlap
@@ -384,12 +335,7 @@ def _same_sequence(number: int, passes: Mapping[int, Pass], draw: Draw, by_index
 
 
 def _overlapping(
-    world: World,
-    line: Line,
-    overlaps: Sequence[Overlap],
-    loaders: Loaders,
-    identity: Identity,
-    wrapped: bool,
+    world: World, line: Line, overlaps: Sequence[Overlap], loaders: Loaders, identity: Identity, wrapped: bool
 ) -> Finding:
     certain = [one for one in overlaps if one.certain]
     overlaps = certain or overlaps
