@@ -77,5 +77,10 @@ def test_a_step_that_is_captured_is_not_looked_at(tmp_path: Path, forks: Any) ->
     assert ran.code == 0, ran.err
     assert ran.document is not None
     assert ran.document["internal"] == [], ran.err
-    assert ran.document["checks"]["gradient-sync"] == {"status": "held", "checked": 2, "skipped_because": None}
+    assert ran.document["checks"]["gradient-sync"] == {
+        "status": "held",
+        "checked": 2,
+        "coverage": {"compared": 2, "of": 2, "unit": "windows"},
+        "skipped_because": None,
+    }
     assert "A CUDA graph was captured on ranks 0 and 1" in ran.err

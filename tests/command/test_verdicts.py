@@ -46,7 +46,12 @@ def test_a_correct_script_holds(correct):
     assert document["world_size"] == 2
     assert document["findings"] == []
     assert set(document["checks"]) == set(every_check())
-    assert document["checks"]["gradient-sync"] == {"status": "held", "checked": 3, "skipped_because": None}
+    assert document["checks"]["gradient-sync"] == {
+        "status": "held",
+        "checked": 3,
+        "coverage": {"compared": 3, "of": 3, "unit": "windows"},
+        "skipped_because": None,
+    }
     assert document["checks"]["gradient-oracle"]["status"] == "not-checked"
     assert [{k: r[k] for k in ("rank", "exit_code", "signal")} for r in document["ranks"]] == [
         {"rank": 0, "exit_code": 0, "signal": None},

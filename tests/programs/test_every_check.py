@@ -20,7 +20,7 @@ from tests.torch_names import LOSSES_ARE_NOT_TAKEN_APART, skip_without
 OF_RUNS = [check for check in checks() if has_part(check, "run")]
 OF_TRAINERS = [check for check in checks() if not has_part(check, "run")]
 
-WITHOUT_A_GPU = "no module was seen on a GPU"
+WITHOUT_A_GPU = "ddpcheck saw no module on a GPU"
 """Why a check may have had nothing to look at in a correct program."""
 
 

@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.shard_partition.data_grounds import NO_COPIES, OTHER_DATA
 from ddpcheck.checks.shard_partition.left_out_samples import IN_PART
 from ddpcheck.checks.shard_partition.readers import ONE_READER
 from ddpcheck.checks.shard_partition.run import (
-    NO_COPIES,
-    OTHER_DATA,
     OWN_OR_PARTS,
     PARTS,
     REPLACED,
