@@ -36,7 +36,7 @@ def judge(world: World) -> Judged:
         *drawn_anew.judge(world),
         *made_anew.judge(world),
     ]
-    checked = 0 if partial else len(loads)
+    checked = len(findings) if partial else max(len(loads), len(findings))
     because = _not_written(partial[0]) if partial else "" if loads else "ddpcheck saw no load_state_dict of a module"
     return Judged(checked=checked, of=len(loads), findings=tuple(findings), skipped_because=because)
 
