@@ -45,13 +45,13 @@ def in_step(world: World, passes: Mapping[int, Sequence[Pass]], uneven: Sequence
     # Where nothing was stuck, ranks that have run out may have a loop of their own in which they meet the others.
     same_line = not came_through(world)
     met: list[bool] = []
-    for left in (*_left_in_passes([*uneven[:FIRST], uneven[-1]]), *_left_at_last(passes)):
-        met += _met(world, found, left, same_line)
+    for left in (*_remaining_in_passes([*uneven[:FIRST], uneven[-1]]), *_remaining_at_end(passes)):
+        met += _matching_calls(world, found, left, same_line)
     # A batch that no call was made for was handed out and left alone, where its loop makes calls for others.
     return all(met) and (bool(met) or all(one.collectives for its in uneven for one in its.values()))
 
 
-class _Left(NamedTuple):
+class _RemainingBatches(NamedTuple):
     """Batches that a rank had when another one had run out."""
 
     long: Pass
@@ -61,22 +61,22 @@ class _Left(NamedTuple):
     """Of these, the ones that were left when that had its last end."""
 
 
-def _left_in_passes(uneven: Sequence[Mapping[int, Pass]]) -> Iterator[_Left]:
+def _remaining_in_passes(uneven: Sequence[Mapping[int, Pass]]) -> Iterator[_RemainingBatches]:
     """Of passes of one number, what the longer ones had more."""
     for passes in uneven:
         for long, short in itertools.permutations(passes.values(), 2):
             if short.exhausted and short.taken < long.taken:
-                yield _Left(long, [batch for batch in long.batches if batch.number >= short.taken], short)
+                yield _RemainingBatches(long, [batch for batch in long.batches if batch.number >= short.taken], short)
 
 
-def _left_at_last(passes: Mapping[int, Sequence[Pass]]) -> Iterator[_Left]:
+def _remaining_at_end(passes: Mapping[int, Sequence[Pass]]) -> Iterator[_RemainingBatches]:
     """The last pass of each rank, beside one that came to the end of its last."""
     for longer, shorter in itertools.permutations(passes.values(), 2):
         if shorter[-1].exhausted:
-            yield _Left(longer[-1], longer[-1].batches, shorter[-1], at_last=True)
+            yield _RemainingBatches(longer[-1], longer[-1].batches, shorter[-1], at_last=True)
 
 
-def _met(world: World, found: Sequences, left: _Left, same_line: bool) -> Iterator[bool]:
+def _matching_calls(world: World, found: Sequences, left: _RemainingBatches, same_line: bool) -> Iterator[bool]:
     """For each of these batches: whether both ranks made the same call for it.
 
     Nothing for one that no call on record was made for, or that the other rank may still come to.

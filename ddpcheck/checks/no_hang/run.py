@@ -39,11 +39,11 @@ def _finding(world: World, ended: Stop) -> Finding:
         why = call_divergence_causes.why(world, parting)
     others = [rank for rank in world if rank.rank not in waits]
     behind = [rank for rank in others if lives_on(rank, world)] if not waits else []
-    told = [*_waits(world, ranks, waits.values()), *(_else(rank, world) for rank in others)]
+    positions = [*_waits(world, ranks, waits.values()), *(_position(rank, world) for rank in others)]
     late = behind or [rank for rank in others if not is_gone(rank)]
     odd = (why.ranks if why else ()) or (parting.odd if parting else ()) or tuple(r.rank for r in late or others)
     where = (why.where if why else None) or _where(ranks, ended, odd, late)
-    found = f"{_kind(for_ever)}: {'; '.join(told)}"
+    found = f"{_kind(for_ever)}: {'; '.join(positions)}"
     if parting is not None and all(r in waits and waits[r].call.n == call.n for r, call in parting.calls.items()):
         found += f". Here their calls diverge, {call_divergence.before(parting)}"
     elif parting is not None:
@@ -141,7 +141,7 @@ def _previous(rank: Rank, call: ev.Call) -> str:
     return ""
 
 
-def _else(rank: Rank, world: World) -> str:
+def _position(rank: Rank, world: World) -> str:
     """What a rank does that does not wait in a call."""
     lives = lives_on(rank, world)
     if rank.of(ev.Ended):

@@ -60,7 +60,7 @@ def judge(world: World) -> Judged:
 
 
 def _is_compared(held: Copies, step: list[ev.Step]) -> bool:
-    """Whether several ranks have told of a rate, a scale or a state, other than zeros, by which they make a step."""
+    """Whether a nonzero learning rate, gradient scale or state of this step is known on several ranks."""
     optimizer, places = held.optimizer, held.parameters
     groups = _groups(optimizer, places)
     read = [s for s in step if ev.UNREAD not in (*s.rates, s.scale)]

@@ -57,13 +57,13 @@ def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: 
         return ""
     first = next(iter(known.values()))
     shards = [one.dataset_rank for one in known.values()]
-    told = None not in shards
-    if told and len(set(shards)) < len(shards):
+    is_declared = None not in shards
+    if is_declared and len(set(shards)) < len(shards):
         return _wrong_shards(world, known)
     if first.stream:
         if same_samples:
             return f"{first.dataset} gives every rank the same samples"
-        return f"{_shards(known)}, and these have samples in common" if told else ""
+        return f"{_shards(known)}, and these have samples in common" if is_declared else ""
     if not all(one.distributed for one in known.values()):
         kind = next(one.sampler for one in known.values() if not one.distributed)
         if _covers(passes, known):
