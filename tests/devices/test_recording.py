@@ -12,10 +12,9 @@ import torch
 import ddpcheck
 from ddpcheck.evidence import UNREAD, UNSEEN, Model, Step
 from ddpcheck.judging.evidence_folder import Folder
-from ddpcheck.probes import all_probes
 from ddpcheck.probes.devices.awaited import Derived, told
 from ddpcheck.probes.digests import fast_digests, gpu_digests
-from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts import models, unwritten
 from ddpcheck.probes.optimizers import steps as optimizers
 from ddpcheck.probes.recording import patching, recorder
 from ddpcheck.probes.recording.pace import Pace
@@ -148,7 +147,7 @@ def test_nobody_waits_for_constants() -> None:
     assert (counted.waits, counted.kernels) == (0, 61)
 
 
-def test_what_a_model_begins_with() -> None:
+def test_what_a_model_begins_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """Constants, and memory that nobody has written to."""
 
     def held(device: str) -> list[Any]:
@@ -166,7 +165,7 @@ def test_what_a_model_begins_with() -> None:
         assert not model.unread
         return [(one.name, one.written, one.written and one.filled) for one in model.held]
 
-    all_probes.patch()
+    monkeypatch.setattr(torch.nn.Module, "to_empty", unwritten._around_to_empty(torch.nn.Module.to_empty))
     on_cpu = held("cpu")
     with ddpcheck.simulated_devices(1):
         assert held("cuda") == on_cpu
