@@ -144,6 +144,7 @@ def test_xdist(side_by_side: dict[str, InnerProject]) -> None:
         "at_risk": 0,
         "violated": 0,
         "skipped_because": None,
+        "coverage": {"compared": 4, "of": 4, "unit": "assertions"},
     }
 
 
