@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -187,14 +187,20 @@ def _with(wait: Wait, lacks: Iterable[int], every: bool) -> Wait:
     return replace(wait, lacking=tuple(lacks), every=every)
 
 
-def _came(rank: Rank, call: ev.Call) -> bool:
-    """Whether a rank has made the same call, or may have: its number is on record with the same name, or is not."""
-    later = reduced = False
+def _since(rank: Rank, call: ev.Call) -> Iterator[ev.Call]:
+    """A rank's own calls in the group of a call, from its number on, the latest first."""
     for own in reversed(rank.process.of(ev.Call)):
         if own.n >= rank.end or own.group != call.group or own.op in PAIRWISE or own.op == WAIT or own.joined:
             continue
         if own.n < rank.start or own.number < call.number:
-            break
+            return
+        yield own
+
+
+def _came(rank: Rank, call: ev.Call) -> bool:
+    """Whether a rank has made the same call, or may have: its number is on record with the same name, or is not."""
+    later = reduced = False
+    for own in _since(rank, call):
         if own.number > call.number:
             later = True
             reduced |= own.op == call.op
@@ -290,7 +296,8 @@ def certain(world: World) -> Stuck | None:
     """Ranks of a world that runs that wait for what can come no more; None while any of them may go on."""
     known = {rank: wait for rank, wait in all_waits(world).items() if wait.call.sure}
     gone = [rank.rank for rank in world if at_its_end(rank, live=True)]
-    for_good = [rank for rank, wait in known.items() if _cannot_come(wait, known, gone)]
+    ranks = {rank.rank: rank for rank in world}
+    for_good = [rank for rank, wait in known.items() if _cannot_come(wait, known, ranks, gone)]
     waits = {rank: wait for rank, wait in known.items() if wait.held or rank in for_good}
     if not waits:
         return None
@@ -299,17 +306,21 @@ def certain(world: World) -> Stuck | None:
     return None if found is None or any(call.thread for rank in world for call in rank.process.of(ev.Call)) else found
 
 
-def _cannot_come(wait: Wait, waits: dict[int, Wait], gone: Collection[int]) -> bool:
+def _cannot_come(wait: Wait, waits: dict[int, Wait], ranks: dict[int, Rank], gone: Collection[int]) -> bool:
     """Whether a device waits in a call that another rank can make no more, whatever its host and the others may do.
 
-    That rank is gone, or waits in another call of this number: the two have met.
+    That rank is gone, or waits in another call of this number, or in a later
+    one, having made another call of this number: the two have met.
     """
     call = wait.call
     if not wait.on_device or not wait.every or call.op in PAIRWISE:
         return False
 
-    def has_met(its: Wait) -> bool:
-        same = (its.call.group, its.call.number) == (call.group, call.number)
-        return same and call.waits and (its.on_device or its.held)
+    def has_met(rank: int) -> bool:
+        its = waits.get(rank)
+        if its is None or its.call.group != call.group or not (its.call.waits and (its.on_device or its.held)):
+            return False
+        made = next((own.op for own in _since(ranks[rank], call) if own.number == call.number), UNFINISHED)
+        return its.call.number == call.number or (its.call.number > call.number and made != UNFINISHED)
 
-    return any(rank in gone or (rank in waits and has_met(waits[rank])) for rank in wait.lacking)
+    return any(rank in gone or has_met(rank) for rank in wait.lacking)

@@ -61,6 +61,19 @@ def test_calls_that_have_met_are_stuck(other):
     assert stuck(asleep, other, [step(7)]) == (0, 1), "a third rank cannot make them one"
 
 
+def test_calls_that_have_met_are_stuck_after_one_of_them_has_ended():
+    """A call with fewer elements may end on one rank, which goes on; the other one's waits for what has gone by."""
+    asleep = [queued("ddp-gradients", number=4), on_device(2, awaits="")]
+    last = queued("ddp-gradients", number=5)
+    for call_after in ([last, on_device(3)], [last, on_device(3, awaits="")], [call(5, 9), pulse(3, 9)]):
+        assert 0 in stuck(asleep, [queued("all_reduce", number=4), *call_after])
+        assert stuck(asleep, [queued("ddp-gradients", number=4), *call_after]) is None, "the same call"
+    assert stuck(asleep, [queued("all_reduce", number=4), last, step(7)]) is None, "its device may not have come to it"
+    assert stuck(asleep, [queued("all_reduce", number=4), last, on_device(3, since=None)]) is None, "nor here"
+    left_over = [queued("ddp-gradients", 4), call(4, 7, "ddp-unfinished", waits=False)]
+    assert stuck(asleep, [*left_over, queued("all_reduce", 5), on_device(4, awaits="")]) is None, "it may reduce later"
+
+
 def test_a_device_waits_for_good_for_a_rank_that_is_gone():
     """Whatever its host does; an asynchronous call that was waited for late as well."""
     for queue in (queued(), queued(waits=False)):
