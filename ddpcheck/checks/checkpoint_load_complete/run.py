@@ -153,7 +153,7 @@ def _prefix(loaded: ev.StateLoaded) -> str | None:
 
 def _on_some_ranks(world: World) -> Iterator[Finding]:
     """State that came into a wrapped module on some ranks only, or not the same on all, and training went on."""
-    if not world.complete or len(world) < 2:
+    if not world.complete or len(world) < 2 or any(rank.process.incomplete for rank in world):
         return
     for number, numbers in _loaded_into(world):
         mine = {
