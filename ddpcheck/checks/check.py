@@ -35,6 +35,8 @@ class Check(NamedTuple):
     """The worst that a finding of it can be."""
     unit: str = "time"
     """What its coverage counts, in the singular: a window, a save, a pass."""
+    counted: bool = True
+    """It is known how many of these a run had, and not only how many were compared."""
     rules: tuple[Rule, ...] = ()
     """What a finding of it can say, each by a name of its own; the registry adds OF_ASSERTIONS."""
     follows: tuple[str, ...] = ()

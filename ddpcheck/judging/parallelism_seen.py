@@ -51,7 +51,7 @@ def paragraph(world: World) -> str:
         used = list(dict.fromkeys(_KINDS[one.how] for rank in world for one in rank.of(ev.Parallelised)))
         told = (
             f"{f'{listing(used)}, and yet' if used else 'nothing:'} no parameter that an optimizer steps was wrapped, "
-            "declared to lie on a mesh, or reduced by the program itself. What compares ranks was not checked."
+            "declared to lie on a mesh, or reduced by the program itself. The ranks' models were not compared."
         )
         return " ".join([told, *_sent(world)])
     told = f"{'; '.join(seen)}. Not seen: {', '.join(absent)}." if absent else f"{'; '.join(seen)}."

@@ -59,7 +59,7 @@ def show(
     if verdict.hang is not None:
         both = parts_where_it_stands(verdict.hang)
         also = ", and where their collectives part" if both else ""
-        _section(console, f"where the ranks stand{also}", stands(verdict.hang))
+        _section(console, f"where the ranks were last seen{also}", stands(verdict.hang))
         if verdict.hang.parted is not None and not both:
             title = f"where their collectives part: {numbered(verdict.hang.parted)}"
             _section(console, title, parted(verdict.hang.parted))
@@ -150,7 +150,7 @@ def sentence(verdict: Verdict, strict: bool) -> str:
             return f"{ran}{where}: {verdict.part}, with nothing in it that a check could look at{told}{took}"
         if not verdict.understood:
             held = sum(result.status == "held" for result in verdict.checks.values())
-            what = "nobody has said or shown what of the model each rank holds, so that nothing of it was checked"
+            what = "ddpcheck did not see what of the model each rank holds, and did not compare their models"
             return f"{ran}{where}: {what}; {count(held, 'check')} of other things held{told}{took}"
         alone = "one rank has nothing to be compared with"
         what = alone if verdict.world_size == 1 else "nothing was seen that a check could judge"

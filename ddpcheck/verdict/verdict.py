@@ -40,8 +40,8 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     status: Status
     checked: int = 0
     """Of its units, how many were compared."""
-    of: int = 0
-    """How many of them the run had."""
+    of: int | None = 0
+    """How many of them the run had; None where that is not known."""
     unit: str = "times"
     """What is counted, in the plural."""
     skipped_because: str | None = None
@@ -51,7 +51,8 @@ class CheckResult(Struct, frozen=True, kw_only=True):
     @property
     def coverage(self) -> str:
         """``12 of 400 windows``."""
-        return f"{self.checked:,} of {self.of:,} {self.unit}"
+        of = f" of {self.of:,}" if self.of is not None else ""
+        return f"{self.checked:,}{of} {self.unit}"
 
 
 class Accepted(Struct, frozen=True, kw_only=True):
@@ -328,18 +329,19 @@ def _check(
         return CheckResult(status="not-checked", unit=units, skipped_because=NOT_ASKED)
     said = [of_world[check] for of_world in judged if check in of_world]
     checked = sum(one.checked for one in said)
-    of = sum(max(one.of, one.checked) for one in said)
+    of = max(sum(max(one.of, one.checked) for one in said), int(broken is not None))
+    known = of if every_check()[check].counted else None
     if broken is not None and (broken == "violated" or not lost):
-        return CheckResult(status=broken, checked=max(checked, 1), of=max(of, 1), unit=units)
+        return CheckResult(status=broken, checked=max(checked, 1), of=known, unit=units)
     if checked and not lost:
-        return CheckResult(status="held", checked=checked, of=of, unit=units)
+        return CheckResult(status="held", checked=checked, of=known, unit=units)
     reason = lost or next((one.skipped_because for one in said if one.skipped_because), "")
     if not reason:
         reason = _NOTHING if said else _NO_WORLD
         reason = reason if has_part(check, "run") else _ORACLE
     if part and not lost and has_part(check, "run"):
         reason = f"{part}; as far as it goes, {reason}"
-    return CheckResult(status="not-checked", of=of, unit=units, skipped_because=reason)
+    return CheckResult(status="not-checked", of=known, unit=units, skipped_because=reason)
 
 
 # --- what else the evidence tells

@@ -65,6 +65,7 @@ def begun(tmp_path, forks):
     for process in started:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
 def ended(folder, process):
@@ -153,6 +154,7 @@ def test_what_a_killed_command_has_left_is_judged(begun, tmp_path, kept):
         assert "goes on" in told
     os.kill(process.pid, signal.SIGKILL)
     psutil.wait_procs(family, timeout=60)
+    process.communicate()  # closes its pipes
     code, told, document = judged(tmp_path, *([tmp_path / "kept"] if kept else []), **place)
     assert code == 1, told
     assert [finding["check"] for finding in document["findings"]] == ["gradient-sync"], told

@@ -163,11 +163,11 @@ def test_warnings_count_as_errors_if_asked():
 def test_a_hang_shows_where_each_rank_stands_and_where_they_part():
     """Ranks that stand alike are told once, with the call they wait in and the one before."""
     text = shown(HUNG)
-    start = text.index("where the ranks stand")
+    start = text.index("where the ranks were last seen")
     assert text[start : text.index("\nchecks\n")] == HANG
 
 
-HANG = """where the ranks stand
+HANG = """where the ranks were last seen
   rank 0         train.py:6 in train
                      loss.backward()
                  waits in   DDP's reduction of gradients, call 10, for 5 s
@@ -193,7 +193,7 @@ def test_what_one_table_tells_is_not_told_twice():
     ranks = HUNG.hang.stands[:3]
     calls = {stand.rank: stand.pending for stand in ranks}
     text = shown(replace(HUNG, hang=replace(HUNG.hang, stands=ranks, parted=replace(HUNG.hang.parted, calls=calls))))
-    assert "where the ranks stand, and where their collectives part\n" in text
+    assert "where the ranks were last seen, and where their collectives part\n" in text
     assert text.count("collectives part") == 1
     assert "see also" not in text
     assert text.count("train.py:6") == 1

@@ -174,6 +174,13 @@ def test_every_check_has_a_status():
     assert all((result.skipped_because is None) == (result.status != "not-checked") for result in found.values())
 
 
+def test_coverage_says_how_many_there_were_where_that_is_known():
+    """Of draws of random numbers it is known how many were compared, and no more."""
+    found = conclude([judged(rng_independence=10, gradient_sync=3)]).checks
+    assert (found["rng-independence"].of, found["rng-independence"].coverage) == (None, "10 draws")
+    assert (found["gradient-sync"].of, found["gradient-sync"].coverage) == (3, "3 of 3 windows")
+
+
 def test_without_a_group_the_reason_is_that():
     """A program that made no process group is told so."""
     found = conclude([]).checks

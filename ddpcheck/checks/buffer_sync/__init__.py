@@ -8,6 +8,7 @@ CHECK = Check(
     holds="buffers that are meant to agree do",
     order=170,
     unit="comparison",
+    counted=False,
     rules=(
         Rule("different-buffers-after-broadcast", "ranks hold different buffers after DDP has broadcast them"),
         Rule("different-buffers-in-forward", "ranks begin a forward with different buffers"),

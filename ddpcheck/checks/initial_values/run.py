@@ -31,7 +31,8 @@ def judge(world: World) -> Judged:
         because = "ddpcheck could not read memory that to_empty() had handed out"
     elif models:
         because = "ddpcheck saw no model of which it could compare all that was drawn at random between the ranks"
-    return Judged(checked=compared.models(world, _alike(stages)), findings=tuple(findings), skipped_because=because)
+    checked = compared.models(world, _alike(stages))
+    return Judged(checked=checked, of=len(models), findings=tuple(findings), skipped_because=because)
 
 
 # --- memory that nobody has written to

@@ -32,6 +32,7 @@ def judge(world: World) -> Judged:
         findings += part.findings(world)
     return Judged(
         checked=checked,
+        of=sum(len(rank.of(ev.Optimizer)) for rank in world),
         findings=tuple(findings),
         skipped_because="" if checked else "ddpcheck saw no optimizer with a parameter of a module that was called",
     )

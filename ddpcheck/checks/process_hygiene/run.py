@@ -22,7 +22,7 @@ def judge(world: World) -> Judged:
     ended = [rank for rank in world if _ended(rank) is not None]
     findings = (*_port(world), *_same_memory(world), *_groups(ended), *_running(ended))
     because = "" if ended or findings else "no rank was seen to come to its end by itself"
-    return Judged(checked=len(ended), findings=findings, skipped_because=because)
+    return Judged(checked=len(ended), of=len(world), findings=findings, skipped_because=because)
 
 
 def _ended(rank: Rank) -> ev.Ended | None:

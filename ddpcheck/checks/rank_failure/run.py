@@ -8,7 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.rank_failure import causes
 from ddpcheck.judging import known_errors
 from ddpcheck.judging.call_divergence import name
-from ddpcheck.judging.deadlock import is_gone
+from ddpcheck.judging.deadlock import BY_THE_AGENT, is_gone, lives_on
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.judging.world_ending import Failure, Stop, stop
 from ddpcheck.vocabulary.model import CallSite, Finding
@@ -18,6 +18,8 @@ MESSAGE = 4000
 """Characters of an exception's message that are told."""
 SHORT_MESSAGE = 400
 """Of that of a later failure."""
+_ENDED = "all ranks were ended from outside, and how they would have ended was not seen"
+"""Why nothing was checked."""
 SHORT = 300.0
 """Seconds: a group's timeout below it was chosen, and is what is at fault."""
 
@@ -30,7 +32,14 @@ def judge(world: World) -> Judged:
         findings = (_failed(world, ended),)
     elif ended.kind == "lost":
         findings = (_lost(world, ended),)
-    return Judged(checked=len(world), findings=findings)
+    seen = sum(not _was_ended(rank, world) for rank in world)
+    return Judged(checked=seen, of=len(world), findings=findings, skipped_because=_ENDED)
+
+
+def _was_ended(rank: Rank, world: World) -> bool:
+    """Whether others have ended it, before it was seen to fail or to come to its end."""
+    ended = rank.signal in BY_THE_AGENT and not rank.alone
+    return ended and (not rank.of(ev.Ended) or lives_on(rank, world))
 
 
 # --- a failure of a rank's own

@@ -11,6 +11,7 @@ CHECK = Check(
     ),
     order=220,
     unit="draw",
+    counted=False,
     rules=(
         Rule("same-draws-on-ranks", "ranks draw the same random numbers for dropout or for their samples"),
         Rule("same-draws-each-epoch", "samples get the same random numbers in every epoch"),

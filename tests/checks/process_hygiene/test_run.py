@@ -33,6 +33,8 @@ def test_a_clean_end():
     """Nothing is left, on either rank."""
     judged = ask([LEFT, ended()], [LEFT, ended()])
     assert (judged.checked, judged.findings) == (2, ())
+    judged = ask([LEFT, ended()], [LEFT])
+    assert (judged.checked, judged.of) == (1, 2)
 
 
 def test_a_group_that_is_left():

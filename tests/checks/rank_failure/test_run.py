@@ -7,7 +7,7 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import judge_of
 from ddpcheck.judging import known_errors
-from ddpcheck.judging.world import World
+from ddpcheck.judging.world import Moment, World
 from tests.judging.written import call, ended, load, raised, rank, save, step, world
 
 judge = judge_of("rank-failure", "run")
@@ -55,8 +55,18 @@ def test_an_abort_at_the_exit_of_the_interpreter_is_none():
 
 
 def test_a_program_that_was_ended_from_outside_has_not_failed():
-    """It has hung, which another check tells."""
-    assert ask(world([call(1, 5), pulse(2)], [], exit_code=None, signal=15)).findings == ()
+    """It has hung, which another check tells; how it would have ended was not seen."""
+    judged = ask(world([call(1, 5), pulse(2)], [], exit_code=None, signal=15))
+    assert (judged.findings, judged.checked, judged.of) == ((), 0, 2)
+    assert "were ended from outside" in judged.skipped_because
+
+
+def test_ranks_that_others_have_ended_do_not_count():
+    """A process that goes on behind its end is not seen to come to one."""
+    goes_on = rank(1, [ended()], exit_code=None, signal=15)
+    assert ask(of(rank(0, [ended()]), goes_on)).checked == 2, "the agent may be quick"
+    stopped = ask(World([rank(0, [ended()]), goes_on], 2, stopped=Moment(at=99.0)))
+    assert (stopped.checked, stopped.of) == (1, 2)
 
 
 @pytest.mark.parametrize("code", [None, 0])
