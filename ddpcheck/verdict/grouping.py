@@ -69,9 +69,10 @@ def _merged(findings: Iterable[Finding]) -> list[Finding]:
 def _as_one(same: Sequence[Finding]) -> Finding:
     first = same[0]
     others = [subject for subject in dict.fromkeys(one.subject for one in same) if subject != first.subject]
+    counts = [one.count for one in same]  # from one step on, they are of the same windows
     return msgspec.structs.replace(
         first,
-        count=sum(one.count for one in same),
+        count=max(counts) if first.step is not None and len({one.step for one in same}) == 1 else sum(counts),
         ranks=tuple(sorted({rank for one in same for rank in one.ranks})),
         links=tuple(dict.fromkeys(link for one in same for link in one.links)),
         also=tuple(dict.fromkeys(check for one in same for check in one.also)),

@@ -271,6 +271,8 @@ def test_findings_of_one_line_are_one_where_their_cause_is():
     (one,) = grouped([finding("a", "clipped", links=("wrapper 0",)), finding("b", "clipped", ranks=(0,))])
     assert (one.count, one.ranks, one.found) == (2, (0, 1), "a to differ; and the same of b")
     assert [f.subject for f in grouped([finding("a", "clipped"), finding("b", "never reduced")])] == ["a", "b"]
+    (one,) = grouped([finding("a", "clipped", step=0, count=4), finding("b", "clipped", step=0, count=3)])
+    assert one.count == 4, "the same steps"
 
 
 # --- files

@@ -36,7 +36,8 @@ def judge(world: World) -> Judged:
         *drawn_anew.judge(world),
         *made_anew.judge(world),
     ]
-    checked = len(findings) if partial else max(len(loads), len(findings))
+    of_findings = sum(one.count for one in findings)
+    checked = of_findings if partial else max(len(loads), of_findings)
     because = _not_written(partial[0]) if partial else "" if loads else "ddpcheck saw no load_state_dict of a module"
     return Judged(checked=checked, of=len(loads), findings=tuple(findings), skipped_because=because)
 

@@ -93,6 +93,6 @@ def _finding(its: list[_Made], among: int) -> Finding:
         cause="the gradients are taken from a buffer that only an exchange fills, and there was none",
         advice="Step on the rank's own gradient where there is nobody to average with, or leave the step out.",
         where=first.rank.where(first.step.site),
-        count=len(its),
+        count=len({(one.rank.rank, one.step.optimizer) for one in its}),
         links=(f"optimizer {first.step.optimizer}",),
     )

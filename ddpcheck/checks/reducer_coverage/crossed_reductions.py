@@ -60,6 +60,5 @@ def _finding(optimizer: Aligned, crossed: Sequence[Sequence[int]]) -> Finding:
         cause="the ranks go through their parameters in another order, as through a set",
         advice="Go through the parameters in the same order on every rank: model.parameters(), or sorted by name.",
         where=sites[0],
-        count=len(crossed),
         links=(f"optimizer {optimizer.number}",),
     )

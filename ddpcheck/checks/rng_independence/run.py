@@ -47,6 +47,7 @@ def judge(world: World) -> Judged:
     # Streams that are found alike elsewhere are told of by that.
     findings += of_batches if not findings else ()
     drew = any(one.consumed for rank in world for its in (rank.process, *rank.workers) for one in its.of(ev.Stream))
+    checked = max(checked, *(one.count for one in findings)) if findings else checked
     because = _BY_SAMPLE if by_sample else _UNCOMPARED if drew else _NOTHING
     return Judged(checked=checked, findings=tuple(findings), skipped_because="" if checked else because)
 

@@ -32,7 +32,7 @@ def judged(empty, exchanged=None, left=lambda rank: LOCAL[rank], ranks=3, rounds
 
 def test_a_rank_without_a_partner():
     (found,) = judged(lambda rank, window: window % 3 == rank)
-    assert (found.severity, found.ranks, found.where.line, found.count) == ("warning", (0, 1, 2), 9, 6)
+    assert (found.severity, found.ranks, found.where.line, found.count) == ("warning", (0, 1, 2), 9, 3)
 
 
 @pytest.mark.parametrize("given", [
