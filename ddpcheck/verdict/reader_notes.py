@@ -133,10 +133,10 @@ def _sampled(world: World) -> Iterator[str]:
     whole, looked = compared
     if not looked or whole >= made:
         return
-    rest = f", and {looked - whole:,} more by a part of every tensor" if looked > whole else ""
+    rest = f", and at {looked - whole:,} more by a part of every tensor" if looked > whole else ""
     yield (
-        f"Of {count(made, 'optimizer step')}, {whole:,} {'was' if whole == 1 else 'were'} looked at in full{rest}, "
-        "so that the training keeps its speed."
+        f"Of {count(made, 'optimizer step')}, each rank looked at {whole:,} in full{rest}, so that the training keeps "
+        "its speed; those that all ranks looked at are compared."
     )
 
 
