@@ -57,13 +57,10 @@ def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: 
         return ""
     first = next(iter(known.values()))
     shards = [one.dataset_rank for one in known.values()]
-    is_declared = None not in shards
-    if is_declared and len(set(shards)) < len(shards):
+    if None not in shards and len(set(shards)) < len(shards):
         return _wrong_shards(world, known)
     if first.stream:
-        if same_samples:
-            return f"{first.dataset} gives every rank the same samples"
-        return f"{_shards(known)}, and these have samples in common" if is_declared else ""
+        return f"{first.dataset} gives every rank the same samples" if same_samples else ""
     if not all(one.distributed for one in known.values()):
         kind = next(one.sampler for one in known.values() if not one.distributed)
         if _covers(passes, known):

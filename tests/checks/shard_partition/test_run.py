@@ -440,22 +440,16 @@ def test_a_stream_that_knows_no_rank():
     assert told(own, own).cause == "Feed gives every rank the same samples"
 
 
-@pytest.mark.parametrize(
-    ("shards", "cause"),
-    [
-        ((0, 1), "Feed gives rank 0 shard 0, rank 1 shard 1, and these have samples in common"),
-        ((None, None), ""),
-    ],
-)
-def test_a_stream_that_is_cut_from_other_orders(shards, cause):
-    """It may well regard the rank: what is known is that the shares overlap."""
+@pytest.mark.parametrize("shards", [(0, 1), (None, None)])
+def test_a_stream_that_is_cut_from_other_orders(shards):
+    """It may well regard the rank, and its shards be apart: what is known is that the shares read overlap."""
     some = EVERY[:12], EVERY[6:]
     ranks = [
         [loader(**STREAM, dataset_rank=shard), *through(None, contents=its)]
         for shard, its in zip(shards, some, strict=True)
     ]
     finding = told(*ranks)
-    assert finding.cause == cause
+    assert finding.cause == ""
     assert "from one order" in finding.advice
 
 
