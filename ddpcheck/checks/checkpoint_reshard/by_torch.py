@@ -15,8 +15,7 @@ from ddpcheck.vocabulary.wording import count, listing
 
 def judge(world: World) -> tuple[set[Saved], list[Finding]]:
     """Compare each name of each load with the last save to that place."""
-    names: set[Saved] = set()
-    findings = []
+    names, findings = set[Saved](), []
     for group in same_turn(world):
         record = group[0].record
         if not isinstance(record, ev.StateRead) or record.how != "dcp.load" or not record.path:
@@ -33,7 +32,7 @@ def judge(world: World) -> tuple[set[Saved], list[Finding]]:
 def _compared(world: World, given: list[State], group: list[State]) -> tuple[set[Saved], list[Finding]]:
     saved = by_name([piece for state in given for piece in state.pieces])
     held = by_name([piece for state in group for piece in state.pieces])
-    looked: set[Saved] = set()
+    looked = set[Saved]()
     other: dict[Answer, list[str]] = defaultdict(list)
     strange: list[tuple[Piece, Piece]] = []
     for name, pieces in held.items():

@@ -15,8 +15,7 @@ from ddpcheck.vocabulary.wording import count, listing
 
 def judge(world: World) -> tuple[set[Saved], list[Finding]]:
     """Compare what each module holds after a load with what was saved under these names."""
-    names: set[Saved] = set()
-    findings = []
+    names, findings = set[Saved](), []
     for group in same_turn(world):
         record = group[0].record
         if not isinstance(record, ev.StateRead) or record.how != "module":

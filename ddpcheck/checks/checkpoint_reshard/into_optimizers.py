@@ -26,7 +26,7 @@ class _Strange(NamedTuple):
 
 def judge(world: World) -> tuple[set[Saved], list[Finding]]:
     """Compare the moments that an optimizer holds after a load with those that were saved, by parameter."""
-    names: set[Saved] = set()
+    names = set[Saved]()
     mixed: dict[str, list[tuple[State, State, list[_Strange]]]] = defaultdict(list)
     for read in reads(world):
         record = read.record
@@ -55,8 +55,7 @@ def _moments(state: State) -> dict[Key, Piece]:
 def _compared(world: World, read: State, own: State, given: list[State]) -> tuple[set[Saved], list[_Strange]]:
     saved, held = _moments(own), _moments(read)
     others = {state.rank.rank: _moments(state) for state in given if state.rank is not own.rank}
-    looked: set[Saved] = set()
-    strange = []
+    looked, strange = set[Saved](), []
     for key, piece in held.items():
         before = saved.get(key)
         if before is None or before.entry.kind != piece.entry.kind or before.sharded != piece.sharded:

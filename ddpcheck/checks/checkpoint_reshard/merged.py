@@ -13,8 +13,7 @@ from ddpcheck.vocabulary.wording import count, listing
 
 def judge(world: World) -> tuple[set[Saved], list[Finding]]:
     """Compare what is saved of loaded parts with these parts."""
-    names: set[Saved] = set()
-    findings = []
+    names, findings = set[Saved](), []
     for state in saves(world):
         plain = [one for one in state.pieces if not one.sharded and not one.entry.live and "[" in one.entry.kind]
         given = _loaded_for(world, state) if plain else []

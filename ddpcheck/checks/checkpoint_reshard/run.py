@@ -15,8 +15,7 @@ def judge(world: World) -> Judged:
 
     Each tensor counts once by its name, on however many ranks and by however many loads it came back.
     """
-    names: set[Saved] = set()
-    findings = []
+    names, findings = set[Saved](), []
     for one in _JUDGES:
         looked, found = one(world)
         names |= looked
