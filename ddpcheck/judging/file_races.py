@@ -39,7 +39,7 @@ class Races(NamedTuple):
     taken: list[Race]
     """Of what is taken away."""
     checked: int
-    """The reads and questions that were looked at."""
+    """The reads and questions that were looked at, but for waits, of which no single answer decides anything."""
     unordered: bool
     """Some paths were left out, since several ranks write them."""
 
@@ -62,7 +62,7 @@ def races(files: Files, several: set[str]) -> Races:
             continue
         writes = files.written_to(path)
         reads = [t for t in files.reads.get(path, ()) if t.record.existed or t.record.how in LOADS]
-        asked = [t for t in files.asked_for(path) if _matters(files, path)]
+        asked = [t for t in files.asked_for(path) if _matters(files, path) and not asked_for.is_wait(t)]
         removals = files.removed_from(path)
         if not _between_ranks(writes + removals, reads + asked):
             continue
@@ -100,8 +100,6 @@ def _races(order: Order, asked: Asked, changes: Sequence[Touch], reads: Sequence
         by_rank[change.number].append(change)
     found = []
     for read in reads:
-        if read.record.op == "query" and asked.is_wait(read):
-            continue
         for rank, theirs in by_rank.items():
             if rank != read.number:
                 race = _race(order, asked, theirs, read)

@@ -16,7 +16,7 @@ SINGLE, ATOMIC, READ = "checkpoint-single-writer", "checkpoint-atomic-save", "ch
     [
         (SINGLE, "ddpcheck saw no file being written"),
         (ATOMIC, "ddpcheck saw no checkpoint being saved"),
-        (READ, "ddpcheck saw no rank read a file that another rank had written or removed"),
+        (READ, "ddpcheck saw no rank read or check for a file that another rank had written or removed"),
         ("checkpoint-map-location", "ddpcheck saw no load of tensors"),
         ("checkpoint-load-complete", "ddpcheck saw no load_state_dict of a module"),
     ],

@@ -23,17 +23,15 @@ WHOLE = "a kill at any moment of a save to leave the checkpoint before it whole"
 # --- by torch.distributed.checkpoint
 
 
-def over_another(world: World, files: Files) -> tuple[int, list[Finding]]:
+def over_another(world: World, files: Files) -> list[Finding]:
     """Saves to a folder that has a checkpoint already, while there is no later one elsewhere."""
     last: dict[str, list[State]] = {}
     order: list[str] = []
     over: dict[str, list[list[State]]] = defaultdict(list)
-    checked = 0
     for group in together(world):
         record = group[0].record
         if not isinstance(record, ev.StateSaved) or record.how == "torch.save" or not record.path:
             continue
-        checked += 1
         before = last.get(record.path)
         alone = order[-1:] == [record.path]
         gone = before is not None and _is_removed(files, record.path, _at(before), _at(group))
@@ -41,7 +39,7 @@ def over_another(world: World, files: Files) -> tuple[int, list[Finding]]:
             over[str(group[0].where)].append(group)
         last[record.path] = group
         order.append(record.path)
-    return checked, [_over(each) for each in over.values()]
+    return [_over(each) for each in over.values()]
 
 
 def _at(group: Iterable[State]) -> float:

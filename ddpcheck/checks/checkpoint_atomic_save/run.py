@@ -5,31 +5,35 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpcheck.checks.checkpoint_atomic_save import folders
+from ddpcheck.checks.checkpoint_atomic_save.earlier_checkpoints import Moment, counted
 from ddpcheck.judging.file_history import CLAIMS, LOADS, NEVER, SAVES, Files, Touch, done, files_of, shown
 from ddpcheck.judging.several_writers import by_rank, shared_paths
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 
+EARLIER = "ddpcheck saw no save by one rank alone while an earlier checkpoint was there"
+"""Why nothing was checked."""
+
 
 def judge(world: World) -> Judged:
     """The verdict on saves that go straight over what they are to replace."""
     files, several = files_of(world), shared_paths(world)
-    checked = 0
+    puts: set[Moment] = set()
     over: dict[tuple[object, ...], list[Touch]] = defaultdict(list)
     for path in files.writes:
         for writes in by_rank(files.writes[path]):
             kept = _checkpoints(files, path, writes)
-            checked += len(kept)
+            puts.update((t.number, t.start) for t in kept)
             # What a rank finds there first may be another's, where several write it: that is a mistake of its own.
             for t in kept[1:] if path in several else kept:
                 if t.record.op == "write" and t.record.existed and not _is_spare(files, path, writes, t):
                     over[t.number, t.where].append(t)
     findings = [_in_place(touches) for touches in over.values()]
-    looked, found = folders.over_another(world, files)
-    checked += looked
-    findings += [*found, *folders.under_old_marks(files)]
-    because = "" if checked else "ddpcheck saw no checkpoint being saved"
-    return Judged(checked=checked, findings=tuple(findings), skipped_because=because)
+    findings += [*folders.over_another(world, files), *folders.under_old_marks(files)]
+    compared, made = counted(world, puts)
+    checked = len(compared.union((t.number, t.start) for touches in over.values() for t in touches))
+    because = EARLIER if made else "ddpcheck saw no checkpoint being saved"
+    return Judged(checked=checked, of=len(made), findings=tuple(findings), skipped_because="" if checked else because)
 
 
 def _checkpoints(files: Files, path: str, writes: list[Touch]) -> list[Touch]:
@@ -41,7 +45,7 @@ def _checkpoints(files: Files, path: str, writes: list[Touch]) -> list[Touch]:
         if t.record.how in SAVES:
             fits = bool(t.record.keys)
         elif t.record.op == "rename":
-            fits = loaded or files.is_checkpoint(t.record.path)
+            fits = loaded or t.record.path in files.states
         else:  # where it was opened to be saved into, the save is on record itself
             fits = t.record.how == "open" and not saved and loaded
         if fits:

@@ -7,7 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="no rank reads a checkpoint before its write is complete, none deletes it before the last read",
     order=40,
-    unit="read",
+    unit="access",
     rules=(
         Rule("unsynchronised-read", "a rank reads a file without waiting for the rank that writes it"),
         Rule("unsynchronised-file-check", "a rank checks for a file without waiting for the rank that writes it"),

@@ -30,9 +30,9 @@ def judge(world: World) -> Judged:
 def judge_races(found: Races) -> Judged:
     """The same of these races alone."""
     findings = [*_findings(found.written, _too_soon), *_findings(found.taken, _taken_away)]
-    because = "ddpcheck saw no rank read a file that another rank had written or removed"
+    because = "ddpcheck saw no rank read or check for a file that another rank had written or removed"
     if found.unordered:
-        because = "ddpcheck compared no read: several ranks wrote what others read, see checkpoint-single-writer"
+        because = "ddpcheck compared no access: several ranks wrote what others read, see checkpoint-single-writer"
     because = "" if found.checked else because
     return Judged(checked=found.checked, findings=tuple(findings), skipped_because=because)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_reshard.compared import RULES, Answer, by_name, compared, is_cut
+from ddpcheck.checks.checkpoint_reshard.compared import RULES, Answer, Saved, by_name, compared, is_cut
 from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.saved_state import Piece, State, same_turn, saved_at
 from ddpcheck.judging.world import World
@@ -13,9 +13,9 @@ from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import count, listing
 
 
-def judge(world: World) -> tuple[int, list[Finding]]:
+def judge(world: World) -> tuple[set[Saved], list[Finding]]:
     """Compare each name of each load with the last save to that place."""
-    checked, findings = 0, []
+    names, findings = set[Saved](), []
     for group in same_turn(world):
         record = group[0].record
         if not isinstance(record, ev.StateRead) or record.how != "dcp.load" or not record.path:
@@ -24,15 +24,15 @@ def judge(world: World) -> tuple[int, list[Finding]]:
         if not given:
             continue
         looked, found = _compared(world, given, group)
-        checked += looked
+        names |= looked
         findings += found
-    return checked, findings
+    return names, findings
 
 
-def _compared(world: World, given: list[State], group: list[State]) -> tuple[int, list[Finding]]:
+def _compared(world: World, given: list[State], group: list[State]) -> tuple[set[Saved], list[Finding]]:
     saved = by_name([piece for state in given for piece in state.pieces])
     held = by_name([piece for state in group for piece in state.pieces])
-    looked = 0
+    looked = set[Saved]()
     other: dict[Answer, list[str]] = defaultdict(list)
     strange: list[tuple[Piece, Piece]] = []
     for name, pieces in held.items():
@@ -41,7 +41,7 @@ def _compared(world: World, given: list[State], group: list[State]) -> tuple[int
             continue
         if is_cut(before) or is_cut(pieces):
             answer = compared(before, pieces)
-            looked += bool(answer)
+            looked |= {(-1, name)} if answer else set()
             if answer in ("order", "values", "part"):
                 other[answer].append(name)
             continue
@@ -49,7 +49,7 @@ def _compared(world: World, given: list[State], group: list[State]) -> tuple[int
             own = next((one for one in before if one.rank is piece.rank), None if len(before) > 1 else before[0])
             if own is None or not (own.seen and piece.seen) or own.entry.kind != piece.entry.kind:
                 continue
-            looked += 1
+            looked.add((-1, name))
             if own.digest != piece.digest:
                 strange.append((own, piece))
     findings = [_changed(given, group, answer, names) for answer, names in other.items()]

@@ -14,6 +14,9 @@ Answer = Literal["equal", "order", "part", "values", ""]
 RULES: dict[Answer, str] = {"order": "reordered-elements", "part": "part-for-whole", "values": "changed-values"}
 """What a finding says by such an answer."""
 
+Saved = tuple[int, str]
+"""A name, and the rank that has saved a tensor under it; -1 where it means the same on all ranks."""
+
 
 def compared(saved: Sequence[Piece], held: Sequence[Piece]) -> Answer:
     """Compare all parts of a tensor with all parts of it, each as it is cut."""
@@ -31,6 +34,11 @@ def compared(saved: Sequence[Piece], held: Sequence[Piece]) -> Answer:
     if before == after:
         return "equal"
     return "order" if before.loose == after.loose else "values"
+
+
+def saved_as(pieces: Sequence[Piece]) -> Saved:
+    """Of all parts of a tensor."""
+    return -1 if is_cut(pieces) else pieces[0].rank.rank, pieces[0].entry.name
 
 
 def by_name(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:

@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_reshard.compared import RULES, Answer, by_name, compared, is_cut
+from ddpcheck.checks.checkpoint_reshard.compared import RULES, Answer, Saved, by_name, compared, is_cut, saved_as
 from ddpcheck.judging.saved_state import Piece, State, same_turn, saved_at, sources
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
 
-def judge(world: World) -> tuple[int, list[Finding]]:
+def judge(world: World) -> tuple[set[Saved], list[Finding]]:
     """Compare what each module holds after a load with what was saved under these names."""
-    checked, findings = 0, []
+    names, findings = set[Saved](), []
     for group in same_turn(world):
         record = group[0].record
         if not isinstance(record, ev.StateRead) or record.how != "module":
@@ -27,12 +27,12 @@ def judge(world: World) -> tuple[int, list[Finding]]:
                 answer = ""  # the program may have made other values of what it has loaded
             if answer == "part" and all(one.rank is held[0].rank for one in saved):
                 answer = ""  # its own part, in a module that may have been made for it
-            checked += bool(answer)
+            names |= {saved_as(saved)} if answer else set()
             if answer in ("order", "part", "values"):
                 wrong[answer].append((name, held))
         given = _given(world, group)
         findings += [_finding(given, group, answer, each) for answer, each in wrong.items()]
-    return checked, findings
+    return names, findings
 
 
 def _given(world: World, group: list[State]) -> list[State]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.checkpoint_reshard.compared import Saved, saved_as
 from ddpcheck.judging.saved_state import Piece, State, reads, saved_at, sources
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
@@ -23,9 +24,9 @@ class _Strange(NamedTuple):
     rank: int
 
 
-def judge(world: World) -> tuple[int, list[Finding]]:
+def judge(world: World) -> tuple[set[Saved], list[Finding]]:
     """Compare the moments that an optimizer holds after a load with those that were saved, by parameter."""
-    checked = 0
+    names = set[Saved]()
     mixed: dict[str, list[tuple[State, State, list[_Strange]]]] = defaultdict(list)
     for read in reads(world):
         record = read.record
@@ -36,10 +37,10 @@ def judge(world: World) -> tuple[int, list[Finding]]:
         if own is None:
             continue
         looked, strange = _compared(world, read, own, given)
-        checked += looked
+        names |= looked
         if strange:
             mixed[str(read.where)].append((read, own, strange))
-    return checked, [_finding(each) for each in mixed.values()]
+    return names, [_finding(each) for each in mixed.values()]
 
 
 def _moments(state: State) -> dict[Key, Piece]:
@@ -51,15 +52,15 @@ def _moments(state: State) -> dict[Key, Piece]:
     return {key: pieces[0] for key, pieces in found.items() if len(pieces) == 1}
 
 
-def _compared(world: World, read: State, own: State, given: list[State]) -> tuple[int, list[_Strange]]:
+def _compared(world: World, read: State, own: State, given: list[State]) -> tuple[set[Saved], list[_Strange]]:
     saved, held = _moments(own), _moments(read)
     others = {state.rank.rank: _moments(state) for state in given if state.rank is not own.rank}
-    looked, strange = 0, []
+    looked, strange = set[Saved](), []
     for key, piece in held.items():
         before = saved.get(key)
         if before is None or before.entry.kind != piece.entry.kind or before.sharded != piece.sharded:
             continue
-        looked += 1
+        looked.add(saved_as([before]))
         if before.digest == piece.digest:
             continue
         name, which = key

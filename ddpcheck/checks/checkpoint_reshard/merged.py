@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.checkpoint_reshard.compared import RULES, Answer, by_name, compared
+from ddpcheck.checks.checkpoint_reshard.compared import RULES, Answer, Saved, by_name, compared
 from ddpcheck.judging.file_history import LOADS
 from ddpcheck.judging.saved_state import Piece, State, saved_at, saves
 from ddpcheck.judging.world import World
@@ -11,9 +11,9 @@ from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
 
-def judge(world: World) -> tuple[int, list[Finding]]:
+def judge(world: World) -> tuple[set[Saved], list[Finding]]:
     """Compare what is saved of loaded parts with these parts."""
-    checked, findings = 0, []
+    names, findings = set[Saved](), []
     for state in saves(world):
         plain = [one for one in state.pieces if not one.sharded and not one.entry.live and "[" in one.entry.kind]
         given = _loaded_for(world, state) if plain else []
@@ -26,11 +26,11 @@ def judge(world: World) -> tuple[int, list[Finding]]:
                 answers[one.entry.name] = compared(parts[one.entry.name], [one])
         # Where all are parts, none was meant to be the whole.
         if any(answer in ("equal", "order") for answer in answers.values()):
-            checked += len(answers)
+            names |= {(-1, name) for name in answers}
             wrong = [name for name, answer in answers.items() if answer in ("part", "order")]
             if wrong:
                 findings.append(_finding(state, given, wrong, parts, answers))
-    return checked, findings
+    return names, findings
 
 
 def _loaded_for(world: World, state: State) -> list[State]:

@@ -7,7 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="a shuffled sampler gives another order in another epoch",
     order=180,
-    unit="pass",
+    unit="reshuffle",
     rules=(
         Rule("same-order-each-epoch", "a sampler that shuffles gives the same order in several epochs"),
         Rule(

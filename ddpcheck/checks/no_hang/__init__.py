@@ -7,7 +7,7 @@ from ddpcheck.checks.check import Check, Rule
 CHECK = Check(
     holds="every rank keeps making progress",
     order=150,
-    unit="call",
+    unit="wait",
     rules=(
         Rule("deadlock-between-ranks", "ranks wait for each other, or for a rank that has ended, and can never go on"),
         Rule("no-progress", "a rank makes no progress within the time limit"),

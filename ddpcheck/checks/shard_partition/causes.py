@@ -57,13 +57,10 @@ def cause(world: World, passes: Mapping[int, Pass], loaders: Loaders, identity: 
         return ""
     first = next(iter(known.values()))
     shards = [one.dataset_rank for one in known.values()]
-    is_declared = None not in shards
-    if is_declared and len(set(shards)) < len(shards):
+    if None not in shards and len(set(shards)) < len(shards):
         return _wrong_shards(world, known)
     if first.stream:
-        if same_samples:
-            return f"{first.dataset} gives every rank the same samples"
-        return f"{_shards(known)}, and these have samples in common" if is_declared else ""
+        return f"{first.dataset} gives every rank the same samples" if same_samples else ""
     if not all(one.distributed for one in known.values()):
         kind = next(one.sampler for one in known.values() if not one.distributed)
         if _covers(passes, known):
@@ -83,20 +80,15 @@ def is_one_set(passes: Mapping[int, Pass]) -> bool:
     return len(set.intersection(*each)) >= NEARLY_ALL * max(map(len, each))
 
 
-def _shards(loaders: Mapping[int, ev.Loader]) -> str:
-    """Which shard each rank's dataset takes for its own, as a clause."""
-    first = next(iter(loaders.values()))
-    by_shard: dict[int | None, list[int]] = {}
-    for rank, one in loaders.items():
-        by_shard.setdefault(one.dataset_rank, []).append(rank)
-    shown = listing([f"{ranks_text(who)} shard {shard}" for shard, who in by_shard.items()], 8)
-    return f"{first.dataset} gives {shown}"
-
-
 def _wrong_shards(world: World, loaders: Mapping[int, ev.Loader]) -> str:
+    """Which shard each rank's dataset takes for its own, and why."""
     shards = {rank: one.dataset_rank for rank, one in loaders.items()}
     first = next(iter(loaders.values()))
-    told = _shards(loaders)
+    by_shard: dict[int | None, list[int]] = {}
+    for rank, shard in shards.items():
+        by_shard.setdefault(shard, []).append(rank)
+    shown = listing([f"{ranks_text(who)} shard {shard}" for shard, who in by_shard.items()], 8)
+    told = f"{first.dataset} gives {shown}"
     if _takes_itself_for_the_only_one(loaders):
         early = made_too_early(world, first)
         if early is not None:

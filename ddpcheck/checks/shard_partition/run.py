@@ -61,7 +61,7 @@ class Overlap(Struct, frozen=True, kw_only=True):
 
     number: int
     """The round."""
-    read: int
+    compared: int
     surplus: int
     padding: int
     ranks: tuple[int, ...]
@@ -225,7 +225,7 @@ def _told(
     example, on = next(iter(owners.items()))
     return Overlap(
         number=number,
-        read=sum(map(len, draw.values())),
+        compared=sum(map(len, draw.values())),
         surplus=surplus,
         padding=padding,
         ranks=tuple(sorted({rank for ranks in owners.values() for rank in ranks})),
@@ -339,15 +339,16 @@ def _overlapping(
 ) -> Finding:
     certain = [one for one in overlaps if one.certain]
     overlaps = certain or overlaps
-    worst = max(overlaps, key=lambda one: one.surplus / one.read)
+    worst = max(overlaps, key=lambda one: one.surplus / one.compared)
     first = next((one for one in loaders.values() if one is not None), None)
     kind = first.sampler if first is not None else ""
-    share = f"{100 * worst.surplus / worst.read:.0f} %"
+    share = f"{100 * worst.surplus / worst.compared:.0f} %"
     beyond = f", where padding explains {worst.padding}" if worst.padding else ""
     order = ", in the same order" if worst.in_order else ""
+    in_pass = f" in pass {worst.number + 1}" if max(map(len, line.passes.values())) > 1 else ""
     found = (
-        f"{worst.surplus:,} of the {worst.read:,} samples read ({share}) on another rank as well{order}{beyond}; "
-        f"for example {worst.example}, seen by {ranks_text(worst.on)}"
+        f"{worst.compared:,} samples compared{in_pass}; {worst.surplus:,} of them ({share}) repeat a sample of another "
+        f"rank{order}{beyond}; for example {worst.example}, seen by {ranks_text(worst.on)}"
     )
     rounds = [
         {rank: line.passes[rank][one.number] for rank in loaders if one.number < len(line.passes[rank])}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ddpcheck import evidence as ev
+from ddpcheck.checks.checkpoint_atomic_save.run import EARLIER
 from tests.judging.judged_files import ask, at, saved
-from tests.judging.written import file, remove, rename, save, step
+from tests.judging.written import file, load, remove, rename, save, step
 from tests.judging.written_state import Forms, plain
 
 SINGLE, ATOMIC, READ = "checkpoint-single-writer", "checkpoint-atomic-save", "checkpoint-read-after-write"
@@ -17,7 +19,7 @@ def test_a_save_over_the_last_one():
     judged = ask(ATOMIC, saves, [])
     (finding,) = judged.findings
     assert (finding.severity, finding.ranks, finding.where, finding.count) == ("warning", (0,), at(10), 2)
-    assert judged.checked == 3
+    assert (judged.checked, judged.of) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +58,45 @@ def test_a_file_that_is_opened_to_be_saved_into_is_one_save():
 def test_what_another_rank_has_written_is_no_checkpoint_of_ones_own():
     """A file with two writers is told of as such, and as saved in place where a rank goes over its own save."""
     first = [save("/job/last.pt", 10, existed=True)]
-    assert ask(ATOMIC, first, first).findings == ()
+    judged = ask(ATOMIC, first, first)
+    assert (judged.checked, judged.of, judged.findings, judged.skipped_because) == (0, 2, (), EARLIER)
     assert [f.ranks for f in ask(ATOMIC, first * 2, first).findings] == [(0,)]
+
+
+# --- what is counted
+
+
+@pytest.mark.parametrize(
+    ("records", "counted"),
+    [
+        (saved(), (0, 1)),
+        ([*saved(), step(12), *saved()], (1, 2)),
+        ([save("/job/1.pt", 10), step(12), save("/job/2.pt", 10)], (1, 2)),
+        # two files of one checkpoint
+        ([save("/job/model.pt", 10), save("/job/optimizer.pt", 11)], (0, 2)),
+        # the one before is taken away first, or put aside
+        ([save("/job/1.pt", 10), step(12), remove("/job/1.pt", 13), save("/job/2.pt", 10)], (0, 2)),
+        ([save("/job/1.pt", 10), step(12), rename("/job/1.pt", "/job/1.bak", 13), save("/job/1.pt", 10)], (1, 2)),
+        # a folder that is renamed as a whole
+        ([save("/job/new/1.pt", 10), rename("/job/new", "/job/last", 11), remove("/job/last/1.pt", 12)] * 2, (0, 2)),
+        ([save("/job/new/1.pt", 10), rename("/job/new", "/job/1", 11), step(12), save("/job/new/1.pt", 10)], (1, 2)),
+        # what a run before has left, and this one has loaded
+        ([load("/job/last.pt", 9), *saved()], (1, 1)),
+        ([load("/job/first.pt", 9), step(12), *saved()], (0, 1)),
+    ],
+)
+def test_saves_that_have_a_checkpoint_to_leave_whole(records, counted):
+    """One that is put in its place is one save, and only where an earlier checkpoint is there can it be lost."""
+    judged = ask(ATOMIC, records, [])
+    assert (judged.checked, judged.of, judged.findings) == (*counted, ())
+    assert judged.skipped_because == ("" if judged.checked else EARLIER)
+
+
+def test_ranks_that_put_their_files_in_one_place():
+    """Nothing is known of the checkpoint before where several ranks write one path."""
+    ranks = [[*saved(), step(12), *saved()]] * 2
+    judged = ask(ATOMIC, *ranks)
+    assert (judged.checked, judged.of, judged.findings) == (0, 4, ())
 
 
 # --- folders of many files
@@ -69,7 +108,9 @@ def folders(*paths, between=()):
     for number in (0, 1):
         forms, records = Forms(), []
         for place, path in enumerate(paths):
+            records += [(ev.SaveBegan, {"path": path})]
             records += forms.saved(10, path, plain("w", place), how="dcp.save", ranks=(0, 1), number=place)
+            records += [rename(f"{path}/.metadata.tmp", f"{path}/.metadata", 11)] if number == 0 else []
             records += list(between) if number == 0 else [step(20)] * len(between)
         ranks.append(records)
     return ask(ATOMIC, *ranks)
@@ -80,7 +121,7 @@ def test_a_folder_that_is_saved_over():
     judged = folders(*["/job/last"] * 3)
     (finding,) = judged.findings
     assert (finding.severity, finding.ranks, finding.where, finding.count) == ("warning", (0, 1), at(10), 2)
-    assert judged.checked == 3
+    assert (judged.checked, judged.of) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +135,12 @@ def test_a_folder_that_is_saved_over():
 )
 def test_folders_that_leave_one_whole(paths, between):
     assert folders(*paths, between=between).findings == ()
+
+
+def test_folders_are_counted_once():
+    """What all ranks save together is one save, and the rename of its metadata is none."""
+    judged = folders("/job/0", "/job/1", between=[step(12)])
+    assert (judged.checked, judged.of) == (1, 2)
 
 
 def marked(unmark, name="complete"):

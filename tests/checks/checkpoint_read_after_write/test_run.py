@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
+from ddpcheck.checks.registry import checks
 from ddpcheck.judging.world import World
+from ddpcheck.vocabulary.wording import plural
 from tests.judging.judged import run_findings
 from tests.judging.judged_files import BARRIER, FILES, ask, at, saved, verdict
 from tests.judging.written import (
@@ -152,6 +154,15 @@ def test_waiting_for_a_file():
     # The file itself is there before it is whole, if it is not put there at once.
     assert len(ask(READ, writes, reads("/job/last.pt", polled=True)).findings) == 1
     assert ask(READ, saved(), reads("/job/last.pt", polled=True)).findings == ()
+
+
+def test_what_is_counted():
+    """Reads and checks for a file are accesses; a wait for it decides nothing by its answers."""
+    assert plural(checks()[READ].unit) == "accesses"
+    asked = ask(READ, [*saved(), *BARRIER], [*BARRIER, query("/job/last.pt", 14, True)])
+    assert (asked.checked, asked.findings) == (1, ())
+    wait = [query("/job/last.pt", 14, True, polled=True)]
+    assert (ask(READ, saved(), wait).checked, ask(READ, saved(), [*wait, load("/job/last.pt", 15)]).checked) == (0, 1)
 
 
 def test_asking_again_and_again():

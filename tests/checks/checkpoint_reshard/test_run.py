@@ -211,6 +211,18 @@ def test_one_file_is_loaded():
     assert (judged.checked, judged.findings) == (3, ())
 
 
+def test_tensors_that_several_ranks_load():
+    """Each counts once by its name, on all ranks that hold copies and at each load."""
+    ranks = []
+    for rank in (0, 1):
+        forms = Forms()
+        saves = forms.saved(10, "/job/0.pt", weight("w", 1, 2), moment("w", 3, 4)) if rank == 0 else []
+        loads = [load("/job/0.pt", 20), *forms.read(21, "module", weight("w", 1, 2))] * 2
+        ranks.append([*saves, *loads, *forms.read(22, "optimizer", moment("w", 3, 4))])
+    judged = of(*ranks)
+    assert (judged.checked, judged.findings) == (2, ())
+
+
 @pytest.mark.parametrize(
     "after",
     [

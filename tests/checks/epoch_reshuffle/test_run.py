@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck.checks.epoch_reshuffle.run import judge
+from ddpcheck.checks.registry import checks
 from tests.judging.loaded import OWN, PLAIN, loader, through
 from tests.judging.written import world, wrapped
 
@@ -26,7 +27,8 @@ def trained(*orders, line=20, numbers=None):
 
 
 def test_other_orders_hold():
-    """Each epoch after the first counts."""
+    """Each epoch after the first counts: three passes are shuffled anew twice."""
+    assert checks()["epoch-reshuffle"].unit == "reshuffle"
     own = [loader(), *trained((0, "a"), (1, "b"), (2, "c"))]
     judged = epochs(own, own)
     assert (judged.checked, judged.findings) == (2, ())

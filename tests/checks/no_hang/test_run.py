@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.registry import judge_of
+from ddpcheck.checks.registry import checks, judge_of
 from ddpcheck.judging.membership import worlds
 from ddpcheck.judging.world import Moment, Process, World
 from ddpcheck.vocabulary.model import CallSite
@@ -28,7 +28,8 @@ def hang(*ranks, **more):
 
 
 def test_a_world_that_ended_well_does_not_hang():
-    """Calls are what makes the check checked."""
+    """Calls in which ranks wait are what makes the check checked, those of each rank for themselves."""
+    assert checks()["no-hang"].unit == "wait"
     judged = judge(world([call(1, 5), call(2, 5, waits=False), ended()], [call(1, 5), ended()]))
     assert (judged.check, judged.checked, judged.findings) == ("no-hang", 2, ())
     judged = judge(world([ended()], [ended()]))

@@ -68,7 +68,7 @@ def test_whole_batches_are_an_overlap(shapes, more):
     """Noise, crops and micro-batches make no part; nor are equal inputs parts of anything."""
     (finding,) = shared(trained(0, shapes, **more), trained(1, shapes, **more)).findings
     assert finding.severity == "error"
-    assert finding.found.startswith("16 of the 32 samples read (50 %)")
+    assert finding.found.startswith("32 samples compared; 16 of them (50 %)")
 
 
 def test_ranks_with_orders_of_their_own_take_no_parts_of_one_batch():
