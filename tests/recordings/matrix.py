@@ -12,7 +12,7 @@ from __future__ import annotations
 import difflib
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ddpcheck.checks.check import OF_ASSERTIONS, Rule
@@ -46,9 +46,17 @@ def lines(program: str, verdict: Verdict) -> list[str]:
     varies = VARYING.get(program, {})
     letters = "".join("~" if c in varies else LETTERS[verdict.checks[c].status] for c in sorted(checks()))
     word = "~" if "verdict" in varies else verdict.verdict
-    ours = [_failure(program, text) for text in verdict.internal]
+    ours = [_failure(program, text) for text in (*verdict.internal, *_miscounted(verdict))]
     found = (*verdict.findings, *(verdict.advisories or ()))
     return [SEPARATOR.join((program, STATUSES, word, letters)), *sorted([*_fired(program, found), *ours])]
+
+
+def _miscounted(verdict: Verdict) -> Iterator[str]:
+    """Findings that count more than their check has compared: they count something else."""
+    for finding in verdict.findings:
+        coverage = verdict.checks[finding.check]
+        if finding.count > coverage.checked:
+            yield f"{finding.rule} was found {finding.count} times in {coverage.coverage}"
 
 
 def lines_of_check(program: str, judged: Judged) -> list[str]:

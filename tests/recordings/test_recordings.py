@@ -114,8 +114,8 @@ def test_what_could_not_be_recorded_leaves_nothing(tmp_path, monkeypatch):
     assert store.trouble(PROGRAM, {}) == "was not recorded"
 
 
-def verdict(*findings: Finding) -> Verdict:
-    statuses = {check: CheckResult(status="not-checked") for check in matrix.checks()}
+def verdict(*findings: Finding, checked: int = 9) -> Verdict:
+    statuses = {check: CheckResult(status="not-checked", checked=checked) for check in matrix.checks()}
     return Verdict(verdict="violated", world_size=2, checks=statuses, findings=findings)
 
 
@@ -144,6 +144,12 @@ def test_a_program_has_a_line_for_each_rule():
         "right/gan | token-weight/b | warning | train.py:5",
     ]
     assert matrix.severities(lines) == {("gradient-sync/a", "error"), ("token-weight/b", "warning")}
+
+
+def test_a_finding_that_counts_something_else_than_its_check_has_failed():
+    """Once in no window is no count of windows."""
+    _, failed, _ = matrix.lines("right/gan", verdict(finding(9, "gradient-sync/a"), checked=0))
+    assert failed == "right/gan | ddpcheck itself | failed | gradient-sync/a was found 1 times in 0 of 0 times"
 
 
 def test_what_varies_is_marked_with_its_reason(monkeypatch):

@@ -29,7 +29,7 @@ def judge(world: World) -> Judged:
     findings: list[Finding] = []
     for rank in world:
         for optimizer, windows in declared.by_optimizer(rank).items():
-            compared |= {(optimizer, one.number) for one in windows if one.between or one.unreduced or one.leftover}
+            compared |= {(optimizer, one.number) for one in _compared(rank, optimizer, windows)}
             for part in _PARTS:
                 for finding in part(rank, optimizer, windows):
                     _add(findings, finding)
@@ -44,6 +44,19 @@ def judge(world: World) -> Judged:
         if any(window.backwards > 1 for rank in world for window in rank.of(ev.Window))
         else "ddpcheck saw no step made of several backward() calls",
     )
+
+
+def _compared(rank: Rank, optimizer: int, windows: Windows) -> Iterator[ev.Window]:
+    """The windows in which gradients were seen to stay, or not to stay, from one backward() to another.
+
+    What stays while another optimizer steps, and is not what the step is made on, may be nothing that backward() left.
+    """
+    others, began = [step.n for step in rank.of(ev.Step) if step.optimizer != optimizer], 0
+    for one in windows:
+        own = one.as_left or not any(began < n < one.n for n in others)
+        if one.unreduced or one.leftover or (one.between and (own or any(b.became != "kept" for b in one.between))):
+            yield one
+        began = one.n
 
 
 def _add(findings: list[Finding], finding: Finding) -> None:
@@ -124,7 +137,7 @@ def _rescaled(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]
             if clip != ev.NO_SITE
             else "Scale gradients once before the step, or scale what each micro-batch adds before it is added.",
             site=clip if clip != ev.NO_SITE else window.backward_site,
-            times=len(each),
+            times=len({w.number for w, _ in each}),
         )
 
 
@@ -161,7 +174,7 @@ def _lost(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
         else "something between two micro-batches sets gradients anew",
         advice="Do that between a step and the first micro-batch of the next window, or leave the gradients alone.",
         site=one.after,
-        times=len(gone),
+        times=len({w.number for w, _ in gone}),
     )
 
 
@@ -221,7 +234,7 @@ def _overwritten(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Findi
         cause="the result of the reduction is copied or assigned over the gradient of the micro-batches before",
         advice="Add it (grad += reduced), and zero the gradient after the step.",
         site=window.backward_site,
-        times=len(found),
+        times=len({w.number for w, _ in found}),
     )
 
 

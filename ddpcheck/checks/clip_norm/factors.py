@@ -60,6 +60,7 @@ def judge(
         # Once in a while, a rank may have treated its gradients otherwise for a reason of its own.
         if apart and 2 * len(apart) >= sum(one.clipped for one in its):
             findings.append(_finding(optimizer, apart, is_clip))
+            checked |= {(optimizer, one.number) for one in apart}
     return checked, findings
 
 

@@ -57,6 +57,5 @@ def _finding(where: CallSite, apart: list[dict[Rank, ev.PartRead]]) -> Finding:
         "by torch's own function was clipped rightly; what is logged, or decided by this number, is not that of the "
         "whole.",
         where=where,
-        count=len(apart),
         links=("parts read",),
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.clip_norm.moments import ALIKE, CLIPS, Measured, Step
+from ddpcheck.checks.clip_norm.moments import ALIKE, CLIPS, Measured, Step, differ
 from ddpcheck.judging.step_alignment import Windows
 from ddpcheck.vocabulary.model import Finding
 
@@ -14,23 +15,33 @@ FAR = 100.0
 
 
 def judge(steps: list[tuple[int, int, Step]]) -> tuple[Windows, list[Finding]]:
-    """The windows whose clip was followed by a scaler's division, or might have been, and the findings."""
+    """The windows whose clip might have been followed by a scaler's division, and was the same on all ranks.
+
+    And the findings: clips that were followed by one on any rank.
+    """
     checked = Windows()
-    wrong: dict[int, list[Measured]] = {}
-    clips: dict[int, int] = {}
+    clips: dict[int, list[Measured]] = defaultdict(list)
+    ranks = {optimizer: max(len(step) for one, _, step in steps if one == optimizer) for optimizer, _, _ in steps}
     for optimizer, number, step in steps:
-        for measured in step.values():
-            for one in measured:
-                bound = one.norm.largest
-                is_clip = one.norm.how in CLIPS and bound is not None and math.isfinite(bound)
-                if not is_clip or (one.norm.scale is not None and one.norm.factor is None):
-                    continue
-                checked.add((optimizer, number))
-                clips[optimizer] = clips.get(optimizer, 0) + 1
-                if _is_clipped_while_scaled(one.norm):
-                    wrong.setdefault(optimizer, []).append(one)
-    always = {optimizer: its for optimizer, its in wrong.items() if len(its) == clips[optimizer]}
-    return checked, [_finding(its) for its in always.values()]
+        each = [list(filter(_is_clip, measured)) for measured in step.values()]
+        clips[optimizer] += [one for its in each for one in its]
+        if len(each) == ranks[optimizer] > 1 and all(each) and _are_alike(each):
+            checked.add((optimizer, number))
+    wrong = [its for its in clips.values() if its and all(_is_clipped_while_scaled(one.norm) for one in its)]
+    checked |= {(one.norm.optimizer, one.norm.number) for its in wrong for one in its}
+    return checked, [_finding(its) for its in wrong]
+
+
+def _is_clip(one: Measured) -> bool:
+    is_clip = one.norm.how in CLIPS and one.norm.largest is not None and math.isfinite(one.norm.largest)
+    return is_clip and (one.norm.scale is None or one.norm.factor is not None)
+
+
+def _are_alike(each: list[list[Measured]]) -> bool:
+    """Whether all ranks clipped the same gradients, by one factor: so it is of copies, once they are reduced."""
+    lists = [[number or 0.0 for one in its for number in (one.norm.factor, *one.squares)] for its in each]
+    alike = len({len(its) for its in lists}) == 1
+    return alike and not any(differ(min(numbers), max(numbers)) for numbers in zip(*lists, strict=True))
 
 
 def _is_clipped_while_scaled(norm: ev.Norm) -> bool:
@@ -55,6 +66,6 @@ def _finding(wrong: list[Measured]) -> Finding:
         cause="scaler.unscale_(optimizer) was not called before the clip",
         advice="Call scaler.unscale_(optimizer) between backward() and the clip.",
         where=first.rank.where(norm.site),
-        count=len(wrong),
+        count=len({one.norm.number for one in wrong}),
         links=(f"optimizer {norm.optimizer}",),
     )

@@ -24,6 +24,8 @@ NOTHING_COUNTS = "ddpcheck saw a part of the loss whose elements count on one ra
 NOT_AVERAGED = "ddpcheck did not see which ranks bring gradients of different data together"
 UNWEIGHED = "ddpcheck saw no step of all ranks that a backward() of each had led to"
 
+CHANGED = "ddpcheck saw gradients do other things than add up between the backward() calls of a step"
+
 Line = tuple[str, int]
 
 
@@ -70,8 +72,10 @@ def judge(world: World) -> Judged:
         reason = NOT_AVERAGED if declared_apart(world) else why_none(world, optimizers)
         return Judged(checked=0, skipped_because=(whys.most_common(1) or [(reason, 0)])[0][0])
     reason = (whys.most_common(1) or [(UNWEIGHED, 0)])[0][0]
-    checked, made = step_alignment.coverage(world, weighed, len(compared))
-    return Judged(checked=checked, of=made, findings=(*findings, *compared), skipped_because=reason)
+    findings += compared
+    most = max((one.count for one in findings), default=0)
+    checked, made = step_alignment.coverage(world, weighed, most)
+    return Judged(checked=max(checked, most), of=made, findings=tuple(findings), skipped_because=reason)
 
 
 class _Group(NamedTuple):
@@ -187,7 +191,7 @@ def _steps(world: World, group: _Group) -> Iterator[tuple[int, list[Part], str]]
     they have, may come to equal weights now and then.
     """
     steps = [(number, weights, *_parts(group, number, weights)) for number, weights in group.weights]
-    ranks = [rank.rank for rank in group.ranks]
+    ranks, weights = [rank.rank for rank in group.ranks], dict(group.weights)
     by_hand = {
         number: weighted_ranks.factors(world, ranks, weights[0].window)
         for number, weights, parts, _ in steps
@@ -202,11 +206,19 @@ def _steps(world: World, group: _Group) -> Iterator[tuple[int, list[Part], str]]
     faults = [fault_of(part) for number, parts, _ in found if number in weighed for part in parts]
     by_others = any(fault is not None and fault.kind is None for fault in faults)
     for number, parts, why in found:
+        if any(map(_is_changed, group.ranks, weights[number])):
+            why = why or CHANGED
         told = number in weighed or number not in by_hand or not weighed
         if told or (by_hand[number] is not None and not by_others):
             yield number, parts, why
         else:
             yield number, [], WEIGHTED if by_others else UNSEEN
+
+
+def _is_changed(rank: Rank, weights: ev.StepWeights) -> bool:
+    """Whether gradients were seen to do anything but to add up between the backward() calls of a step."""
+    windows = [one for one in rank.of(ev.Window) if (one.optimizer, one.number) == (weights.optimizer, weights.number)]
+    return any(between.became != "kept" for one in windows for between in one.between)
 
 
 def _multiplied(part: Part, ranks: Sequence[Rank], factors: Sequence[float]) -> Part:

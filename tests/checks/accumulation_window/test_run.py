@@ -10,7 +10,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.accumulation_window.run import judge
 from ddpcheck.judging import declared_windows as declared
 from tests.judging.sharded_models import optimizer
-from tests.judging.written import Made, call, world
+from tests.judging.written import Made, call, step, world
 
 DIVIDED = "def main():\n    (loss(x) / ACCUMULATE).backward()\n"
 PLAIN = "def main():\n    (loss(x) / count).backward()\n"
@@ -49,6 +49,14 @@ def test_added_to_is_held():
     judged = judge(of(*(window(n, between("kept"), between("kept")) for n in range(4))))
     assert judged.findings == ()
     assert judged.checked == 4
+
+
+@pytest.mark.parametrize(("as_left", "compared"), [(True, 3), (False, 0)])
+def test_what_stays_beside_another_optimizers_steps_is_compared_where_the_step_is_made_on_it(as_left, compared):
+    """An outer optimizer is given its gradients once a round, and no backward() adds to them."""
+    inner = step(9, optimizer=1)
+    rounds = [one for n in range(3) for one in (inner, window(n, between("kept"), between("kept"), as_left=as_left))]
+    assert judge(of(*rounds)).checked == compared
 
 
 def test_single_batches_are_not_checked():

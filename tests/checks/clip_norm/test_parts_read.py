@@ -16,7 +16,7 @@ def read(value, number=0, what="norm"):
 def test_each_rank_reads_its_own():
     judged = judge(world([read(1.0), read(2.0, 1)], [read(3.0), read(2.5, 1)]))
     (found,) = judged.findings
-    assert (found.severity, found.ranks, found.where.line, found.count) == ("warning", (0, 1), 7, 2)
+    assert (found.severity, found.ranks, found.where.line, found.count) == ("warning", (0, 1), 7, 1)
     assert "1 on rank 0, 3 on rank 1" in found.found
     assert judged.checked == 0
 

@@ -387,3 +387,18 @@ def test_a_clip_of_another_optimizer():
         for _ in range(2)
     ]
     assert judge(world(*each)).findings == ()
+
+
+# --- clips of copies
+
+
+@pytest.mark.parametrize(("clips", "compared"), [
+    ([norm(0, [4.0], 0.5, largest=1.0)] * 2, 1),
+    ([norm(0, [4.0], 0.5, largest=1.0), norm(0, [9.0], 1 / 3, largest=1.0)], 0),  # before the gradients are reduced
+    ([norm(0, [4.0], 0.5, largest=1.0), norm(0, [4.0], 1.0, "backward")], 0),  # on one rank alone
+])  # fmt: skip
+def test_a_clip_is_compared_where_all_ranks_made_the_same(clips, compared):
+    """Of another one it is not known whether its norm was that of the gradient stepped on."""
+    judged = judge(world(*([optimizer(3, {"w": None}), clip, stepped(9, 0, ["g"])] for clip in clips)))
+    assert (judged.checked, judged.findings) == (compared, ())
+    assert bool(judged.skipped_because) == (not compared)

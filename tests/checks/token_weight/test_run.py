@@ -40,6 +40,17 @@ def test_one_weight_for_all():
     assert (judged.checked, judged.findings) == (1, ())
 
 
+@pytest.mark.parametrize(("became", "compared"), [("kept", 1), ("rescaled", 0), ("zeroed", 0)])
+def test_weights_count_where_gradients_add_up(became, compared):
+    """What is scaled between two micro-batches counts otherwise than its loss says."""
+    between = ev.Between(became=became, after=20, before=20, factor=0.5)
+    counts = {"optimizer": 0, "number": 0, "site": 30, "backwards": 2, "forwards": 2, "backward_site": 20}
+    rank = wrapper(weighed((4, 1 / 8), (4, 1 / 8)), (ev.Window, {**counts, "between": [between]}))
+    judged = judge(world(rank, rank))
+    assert (judged.checked, judged.findings) == (compared, ())
+    assert compared or "other things than add up" in judged.skipped_because
+
+
 def test_what_was_not_weighed_is_not_held():
     judged = judge(world(wrapper(), wrapper()))
     assert (judged.checked, judged.skipped_because) == (
