@@ -24,6 +24,19 @@ OF_ASSERTIONS = (
 """Rules of every check that has assertions: what can be wrong with the calls of any assertion."""
 
 
+ORIGINS = (
+    "checkpoint-load-complete", "checkpoint-read-after-write", "process-hygiene", "batch-count", "reducer-coverage",
+    "collective-order",
+)  # fmt: skip
+"""Checks of which a finding may be why ranks that train one model differ."""
+GROUPS = ("groups", "wrappers", "uneven inputs")
+"""What probes must see for it to be known which ranks belong together."""
+CALLS = ("collectives", "forwards", "backwards", "armed forwards", "reduced parameters", "reductions")
+"""And for it to be known when ranks reduce what."""
+CALL_ENDS = ("broadcasts of buffers", "leaving", "unfinished calls")
+"""And for it to be known that they make no other call."""
+
+
 class Check(NamedTuple):
     """One invariant: when it holds, where it stands among the others, and what has to be seen to judge it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import GROUPS, Check, Rule
 
 CHECK = Check(
     holds=(
@@ -17,6 +17,6 @@ CHECK = Check(
         Rule("no-batches", "no rank has a batch"),
     ),
     follows=("shard-partition",),
-    rests_on=("groups", "wrappers", "uneven inputs", "collectives", "backwards", "passes", "samplers"),
+    rests_on=(*GROUPS, "collectives", "backwards", "passes", "samplers"),
     assertions=("assert_batch_count",),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import GROUPS, ORIGINS, Check, Rule
 
 CHECK = Check(
     holds="buffers that are meant to agree do",
@@ -17,21 +17,9 @@ CHECK = Check(
         Rule("different-model-attributes", "plain attributes of the model differ between ranks", advisory=True),
         Rule("buffers-updated-twice", "a recomputed forward updates a buffer a second time"),
     ),
-    follows=(
-        "checkpoint-load-complete",
-        "checkpoint-read-after-write",
-        "process-hygiene",
-        "batch-count",
-        "reducer-coverage",
-        "collective-order",
-        "initial-broadcast",
-        "gradient-sync",
-        "parameter-sync",
-    ),
+    follows=(*ORIGINS, "initial-broadcast", "gradient-sync", "parameter-sync"),
     rests_on=(
-        "groups",
-        "wrappers",
-        "uneven inputs",
+        *GROUPS,
         "steps",
         "forwards",
         "armed forwards",

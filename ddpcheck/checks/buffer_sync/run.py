@@ -54,7 +54,9 @@ def judge(world: World) -> Judged:
     looked, of_models = unwrapped_models.judge(world)
     twice = recomputed.judge(world)
     return Judged(
-        checked=checked + looked + sum(one.count for one in twice), findings=(*findings, *of_models, *twice), skipped_because=_NOTHING
+        checked=checked + looked + sum(one.count for one in twice),
+        findings=(*findings, *of_models, *twice),
+        skipped_because=_NOTHING,
     )
 
 

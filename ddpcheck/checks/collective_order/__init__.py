@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import CALL_ENDS, CALLS, GROUPS, Check, Rule
 
 CHECK = Check(
     holds="all ranks issue the same collectives in the same order",
@@ -18,18 +18,5 @@ CHECK = Check(
     ),
     told_at_end=True,
     follows=("batch-count", "reducer-coverage", "rank-failure", "no-hang"),
-    rests_on=(
-        "groups",
-        "wrappers",
-        "uneven inputs",
-        "collectives",
-        "forwards",
-        "backwards",
-        "armed forwards",
-        "reduced parameters",
-        "reductions",
-        "broadcasts of buffers",
-        "leaving",
-        "unfinished calls",
-    ),
+    rests_on=(*GROUPS, *CALLS, *CALL_ENDS),
 )

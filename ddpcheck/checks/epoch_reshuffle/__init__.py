@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import GROUPS, Check, Rule
 
 CHECK = Check(
     holds="a shuffled sampler gives another order in another epoch",
@@ -18,7 +18,7 @@ CHECK = Check(
         Rule("nothing-to-compare", "there are no two shuffled epochs to compare"),
     ),
     follows=("shard-partition",),
-    rests_on=("groups", "wrappers", "uneven inputs", "collectives", "backwards", "passes", "samplers"),
+    rests_on=(*GROUPS, "collectives", "backwards", "passes", "samplers"),
     asserted_on=("orders of samplers",),
     assertions=("assert_epochs_reshuffled",),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import CALLS, GROUPS, ORIGINS, Check, Rule
 
 CHECK = Check(
     holds="on entry to every optimizer step all ranks hold the same gradients",
@@ -21,32 +21,7 @@ CHECK = Check(
         ),
         Rule("nothing-to-compare", "there is no gradient that several ranks should share"),
     ),
-    follows=(
-        "checkpoint-load-complete",
-        "checkpoint-read-after-write",
-        "process-hygiene",
-        "batch-count",
-        "reducer-coverage",
-        "collective-order",
-        "initial-broadcast",
-        "optimizer-sync",
-        "parameter-sync",
-    ),
-    rests_on=(
-        "groups",
-        "wrappers",
-        "uneven inputs",
-        "collectives",
-        "steps",
-        "forwards",
-        "backwards",
-        "armed forwards",
-        "optimizers",
-        "reduced parameters",
-        "reductions",
-        "no_sync",
-        "conversions",
-        "scalers",
-    ),
+    follows=(*ORIGINS, "initial-broadcast", "optimizer-sync", "parameter-sync"),
+    rests_on=(*GROUPS, *CALLS, "steps", "optimizers", "no_sync", "conversions", "scalers"),
     assertions=("assert_gradients_identical",),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import GROUPS, ORIGINS, Check, Rule
 
 CHECK = Check(
     holds=(
@@ -18,16 +18,8 @@ CHECK = Check(
         Rule("wrong-wrapper-group", "DDP wraps a model over ranks that hold different parts of it"),
         Rule("nothing-to-compare", "there is no tensor that several ranks should share"),
     ),
-    follows=(
-        "checkpoint-load-complete",
-        "checkpoint-read-after-write",
-        "process-hygiene",
-        "batch-count",
-        "reducer-coverage",
-        "collective-order",
-        "parameter-sync",
-    ),
-    rests_on=("groups", "wrappers", "uneven inputs", "steps", "optimizers", "buffers"),
+    follows=(*ORIGINS, "parameter-sync"),
+    rests_on=(*GROUPS, "steps", "optimizers", "buffers"),
     asserted_on=("steps",),
     assertions=("assert_initial_broadcast", "assert_replicas_identical"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import CALL_ENDS, CALLS, GROUPS, ORIGINS, Check, Rule
 
 CHECK = Check(
     holds="every rank keeps making progress",
@@ -14,33 +14,8 @@ CHECK = Check(
         Rule("fit-never-returns", "fit(job) does not return within the time limit"),
         Rule("incomplete-process-group", "processes wait in init_process_group for others that do not come"),
     ),
-    follows=(
-        "device-placement",
-        "checkpoint-load-complete",
-        "checkpoint-single-writer",
-        "checkpoint-read-after-write",
-        "process-hygiene",
-        "shard-partition",
-        "batch-count",
-        "reducer-coverage",
-        "collective-order",
-        "rank-failure",
-    ),
-    rests_on=(
-        "groups",
-        "wrappers",
-        "uneven inputs",
-        "collectives",
-        "forwards",
-        "backwards",
-        "armed forwards",
-        "reduced parameters",
-        "reductions",
-        "broadcasts of buffers",
-        "leaving",
-        "unfinished calls",
-        "ends of processes",
-    ),
+    follows=(*ORIGINS, "device-placement", "checkpoint-single-writer", "shard-partition", "rank-failure"),
+    rests_on=(*GROUPS, *CALLS, *CALL_ENDS, "ends of processes"),
     of_endings=True,
     stops=True,
 )

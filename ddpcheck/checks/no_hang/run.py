@@ -244,8 +244,8 @@ def _cause(waits: dict[int, Wait], others: list[Rank], behind: list[Rank]) -> st
 def _advice(others: list[Rank], behind: list[Rank]) -> str:
     if behind:
         return (
-            "Let threads, exit handlers and native code return: end what they wait for, and give a wait a timeout. A longer "
-            "--stall-timeout helps an end that is merely slow."
+            "Let threads, exit handlers and native code return: end what they wait for, and give a wait a timeout. A "
+            "longer --stall-timeout helps an end that is merely slow."
         )
     if others:
         return (

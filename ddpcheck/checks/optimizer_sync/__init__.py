@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import GROUPS, ORIGINS, Check, Rule
 
 CHECK = Check(
     holds="optimizer state, learning rate and gradient scale are the same on all ranks",
@@ -21,14 +21,6 @@ CHECK = Check(
         Rule("unequal-epoch-lengths", "the optimizer steps do not divide evenly into the epochs"),
         Rule("unequal-validation-losses", "ranks step the scheduler with different validation losses"),
     ),
-    follows=(
-        "checkpoint-load-complete",
-        "checkpoint-read-after-write",
-        "process-hygiene",
-        "batch-count",
-        "reducer-coverage",
-        "collective-order",
-        "gradient-sync",
-    ),
-    rests_on=("groups", "wrappers", "uneven inputs", "steps", "optimizers", "scalers", "schedulers"),
+    follows=(*ORIGINS, "gradient-sync"),
+    rests_on=(*GROUPS, "steps", "optimizers", "scalers", "schedulers"),
 )

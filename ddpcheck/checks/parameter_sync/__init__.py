@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import GROUPS, ORIGINS, Check, Rule
 
 CHECK = Check(
     holds="after every optimizer step all ranks hold the same parameters",
@@ -21,26 +21,7 @@ CHECK = Check(
         Rule("mismatched-tensors", "a parameter is missing on some ranks, or has another type or shape"),
         Rule("nothing-to-compare", "there is no parameter that several ranks should share"),
     ),
-    follows=(
-        "checkpoint-load-complete",
-        "checkpoint-read-after-write",
-        "process-hygiene",
-        "batch-count",
-        "reducer-coverage",
-        "collective-order",
-        "initial-broadcast",
-        "gradient-sync",
-        "optimizer-sync",
-    ),
-    rests_on=(
-        "groups",
-        "wrappers",
-        "uneven inputs",
-        "collectives",
-        "steps",
-        "optimizers",
-        "reduced parameters",
-        "module calls",
-    ),
+    follows=(*ORIGINS, "initial-broadcast", "gradient-sync", "optimizer-sync"),
+    rests_on=(*GROUPS, "collectives", "steps", "optimizers", "reduced parameters", "module calls"),
     assertions=("assert_parameters_identical", "assert_replicas_identical"),
 )

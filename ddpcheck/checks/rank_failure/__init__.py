@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import ORIGINS, Check, Rule
 
 CHECK = Check(
     holds="no rank fails; when one does, it is named as the root cause",
@@ -23,17 +23,7 @@ CHECK = Check(
         Rule("launcher-killed", "a signal kills the process that started the ranks"),
         Rule("failed-user-function", "a function that was given to an assertion raises an error"),
     ),
-    follows=(
-        "device-placement",
-        "checkpoint-load-complete",
-        "checkpoint-single-writer",
-        "checkpoint-read-after-write",
-        "process-hygiene",
-        "shard-partition",
-        "batch-count",
-        "reducer-coverage",
-        "collective-order",
-    ),
+    follows=(*ORIGINS, "device-placement", "checkpoint-single-writer", "shard-partition"),
     rests_on=("ends of processes",),
     of_endings=True,
     stops=True,

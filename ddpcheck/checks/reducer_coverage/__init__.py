@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import CALLS, GROUPS, Check, Rule
 
 CHECK = Check(
     holds=(
@@ -39,21 +39,5 @@ CHECK = Check(
             advisory=True,
         ),
     ),
-    rests_on=(
-        "groups",
-        "wrappers",
-        "uneven inputs",
-        "collectives",
-        "steps",
-        "forwards",
-        "backwards",
-        "armed forwards",
-        "optimizers",
-        "reduced parameters",
-        "reductions",
-        "no_sync",
-        "module calls",
-        "parameter names",
-        "held state",
-    ),
+    rests_on=(*GROUPS, *CALLS, "steps", "optimizers", "no_sync", "module calls", "parameter names", "held state"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import GROUPS, Check, Rule
 
 CHECK = Check(
     holds=("within an epoch the ranks' samples, judged by content, are disjoint and cover the dataset (padding aside)"),
@@ -30,16 +30,6 @@ CHECK = Check(
         Rule("samples-out-of-order", "ranks take samples in another order than the unshuffled one"),
         Rule("unshuffled-samples", "the samples are not shuffled although job.shuffle is set"),
     ),
-    rests_on=(
-        "groups",
-        "wrappers",
-        "uneven inputs",
-        "collectives",
-        "forwards",
-        "backwards",
-        "passes",
-        "samplers",
-        "parts of batches",
-    ),
+    rests_on=(*GROUPS, "collectives", "forwards", "backwards", "passes", "samplers", "parts of batches"),
     assertions=("assert_shards_partition",),
 )

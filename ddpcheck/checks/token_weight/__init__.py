@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.check import Check, Rule
+from ddpcheck.checks.check import GROUPS, Check, Rule
 
 CHECK = Check(
     holds=(
@@ -30,9 +30,7 @@ CHECK = Check(
         Rule("partial-window-divisor", "gradients of a window are divided by the elements of one micro-batch"),
     ),
     rests_on=(
-        "groups",
-        "wrappers",
-        "uneven inputs",
+        *GROUPS,
         "steps",
         "backwards",
         "loss terms",
