@@ -26,36 +26,40 @@ Windows = list[ev.Window]
 def judge(world: World) -> Judged:
     """Follow the gradients of each optimizer from backward to backward, and count what goes into a step."""
     compared: step_alignment.Windows = set()
+    changed: step_alignment.Windows = set()
     findings: list[Finding] = []
     for rank in world:
         for optimizer, windows in declared.by_optimizer(rank).items():
-            compared |= {(optimizer, one.number) for one in _compared(rank, optimizer, windows)}
+            for one, kept in _kept(rank, optimizer, windows):
+                (compared if kept else changed).add((optimizer, one.number))
             for part in _PARTS:
                 for finding in part(rank, optimizer, windows):
                     _add(findings, finding)
     for rank, optimizer, windows, number in stages.zeroed(world):
         _add(findings, _of_stage(rank, optimizer, windows, number))
-    checked, made = step_alignment.coverage(world, compared)
+    # What was changed shows nothing, but where a finding is about it.
+    checked, made = step_alignment.coverage(world, compared | changed if findings else compared - changed)
     return Judged(
         checked=checked,
         of=made,
         findings=tuple(findings),
-        skipped_because="ddpcheck did not see what became of gradients between the backward() calls of a step"
+        skipped_because="ddpcheck saw no step whose gradients stayed from one backward() to the next on all ranks"
         if any(window.backwards > 1 for rank in world for window in rank.of(ev.Window))
         else "ddpcheck saw no step made of several backward() calls",
     )
 
 
-def _compared(rank: Rank, optimizer: int, windows: Windows) -> Iterator[ev.Window]:
-    """The windows in which gradients were seen to stay, or not to stay, from one backward() to another.
+def _kept(rank: Rank, optimizer: int, windows: Windows) -> Iterator[tuple[ev.Window, bool]]:
+    """The windows of several backward() calls, each with whether gradients were seen to stay, and to be added to.
 
     What stays while another optimizer steps, and is not what the step is made on, may be nothing that backward() left.
     """
     others, began = [step.n for step in rank.of(ev.Step) if step.optimizer != optimizer], 0
     for one in windows:
+        became = {between.became for between in one.between}
         own = one.as_left or not any(began < n < one.n for n in others)
-        if one.unreduced or one.leftover or (one.between and (own or any(b.became != "kept" for b in one.between))):
-            yield one
+        if became or one.unreduced or one.leftover:
+            yield one, own and "kept" in became <= {"kept", "other"} and not (one.unreduced or one.leftover)
         began = one.n
 
 

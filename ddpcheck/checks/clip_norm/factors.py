@@ -31,6 +31,13 @@ class Compared(NamedTuple):
         return [one.norm.factor or 0.0 for one in self.each]
 
     @property
+    def by_one_norm(self) -> bool:
+        """Whether all ranks were given the same norm by torch's function, or none of them was."""
+        came = [one.norm.came for one in self.each]
+        known = [one for one in came if one is not None]
+        return not known or (len(known) == len(came) and not moments.differ(min(known), max(known)))
+
+    @property
     def clipped(self) -> bool:
         """Whether any rank made its gradients smaller."""
         return min(self.factors) < 1 - moments.ALIKE
@@ -53,7 +60,7 @@ def judge(
     checked, findings = Windows(), list[Finding]()
     for (optimizer, ranks), its in compared.items():
         is_clip = all((optimizer, rank) in clipping for rank in ranks)
-        checked |= {(optimizer, one.number) for one in its if is_clip}
+        checked |= {(optimizer, one.number) for one in its if is_clip and one.by_one_norm}
         apart = [one for one in its if one.differ]
         if any(not is_clip and _is_no_clip(one) and _are_stacks(one) for one in apart):
             continue

@@ -28,5 +28,5 @@ def judge(world: World) -> Judged:
         checked=checked,
         of=made,
         findings=tuple(findings),
-        skipped_because="" if checked else "ddpcheck saw no gradients clipped by a norm that it could look at",
+        skipped_because="" if checked else "ddpcheck saw no step whose whole gradient all ranks clipped by one norm",
     )

@@ -38,7 +38,11 @@ def _is_clip(one: Measured) -> bool:
 
 
 def _are_alike(each: list[list[Measured]]) -> bool:
-    """Whether all ranks clipped the same gradients, by one factor: so it is of copies, once they are reduced."""
+    """Whether all ranks clipped the whole of the same gradients, by one factor: so it is of copies, once reduced."""
+    if any(one.norm.factor is None or one.norm.scale not in (None, 1.0) for its in each for one in its):
+        return False
+    if any(differ(one.norm.came or 0.0, math.sqrt(one.total)) for its in each for one in its):
+        return False
     lists = [[number or 0.0 for one in its for number in (one.norm.factor, *one.squares)] for its in each]
     alike = len({len(its) for its in lists}) == 1
     return alike and not any(differ(min(numbers), max(numbers)) for numbers in zip(*lists, strict=True))

@@ -218,7 +218,8 @@ def _steps(world: World, group: _Group) -> Iterator[tuple[int, list[Part], str]]
 def _is_changed(rank: Rank, weights: ev.StepWeights) -> bool:
     """Whether gradients were seen to do anything but to add up between the backward() calls of a step."""
     windows = [one for one in rank.of(ev.Window) if (one.optimizer, one.number) == (weights.optimizer, weights.number)]
-    return any(between.became != "kept" for one in windows for between in one.between)
+    between = len(weights.backwards) - 1  # a window may begin with the backward() calls of other optimizers' steps
+    return between > 0 and any(one.became != "kept" for its in windows for one in its.between[-between:])
 
 
 def _multiplied(part: Part, ranks: Sequence[Rank], factors: Sequence[float]) -> Part:

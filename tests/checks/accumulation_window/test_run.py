@@ -59,6 +59,25 @@ def test_what_stays_beside_another_optimizers_steps_is_compared_where_the_step_i
     assert judge(of(*rounds)).checked == compared
 
 
+@pytest.mark.parametrize("its", [
+    window(0, between("kept"), between("zeroed")),
+    window(0, between("kept"), between("rescaled", factor=0.5)),
+    window(0, between("other")),
+    window(0, between("kept"), leftover=True),
+    window(0, between("kept"), unreduced=True),
+])  # fmt: skip
+def test_what_is_not_seen_to_stay_is_not_held(its):
+    judged = judge(of(its))
+    assert (judged.checked, judged.findings) == (0, ())
+    assert judged.skipped_because
+
+
+def test_what_one_rank_adds_up_and_another_does_not():
+    records, kept, zeroed = [optimizer(3, {"weight": None})], window(0, between("kept")), window(0, between("zeroed"))
+    assert judge(world([*records, kept], [*records, kept])).checked == 1
+    assert judge(world([*records, kept], [*records, zeroed])).checked == 0
+
+
 def test_single_batches_are_not_checked():
     """A step for each backward(), and no word of a window."""
     judged = judge(of(*(window(n, divisor=4.0) for n in range(4))))

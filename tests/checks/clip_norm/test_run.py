@@ -156,11 +156,13 @@ def test_a_clip_by_a_sum_of_squares(whole, varies, checked):
     assert judge(world(*each)).checked == checked
 
 
-@pytest.mark.parametrize(("scale", "factor", "checked"), [(None, None, 1), (8.0, 0.25, 1), (8.0, None, 0)])
+@pytest.mark.parametrize(
+    ("scale", "factor", "checked"), [(None, 0.5, 1), (None, None, 0), (8.0, 0.25, 0), (8.0, None, 0)]
+)
 def test_what_became_of_clipped_gradients(scale, factor, checked):
-    """Whether a scaler has divided what was clipped is not known where gradients have no factor in common."""
+    """What was clipped is not known to be what was stepped on where gradients have no factor in common."""
     each = [
-        [optimizer(3, {"w": None}), norm(0, [4.0], factor, scale=scale, largest=1.0), stepped(9, 0, ["g"])]
+        [optimizer(3, {"w": None}), norm(0, [4.0], factor, scale=scale, largest=1.0, came=2.0), stepped(9, 0, ["g"])]
         for _ in range(2)
     ]
     assert judge(world(*each)).checked == checked
@@ -370,14 +372,11 @@ def test_equal_gradients_of_ranks_that_compute_together(joint, found):
     ("scale", "largest", "found"), [(65536.0, 1.0, 1), (None, 1.0, 0), (65536.0, 65536.0, 0), (1.0, 0.001, 0)]
 )
 def test_clipped_before_the_scale_was_undone(scale, largest, found):
-    """A bound that is multiplied by the scale is right, too."""
-    each = [
-        [optimizer(3, {"w": None}), norm(0, [4.0], 1e-6, scale=scale, largest=largest), stepped(9, 0, ["g"])]
-        for _ in range(2)
-    ]
-    judged = judge(world(*each))
+    """A bound that is multiplied by the scale is right, too, which ddpcheck does not know."""
+    scaled = norm(0, [4.0], 1e-6, scale=scale, largest=largest, came=2.0)
+    judged = judge(world(*([optimizer(3, {"w": None}), scaled, stepped(9, 0, ["g"])] for _ in range(2))))
     assert len(judged.findings) == found
-    assert judged.checked
+    assert judged.checked == (found or scale in (None, 1.0))
 
 
 def test_a_clip_of_another_optimizer():
@@ -392,13 +391,29 @@ def test_a_clip_of_another_optimizer():
 # --- clips of copies
 
 
+CLIP = norm(0, [4.0], 0.5, largest=1.0, came=2.0)
+
+
 @pytest.mark.parametrize(("clips", "compared"), [
-    ([norm(0, [4.0], 0.5, largest=1.0)] * 2, 1),
-    ([norm(0, [4.0], 0.5, largest=1.0), norm(0, [9.0], 1 / 3, largest=1.0)], 0),  # before the gradients are reduced
-    ([norm(0, [4.0], 0.5, largest=1.0), norm(0, [4.0], 1.0, "backward")], 0),  # on one rank alone
+    ([CLIP] * 2, 1),
+    ([CLIP, norm(0, [9.0], 1 / 3, largest=1.0, came=3.0)], 0),  # before the gradients are reduced
+    ([CLIP, norm(0, [4.0], 1.0, "backward")], 0),  # on one rank alone
+    ([norm(0, [4.0], None, largest=1.0, came=2.0)] * 2, 0),  # and then more was added
+    ([norm(0, [4.0], 0.5, largest=1.0, came=1.0)] * 2, 0),  # by the norm of a part
+    ([norm(0, [4.0], 0.5, largest=1.0)] * 2, 0),  # by a norm that was not seen
 ])  # fmt: skip
 def test_a_clip_is_compared_where_all_ranks_made_the_same(clips, compared):
     """Of another one it is not known whether its norm was that of the gradient stepped on."""
     judged = judge(world(*([optimizer(3, {"w": None}), clip, stepped(9, 0, ["g"])] for clip in clips)))
     assert (judged.checked, judged.findings) == (compared, ())
     assert bool(judged.skipped_because) == (not compared)
+
+
+@pytest.mark.parametrize(("came", "compared"), [([4.5, 4.5], 1), ([2.0, 4.0], 0), ([4.5, None], 0)])
+def test_shards_are_compared_where_all_ranks_had_one_norm(came, compared):
+    """Each rank's own norm, below the bound, leaves all factors at one."""
+    each = zip(came, [4.0, 16.0], strict=True)
+    given = (
+        [optimizer(3, {"flat": SHARD}), norm(0, [s], 1.0, largest=9.0, came=c), stepped(9, 0, ["g"])] for c, s in each
+    )
+    assert judge(world(*given)).checked == compared

@@ -51,6 +51,14 @@ def test_weights_count_where_gradients_add_up(became, compared):
     assert compared or "other things than add up" in judged.skipped_because
 
 
+def test_what_was_zeroed_before_the_steps_own_backwards_does_not_count():
+    """A window may begin with those of another optimizer."""
+    between = [ev.Between(became=became, after=20, before=20) for became in ("zeroed", "kept")]
+    counts = {"optimizer": 0, "number": 0, "site": 30, "backwards": 3, "forwards": 3, "backward_site": 20}
+    rank = wrapper(weighed((4, 1 / 8), (4, 1 / 8)), (ev.Window, {**counts, "between": between}))
+    assert judge(world(rank, rank)).checked == 1
+
+
 def test_what_was_not_weighed_is_not_held():
     judged = judge(world(wrapper(), wrapper()))
     assert (judged.checked, judged.skipped_because) == (
