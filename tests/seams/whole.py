@@ -30,6 +30,7 @@ def main() -> None:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     group = dist.new_group([0, 1])
+    path = Path(os.environ["SCRATCH"]) / "last.pt"
     for epoch in range(2):
         sampler.set_epoch(epoch)
         for number, (batch, target) in enumerate(loader):
@@ -46,11 +47,10 @@ def main() -> None:
         scheduler.step()
         total = torch.ones(1)
         dist.all_reduce(total, group=group, async_op=True).wait()
-    path = Path(os.environ["SCRATCH"]) / "last.pt"
-    if rank == 0:
-        draft = path.with_suffix(".draft")
-        torch.save({"net": model.module.state_dict()}, draft)
-        os.replace(draft, path)
+        if rank == 0:
+            draft = path.with_suffix(".draft")
+            torch.save({"net": model.module.state_dict()}, draft)
+            os.replace(draft, path)
     dist.barrier()
     net.load_state_dict(torch.load(path, map_location="cpu")["net"])
     model.eval()
