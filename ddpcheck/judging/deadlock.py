@@ -317,10 +317,14 @@ def _cannot_come(wait: Wait, waits: dict[int, Wait], ranks: dict[int, Rank], gon
         return False
 
     def has_met(rank: int) -> bool:
-        its = waits.get(rank)
-        if its is None or its.call.group != call.group or not (its.call.waits and (its.on_device or its.held)):
+        other = waits.get(rank)
+        if (
+            other is None
+            or other.call.group != call.group
+            or not (other.call.waits and (other.on_device or other.held))
+        ):
             return False
         made = next((own.op for own in _since(ranks[rank], call) if own.number == call.number), UNFINISHED)
-        return its.call.number == call.number or (its.call.number > call.number and made != UNFINISHED)
+        return other.call.number == call.number or (other.call.number > call.number and made != UNFINISHED)
 
     return any(rank in gone or has_met(rank) for rank in wait.lacking)

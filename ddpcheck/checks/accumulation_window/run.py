@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
@@ -17,6 +18,8 @@ from ddpcheck.vocabulary.wording import count
 
 _GONE = ("lost", "zeroed")
 
+STEPPED = "step-per-micro-batch"
+"""An advisory: of what was compared it shows nothing."""
 ENOUGH = 3
 """Windows that have to be alike, to be the way in which a program steps."""
 
@@ -38,7 +41,8 @@ def judge(world: World) -> Judged:
     for rank, optimizer, windows, number in stages.zeroed(world):
         _add(findings, _of_stage(rank, optimizer, windows, number))
     # What was changed shows nothing, but where a finding is about it.
-    checked, made = step_alignment.coverage(world, compared | changed if findings else compared - changed)
+    is_found = any(one.rule != STEPPED for one in findings)
+    checked, made = step_alignment.coverage(world, compared | changed if is_found else compared - changed)
     return Judged(
         checked=checked,
         of=made,
@@ -57,7 +61,7 @@ def _kept(rank: Rank, optimizer: int, windows: Windows) -> Iterator[tuple[ev.Win
     others, began = [step.n for step in rank.of(ev.Step) if step.optimizer != optimizer], 0
     for one in windows:
         became = {between.became for between in one.between}
-        own = one.as_left or not any(began < n < one.n for n in others)
+        own = one.as_left or bisect_right(others, began) == bisect_right(others, one.n)
         if became or one.unreduced or one.leftover:
             yield one, own and "kept" in became <= {"kept", "other"} and not (one.unreduced or one.leftover)
         began = one.n
@@ -95,7 +99,7 @@ def _stepped(rank: Rank, optimizer: int, windows: Windows) -> Iterator[Finding]:
         rank,
         optimizer,
         first,
-        rule="step-per-micro-batch",
+        rule=STEPPED,
         expected=f"one step for {number} backward() calls, of which each has a loss that is divided by {number}",
         found=f"a step after every one of them ({count(len(told), 'step')} looked at), on a part of the gradient each",
         cause="the optimizer steps within backward(), as soon as a gradient is there"

@@ -21,7 +21,9 @@ def judge(steps: list[tuple[int, int, Step]]) -> tuple[Windows, list[Finding]]:
     """
     checked = Windows()
     clips: dict[int, list[Measured]] = defaultdict(list)
-    ranks = {optimizer: max(len(step) for one, _, step in steps if one == optimizer) for optimizer, _, _ in steps}
+    ranks: dict[int, int] = defaultdict(int)
+    for optimizer, _, step in steps:
+        ranks[optimizer] = max(ranks[optimizer], len(step))
     for optimizer, number, step in steps:
         each = [list(filter(_is_clip, measured)) for measured in step.values()]
         clips[optimizer] += [one for its in each for one in its]

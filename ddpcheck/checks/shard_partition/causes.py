@@ -88,18 +88,18 @@ def _wrong_shards(world: World, loaders: Mapping[int, ev.Loader]) -> str:
     for rank, shard in shards.items():
         by_shard.setdefault(shard, []).append(rank)
     shown = listing([f"{ranks_text(who)} shard {shard}" for shard, who in by_shard.items()], 8)
-    told = f"{first.dataset} gives {shown}"
+    assignment = f"{first.dataset} gives {shown}"
     if _takes_itself_for_the_only_one(loaders):
         early = made_too_early(world, first)
         if early is not None:
             return (
-                f"{told}, as if there were one rank only: it is made ({early.dataset.file}:{early.dataset.line}) "
+                f"{assignment}, as if there were one rank only: it is made ({early.dataset.file}:{early.dataset.line}) "
                 f"before the process group ({early.group.file}:{early.group.line}), when it cannot know its rank"
             )
-        return f"{told}, as if there were one rank only: it may have been made before the process group existed"
+        return f"{assignment}, as if there were one rank only: it may have been made before the process group existed"
     local = {rank.rank: rank.joined.local_rank for rank in world if rank.rank in shards}
     word = "which is LOCAL_RANK" if shards == local else "a rank within the node perhaps"
-    return f"{told}, {word} where RANK is needed"
+    return f"{assignment}, {word} where RANK is needed"
 
 
 def _covers(passes: Mapping[int, Pass], loaders: Mapping[int, ev.Loader]) -> bool:

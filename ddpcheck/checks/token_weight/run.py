@@ -24,6 +24,8 @@ NOTHING_COUNTS = "ddpcheck saw a part of the loss whose elements count on one ra
 NOT_AVERAGED = "ddpcheck did not see which ranks bring gradients of different data together"
 UNWEIGHED = "ddpcheck saw no step of all ranks that a backward() of each had led to"
 
+ADVISORIES = ("divided-by-world-size", "multiplied-by-world-size")
+"""Rules that show nothing of what was compared."""
 CHANGED = "ddpcheck saw gradients do other things than add up between the backward() calls of a step"
 
 Line = tuple[str, int]
@@ -73,7 +75,7 @@ def judge(world: World) -> Judged:
         return Judged(checked=0, skipped_because=(whys.most_common(1) or [(reason, 0)])[0][0])
     reason = (whys.most_common(1) or [(UNWEIGHED, 0)])[0][0]
     findings += compared
-    most = max((one.count for one in findings), default=0)
+    most = max((one.count for one in findings if one.rule not in ADVISORIES), default=0)
     checked, made = step_alignment.coverage(world, weighed, most)
     return Judged(checked=max(checked, most), of=made, findings=tuple(findings), skipped_because=reason)
 
