@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.accumulation_window.run import judge
+from ddpcheck.checks.accumulation_window import CHECK
+from ddpcheck.checks.accumulation_window.run import STEPPED, judge
 from ddpcheck.judging import declared_windows as declared
 from tests.judging.sharded_models import optimizer
 from tests.judging.written import Made, call, step, world
@@ -269,3 +270,8 @@ def test_a_stage_that_zeroes_its_gradients_in_each_micro_batch():
 def test_stages_that_may_zero_theirs(given):
     given = {"zeroed": [between("zeroed")] * 2, "kept": [between("kept")] * 2, **given}
     assert [one for one in judge(of_stages(**given)).findings if one.severity == "warning"] == []
+
+
+def test_the_advisory_is_known_by_its_name():
+    """It is no comparison that could make the check hold."""
+    assert [STEPPED] == [rule.name for rule in CHECK.rules if rule.advisory]

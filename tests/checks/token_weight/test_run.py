@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.token_weight.run import judge
+from ddpcheck.checks.token_weight import CHECK
+from ddpcheck.checks.token_weight.run import ADVISORIES, judge
 from tests.judging.written import call, step, world, wrapped
 
 KIND = "float32[2]"
@@ -90,3 +91,8 @@ def test_a_mean_for_each_micro_batch_of_a_last_stage():
 ])  # fmt: skip
 def test_a_last_stage_with_one_weight_for_all(ranks):
     assert judge(ranks).findings == ()
+
+
+def test_advisories_are_known_by_their_names():
+    """They are no comparison that could make the check hold."""
+    assert set(ADVISORIES) == {rule.name for rule in CHECK.rules if rule.advisory}
