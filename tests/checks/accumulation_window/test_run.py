@@ -274,4 +274,4 @@ def test_stages_that_may_zero_theirs(given):
 
 def test_the_advisory_is_known_by_its_name():
     """It is no comparison that could make the check hold."""
-    assert [STEPPED] == [rule.name for rule in CHECK.rules if rule.advisory]
+    assert [rule.name for rule in CHECK.rules if rule.advisory] == [STEPPED]
