@@ -15,6 +15,9 @@ WIDEST = 120
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _ASCII = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+_UNIT = re.compile(r"(?<=\d) (?=[^\W\d])|(?<=\brank) (?=\d)|(?<=\branks) (?=\d)|(?<=\bstep) (?=\d)|(?<=\bline) (?=\d)")
+_BOUND = "\ue000"
+"""Stands for a space at which no line is wrapped, until it is written."""
 _TRAILING = re.compile(r"[ \t]+(?=\n|$)")
 
 
@@ -44,6 +47,11 @@ def plain(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n")).expandtabs(4)
 
 
+def said(text: str) -> str:
+    """A text as ``plain`` has it, that is wrapped nowhere between a number and what it counts."""
+    return _UNIT.sub(_BOUND, plain(text))
+
+
 class _Careful:
     """A text stream that writes an escape for what its encoding lacks."""
 
@@ -52,6 +60,7 @@ class _Careful:
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
+        text = text.replace(_BOUND, " ")
         if not self.isatty():
             text = _TRAILING.sub("", text)
         self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))

@@ -37,6 +37,12 @@ def _one(finding: Finding) -> str:
     return "\n".join(lines)
 
 
+def in_a_line(finding: Finding) -> str:
+    """``train.py:41  error  gradient-sync/different-gradients  net.weight``."""
+    place = f"{finding.where.file}:{finding.where.line}" if finding.where is not None else ""
+    return "  ".join(filter(None, (place, finding.severity, finding.name, finding.subject)))
+
+
 def labelled(finding: Finding) -> Iterator[tuple[str, str]]:
     """What a reader has to know of a finding, part by part, each with its label."""
     yield "expected", finding.expected

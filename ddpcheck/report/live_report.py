@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import IO
 
-from rich.text import Text
-
-from ddpcheck.report import terminal_report
-from ddpcheck.report.console import across, console_on
-from ddpcheck.report.source_lines import Sources
+from ddpcheck.report.console import plain
+from ddpcheck.report.finding_text import circumstances, in_a_line
 from ddpcheck.verdict.interim import Interim
-from ddpcheck.verdict.verdict import Verdict
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count
 
@@ -41,18 +36,12 @@ def _time(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def show_finding(number: int, finding: Finding, run: Interim, seconds: float, stream: IO[str], ends: bool) -> None:
-    """Print a finding, all of it at once, so that no rank's output comes between; ``ends``: the run ends for it."""
-    console = console_on(stream)
-    verdict = Verdict(verdict="violated", world_size=run.world_size, checks={}, folder=run.folder, lines=run.lines)
-    next_ = "the run is ended (--fail-fast)" if ends else "the run goes on, and the report follows at its end"
-    with console.capture() as printed:
-        console.print()
-        console.print(across(console, f"ddpcheck, {_time(seconds)} into the run"))
-        console.print(terminal_report.finding_block(number, finding, verdict, Sources(verdict.folder, verdict.lines)))
-        console.print(Text(f"({next_})", style="dim"))
-        console.print(across(console))
-    _write(stream, re.sub(r"[ \t]+(?=\n)", "", printed.get()))
+def show_finding(finding: Finding, run: Interim, seconds: float, stream: IO[str], ends: bool) -> None:
+    """Tell of a finding in a line; ``ends``: the run ends for it. The report has it in full."""
+    told = f"{in_a_line(finding)}{circumstances(finding, run.world_size)}"
+    next_ = "; the run is ended (--fail-fast)" if ends else ""
+    line = plain(f"ddpcheck, {_time(seconds)} into the run: {told}{next_}").replace("\n", " ")
+    _write(stream, f"{line}\n")
 
 
 def _write(stream: IO[str], text: str) -> None:

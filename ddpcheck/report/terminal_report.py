@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpcheck.report import call_chain, finding_module
-from ddpcheck.report.console import across, console_on, plain, ruled
-from ddpcheck.report.finding_text import accepted_line, circumstances, labelled
+from ddpcheck.report.console import across, console_on, plain, ruled, said
+from ddpcheck.report.finding_text import accepted_line, circumstances, in_a_line, labelled
 from ddpcheck.report.folded_sections import Fold, unfolded
-from ddpcheck.report.source_lines import Line, Sources
+from ddpcheck.report.source_lines import AFTER, BEFORE, Line, Sources
 from ddpcheck.report.standstill_table import numbered, parted, parts_where_it_stands, places, stands
 from ddpcheck.verdict.verdict import Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding, Status
@@ -33,26 +33,32 @@ LONGEST = 700
 """Characters of a part of a finding that are shown."""
 
 _SEVERITIES = {"error": "bold red", "warning": "bold yellow", "advisory": "bold blue"}
-_STATUSES: dict[Status, str] = {"held": "green", "at-risk": "yellow", "violated": "red", "not-checked": "dim"}
+_STATUSES: dict[Status, str] = {"violated": "red", "at-risk": "yellow", "held": "green", "not-checked": "dim"}
 
 
 def show(
-    verdict: Verdict, stream: IO[str], written: Sequence[Path] = (), strict: bool = False, fold: Fold = unfolded
+    verdict: Verdict,
+    stream: IO[str],
+    written: Sequence[Path] = (),
+    strict: bool = False,
+    fold: Fold = unfolded,
+    verbose: bool = False,
 ) -> None:
-    """Print the whole report; ``written`` are the files in which it can be found again, ``fold`` hides the tables."""
+    """Print the report: each finding in full, and what was checked; ``fold`` hides the tables.
+
+    ``written`` are the files in which it can be found again; ``verbose`` has all lines around each finding, a table of
+    the checks, and the reasons why the others were not checked. The end is told by ``close``.
+    """
     console = console_on(stream)
     sources = Sources(verdict.folder, verdict.lines)
     console.print()
     console.print(across(console, "ddpcheck"))
     console.print(_headline(verdict, strict))
-    if verdict.parallelism:
-        console.print()
-        console.print(Text.assemble(("parallelism seen: ", "bold"), plain(verdict.parallelism), overflow="fold"))
     for number, finding in enumerate(verdict.findings, 1):
         console.print()
-        console.print(finding_block(number, finding, verdict, sources))
+        console.print(finding_block(number, finding, verdict, sources, verbose))
     if verdict.advisories:
-        blocks = [finding_block(n, one, verdict, sources) for n, one in enumerate(verdict.advisories, 1)]
+        blocks = [finding_block(n, one, verdict, sources, verbose) for n, one in enumerate(verdict.advisories, 1)]
         _section(console, "advisories (they do not count)", *blocks)
     if verdict.accepted:
         _section(console, "accepted", *(_bullet(accepted_line(one)) for one in verdict.accepted))
@@ -63,17 +69,30 @@ def show(
         if verdict.hang.parted is not None and not both:
             title = f"where their collectives part: {numbered(verdict.hang.parted)}"
             _section(console, title, parted(verdict.hang.parted))
-    if any(result.status != "not-checked" for result in verdict.checks.values()):
-        _folded(console, fold, "checks", _checks(console, verdict))
-    if any(result.status == "not-checked" for result in verdict.checks.values()):
-        _folded(console, fold, "not checked", _not_checked(verdict))
+    if verbose or fold is not unfolded:
+        if any(result.status != "not-checked" for result in verdict.checks.values()):
+            _folded(console, fold, "checks", _checks(console, verdict))
+        if any(result.status == "not-checked" for result in verdict.checks.values()):
+            _folded(console, fold, "not checked", _not_checked(verdict))
     for internal in verdict.internal:
         console.print()
         console.print(Text(f"ddpcheck itself failed: {plain(internal)}", style="bold magenta"))
         console.print(Text("This is a defect of ddpcheck, not of the program; please report it.", style="magenta"))
-    if verdict.notes:
-        _section(console, "notes", *(_bullet(note) for note in verdict.notes))
-    _close(console, verdict, written)
+    console.print()
+    console.print(_in_brief(verdict, written, checks=not (verbose or fold is not unfolded)))
+
+
+def close(verdict: Verdict, stream: IO[str], code: int, strict: bool = False) -> None:
+    """Print the end of the report, below whatever else is to be said: a line for each finding, and the verdict."""
+    console = console_on(stream)
+    more = f"ddpcheck explain {verdict.findings[0].name} tells more" if verdict.findings else ""
+    console.print(across(console, more))
+    for finding in verdict.findings:
+        line = Text(plain(in_a_line(finding)).replace("\n", " "))
+        line.highlight_words([f"  {finding.severity}  "], _SEVERITIES[finding.severity])
+        console.print(line, no_wrap=True, overflow="ellipsis", crop=stream.isatty(), soft_wrap=not stream.isatty())
+    came = _came_to(verdict, strict)
+    console.print(Text.assemble((word(verdict), _COLOURS[tone(verdict)]), f"  {came}, exit code {code}"))
 
 
 def _section(console: Console, title: str, *content: RenderableType) -> None:
@@ -91,7 +110,7 @@ def _folded(console: Console, fold: Fold, title: str, *content: RenderableType) 
 
 def _bullet(text: str) -> Table:
     grid = _grid()
-    grid.add_row(Text("-"), Text(plain(text), overflow="fold"))
+    grid.add_row(Text("-"), Text(said(text), overflow="fold"))
     return grid
 
 
@@ -119,7 +138,7 @@ def tone(verdict: Verdict) -> str:
 
 
 def _headline(verdict: Verdict, strict: bool) -> Text:
-    parts = [plain(sentence(verdict, strict))]
+    parts = [said(sentence(verdict, strict))]
     if verdict.missing:
         parts.append(f"The evidence of {ranks_text(verdict.missing)} is missing.")
     return Text.assemble((word(verdict), _COLOURS[tone(verdict)]), f"  {' '.join(parts)}", overflow="fold")
@@ -155,13 +174,20 @@ def sentence(verdict: Verdict, strict: bool) -> str:
         alone = "one rank has nothing to be compared with"
         what = alone if verdict.world_size == 1 else "nothing was seen that a check could judge"
         return f"{ran}{where}: {what}{told}{took}"
+    part = f", in a part of the run ({verdict.part})" if verdict.part else ""
+    return f"{ran}{where}: {_came_to(verdict, strict, within)}{part}{took}"
+
+
+def _came_to(verdict: Verdict, strict: bool, within: str = "") -> str:
+    """What a run came to: its findings, or what held, and what was not checked."""
+    if verdict.verdict != "held":
+        return _found(verdict, strict)
     statuses = [result.status for result in verdict.checks.values()]
     parts = [f"{count(statuses.count('held'), 'check')} held{within}"]
     parts += [f"{at_risk} at risk"] if (at_risk := statuses.count("at-risk")) else []
     parts += [f"{statuses.count('not-checked')} not checked"]
-    parts += [f"with {found}"] if verdict.findings else []
-    parts += [f"in a part of the run ({verdict.part})"] if verdict.part else []
-    return f"{ran}{where}: {', '.join(parts)}{took}"
+    parts += [f"with {_found(verdict, strict)}"] if verdict.findings else []
+    return ", ".join(parts)
 
 
 def _where(verdict: Verdict) -> str:
@@ -182,25 +208,28 @@ def _found(verdict: Verdict, strict: bool) -> str:
 # --- findings
 
 
-def finding_block(place: int, finding: Finding, verdict: Verdict, sources: Sources) -> RenderableType:
-    """One finding, with its number, its line of code and what to do."""
+def finding_block(
+    place: int, finding: Finding, verdict: Verdict, sources: Sources, verbose: bool = False
+) -> RenderableType:
+    """One finding, with its number, its line of code and what to do; errors with the lines around theirs."""
     head = Text.assemble(
         (finding.severity, _SEVERITIES[finding.severity]),
         "  ",
         (finding.name, "bold"),
         f"  {plain(finding.subject)}",
-        (circumstances(finding, verdict.world_size), "dim"),
     )
     parts: list[RenderableType] = [head]
-    if finding.where is not None:
-        parts.append(Text(plain(str(finding.where)), style="cyan"))
-        lines = sources.excerpt(finding.where)
-        parts += [_code(lines), Text("")] if lines else []
+    when = (said(circumstances(finding, verdict.world_size)), "dim")
+    if finding.where is None:
+        head.append(*when)
+    else:
+        parts.append(Text.assemble((_place(finding.where, sources), "cyan"), when))
+        around = (BEFORE, AFTER) if verbose or finding.severity == "error" else (0, 0)
+        lines = sources.excerpt(finding.where, *around)
+        parts += [_code(lines)] if lines else []
     grid = _grid(label=8)
-    if by := call_chain.told(finding.where):
-        grid.add_row(Text("called", style="dim"), plain(by))
     for label, text in labelled(finding):
-        grid.add_row(Text(label, style="dim"), plain(_without_middle(text)))
+        grid.add_row(Text(label, style="dim"), said(_without_middle(text)))
         if label == "found" and (part := _part(finding, sources)) is not None:
             grid.add_row(Text("module", style="dim"), part)
     shown = {finding.where, *(places(verdict.hang) if verdict.hang is not None else ())}
@@ -226,19 +255,24 @@ def _part(finding: Finding, sources: Sources) -> Text | None:
     return text
 
 
+def _place(where: CallSite, sources: Sources) -> str:
+    """A line, and how the program came to it."""
+    by = call_chain.told(where, sources.line)
+    return plain(f"{where}, called by {by}" if by else str(where))
+
+
 def _further(finding: Finding, sources: Sources, shown: Collection[CallSite | None]) -> Iterator[Text]:
     """The other lines that show it, if they are not shown elsewhere: each with the ranks that were there."""
     ranks: dict[tuple[CallSite, str], set[int]] = {}
+    callers = finding.where.chain[:-1] if finding.where is not None else ()
     for rank, where in finding.proof:
-        by = call_chain.told(where)
-        if where not in shown or by != call_chain.told(finding.where):
-            ranks.setdefault((where, by), set()).add(rank)
-    for (where, by), there in ranks.items():
-        text = Text(f"{plain(str(where))} ({ranks_text(there)})")
-        if by:
-            text.append(f"\n{plain(by)}", style="dim")
+        if where not in shown or where.chain[:-1] != callers:
+            place = _place(where, sources) if where.chain[:-1] != callers else plain(str(where))
+            ranks.setdefault((where, place), set()).add(rank)
+    for (where, place), there in ranks.items():
+        text = Text(f"{place} ({said(ranks_text(there))})")
         if line := sources.line(where):
-            text.append(f"\n{plain(line)}", style="dim")
+            text.append(f": {plain(line)}", style="dim")
         yield text
 
 
@@ -277,6 +311,29 @@ def _checks(console: Console, verdict: Verdict) -> Table:
     return table
 
 
+def _in_brief(verdict: Verdict, written: Sequence[Path], checks: bool) -> Table:
+    """How the model was spread, what held, what is to be known of the run, and where all of it is written.
+
+    A check that has findings is told with them.
+    """
+    of = {status: [c for c, result in verdict.checks.items() if result.status == status] for status in _STATUSES}
+    unchecked = f"{count(len(of['not-checked']), 'check')}; --verbose tells why" if of["not-checked"] else ""
+    if verdict.verdict in ("failed", "hung", "interrupted") and not verdict.steps:
+        unchecked = ""  # the training never began
+    rows = [
+        ("parallelism", "bold", verdict.parallelism),
+        ("held", "green", ", ".join(f"{check} {verdict.checks[check].coverage}" for check in of["held"]) * checks),
+        ("not checked", "dim", unchecked * checks),
+        *(("note", "bold", note) for note in verdict.notes),
+        *(("written to", "dim", str(path)) for path in written),
+    ]
+    grid = _grid(label=11)
+    for label, style, text in rows:
+        if text:
+            grid.add_row(Text(label, style=style), said(text))
+    return grid
+
+
 def _not_checked(verdict: Verdict) -> Table:
     """The others, by the reason why."""
     reasons: dict[str, list[str]] = {}
@@ -313,14 +370,3 @@ def _numbers(check: str, verdict: Verdict) -> str:
         return f"{'warning' if verdict.checks[check].status == 'at-risk' else 'error'} {listing(own, 8)}"
     cause = next((n for n, f in enumerate(verdict.findings, 1) if check in f.also), None)
     return f"follows from {cause}" if cause is not None else ""
-
-
-def _close(console: Console, verdict: Verdict, written: Sequence[Path]) -> None:
-    ids = list(dict.fromkeys(f.check for f in verdict.findings))
-    console.print()
-    if ids:
-        more = f", or {listing(ids[1:], 8)}" if len(ids) > 1 else ""
-        console.print(Text(f"What breaks it, and the fix: ddpcheck explain {ids[0]}{more}", style="dim"))
-    for path in written:
-        console.print(Text(f"Written to {plain(str(path))}", style="dim", overflow="fold"))
-    console.print(across(console))

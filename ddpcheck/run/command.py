@@ -8,7 +8,8 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -49,6 +50,7 @@ def run(options: Options) -> int:
 
 def _run(options: Options, path: Path) -> int:
     pages = PageAndTrace(options)
+    closing = partial(agent.print_closing_words, path)
     supervisor = Supervisor(options, Folder(path))
     facts = run_facts.begin(path, options.command, options.launched)
     try:
@@ -63,18 +65,18 @@ def _run(options: Options, path: Path) -> int:
     if supervisor.sender is not None:
         told = supervisor.sender.finish(patience)
         if told is not None:
-            return _show(options, told, pages, supervisor.sender.shown_by)
+            return _show(options, told, pages, supervisor.sender.shown_by, closing)
     supervisor.gather(patience)
     verdict = _verdict(options, supervisor, seen, facts)
     elsewhere = supervisor.collector.tell(verdict) if supervisor.collector is not None else ""
     pages.look(verdict, supervisor.folder)
-    return _show(options, verdict, pages, elsewhere)
+    return _show(options, verdict, pages, elsewhere, closing)
 
 
-def _show(options: Options, verdict: Verdict, pages: PageAndTrace, elsewhere: str) -> int:
+def _show(options: Options, verdict: Verdict, pages: PageAndTrace, elsewhere: str, between: Callable[[], None]) -> int:
     """Write and print everything, unless another node prints it; the exit code."""
     try:
-        return report_writing.show(options, verdict, pages, elsewhere)
+        return report_writing.show(options, verdict, pages, elsewhere, between)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
 

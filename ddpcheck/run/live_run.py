@@ -42,7 +42,7 @@ class LiveRun:
             if fatal is None and self._options.fail_fast and (finding.severity == "error" or self._options.strict):
                 fatal = finding
             self._untold.append(
-                partial(live_report.show_finding, self._findings, finding, self.judging.last, seconds, self._texts,
+                partial(live_report.show_finding, finding, self.judging.last, seconds, self._texts,
                         finding is fatal)
             )  # fmt: skip
         while self._untold and takes_more(descriptor(sys.stderr)):

@@ -51,6 +51,8 @@ class Options(Struct, frozen=True, kw_only=True):
     trace: Path | None = None
     format: Literal["text", "github", "gitlab"] = "text"
     """How the report is shown."""
+    verbose: bool = False
+    """Print all that is known of each check, and more code."""
     chosen: frozenset[str] | None = None
     """The checks that count; None for all."""
     left_out: frozenset[str] = frozenset()
@@ -152,6 +154,7 @@ def reporting(given: argparse.Namespace, settings: Settings) -> dict[str, Any]:
         "sarif": given.sarif,
         "codequality": given.codequality,
         "format": given.format or service(os.environ) or "text",
+        "verbose": given.verbose,
         "page": given.page,
         "trace": given.trace,
         "chosen": chosen,

@@ -36,6 +36,11 @@ def add_reports(parser: argparse.ArgumentParser) -> None:
         "sections for GitLab; in a job of one of these it is theirs by itself, and text turns that off",
     )
     reports.add_argument(
+        "--verbose",
+        action="store_true",
+        help="print the checks as a table, with the reason of each that was not checked, and more code",
+    )
+    reports.add_argument(
         "--page", type=Path, metavar="FILE", help="write one HTML file: the findings, and a timeline of all ranks"
     )
     reports.add_argument(

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ddpcheck.report import code_quality_report, json_report, junit_report, report_files, sarif_report
+from ddpcheck.report import (
+    code_quality_report,
+    json_report,
+    junit_report,
+    report_files,
+    sarif_report,
+    terminal_report,
+)
 from ddpcheck.run import service_pages
 from ddpcheck.run.options import Options
 from ddpcheck.run.page_and_trace import PageAndTrace
@@ -15,8 +23,17 @@ from ddpcheck.verdict.verdict import Exit, Verdict
 from ddpcheck.verdict.warnings_as_errors import warnings_as_errors
 
 
-def show(options: Options, verdict: Verdict, pages: PageAndTrace, elsewhere: str = "") -> int:
-    """Write and print everything; the exit code. ``elsewhere``: who else prints the report, as a noun."""
+def show(
+    options: Options,
+    verdict: Verdict,
+    pages: PageAndTrace,
+    elsewhere: str = "",
+    between: Callable[[], None] = lambda: None,
+) -> int:
+    """Write and print everything; the exit code.
+
+    ``elsewhere``: who else prints the report, as a noun; ``between`` prints what stands between report and end.
+    """
     verdict = warnings_as_errors(verdict) if options.strict else verdict
     code = verdict.exit_code(options.strict)
     try:
@@ -27,6 +44,8 @@ def show(options: Options, verdict: Verdict, pages: PageAndTrace, elsewhere: str
             print(f"ddpcheck: {verdict.verdict}; {elsewhere} shows the report", file=sys.stderr)
         else:
             service_pages.show(options, verdict, written)
+            between()
+            terminal_report.close(verdict, service_pages.for_texts(options), code, options.strict)
     except (OSError, SystemExit):  # nobody reads it any more; rich makes an exit with 1 of that
         return code
     except Exception:

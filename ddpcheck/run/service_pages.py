@@ -21,7 +21,7 @@ def show(options: Options, verdict: Verdict, written: Sequence[Path]) -> None:
     """Print the report; ``written`` are the files in which it can be found again."""
     on = None if options.format == "text" else options.format
     fold = folding(on, sys.stderr)
-    terminal_report.show(verdict, for_texts(options), written, options.strict, fold)
+    terminal_report.show(verdict, for_texts(options), written, options.strict, fold, options.verbose)
     if on == "github":
         _annotate(options, verdict)
 

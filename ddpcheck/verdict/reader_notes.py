@@ -133,10 +133,10 @@ def _sampled(world: World) -> Iterator[str]:
     whole, looked = compared
     if not looked or whole >= made:
         return
-    rest = f", and at {looked - whole:,} more by a part of every tensor" if looked > whole else ""
+    rest = f", {looked - whole:,} more by a part of every tensor" if looked > whole else ""
     yield (
-        f"Of {count(made, 'optimizer step')}, each rank looked at {whole:,} in full{rest}, so that the training keeps "
-        "its speed; those that all ranks looked at are compared."
+        f"Looked at on every rank: {whole:,} of {count(made, 'optimizer step')} in full{rest}, so that the training "
+        "keeps its speed."
     )
 
 
