@@ -15,7 +15,9 @@ WIDEST = 120
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _ASCII = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-_UNIT = re.compile(r"(?<=\d) (?=[^\W\d])|(?<=\brank) (?=\d)|(?<=\branks) (?=\d)|(?<=\bstep) (?=\d)|(?<=\bline) (?=\d)")
+_UNIT = re.compile(
+    r"(?<=\d) (?=[^\W\d])| (?=\d[\d,]* of \d)|(?:(?<=\d of)|(?<=\brank)|(?<=\branks)|(?<=\bstep)|(?<=\bline)) (?=\d)"
+)
 _BOUND = "\ue000"
 """Stands for a space at which no line is wrapped, until it is written."""
 _TRAILING = re.compile(r"[ \t]+(?=\n|$)")

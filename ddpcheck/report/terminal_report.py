@@ -223,7 +223,7 @@ def finding_block(
     if finding.where is None:
         head.append(*when)
     else:
-        parts.append(Text.assemble((_place(finding.where, sources), "cyan"), when))
+        parts.append(Text.assemble((plain(call_chain.told(finding.where, sources.line)), "cyan"), when))
         around = (BEFORE, AFTER) if verbose or finding.severity == "error" else (0, 0)
         lines = sources.excerpt(finding.where, *around)
         parts += [_code(lines)] if lines else []
@@ -255,22 +255,17 @@ def _part(finding: Finding, sources: Sources) -> Text | None:
     return text
 
 
-def _place(where: CallSite, sources: Sources) -> str:
-    """A line, and how the program came to it."""
-    by = call_chain.told(where, sources.line)
-    return plain(f"{where}, called by {by}" if by else str(where))
-
-
 def _further(finding: Finding, sources: Sources, shown: Collection[CallSite | None]) -> Iterator[Text]:
     """The other lines that show it, if they are not shown elsewhere: each with the ranks that were there."""
-    ranks: dict[tuple[CallSite, str], set[int]] = {}
+    ranks: dict[str, tuple[CallSite, set[int]]] = {}
     callers = finding.where.chain[:-1] if finding.where is not None else ()
     for rank, where in finding.proof:
-        if where not in shown or where.chain[:-1] != callers:
-            place = _place(where, sources) if where.chain[:-1] != callers else plain(str(where))
-            ranks.setdefault((where, place), set()).add(rank)
-    for (where, place), there in ranks.items():
-        text = Text(f"{place} ({said(ranks_text(there))})")
+        others = where.chain[:-1] != callers
+        if where not in shown or others:
+            place = call_chain.told(where, sources.line) if others else str(where)
+            ranks.setdefault(place, (where, set()))[1].add(rank)
+    for place, (where, there) in ranks.items():
+        text = Text(said(f"{place} ({ranks_text(there)})"))
         if line := sources.line(where):
             text.append(f": {plain(line)}", style="dim")
         yield text
