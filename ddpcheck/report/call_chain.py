@@ -14,20 +14,29 @@ _HANDED_ON = re.compile(r"\*\w+, *\*\*\w+\)")
 """All arguments of a function, as they are handed to another one."""
 
 
+def callers(where: CallSite, line: Callable[[CallSite], str]) -> list[CallSite]:
+    """The lines that led to one, from the outermost on; ``line`` gives the text of a line.
+
+    That a file's own level has called the function is so in most programs, and left out. So is a function that hands
+    all its arguments on, as a decorator's does.
+    """
+    return [
+        one
+        for one in where.chain[:-1]
+        if one.through or (one.file != where.file if one.function == "<module>" else not _HANDED_ON.search(line(one)))
+    ]
+
+
 def told(where: CallSite, line: Callable[[CallSite], str]) -> str:
     """``model.py:30 in main (train.py:80) → in lightning: Trainer.fit → step``: a line, and how the program came to it.
 
-    A caller in the line's own file is told as ``main:80``. That a file's own level has called the function is so in
-    most programs, and told only of another file's. A function that hands all its arguments on, as a decorator's does,
-    is left out; ``line`` gives the text of a line.
+    A caller in the line's own file is told as ``main:80``.
     """
     parts: list[str] = []
-    for one in where.chain[:-1]:
-        if one.file != where.file or (one.function == "<module>" and one.through):
-            place = f"{one.file}:{one.line}"
-            parts.append(place if one.function == "<module>" else f"{one.function} ({place})")
-        elif one.function != "<module>" and not _HANDED_ON.search(line(one)):
-            parts.append(f"{one.function}:{one.line}")
+    for one in callers(where, line):
+        place = f"{one.file}:{one.line}"
+        named = f"{one.function} ({place})" if one.file != where.file else f"{one.function}:{one.line}"
+        parts.append(place if one.function == "<module>" else named)
         parts += [f"in {library}" for library in one.through[:1]]  # it may well use others
     if len(parts) > MOST:
         parts = [parts[0], "…", *parts[1 - MOST :]]

@@ -12,6 +12,11 @@ from ddpcheck.vocabulary.model import CallSite
 BEFORE, AFTER = 2, 1
 """Lines of context: what leads to a line tells more than what follows."""
 
+LONGEST = 500
+"""Characters of a line that are shown."""
+
+_CUT = " …"
+
 _LARGEST = 4 * 1024 * 1024
 """Bytes of a source file that is still read."""
 
@@ -36,7 +41,7 @@ class Sources:
     def line(self, where: CallSite) -> str:
         """The line itself, as it was when the program ran; empty where nobody knows it any more."""
         known = self._recorded.get(f"{where.file}:{where.line}")
-        return known if known is not None else self._at(where).strip()
+        return _shown(known if known is not None else self._at(where).strip())
 
     def text(self, where: CallSite) -> str:
         """The whole file of a line; empty where it cannot be read."""
@@ -44,10 +49,10 @@ class Sources:
 
     def excerpt(self, where: CallSite, before: int = BEFORE, after: int = AFTER) -> list[Line]:
         """The line with its neighbours; alone where the file is another by now, or lies on another host."""
-        lines, recorded = self._read(where.file), self.line(where)
+        lines, recorded = self._read(where.file), self.line(where).removesuffix(_CUT)
         here = self._at(where)
         if not here.strip() or (recorded and not here.strip().startswith(recorded)):
-            return [Line(where.line, recorded, True)] if recorded else []
+            return [Line(where.line, self.line(where), True)] if recorded else []
         first = max(1, where.line - before)
         last = min(len(lines), where.line + after)
         found = [Line(n, lines[n - 1].rstrip().expandtabs(4), n == where.line) for n in range(first, last + 1)]
@@ -56,7 +61,7 @@ class Sources:
         while not found[-1].text:
             found.pop()
         shared = min(len(one.text) - len(one.text.lstrip()) for one in found if one.text)
-        return [one._replace(text=one.text[shared:]) for one in found]
+        return [one._replace(text=_shown(one.text[shared:])) for one in found]
 
     def function(self, where: CallSite) -> tuple[int, int]:
         """How many lines of the innermost function around a line come before and after it; none where it is in none."""
@@ -84,6 +89,10 @@ class Sources:
             return path.read_text(encoding="utf-8", errors="replace").split("\n")
         except (OSError, ValueError):
             return []
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + _CUT
 
 
 def _functions(text: str) -> list[tuple[int, int]]:

@@ -87,10 +87,11 @@ def close(verdict: Verdict, stream: IO[str], code: int, strict: bool = False) ->
     console = console_on(stream)
     more = f"ddpcheck explain {verdict.findings[0].name} tells more" if verdict.findings else ""
     console.print(across(console, more))
+    terminal = stream.isatty()  # elsewhere lines may be as long as they are
     for finding in verdict.findings:
         line = Text(plain(in_a_line(finding)).replace("\n", " "))
         line.highlight_words([f"  {finding.severity}  "], _SEVERITIES[finding.severity])
-        console.print(line, no_wrap=True, overflow="ellipsis", crop=stream.isatty(), soft_wrap=not stream.isatty())
+        console.print(line, no_wrap=True, overflow="ellipsis" if terminal else "ignore", crop=terminal)
     came = _came_to(verdict, strict)
     console.print(Text.assemble((word(verdict), _COLOURS[tone(verdict)]), f"  {came}, exit code {code}"))
 

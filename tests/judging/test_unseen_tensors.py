@@ -129,7 +129,7 @@ def test_numbers_on_devices(one: Any, other: Any, expected: tuple[int, int]) -> 
 def test_steps_of_which_nothing_was_looked_at(letters: str, told: bool) -> None:
     """They were not passed over for the sake of speed."""
     rank = [stepped(letters, letters), stepped(letters, letters, 1, whole=False)]
-    assert any("each rank looked at 1 in full" in note for note in reader_notes.gaps([world(rank, rank)])) == told
+    assert any("Looked at on every rank: 1 of" in note for note in reader_notes.gaps([world(rank, rank)])) == told
     assert told or reader_notes.gaps([world(rank, rank)]) == ()
 
 

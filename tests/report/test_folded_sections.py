@@ -43,10 +43,11 @@ def test_gitlab_gets_sections():
 
 
 def test_elsewhere_nothing_folds():
-    """The report is the same as without it."""
-    plain = io.StringIO()
+    """The report is the same as without it; what folds has all that --verbose has of the checks."""
+    plain, verbose = io.StringIO(), io.StringIO()
     terminal_report.show(VIOLATED, plain)
+    terminal_report.show(VIOLATED, verbose, verbose=True)
     assert shown(None) == plain.getvalue()
-    assert "\nchecks\n" in plain.getvalue()
+    assert "\nchecks\n" in verbose.getvalue()
     unfolded = re.sub("(?m)^::endgroup::\n", "", shown("github")).replace("::group::", "")
-    assert unfolded == plain.getvalue()
+    assert unfolded == verbose.getvalue()

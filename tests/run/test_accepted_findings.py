@@ -76,7 +76,8 @@ def test_what_ends_a_run_under_fail_fast(monkeypatch, capsys, rules, shown, ends
     monkeypatch.setattr(live.judging, "look", lambda processes, now: found)
     fatal = live.look({}, Moment(at=1.0))
     assert (fatal is not None) == ends
-    assert [line.split()[1] for line in capsys.readouterr().err.splitlines() if line[:2] in ("1.", "2.")] == shown
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ddpcheck, ")]
+    assert [line.split("  ")[-3] for line in told] == shown
 
 
 def test_a_baseline_is_written_and_counts(tmp_path):

@@ -334,8 +334,8 @@ def test_what_was_passed_over_is_told():
         "there.",
         "The evidence of rank 1 ends in the middle of a record; all before it counts.",
         "Said before.",
-        "Of 10 optimizer steps, each rank looked at 1 in full, and at 1 more by a part of every tensor, so that the "
-        "training keeps its speed; those that all ranks looked at are compared.",
+        "Looked at on every rank: 1 of 10 optimizer steps in full, 1 more by a part of every tensor, so that the "
+        "training keeps its speed.",
     )
 
 

@@ -112,11 +112,13 @@ def explained(checks: Collection[str]) -> dict[str, Markup]:
 
 
 def _chain(finding: Finding, sources: Sources) -> tuple[Called, ...]:
-    if not call_chain.told(finding.where):
+    where = finding.where
+    callers = call_chain.callers(where, sources.line) if where is not None else []
+    if where is None or not (callers or where.through):
         return ()
     return tuple(
         Called(where=one, code=sources.line(one), through=one.through[0] if one.through else "")
-        for one in finding.chain
+        for one in (*callers, where)
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from markupsafe import Markup
 from ddpcheck.report import report_files
 from ddpcheck.report.finding_text import accepted_line
 from ddpcheck.report.page.check_rows import checked, unchecked
+from ddpcheck.report.page.coloured_code import coloured
 from ddpcheck.report.page.finding_cards import cards, explained
 from ddpcheck.report.page.packed_timeline import packed
 from ddpcheck.report.page.rank_balance import balance, waits
@@ -62,6 +63,7 @@ def html(verdict: Verdict, timeline: Timeline | None = None, strict: bool = Fals
     marks = timeline.marks if timeline is not None else ()
     shown = cards(verdict, sources, marks, MOST_CARDS)
     there = timeline is not None and bool(timeline.lanes)
+    rows = checked(verdict)
     return _template().render(
         verdict=verdict,
         word=word(verdict),
@@ -76,7 +78,8 @@ def html(verdict: Verdict, timeline: Timeline | None = None, strict: bool = Fals
         stood=stood(hang, sources) if hang is not None else [],
         parted=parted(hang, sources) if hang is not None and not parts_where_it_stands(hang) else [],
         parted_number=number_of_parting(hang),
-        checked=checked(verdict),
+        broken=[row for row in rows if row.status != "held"],
+        held=[row for row in rows if row.status == "held"],
         unchecked=unchecked(verdict),
         unchecked_count=sum(result.status == "not-checked" for result in verdict.checks.values()),
         data=_data(verdict, timeline) if timeline is not None and there else None,
@@ -118,6 +121,7 @@ def _endings(ranks: Iterable[RankResult]) -> list[str]:
 @cache
 def _template() -> Template:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
+    environment.filters["coloured"] = partial(coloured, most=LONG)
     return environment.from_string(_part("template.html"))
 
 

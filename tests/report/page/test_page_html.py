@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from ddpcheck.checks.registry import every_check
 from ddpcheck.report.page import finding_cards, page
+from ddpcheck.report.page.coloured_code import coloured
+from ddpcheck.report.page.safe_text import brief
 from ddpcheck.report.source_lines import Sources
 from ddpcheck.report.timeline.timeline import Timeline
 from ddpcheck.verdict.verdict import CheckResult, RankResult, Verdict
@@ -78,8 +80,9 @@ def test_a_finding_is_told_whole(tmp_path):
         assert said in text
     assert "first at step 0, 12 times" in text
     assert "train.py:5 in train" in text
-    assert "loss = loss_of(model.module(x), y)" in text
-    assert "def train(model, batches):" in text
+    code = text.replace(" ", "")  # each word is an element of its own
+    assert "loss=loss_of(model.module(x),y)" in code
+    assert "deftrain(model,batches):" in code
     assert "train.py:6 in train" in text
     for check in ERROR.also:
         assert f"{check} {every_check()[check].holds[:10]}".lower() in text.lower()
@@ -247,7 +250,7 @@ def test_the_calls_that_led_to_a_line_are_on_it():
     where = CallSite(file="model.py", line=30, function="step", caller=outer)
     found = replace(ERROR, where=where)
     text = read(replace(VIOLATED, findings=(found,), lines={"main.py:80": "trainer.fit(net)"})).text
-    assert "main.py:80 in main trainer.fit(net) in lightning: Trainer.fit" in text
+    assert "main.py:80inmaintrainer.fit(net)inlightning:Trainer.fit" in text.replace(" ", "")
     assert "trainer.fit" not in read(replace(VIOLATED, lines={"main.py:80": "trainer.fit(net)"})).text
 
 
@@ -261,6 +264,48 @@ def excerpt(tmp_path, line):
     where = CallSite(file="train.py", line=line, function="f")
     (card,) = finding_cards.cards(replace(VIOLATED, findings=(replace(ERROR, where=where),)), sources, (), 1)
     return [one.number for one in card.excerpt.lines]
+
+
+def test_code_has_colours(tmp_path):
+    """Each line by itself, so that no element goes over a line's end; a text over several lines, too."""
+    lines = [
+        'def f(x): return "a<b>" + str(1)  # one & all',
+        'said = """',
+        "and",
+        '"""',
+        "",
+        "x" * 50,
+        "if (",
+        "\x1b[1m\u202e",
+    ]
+    found = coloured(lines, 40)
+    assert len(found) == len(lines)
+    for text, html in zip(lines, found, strict=True):
+        assert html.count("<span") == html.count("</span>")
+        shown = Read(f"<!doctype html><title>x</title><p>{html}</p>")
+        assert "".join(shown.text.split()).startswith("x" + "".join(brief(text, 40).split())), text
+    assert '<span class="k">def</span>' in found[0]
+    assert "a&lt;b&gt;" in found[0]
+    assert 'class="s' in found[2]
+
+
+def test_a_wrapper_is_no_line_of_the_chain():
+    """A decorator's call is left out, as on the terminal."""
+    main = CallSite(file="train.py", line=80, function="main")
+    wrapper = CallSite(file="train.py", line=7, function="call", caller=main)
+    where = CallSite(file="train.py", line=30, function="step", caller=wrapper)
+    lines = {"train.py:7": "function(*args, **kwargs)"}
+    verdict = replace(VIOLATED, findings=(replace(ERROR, where=where),))
+    (card,) = finding_cards.cards(verdict, Sources("", lines), (), 1)
+    assert [one.where.line for one in card.chain] == [80, 30]
+
+
+def test_held_rows_are_folded():
+    """Below those with findings; where all held, they are open."""
+    html = page.html(VIOLATED)
+    assert "<details><summary>1 held, and how much was compared</summary>" in html
+    assert html.index('id="timeline"') < html.index('id="checks"')
+    assert "<details open><summary>1 held, and how much was compared</summary>" in page.html(HELD)
 
 
 def test_a_short_function_is_shown_whole(tmp_path):
