@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import sys
 
@@ -83,19 +84,19 @@ def wait_for(condition, process):
 
 
 def test_a_finding_is_told_while_the_run_goes_on(tmp_path, begun):
-    """Once, with its line and the fix; and again in the report."""
+    """In a line; the report has it in full, and its end tells of it in a line again."""
     process = begun(fault=True)
     wait_for(lambda: "into the run" in (tmp_path / "errors").read_text(), process)
     (tmp_path / "enough").touch()
     ran = ended(tmp_path, process)
     assert (ran.code, ran.found) == (1, ["gradient-sync"])
     assert "trained to the end" in ran.out
-    told, _, report = ran.err.partition("the report follows at its end")
-    assert ran.err.count("into the run") == 1
-    for text in (told, report):
-        assert "gradient-sync" in text
-        assert "in <module>" in text
-        assert "fix       " in text
+    (told,) = [line for line in ran.err.splitlines() if "into the run" in line]
+    assert re.search(r"into the run: \S+\.py:\d+  error  gradient-sync/different-gradients  ", told)
+    assert ran.err.count("fix       ") == ran.err.count("in <module>") == 1
+    line, verdict = ran.err.splitlines()[-2:]
+    assert re.fullmatch(r"\S+\.py:\d+  error  gradient-sync/different-gradients  .+", line)
+    assert verdict == "VIOLATED  1 error, exit code 1"
     assert ran.document["findings"][0]["step"] == 3
 
 

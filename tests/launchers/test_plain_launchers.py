@@ -106,8 +106,8 @@ dist.barrier()
 """
 
 
-def test_the_report_stands_above_torchruns_closing_words(tmp_path, forks):
-    """Which are printed whole, and once."""
+def test_torchruns_closing_words_stand_between_the_report_and_its_end(tmp_path, forks):
+    """They are printed whole, and once; the last word is the verdict's."""
     (tmp_path / "train.py").write_text(FAILING)
     ran = launched(tmp_path, "torchrun", "--standalone", "--nproc-per-node", "2", "train.py", fault="", forks=forks)
     assert ran.code == 1
@@ -115,7 +115,9 @@ def test_the_report_stands_above_torchruns_closing_words(tmp_path, forks):
     report, box = ran.err.index("\nddpcheck ─"), ran.err.index("train.py FAILED")
     assert ran.err.index("rank-failure", report) < box
     assert ran.err.count("train.py FAILED") == 1
-    assert ran.err.rstrip().endswith("====")
+    end = ran.err.rindex("====")
+    assert "rank-failure/failed-rank" in ran.err[end:]
+    assert ran.err.splitlines()[-1] == "FAILED  1 error, exit code 1"
 
 
 @pytest.mark.long
