@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpcheck.report import call_chain, finding_module
-from ddpcheck.report.console import across, console_on, plain, ruled, said
+from ddpcheck.report.console import across, console_on, in_one_row, plain, ruled, said
 from ddpcheck.report.finding_text import accepted_line, circumstances, in_a_line, labelled
 from ddpcheck.report.folded_sections import Fold, unfolded
 from ddpcheck.report.source_lines import AFTER, BEFORE, Line, Sources
@@ -87,11 +87,10 @@ def close(verdict: Verdict, stream: IO[str], code: int, strict: bool = False) ->
     console = console_on(stream)
     more = f"ddpcheck explain {verdict.findings[0].name} tells more" if verdict.findings else ""
     console.print(across(console, more))
-    terminal = stream.isatty()  # elsewhere lines may be as long as they are
     for finding in verdict.findings:
-        line = Text(plain(in_a_line(finding)).replace("\n", " "))
+        line = in_one_row(in_a_line(finding), stream)
         line.highlight_words([f"  {finding.severity}  "], _SEVERITIES[finding.severity])
-        console.print(line, no_wrap=True, overflow="ellipsis" if terminal else "ignore", crop=terminal)
+        console.print(line, soft_wrap=True)
     came = _came_to(verdict, strict)
     console.print(Text.assemble((word(verdict), _COLOURS[tone(verdict)]), f"  {came}, exit code {code}"))
 

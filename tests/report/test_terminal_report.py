@@ -161,7 +161,7 @@ def test_no_unit_is_wrapped_away_from_its_number(monkeypatch):
         monkeypatch.setenv("COLUMNS", str(columns))
         text = shown(replace(HELD, checks=checks, notes=(note,)))
         for n in range(1, 30):
-            assert f" check-{n} {n} of {n * 1000:,} windows" in text or columns < 47, columns
+            assert f" {n} of {n * 1000:,} windows" in text or columns < 38, columns
         for words in ("rank 12", "ranks 13", "12 s", "step 4", "line 5", "16 calls"):
             assert text.count(words) == 4 or columns < 26, (columns, words)
 
