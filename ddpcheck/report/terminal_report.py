@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -79,13 +80,15 @@ def show(
         console.print(Text(f"ddpcheck itself failed: {plain(internal)}", style="bold magenta"))
         console.print(Text("This is a defect of ddpcheck, not of the program; please report it.", style="magenta"))
     console.print()
-    console.print(_in_brief(verdict, written, checks=not (verbose or fold is not unfolded)))
+    console.print(_in_brief(verdict, checks=not (verbose or fold is not unfolded)))
+    for path in written:
+        console.print(Text(f"written to   {plain(str(path))}", style="dim"), soft_wrap=True)
 
 
 def close(verdict: Verdict, stream: IO[str], code: int, strict: bool = False) -> None:
     """Print the end of the report, below whatever else is to be said: a line for each finding, and the verdict."""
     console = console_on(stream)
-    more = f"ddpcheck explain {verdict.findings[0].name} tells more" if verdict.findings else ""
+    more = f"more: ddpcheck explain {verdict.findings[0].name}" if verdict.findings else ""
     console.print(across(console, more))
     for finding in verdict.findings:
         line = in_one_row(in_a_line(finding), stream)
@@ -306,13 +309,16 @@ def _checks(console: Console, verdict: Verdict) -> Table:
     return table
 
 
-def _in_brief(verdict: Verdict, written: Sequence[Path], checks: bool) -> Table:
-    """How the model was spread, what held, what is to be known of the run, and where all of it is written.
+def _in_brief(verdict: Verdict, checks: bool) -> Table:
+    """How the model was spread, what held, and what is to be known of the run.
 
     A check that has findings is told with them.
     """
     of = {status: [c for c, result in verdict.checks.items() if result.status == status] for status in _STATUSES}
-    unchecked = f"{count(len(of['not-checked']), 'check')}; --verbose tells why" if of["not-checked"] else ""
+    unchecked = f"{count(len(of['not-checked']), 'check')}; --verbose gives the reasons" if of["not-checked"] else ""
+    if verdict.verdict == "nothing-checked":
+        reasons = Counter(verdict.checks[check].skipped_because for check in of["not-checked"])
+        unchecked += "".join(f". That of {often:,}: {reason}" for reason, often in reasons.most_common(1))
     if verdict.verdict in ("failed", "hung", "interrupted") and not verdict.steps:
         unchecked = ""  # the training never began
     rows = [
@@ -320,7 +326,6 @@ def _in_brief(verdict: Verdict, written: Sequence[Path], checks: bool) -> Table:
         ("held", "green", ", ".join(f"{check} {verdict.checks[check].coverage}" for check in of["held"]) * checks),
         ("not checked", "dim", unchecked * checks),
         *(("note", "bold", note) for note in verdict.notes),
-        *(("written to", "dim", str(path)) for path in written),
     ]
     grid = _grid(label=11)
     for label, style, text in rows:

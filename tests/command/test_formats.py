@@ -75,7 +75,7 @@ def test_it_can_be_switched_off(github, tmp_path, forks):
     assert ran.code == 1
     assert commands(ran.err) == []
     assert not (tmp_path / "summary.md").exists()
-    assert "\nchecks\n" in ran.err
+    assert "\nheld  " in ran.err
 
 
 @pytest.mark.long

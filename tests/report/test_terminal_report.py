@@ -79,7 +79,7 @@ steps, 8.1 s.
    fix       Save beside it, then os.replace().
 
 held         initial-broadcast 1 of 36 windows
-not checked  3 checks; --verbose tells why
+not checked  3 checks; --verbose gives the reasons
 note         Of 36 optimizer steps, 12 were looked at in full.
 written to   report.json
 """
@@ -110,7 +110,7 @@ def closing(verdict, strict=False, code=1, terminal=False):
 
 
 def test_the_end_has_a_line_for_each_finding_and_the_verdict():
-    rule = "ddpcheck explain reducer-coverage tells more "
+    rule = "more: ddpcheck explain reducer-coverage "
     assert closing(VIOLATED) == (
         f"{rule}{'─' * (80 - len(rule))}\n"
         "train.py:5  error  reducer-coverage  the wrapper of Net\n"
@@ -151,6 +151,13 @@ def test_of_a_training_that_never_began_nothing_is_said_to_be_unchecked(word, st
     """That is so of everything."""
     text = shown(replace(HELD, verdict=word, steps=steps))
     assert ("not checked" in text) == (steps > 0 or word in ("nothing-checked", "held"))
+
+
+def test_where_nothing_was_checked_the_commonest_reason_stands():
+    """That is what a reader asks for first."""
+    checks = {f"check-{n}": replace(NOTHING.checks["no-hang"], skipped_because="no group") for n in range(2)}
+    text = " ".join(shown(replace(NOTHING, checks=checks | NOTHING.checks)).split())
+    assert "5 checks; --verbose gives the reasons. That of 3: there was nothing to judge" in text
 
 
 def test_no_unit_is_wrapped_away_from_its_number(monkeypatch):
