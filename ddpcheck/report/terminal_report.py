@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -12,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ddpcheck.report import call_chain, finding_module
+from ddpcheck.report import call_chain, check_rows, finding_module
 from ddpcheck.report.console import across, console_on, in_one_row, plain, ruled, said
 from ddpcheck.report.finding_text import accepted_line, circumstances, in_a_line, labelled
 from ddpcheck.report.folded_sections import Fold, unfolded
@@ -248,10 +247,10 @@ def finding_block(
 
 def _part(finding: Finding, sources: Sources) -> Text | None:
     """The module that the subject belongs to, with the line of code that has made it."""
-    said = finding_module.told(finding)
-    if not said:
+    told = finding_module.told(finding)
+    if not told:
         return None
-    text = Text(plain(said))
+    text = Text(plain(told))
     where = finding_module.line(finding)
     if where is not None and where != finding.where and (code := sources.line(where)):
         text.append(f"\n{plain(code)}", style="dim")
@@ -297,15 +296,23 @@ def _code(lines: Iterable[Line]) -> Table:
 
 
 def _checks(console: Console, verdict: Verdict) -> Table:
-    """What was checked: broken ones first, in the order of the findings that tell of them."""
+    """What was checked."""
     table = ruled(console)
     for title in ("check", "status", "compared", ""):
         table.add_column(title, justify="right" if title == "compared" else "left", overflow="fold")
-    rows = [(check, result) for check, result in verdict.checks.items() if result.status != "not-checked"]
-    for check, result in sorted(rows, key=lambda row: _told_at(row[0], verdict)):
-        reference = Text(_reference(check, verdict), style="dim")
-        status = Text(result.status.replace("-", " "), style=_STATUSES[result.status])
-        table.add_row(check, status, result.coverage, reference)
+    for row in check_rows.checked(verdict):
+        status = Text(row.status.replace("-", " "), style=_STATUSES[row.status])
+        table.add_row(row.check, status, said(row.compared), Text(row.told, style="dim"))
+    return table
+
+
+def _not_checked(verdict: Verdict) -> Table:
+    """The others, by the reason why."""
+    table = Table.grid()
+    table.add_column(overflow="fold")
+    for reason, checks in check_rows.unchecked(verdict):
+        table.add_row(", ".join(checks))
+        table.add_row(Padding(Text(said(reason), style="dim"), (0, 0, 0, 4)))
     return table
 
 
@@ -314,16 +321,18 @@ def _in_brief(verdict: Verdict, checks: bool) -> Table:
 
     A check that has findings is told with them.
     """
-    of = {status: [c for c, result in verdict.checks.items() if result.status == status] for status in _STATUSES}
-    unchecked = f"{count(len(of['not-checked']), 'check')}; --verbose gives the reasons" if of["not-checked"] else ""
-    if verdict.verdict == "nothing-checked":
-        reasons = Counter(verdict.checks[check].skipped_because for check in of["not-checked"])
-        unchecked += "".join(f". That of {often:,}: {reason}" for reason, often in reasons.most_common(1))
+    held = ", ".join(f"{check} {one.coverage}" for check, one in verdict.checks.items() if one.status == "held")
+    reasons = check_rows.unchecked(verdict)
+    number = sum(len(names) for _, names in reasons)
+    unchecked = f"{count(number, 'check')}; --verbose gives the reasons" if number else ""
+    if number and verdict.verdict == "nothing-checked":
+        reason, names = max(reasons, key=lambda one: len(one[1]))
+        unchecked += f". That of {len(names):,}: {reason}"
     if verdict.verdict in ("failed", "hung", "interrupted") and not verdict.steps:
         unchecked = ""  # the training never began
     rows = [
         ("parallelism", "bold", verdict.parallelism),
-        ("held", "green", ", ".join(f"{check} {verdict.checks[check].coverage}" for check in of["held"]) * checks),
+        ("held", "green", held * checks),
         ("not checked", "dim", unchecked * checks),
         *(("note", "bold", note) for note in verdict.notes),
     ]
@@ -332,41 +341,3 @@ def _in_brief(verdict: Verdict, checks: bool) -> Table:
         if text:
             grid.add_row(Text(label, style=style), said(text))
     return grid
-
-
-def _not_checked(verdict: Verdict) -> Table:
-    """The others, by the reason why."""
-    reasons: dict[str, list[str]] = {}
-    for check, result in verdict.checks.items():
-        if result.status == "not-checked":
-            reasons.setdefault(result.skipped_because or "", []).append(check)
-    table = Table.grid()
-    table.add_column(overflow="fold")
-    for reason, checks in reasons.items():
-        table.add_row(", ".join(checks))
-        table.add_row(Padding(Text(plain(reason), style="dim"), (0, 0, 0, 4)))
-    return table
-
-
-def _told_at(check: str, verdict: Verdict) -> tuple[int, int]:
-    for number, finding in enumerate(verdict.findings):
-        if check == finding.check:
-            return number, 0
-        if check in finding.also:
-            return number, 1
-    return len(verdict.findings) + (verdict.checks[check].status == "held"), 0
-
-
-def _reference(check: str, verdict: Verdict) -> str:
-    """Which of the findings, by number, concern a check; and how many that do are accepted."""
-    accepted = verdict.checks[check].accepted
-    parts = [_numbers(check, verdict), f"{accepted:,} accepted" if accepted else ""]
-    return ", ".join(part for part in parts if part)
-
-
-def _numbers(check: str, verdict: Verdict) -> str:
-    own = [str(n) for n, f in enumerate(verdict.findings, 1) if f.check == check]
-    if own:
-        return f"{'warning' if verdict.checks[check].status == 'at-risk' else 'error'} {listing(own, 8)}"
-    cause = next((n for n, f in enumerate(verdict.findings, 1) if check in f.also), None)
-    return f"follows from {cause}" if cause is not None else ""

@@ -88,10 +88,10 @@ CHECKS = """
 checks
   check                    status             compared
   ─────────────────────────────────────────────────────────────────────
-  reducer-coverage         violated   12 of 36 windows   error 1
+  reducer-coverage         violated   12 of 36 windows   finding 1
   gradient-sync            violated   12 of 36 windows   follows from 1
   parameter-sync           violated   12 of 36 windows   follows from 1
-  checkpoint-atomic-save   at risk     3 of 36 windows   warning 2
+  checkpoint-atomic-save   at risk     3 of 36 windows   finding 2
   initial-broadcast        held        1 of 36 windows
 
 not checked
@@ -454,7 +454,7 @@ def test_accepted_findings_beside_others(script):
     checks = {**VIOLATED.checks, "reducer-coverage": replace(VIOLATED.checks["reducer-coverage"], accepted=2)}
     text = " ".join(shown(replace(VIOLATED, accepted=(warning,), checks=checks, folder=script), verbose=True).split())
     assert "VIOLATED train.py --epochs 3, 2 ranks: 1 error and 1 warning beside 1 accepted one in 36" in text
-    assert "reducer-coverage violated 12 of 36 windows error 1, 2 accepted" in text
+    assert "reducer-coverage violated 12 of 36 windows finding 1, 2 accepted" in text
 
 
 def test_the_page_says_what_is_accepted():

@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
-from ddpcheck.checks.registry import every_check, explanation
+from ddpcheck.checks.registry import explanation
 from ddpcheck.report import call_chain, finding_module
+from ddpcheck.report.check_rows import holds
 from ddpcheck.report.source_lines import Line, Sources
 from ddpcheck.report.timeline.timeline import Mark
 from ddpcheck.verdict.verdict import Verdict
@@ -91,12 +92,6 @@ def _card(number: int, finding: Finding, verdict: Verdict, sources: Sources, mar
         also=tuple((check, holds(check)) for check in finding.also),
         marked=marked,
     )
-
-
-def holds(check: str) -> str:
-    """When a check holds, as a sentence; nothing for one that is not known here."""
-    known = every_check().get(check)
-    return f"{known.holds[:1].upper()}{known.holds[1:]}." if known is not None else ""
 
 
 def explained(checks: Collection[str]) -> dict[str, Markup]:

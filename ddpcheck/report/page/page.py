@@ -12,8 +12,8 @@ from jinja2 import Environment, Template
 from markupsafe import Markup
 
 from ddpcheck.report import report_files
+from ddpcheck.report.check_rows import checked, unchecked
 from ddpcheck.report.finding_text import accepted_line
-from ddpcheck.report.page.check_rows import checked, unchecked
 from ddpcheck.report.page.coloured_code import coloured
 from ddpcheck.report.page.finding_cards import cards, explained
 from ddpcheck.report.page.packed_timeline import packed

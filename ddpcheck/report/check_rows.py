@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.report.page.finding_cards import holds
+from ddpcheck.checks.registry import every_check
 from ddpcheck.verdict.verdict import Verdict
 from ddpcheck.vocabulary.model import Status, Struct
 
@@ -19,8 +19,14 @@ class Row(Struct, frozen=True, kw_only=True):
     holds: str
 
 
+def holds(check: str) -> str:
+    """When a check holds, as a sentence; nothing for one that is not known here."""
+    known = every_check().get(check)
+    return f"{known.holds[:1].upper()}{known.holds[1:]}." if known is not None else ""
+
+
 def checked(verdict: Verdict) -> list[Row]:
-    """Those that were checked, in the order of the findings."""
+    """Those that were checked, the broken ones first, in the order of the findings."""
     rows = []
     for check, result in verdict.checks.items():
         if result.status == "not-checked":
