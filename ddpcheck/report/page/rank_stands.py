@@ -86,7 +86,7 @@ def _state(together: list[Stand]) -> str:
     first = together[0]
     if first.pending is not None:
         waited = max((one.waited for one in together if one.waited is not None), default=0.0)
-        since = f", for {waited:.0f} s" if waited >= 1 else ""
+        since = f", for {waited:.0f}\u00a0s" if waited >= 1 else ""
         if first.on_device:
             at = f", at {first.pending.where}" if first.pending.where is not None else ""
             return f"stands here, and its device waits in {_call(first.pending)}{at}{since}"
