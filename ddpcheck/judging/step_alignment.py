@@ -189,9 +189,8 @@ def why_unseen(optimizers: Iterable[Aligned]) -> str:
 def wrappers(world: World) -> list[Replicas]:
     """The wrappers that every rank of their group has built, matched by the order of their construction."""
     by_group: dict[str, dict[int, list[ev.Wrapped]]] = defaultdict(lambda: defaultdict(list))
-    for rank in world:
-        for wrapped in rank.of(ev.Wrapped):
-            by_group[wrapped.group][rank.rank].append(wrapped)
+    for rank, wrapped in world.of(ev.Wrapped):
+        by_group[wrapped.group][rank.rank].append(wrapped)
     found = []
     for group, by_rank in by_group.items():
         ranks = members(world, group)

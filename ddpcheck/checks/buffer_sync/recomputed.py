@@ -13,10 +13,9 @@ from ddpcheck.vocabulary.wording import count, listing
 def judge(world: World) -> list[Finding]:
     """A finding for each line that has such a part of the forward checkpointed."""
     found: dict[str, list[tuple[Rank, ev.Recomputed]]] = defaultdict(list)
-    for rank in world:
-        for one in rank.of(ev.Recomputed):
-            if one.buffers:
-                found[str(rank.where(one.site))].append((rank, one))
+    for rank, one in world.of(ev.Recomputed):
+        if one.buffers:
+            found[str(rank.where(one.site))].append((rank, one))
     return [_finding(there) for there in found.values()]
 
 

@@ -15,17 +15,16 @@ _COUNT = "step"
 def judge(world: World) -> list[Finding]:
     """Whether what was asked for its state before it had any was trained with, without a load in between."""
     groups: dict[str, list[tuple[Rank, ev.StateAsked, ev.Step]]] = defaultdict(list)
-    for rank in world:
-        for asked in rank.of(ev.StateAsked):
-            later = [one for one in rank.of(ev.Step) if one.n > asked.n and one.optimizer == asked.optimizer]
-            if not later:
-                continue
-            loaded = any(
-                one.owner == "optimizer" and asked.n < one.n < later[0].n and one.kind == asked.kind
-                for one in rank.of(ev.StateLoaded)
-            )
-            if not loaded and _COUNT in asked.changed:
-                groups[str(rank.where(asked.site))].append((rank, asked, later[0]))
+    for rank, asked in world.of(ev.StateAsked):
+        later = [one for one in rank.of(ev.Step) if one.n > asked.n and one.optimizer == asked.optimizer]
+        if not later:
+            continue
+        loaded = any(
+            one.owner == "optimizer" and asked.n < one.n < later[0].n and one.kind == asked.kind
+            for one in rank.of(ev.StateLoaded)
+        )
+        if not loaded and _COUNT in asked.changed:
+            groups[str(rank.where(asked.site))].append((rank, asked, later[0]))
     return [_finding(each) for each in groups.values()]
 
 

@@ -13,7 +13,7 @@ from ddpcheck.vocabulary.wording import ranks_text
 
 def judge(world: World) -> Judged:
     """The verdict; on the CPU alone there is nothing to misplace, unless a script speaks of devices."""
-    wrapped = [w for rank in world for w in rank.of(ev.Wrapped)]
+    wrapped = [w for _, w in world.of(ev.Wrapped)]
     checked = sum(1 for w in wrapped if w.device_ids is not None or any(d != "cpu" for d in w.devices))
     findings = (*_refused(world), *_no_such_device(world), *_shared(world))
     where = "on a GPU" if wrapped else "in DistributedDataParallel"
@@ -24,8 +24,7 @@ def judge(world: World) -> Judged:
 def _raised(world: World, *words: str) -> list[tuple[Rank, ev.Raised]]:
     return [
         (rank, raised)
-        for rank in world
-        for raised in rank.of(ev.Raised)
+        for rank, raised in world.of(ev.Raised)
         if all(word in raised.message for word in words) and not raised.lost_peer
     ]
 

@@ -20,7 +20,7 @@ LONGEST = 60
 
 def judge(world: World) -> Judged:
     """What a world that was ended from outside has hung in."""
-    checked = sum(1 for rank in world for call in rank.of(ev.Call) if call.waits)
+    checked = sum(1 for _, call in world.of(ev.Call) if call.waits)
     ended = stop(world)
     if ended.kind != "hung":
         return Judged(

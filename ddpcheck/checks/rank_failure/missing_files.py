@@ -57,7 +57,7 @@ def _read(rank: Rank, failed: Rank, site: int) -> list[PurePath]:
 
 def _written(world: World) -> set[str]:
     """The files that were saved in this run."""
-    files = [one for rank in world for one in rank.of(ev.File)]
+    files = [one for _, one in world.of(ev.File)]
     return {one.path for one in files if one.op == "write"} | {one.target for one in files if one.op == "rename"}
 
 

@@ -63,7 +63,7 @@ def _is_dealt_out(world: World, copies: Copies) -> bool:
     """Whether there are several sets of as many, and groups that have one of each exchange something."""
     if len(copies) < 2 or len({len(one) for one in copies}) > 1 or len(copies[0]) < 2:
         return False
-    groups = {call.group for rank in world for call in rank.of(ev.Call) if call.op not in ("barrier", "wait")}
+    groups = {call.group for _, call in world.of(ev.Call) if call.op not in ("barrier", "wait")}
     members = [set(happens_before.members(group, world.world_size)) for group in groups]
     every = {number for one in copies for number in one}
     across = [one for one in members if all(len(one.intersection(ranks)) == 1 for ranks in copies)]
