@@ -11,6 +11,7 @@ from ddpcheck.checks.reducer_coverage.drawn_alike import Holder, Key, have_parte
 from ddpcheck.judging import happens_before
 from ddpcheck.judging.meetings_by_hand import may_meet
 from ddpcheck.judging.summed_gradients import Brought, brought
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -31,9 +32,7 @@ def judge(world: World) -> Iterator[Finding]:
     """
     if world.world_size < 4:
         return
-    each: dict[Key, list[Brought]] = defaultdict(list)
-    for gradient in brought(world):
-        each[key_of(world, gradient)].append(gradient)
+    each = by_key((key_of(world, gradient), gradient) for gradient in brought(world))
     wide = {frozenset(one.over) for its in each.values() for one in its if len(one.over) > 1}
     if not wide:
         return
@@ -53,9 +52,7 @@ def judge(world: World) -> Iterator[Finding]:
 
 
 def _copies(mine: dict[int, Holder]) -> Copies:
-    alike: dict[bytes, list[int]] = defaultdict(list)
-    for number, one in sorted(mine.items()):
-        alike[one.begun].append(number)
+    alike = by_key((one.begun, number) for number, one in sorted(mine.items()))
     return tuple(tuple(ranks) for ranks in alike.values())
 
 

@@ -33,6 +33,7 @@ from ddpcheck.checks.shard_partition.readers import ONE_READER, beside_the_first
 from ddpcheck.checks.shard_partition.unintended_data import same_inputs, sampler_lost
 from ddpcheck.judging.loader_passes import Line, Pass, Sample, data_groups, every_pass, loops, no_loader, shared_passes
 from ddpcheck.judging.same_dataset import Identity, by_index, identity_of
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding, Struct
 from ddpcheck.vocabulary.wording import ranks_text
@@ -217,11 +218,7 @@ def _told(
     by_index: bool,
     in_order: bool = False,
 ) -> Overlap:
-    owners: dict[Hashable, list[int]] = defaultdict(list)
-    for rank, keys in draw.items():
-        for key in dict.fromkeys(keys):
-            if key in repeated:
-                owners[key].append(rank)
+    owners = by_key((key, rank) for rank, keys in draw.items() for key in dict.fromkeys(keys) if key in repeated)
     example, on = next(iter(owners.items()))
     return Overlap(
         number=number,
