@@ -16,32 +16,30 @@ from ddpcheck.trainings.interrupted import (
 from ddpcheck.trainings.suite_row import Row
 from ddpcheck.trainings.trained_situation import Trained
 
-ATOMIC = "checkpoint-atomic-save"
-
 
 def judge_save(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     """Judge a training that went on after a kill in its save by one that was never interrupted."""
     if whole.failed:
-        return Judged(check=ATOMIC, checked=1, findings=(whole.failure(),))
+        return Judged(checked=1, findings=(whole.failure(),))
     if not any(trace.of(training_record.Saving) for trace in killed.traces):
         nothing = "nothing was in job.checkpoint_folder to be saved over"
-        return Judged(check=ATOMIC, checked=0, skipped_because=nothing)
+        return Judged(checked=0, skipped_because=nothing)
     reason = nothing_to_judge(killed)
     if reason:
-        return Judged(check=ATOMIC, checked=0, skipped_because=reason)
+        return Judged(checked=0, skipped_because=reason)
     if resumed.failed:
-        return failed_load(ATOMIC, resumed, _BEFORE, _RENAME, rule="lost-checkpoint")
+        return failed_load(resumed, _BEFORE, _RENAME, rule="lost-checkpoint")
     start = start_of(whole, resumed)
     if start and _of_two_checkpoints(whole, resumed, start):
         found = (
             f"parts of two checkpoints: the parameters of step {start}, with another optimizer state, learning rate or "
             "place in the epoch"
         )
-        return violated(ATOMIC, resumed, [0], _BEFORE, found, _TOGETHER, rule="mixed-checkpoint")
+        return violated(resumed, [0], _BEFORE, found, _TOGETHER, rule="mixed-checkpoint")
     if start:
-        return Judged(check=ATOMIC, checked=1)
+        return Judged(checked=1)
     found = "it began again from the start" if start == 0 else "it went on with parameters of no step"
-    return violated(ATOMIC, resumed, list(resumed.ranks), _BEFORE, found, _RENAME, rule="lost-checkpoint")
+    return violated(resumed, resumed.ranks, _BEFORE, found, _RENAME, rule="lost-checkpoint")
 
 
 def _of_two_checkpoints(whole: Trained, resumed: Trained, start: int) -> bool:
@@ -66,7 +64,7 @@ _RENAME = "Write to another name in the same folder, and rename it over the chec
 
 ROWS = (
     Row(
-        ATOMIC,
+        "checkpoint-atomic-save",
         ("long", "killed-in-save", "resumed-in-save"),
         lambda trained: judge_save(*trained),
         oracle=True,
