@@ -53,10 +53,6 @@ def _allowed(whole: Trained, place: int, steps: int) -> float:
     return sum(step.gaps[place].allowed for step in compared)
 
 
-def samples_of(window: Window) -> list[list[int]]:
-    return [micro.forward.samples for micro in window.micros]
-
-
 def same_gradients(wanted: Window, got: Window) -> bool:
     pairs = zip(wanted.step.gradients, got.step.gradients, strict=True)
     return all(

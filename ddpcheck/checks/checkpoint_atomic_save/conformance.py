@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from ddpcheck.evidence import training_record
 from ddpcheck.judging.world import Judged
-from ddpcheck.trainings.interrupted import (
-    close_to,
-    failed_load,
-    nothing_to_judge,
-    same_gradients,
-    samples_of,
-    start_of,
-    violated,
-)
+from ddpcheck.trainings.interrupted import close_to, failed_load, nothing_to_judge, same_gradients, start_of, violated
 from ddpcheck.trainings.suite_row import Row
 from ddpcheck.trainings.trained_situation import Trained
 
@@ -47,11 +39,11 @@ def _of_two_checkpoints(whole: Trained, resumed: Trained, start: int) -> bool:
     if not resumed.traces[0].windows or start >= len(whole.traces[0].windows):
         return False
     wanted, got = whole.traces[0].windows[start], resumed.traces[0].windows[0]
-    if samples_of(wanted) != samples_of(got):
+    if wanted.samples != got.samples:
         # An epoch that begins anew is resume-equivalence's to tell; the place of an older checkpoint is another one's.
         an_epoch = len(whole.traces[0].windows) // whole.situation.epochs
         older = range(0, start, whole.situation.save_every or 1)
-        return any(n % an_epoch and samples_of(whole.traces[0].windows[n]) == samples_of(got) for n in older)
+        return any(n % an_epoch and whole.traces[0].windows[n].samples == got.samples for n in older)
     if wanted.step.rates != got.step.rates:
         return True
     return same_gradients(wanted, got) and not close_to(whole, wanted.step.after, got.step.after, start + 1)

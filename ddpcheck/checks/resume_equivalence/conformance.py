@@ -8,15 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ddpcheck.judging.world import Judged
-from ddpcheck.trainings.interrupted import (
-    close_to,
-    failed_load,
-    nothing_to_judge,
-    same_gradients,
-    samples_of,
-    start_of,
-    violated,
-)
+from ddpcheck.trainings.interrupted import close_to, failed_load, nothing_to_judge, same_gradients, start_of, violated
 from ddpcheck.trainings.steps_with_micro_batches import STREAMS, Window
 from ddpcheck.trainings.suite_row import Row
 from ddpcheck.trainings.trained_situation import Trained
@@ -179,10 +171,10 @@ _PLACE = (
 def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, start: int) -> _Said | None:
     """What a rank took into a step: its samples, random numbers, learning rate and parameters."""
     wanted, got = whole.traces[rank].windows[start + number], resumed.traces[rank].windows[number]
-    if samples_of(wanted) != samples_of(got):
+    if wanted.samples != got.samples:
         return _Said(
             "samples",
-            f"samples {_shown(samples_of(got))} instead of {_shown(samples_of(wanted))}",
+            f"samples {_shown(got.samples)} instead of {_shown(wanted.samples)}",
             _cause_of_samples(whole, rank, start + number, got),
             _PLACE,
             rule="different-samples",
@@ -226,10 +218,10 @@ _STREAMS = (
 
 def _cause_of_samples(whole: Trained, rank: int, step: int, got: Window) -> str:
     """Where in the uninterrupted training these samples were taken."""
-    steps = [samples_of(window) for window in whole.traces[rank].windows]
-    if samples_of(got) not in steps:
-        return _cause_of_batches(steps, step, whole.situation.epochs, samples_of(got)[:1])
-    place, each = steps.index(samples_of(got)), max(1, len(steps) // whole.situation.epochs)
+    steps = [window.samples for window in whole.traces[rank].windows]
+    if got.samples not in steps:
+        return _cause_of_batches(steps, step, whole.situation.epochs, got.samples[:1])
+    place, each = steps.index(got.samples), max(1, len(steps) // whole.situation.epochs)
     if place // each != step // each:
         order = f"epoch {step // each} is gone on with in the order of epoch {place // each}"
         return f"{order}: these are the samples of step {place}"
@@ -349,7 +341,7 @@ _FOR_ANY_NUMBER = (
 def _global_batches(trained: Trained) -> list[list[int]]:
     """The samples of each step, of all ranks together."""
     steps = zip(*(trace.windows for trace in trained.traces), strict=False)
-    return [sorted(n for window in step for batch in samples_of(window) for n in batch) for step in steps]
+    return [sorted(n for window in step for batch in window.samples for n in batch) for step in steps]
 
 
 def _row(kind: str = "", least: int = 1, world_sizes: tuple[int, ...] = (), judge: Judge = judge_resume) -> Row:
