@@ -58,7 +58,7 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     finding = _nothing(check, facts, copies) or _unlike(check, facts, copies)
     if finding is not None:
         return (finding,)
-    differing = _differing(facts, copies)
+    differing = [one for one in copies if len({facts[rank].tensors[one.name].digest for rank in one.holders}) > 1]
     if not differing:
         return ()
     references = _references(check, facts, differing)
@@ -162,10 +162,6 @@ def _kind(tensor: TensorFacts | None) -> str:
         return "no gradient (None)"
     placed = f" ({', '.join(tensor.placements)})" if tensor.placements else ""
     return f"{tensor.dtype}{list(tensor.shape)}{placed}"
-
-
-def _differing(facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> list[Copy]:
-    return [one for one in copies if len({facts[rank].tensors[one.name].digest for rank in one.holders}) > 1]
 
 
 def _references(check: str, facts: Sequence[ModelFacts], differing: Sequence[Copy]) -> dict[tuple[int, ...], int]:

@@ -45,7 +45,8 @@ def judge(world: World) -> Iterator[Finding]:
         copies = _copies(mine)
         if _is_dealt_out(world, copies) and all(any(set(one) <= over for over in wide) for one in copies):
             pairs = [(mine[a], mine[b]) for one in copies for a, b in combinations(one, 2)]
-            if all(have_parted(one, other) for one, other in pairs) and not any(map(_may_meet, mine.values())):
+            met = any(may_meet(one.rank, one.model, one.path) for one in mine.values())
+            if not met and all(have_parted(one, other) for one, other in pairs):
                 found[copies].append(key)
     for copies, keys in found.items():
         yield _finding(copies, [name for _, name in keys], each[keys[0]][0])
@@ -65,10 +66,6 @@ def _is_dealt_out(world: World, copies: Copies) -> bool:
     every = {number for one in copies for number in one}
     across = [one for one in members if all(len(one.intersection(ranks)) == 1 for ranks in copies)]
     return every <= set[int]().union(*across)
-
-
-def _may_meet(one: Holder) -> bool:
-    return may_meet(one.rank, one.model, one.path)
 
 
 def _finding(copies: Copies, names: Sequence[str], first: Brought) -> Finding:
