@@ -262,7 +262,5 @@ def before(parting: Parting) -> str:
 def proof(world: World, parting: Parting) -> Iterator[tuple[int, CallSite]]:
     """Each rank's line at the parting."""
     for rank in world:
-        call = parting.calls.get(rank.rank)
-        where = rank.where(call.site) if call is not None else None
-        if where is not None:
-            yield rank.rank, where
+        if rank.rank in parting.calls:
+            yield from rank.proof(parting.calls[rank.rank].site)

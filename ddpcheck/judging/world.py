@@ -238,6 +238,11 @@ class Rank:
     def line(self, site: int) -> str:
         return self.process.line(site)
 
+    def proof(self, *sites: int, but: CallSite | None = None) -> tuple[tuple[int, CallSite], ...]:
+        """The lines of these sites as a finding has them for its proof, without those that are not known."""
+        lines = dict.fromkeys(map(self.where, sites))
+        return tuple((self.rank, line) for line in lines if line is not None and line != but)
+
     @property
     def gone(self) -> bool:
         """It takes part in nothing any more: the process has ended, or has left the group."""

@@ -122,7 +122,6 @@ def _time(touch: Touch) -> float:
 def _stale_mark(each: list[tuple[Touch, Touch]]) -> Finding:
     touch, mark = each[0]
     name = shown(mark)
-    where = mark.where
     return Finding(
         rule="stale-completion-marker",
         severity="warning",
@@ -136,5 +135,5 @@ def _stale_mark(each: list[tuple[Touch, Touch]]) -> Finding:
         where=touch.where,
         count=len(each),
         links=(f"file {touch.path}",),
-        proof=((mark.number, where),) if where is not None else (),
+        proof=mark.rank.proof(mark.record.site),
     )

@@ -93,7 +93,7 @@ def _refused(world: World) -> Iterator[Finding]:
             advice=_prefix_advice(fitting) if fitting else "Build the module as it was when its state was saved.",
             where=where,
             links=("stop",),
-            proof=tuple((r.rank, w) for r, one in raised[1:] if (w := r.where(one.site)) is not None and w != where),
+            proof=tuple(line for r, one in raised[1:] for line in r.proof(one.site, but=where)),
         )
 
 
@@ -227,7 +227,7 @@ def _unequal(wrapper: int | None, each: dict[Rank, ev.StateLoaded], everywhere: 
         advice=advice,
         where=where,
         links=(f"wrapper {wrapper}",) if wrapper is not None else (),
-        proof=tuple((r.rank, w) for r in others if (w := r.where(each[r].site)) is not None and w != where),
+        proof=tuple(line for rank in others for line in rank.proof(each[rank].site, but=where)),
     )
 
 

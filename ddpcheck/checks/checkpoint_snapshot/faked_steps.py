@@ -30,7 +30,6 @@ def judge(world: World) -> list[Finding]:
 
 def _finding(each: list[tuple[Rank, ev.StateAsked, ev.Step]]) -> Finding:
     rank, asked, step = each[0]
-    stepped = rank.where(step.site)
     return Finding(
         rule="step-for-state-dict",
         severity="warning",  # the program may have undone it by hand
@@ -44,5 +43,5 @@ def _finding(each: list[tuple[Rank, ev.StateAsked, ev.Step]]) -> Finding:
         "or build the optimizer anew.",
         where=rank.where(asked.site),
         links=(f"optimizer {asked.optimizer}",),
-        proof=((rank.rank, stepped),) if stepped is not None else (),
+        proof=rank.proof(step.site),
     )

@@ -55,7 +55,7 @@ def _refused(world: World) -> Iterator[Finding]:
         advice=advice,
         where=where,
         links=("stop",),
-        proof=tuple((r.rank, w) for r, one in found[1:] if (w := r.where(one.site)) is not None and w != where),
+        proof=tuple(line for r, one in found[1:] for line in r.proof(one.site, but=where)),
     )
 
 
@@ -137,5 +137,5 @@ def _shared(world: World) -> Iterator[Finding]:
             "a GPU, set NCCL_MULTI_RANK_GPU_ENABLE=1 (under gloo, too), or skip this check.",
             where=where,
             links=(f"wrapper {w.wrapper}",),
-            proof=tuple((r.rank, p) for r, one in found[1:] if (p := r.where(one.site)) is not None and p != where),
+            proof=tuple(line for r, one in found[1:] for line in r.proof(one.site, but=where)),
         )
