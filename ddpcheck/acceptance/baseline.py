@@ -19,6 +19,7 @@ import msgspec
 
 from ddpcheck.acceptance.line_comments import LineComments, comment_of
 from ddpcheck.acceptance.project_paths import in_project
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.report import report_files
 from ddpcheck.vocabulary.model import Finding, Severity, Struct
 
@@ -142,9 +143,7 @@ def entries_of(
     findings: Iterable[Finding], baseline: Baseline, folder: str, comments: LineComments
 ) -> tuple[Entry, ...]:
     """Entries for these findings, with the reasons that the baseline has already."""
-    found: dict[Key, list[Finding]] = {}
-    for finding in findings:
-        found.setdefault(baseline.key_of(finding, folder, comments), []).append(finding)
+    found = by_key((baseline.key_of(finding, folder, comments), finding) for finding in findings)
     reasons = {entry.key: entry.reason for entry in baseline.entries}
     return tuple(
         Entry(

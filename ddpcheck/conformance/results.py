@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.report.console import console_on, ruled
 from ddpcheck.report.finding_text import text_of
 from ddpcheck.vocabulary.model import Finding, Struct
@@ -153,10 +154,7 @@ def _cell(results: Sequence[Result]) -> str:
 
 
 def _grouped(results: Iterable[Result], key: Callable[[Result], str]) -> dict[str, list[Result]]:
-    found: dict[str, list[Result]] = {}
-    for result in results:
-        found.setdefault(key(result), []).append(result)
-    return found
+    return by_key((key(result), result) for result in results)
 
 
 def _fault(result: Result) -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpcheck.doctor.advice import gist
-from ddpcheck.doctor.facts import BACKENDS, Examination, Gpu, Limit, Machine, Seam, SelfTest, Torch, Unknown
+from ddpcheck.doctor.facts import BACKENDS, Examination, Limit, Machine, Seam, SelfTest, Torch, Unknown
 from ddpcheck.gpus.allotment import SHARING_NCCL, SHARING_TORCH, SHARING_VARIABLE, version_text
 from ddpcheck.report.console import across, console_on, plain
 from ddpcheck.seams import RUNTIME, SEEN
@@ -145,7 +145,7 @@ def _torch(torch: Torch) -> Iterator[Row]:
         yield _row("GPUs", gpus)
         return
     for index, gpu in enumerate(gpus):
-        yield Row(f"GPU {index}", _gpu(gpu))
+        yield Row(f"GPU {index}", ", ".join(filter(None, (gpu.name, _size(gpu.memory), gpu.uuid))))
     if gpus:
         yield _row("driver", torch.driver if torch.driver is not None else Unknown(why="no NVIDIA driver was found"))
         yield Row("ranks on a GPU", _sharing(torch.nccl))
@@ -185,10 +185,6 @@ def _places(names: list[str]) -> str:
     """Names by their module or class, an indented line for each: ``posixpath.exists, .isfile``."""
     homes = groupby(names, lambda name: name.rpartition(".")[0])
     return "\n".join(f"  {home}.{', .'.join(name.rpartition('.')[2] for name in its)}" for home, its in homes)
-
-
-def _gpu(gpu: Gpu) -> str:
-    return ", ".join(filter(None, (gpu.name, _size(gpu.memory), gpu.uuid)))
 
 
 def _sharing(nccl: tuple[int, ...] | Unknown | None) -> str:

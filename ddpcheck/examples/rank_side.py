@@ -30,6 +30,7 @@ from ddpcheck.examples.choices import ask_bytes, ask_of, plain, unpack
 from ddpcheck.examples.explicit_examples import explicit_examples
 from ddpcheck.examples.failure_origins import is_engine, is_ours, origin_of
 from ddpcheck.examples.random_streams import put_back_once
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.ranks import messages
 from ddpcheck.ranks.channel import Channel, Closed
 from ddpcheck.ranks.current_rank import current
@@ -257,9 +258,7 @@ def _line_that_draws() -> CallSite:
 
 
 def _divergence(asked: dict[int, messages.Asked], world_size: int) -> str:
-    said: dict[str, list[int]] = {}
-    for rank, one in sorted(asked.items()):
-        said.setdefault(f"drew {ask_of(one.ask).text} ({one.where})", []).append(rank)
+    said = by_key((f"drew {ask_of(one.ask).text} ({one.where})", rank) for rank, one in sorted(asked.items()))
     ended = [rank for rank in range(world_size) if rank not in asked]
     found = [f"{ranks_text(ranks)} {what}" for what, ranks in said.items()]
     if len(said) == 1 and not ended:

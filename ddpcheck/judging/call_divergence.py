@@ -204,7 +204,7 @@ def _odd(world: World, here: Mapping[int, ev.Call], kind: str) -> tuple[int, ...
     if often > others[0][1]:
         return tuple(r for r in parts if parts[r] != most)
     ranks = {rank.rank: rank for rank in world if rank.rank in here}
-    lines = {r: _lines(rank) for r, rank in ranks.items()}
+    lines = {r: {_line(rank, call) for call in rank.of(ev.Call)} for r, rank in ranks.items()}
     alone = [r for r in here if not any(_line(ranks[r], here[r]) in lines[o] for o in here if parts[o] != parts[r])]
     sides = {parts[r] for r in alone}
     one = sides.pop() if len(sides) == 1 else parts[min(here, key=lambda r: (_USUAL.get(here[r].op, 0), -r))]
@@ -214,10 +214,6 @@ def _odd(world: World, here: Mapping[int, ev.Call], kind: str) -> tuple[int, ...
 def _line(rank: Rank, call: ev.Call) -> tuple[str, int, str]:
     where = rank.where(call.site)
     return (where.file, where.line, call.op) if where else ("", 0, call.op)
-
-
-def _lines(rank: Rank) -> set[tuple[str, int, str]]:
-    return {_line(rank, call) for call in rank.of(ev.Call)}
 
 
 def visits(rank: Rank, where: CallSite | None, before: float) -> int:
@@ -266,7 +262,5 @@ def before(parting: Parting) -> str:
 def proof(world: World, parting: Parting) -> Iterator[tuple[int, CallSite]]:
     """Each rank's line at the parting."""
     for rank in world:
-        call = parting.calls.get(rank.rank)
-        where = rank.where(call.site) if call is not None else None
-        if where is not None:
-            yield rank.rank, where
+        if rank.rank in parting.calls:
+            yield from rank.proof(parting.calls[rank.rank].site)

@@ -134,7 +134,7 @@ class Flow:
             if arm != "body":
                 return None
             exits = list(self._exits(node.body, ast.Break, "break", node.lineno))
-            if isinstance(node, ast.While) and not _is_always(node.test):
+            if isinstance(node, ast.While) and not (isinstance(node.test, ast.Constant) and node.test.value):
                 exits.append(self._branch("loop", node, node.test))
             elif isinstance(node, (ast.For, ast.AsyncFor)) and not _is_counted(node.iter):
                 exits.append(self._branch("loop", node))
@@ -270,7 +270,3 @@ def _is_counted(over: ast.expr) -> bool:
     called = any(isinstance(node, ast.Call) for one in over.args for node in ast.walk(one))
     told = (name in _SETTINGS or name.isupper() or re.search("epoch|step|iter", name) for name in names)
     return not called and all(told)
-
-
-def _is_always(test: ast.expr) -> bool:
-    return isinstance(test, ast.Constant) and bool(test.value)

@@ -81,7 +81,7 @@ def _is_computed_apart(world: World, optimizer: Aligned) -> bool:
     meshes = {one.mesh: one.device for one in optimizer.ranks[0].of(ev.Mesh)}
     if layouts[0] is None or meshes.get(layouts[0].mesh or 0, "") in ("", "cpu"):
         return False
-    reduced = [set(one.ranks) for rank in world for one in rank.of(ev.Parallelised) if one.how in AVERAGING]
+    reduced = [set(one.ranks) for _, one in world.of(ev.Parallelised) if one.how in AVERAGING]
     return not any(ranks.issuperset(layouts[0].holders) for ranks in reduced)
 
 

@@ -51,5 +51,5 @@ def are_peers(world: World, ranks: set[int]) -> bool:
     """Whether these share one copy of a model: by the names of a mesh, or because nothing but its layers is split."""
     if any(ranks <= set(group) for group in mesh_names.peers(world)):
         return True
-    split = [one.how for rank in world for one in rank.of(ev.Parallelised)]
+    split = [one.how for _, one in world.of(ev.Parallelised)]
     return bool(split) and not any(how in AVERAGING for how in split) and not any(r.of(ev.Wrapped) for r in world)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.control_flow import tree_of
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank
 
 _NAMES = re.compile(
@@ -26,10 +26,7 @@ def micro_batches(rank: Rank, window: ev.Window) -> int:
 
 def by_optimizer(rank: Rank) -> dict[int, list[ev.Window]]:
     """The windows of each optimizer of a rank, by its number."""
-    found: dict[int, list[ev.Window]] = defaultdict(list)
-    for window in rank.of(ev.Window):
-        found[window.optimizer].append(window)
-    return found
+    return by_key((window.optimizer, window) for window in rank.of(ev.Window))
 
 
 def divided_by(window: ev.Window) -> int:

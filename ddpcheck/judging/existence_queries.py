@@ -11,8 +11,8 @@ from typing import Literal
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.file_history import CLAIMS, LOADS, Files, Touch
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank
-from ddpcheck.vocabulary.model import CallSite
 
 FEW = 16
 """Elements of a tensor that carries a decision, and is no part of a model."""
@@ -38,9 +38,7 @@ class Asked:
 
     def _sort_out(self, queries: Sequence[Touch]) -> None:
         """The questions after one path, each line's in turns that nothing interrupts."""
-        turns: dict[tuple[int, CallSite | None, int], list[Touch]] = defaultdict(list)
-        for query in queries:
-            turns[query.number, query.where, self._turn(query)].append(query)
+        turns = by_key(((query.number, query.where, self._turn(query)), query) for query in queries)
         for turn in turns.values():
             again = not turn[0].record.existed and turn[-1].record.existed
             if again or any(query.record.polled for query in turn):

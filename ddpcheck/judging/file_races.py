@@ -6,7 +6,6 @@ it happened to go.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from ddpcheck.judging.file_history import LOADS, SAVES, Files, Touch, files_of, 
 from ddpcheck.judging.happens_before import Order
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.several_writers import shared_paths
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 
 MOST = 5_000
@@ -95,9 +95,7 @@ def _between_ranks(changes: Sequence[Touch], reads: Sequence[Touch]) -> list[Tou
 
 def _races(order: Order, asked: Asked, changes: Sequence[Touch], reads: Sequence[Touch]) -> list[Race]:
     """For each read, the first change on another rank that it is not kept apart from."""
-    by_rank: dict[int, list[Touch]] = defaultdict(list)
-    for change in sorted(changes, key=lambda t: t.end):
-        by_rank[change.number].append(change)
+    by_rank = by_key((change.number, change) for change in sorted(changes, key=lambda t: t.end))
     found = []
     for read in reads:
         for rank, theirs in by_rank.items():

@@ -25,12 +25,6 @@ class Everywhere(NamedTuple):
         return next(iter(self.models.items()))
 
 
-@once_per_world
-def models(world: World) -> list[tuple[Rank, ev.Model]]:
-    """Every model of every rank, in order."""
-    return [(rank, model) for rank in world for model in rank.of(ev.Model)]
-
-
 def numbered(rank: Rank) -> dict[int, tuple[str, int]]:
     """By the numbers of a rank's models: the class, and which of that class it is, in their order."""
     met: dict[str, int] = defaultdict(int)

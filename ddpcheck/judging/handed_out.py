@@ -45,11 +45,10 @@ def handed_out(world: World, optimizer: Aligned) -> set[int]:
 def _pieces(world: World) -> Pieces:
     """What ranks give into calls during a step, with the ranks that take part."""
     found: Pieces = defaultdict(list)
-    for rank in world:
-        for one in rank.of(ev.Filled):
-            ranks = frozenset(other.rank for other in step_alignment.members(world, one.group))
-            cut = {one.pieces[at : at + WIDTH] for at in range(0, len(one.pieces), WIDTH)}
-            found[rank.rank, one.optimizer, one.number, one.op].append((ranks, cut - {ev.ABSENT, ev.UNSEEN}))
+    for rank, one in world.of(ev.Filled):
+        ranks = frozenset(other.rank for other in step_alignment.members(world, one.group))
+        cut = {one.pieces[at : at + WIDTH] for at in range(0, len(one.pieces), WIDTH)}
+        found[rank.rank, one.optimizer, one.number, one.op].append((ranks, cut - {ev.ABSENT, ev.UNSEEN}))
     return found
 
 

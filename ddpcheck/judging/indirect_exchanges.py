@@ -27,7 +27,7 @@ def by_files(world: World) -> bool:
     a copy of the file is none.
     """
     written = [set(_written(rank)) for rank in world]
-    by_torch = {r.path for rank in world for r in rank.of(ev.File) if r.op == "write" and r.how in SAVES}
+    by_torch = {r.path for _, r in world.of(ev.File) if r.op == "write" and r.how in SAVES}
     read = [{r.path for r in _reads(rank) if r.path not in by_torch or _is_taken_up(rank, r)} for rank in world]
     saved = [{path for path, is_model in _written(rank).items() if is_model} for rank in world]
     apart = len({frozenset(paths) for paths in saved if paths}) > 1

@@ -224,10 +224,9 @@ def data_groups(world: World) -> tuple[list[list[int]], bool]:
     """
     groups: set[tuple[int, ...]] = set()
     everyone = tuple(rank.rank for rank in world)
-    for rank in world:
-        for wrapped in rank.of(ev.Wrapped):
-            groups.add(tuple(rank.rank for rank in members(world, wrapped.group)))
-    declared = [one for rank in world for one in rank.of(ev.Parallelised)]
+    for _, wrapped in world.of(ev.Wrapped):
+        groups.add(tuple(rank.rank for rank in members(world, wrapped.group)))
+    declared = [one for _, one in world.of(ev.Parallelised)]
     groups |= {one.ranks for one in declared if one.how in AVERAGING and set(one.ranks) <= set(everyone)}
     if any(set(one) & set(other) for one, other in itertools.combinations(groups, 2)) and not _is_wrapped(world):
         return [], True  # models on several meshes: which of them a loop trains, nobody says

@@ -23,11 +23,10 @@ EXPERTS = frozenset({"ep", "expert", "experts", "expert_parallel"})
 
 def _mesh(world: World) -> ev.Mesh | None:
     """The mesh over all ranks whose dimensions all have names that say so."""
-    for rank in world:
-        for mesh in rank.of(ev.Mesh):
-            known = all(name.lower() in _OTHER_DATA | _SAME_DATA for name in mesh.names)
-            if mesh.names and known and len(mesh.ranks) == world.world_size == len(world):
-                return mesh
+    for _, mesh in world.of(ev.Mesh):
+        known = all(name.lower() in _OTHER_DATA | _SAME_DATA for name in mesh.names)
+        if mesh.names and known and len(mesh.ranks) == world.world_size == len(world):
+            return mesh
     return None
 
 

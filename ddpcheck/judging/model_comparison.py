@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ddpcheck.evidence.model_state import ModelFacts, TensorFacts, WorstDifference
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.vocabulary.model import Finding, Question
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
@@ -57,7 +58,7 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     finding = _nothing(check, facts, copies) or _unlike(check, facts, copies)
     if finding is not None:
         return (finding,)
-    differing = _differing(facts, copies)
+    differing = [one for one in copies if len({facts[rank].tensors[one.name].digest for rank in one.holders}) > 1]
     if not differing:
         return ()
     references = _references(check, facts, differing)
@@ -129,9 +130,7 @@ def _is_declared(facts: Sequence[ModelFacts]) -> bool:
 def _unlike(check: str, facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> Finding | None:
     """Tensors that cannot be compared: absent on some ranks, or of another type or shape."""
     for one in copies:
-        kinds: dict[str, list[int]] = {}
-        for rank in one.holders:
-            kinds.setdefault(_kind(facts[rank].tensors.get(one.name)), []).append(rank)
+        kinds = by_key((_kind(facts[rank].tensors.get(one.name)), rank) for rank in one.holders)
         if len(kinds) > 1:
             shown = "; ".join(f"{ranks_text(ranks)}: {kind}" for kind, ranks in kinds.items())
             usual = max(kinds.values(), key=len)
@@ -165,18 +164,12 @@ def _kind(tensor: TensorFacts | None) -> str:
     return f"{tensor.dtype}{list(tensor.shape)}{placed}"
 
 
-def _differing(facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> list[Copy]:
-    return [one for one in copies if len({facts[rank].tensors[one.name].digest for rank in one.holders}) > 1]
-
-
 def _references(check: str, facts: Sequence[ModelFacts], differing: Sequence[Copy]) -> dict[tuple[int, ...], int]:
     """With which of its holders a copy is compared: the lowest rank of those whose state is the most common.
 
     What DDP broadcasts is that of the first.
     """
-    names: dict[tuple[int, ...], list[str]] = {}
-    for one in differing:
-        names.setdefault(one.holders, []).append(one.name)
+    names = by_key((one.holders, one.name) for one in differing)
     found = {}
     for holders, its in names.items():
         states = [tuple(facts[rank].tensors[name].digest for name in its) for rank in holders]

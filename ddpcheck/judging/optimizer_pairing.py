@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import msgspec
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import WIDTH
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank
 
 Steps = dict[tuple[int, int], ev.Step]
@@ -64,9 +64,7 @@ def _matched(left: list[list[Built]], key: Callable[[Built], Hashable], equally:
     """Those with a key that all ranks have equally often, in order, which are left no more."""
     sorted_in: list[dict[Hashable, list[Built]]] = []
     for ones in left:
-        kept: dict[Hashable, list[Built]] = defaultdict(list)
-        for one in ones:
-            kept[key(one)].append(one)
+        kept = by_key((key(one), one) for one in ones)
         sorted_in.append(kept)
     found: list[list[Built]] = []
     for same in sorted_in[0] if sorted_in else ():

@@ -48,7 +48,7 @@ def paragraph(world: World) -> str:
     seen = understood(world)
     absent = [name for name in ("DDP", "FSDP2", "tensor parallelism", "pipeline") if not _is_named(name, world, seen)]
     if not seen:
-        used = list(dict.fromkeys(_KINDS[one.how] for rank in world for one in rank.of(ev.Parallelised)))
+        used = list(dict.fromkeys(_KINDS[one.how] for _, one in world.of(ev.Parallelised)))
         told = (
             f"{f'{listing(used)}, and yet' if used else 'nothing:'} no parameter that an optimizer steps was wrapped, "
             "declared to lie on a mesh, or reduced by the program itself. The ranks' models were not compared."
@@ -59,7 +59,7 @@ def paragraph(world: World) -> str:
 
 
 def _is_named(name: str, world: World, seen: tuple[str, ...]) -> bool:
-    how = {_KINDS[one.how].partition(" stages")[0] for rank in world for one in rank.of(ev.Parallelised)}
+    how = {_KINDS[one.how].partition(" stages")[0] for _, one in world.of(ev.Parallelised)}
     if any(EXPERT in one for one in seen):
         how.discard(TENSOR)
     return name in how or any(name in one for one in seen)
@@ -220,7 +220,7 @@ def _told_by_its_name_alone(world: World, found: Sequence[str]) -> Iterator[str]
 
 
 def _stages(world: World) -> Iterator[str]:
-    stages = {one.stages for rank in world for one in rank.of(ev.Parallelised) if one.stages is not None}
+    stages = {one.stages for _, one in world.of(ev.Parallelised) if one.stages is not None}
     for number in sorted(stages):
         yield f"a pipeline of {count(number, 'stage')}"
 
@@ -261,9 +261,7 @@ def _sent(world: World) -> Iterator[str]:
     told = [rank.last(ev.Transfers) for rank in world]
     if any(one is not None and one.of_models for one in told) or any(rank.of(ev.Parallelised) for rank in world):
         return
-    pairs = {
-        (rank.rank, one.peer) for rank in world for one in rank.of(ev.Call) if one.op in SENDS and one.peer is not None
-    }
+    pairs = {(rank.rank, one.peer) for rank, one in world.of(ev.Call) if one.op in SENDS and one.peer is not None}
     if pairs:
         shown = listing([f"{a} to {b}" for a, b in sorted(pairs)])
         yield (

@@ -77,7 +77,7 @@ def _is_declared(parameter: ev.Parameter) -> bool:
 
 def why_none(world: World, optimizers: Sequence[Aligned]) -> str:
     """Why there may be nothing in these optimizers on which their ranks must agree."""
-    stepped = {p.wrapper for rank in world for one in rank.of(ev.Optimizer) for p in one.parameters} - {None}
+    stepped = {p.wrapper for _, one in world.of(ev.Optimizer) for p in one.parameters} - {None}
     held = [one for one in optimizers if any(p.wrapper is not None for p in one.described[0].parameters)]
     if not any(rank.of(ev.Optimizer) for rank in world):
         return "ddpcheck saw no optimizer step"
@@ -117,7 +117,7 @@ def dealt_out(optimizer: Aligned) -> set[int]:
 
 def declared_apart(world: World) -> str:
     """Why declared layouts leave nothing to agree on, where there are any; empty where nothing is declared."""
-    layouts = [p.layout for rank in world for one in rank.of(ev.Optimizer) for p in one.parameters]
+    layouts = [p.layout for _, one in world.of(ev.Optimizer) for p in one.parameters]
     declared = [one for one in layouts if one is not None and one.ground in ("DTensor", "FSDP")]
     if not declared:
         return ""

@@ -103,7 +103,7 @@ def reads(world: World) -> list[State]:
 
 def seen_in_part(world: World) -> str:
     """That states were too large to be looked at as a whole, as a reason; empty where none was."""
-    larger = [one for rank in world for one in rank.of(ev.StateForm) if one.left_out]
+    larger = [one for _, one in world.of(ev.StateForm) if one.left_out]
     if not larger:
         return ""
     return f"a state dict with more than {len(larger[0].entries):,} entries was looked at in part"
@@ -242,7 +242,7 @@ def known_as(world: World, path: str, since: float, until: float) -> set[str]:
 def _put_there(world: World) -> dict[str, list[tuple[float, str]]]:
     """By path, when something else than a save has put content there, and what was renamed for that, if it was."""
     found: dict[str, list[tuple[float, str]]] = defaultdict(list)
-    for one in (one for rank in world for one in rank.of(ev.File)):
+    for _, one in world.of(ev.File):
         if one.op == "rename":
             found[one.target].append((one.at, one.path))
         elif one.op == "write" and one.how == "open":
@@ -252,7 +252,7 @@ def _put_there(world: World) -> dict[str, list[tuple[float, str]]]:
 
 @once_per_world
 def _renames(world: World) -> list[tuple[float, str, str]]:
-    return sorted((one.at, one.path, one.target) for rank in world for one in rank.of(ev.File) if one.op == "rename")
+    return sorted((one.at, one.path, one.target) for _, one in world.of(ev.File) if one.op == "rename")
 
 
 def same_turn(world: World) -> Iterator[list[State]]:

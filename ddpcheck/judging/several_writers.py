@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ddpcheck.judging.file_history import CLAIMS, Files, Touch, files_of, is_lock
 from ddpcheck.judging.happens_before import Order
 from ddpcheck.judging.once_per_world import once_per_world
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite
 
@@ -51,9 +52,7 @@ def _unordered(order: Order, writes: Sequence[Touch]) -> list[Touch]:
 
 
 def by_rank(touches: Sequence[Touch]) -> list[list[Touch]]:
-    by_rank: dict[int, list[Touch]] = defaultdict(list)
-    for t in sorted(touches, key=lambda t: t.start):
-        by_rank[t.number].append(t)
+    by_rank = by_key((t.number, t) for t in sorted(touches, key=lambda t: t.start))
     return list(by_rank.values())
 
 

@@ -11,6 +11,7 @@ from ddpcheck.evidence import WIDTH
 from ddpcheck.judging import happens_before, optimizer_pairing
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.optimizer_pairing import Built, Phases, Steps
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite
 from ddpcheck.vocabulary.wording import listing
@@ -137,9 +138,7 @@ def _aligned(
 
 def _optimizers(rank: Rank) -> list[Phases]:
     """The optimizers of a rank, in the order of their construction."""
-    found: dict[int, Phases] = defaultdict(list)
-    for one in rank.of(ev.Optimizer):
-        found[one.optimizer].append((one, {}))
+    found: dict[int, Phases] = by_key((one.optimizer, (one, {})) for one in rank.of(ev.Optimizer))
     for step in rank.of(ev.Step):
         phases = found.get(step.optimizer, ())
         of = next((steps for described, steps in reversed(phases) if described.n < step.n), None)
@@ -189,9 +188,8 @@ def why_unseen(optimizers: Iterable[Aligned]) -> str:
 def wrappers(world: World) -> list[Replicas]:
     """The wrappers that every rank of their group has built, matched by the order of their construction."""
     by_group: dict[str, dict[int, list[ev.Wrapped]]] = defaultdict(lambda: defaultdict(list))
-    for rank in world:
-        for wrapped in rank.of(ev.Wrapped):
-            by_group[wrapped.group][rank.rank].append(wrapped)
+    for rank, wrapped in world.of(ev.Wrapped):
+        by_group[wrapped.group][rank.rank].append(wrapped)
     found = []
     for group, by_rank in by_group.items():
         ranks = members(world, group)
@@ -259,8 +257,6 @@ def at(digests: bytes, place: int) -> bytes:
 
 def odd_ranks(digests: Sequence[bytes], places: Sequence[int], ranks: Sequence[int]) -> tuple[int, ...]:
     """The ranks that are not of the most common opinion; of equally common ones, not those of the lowest rank's."""
-    opinions: dict[bytes, list[int]] = {}
-    for rank, said in zip(ranks, digests, strict=True):
-        opinions.setdefault(b"".join(at(said, p) for p in places), []).append(rank)
+    opinions = by_key((b"".join(at(said, p) for p in places), rank) for rank, said in zip(ranks, digests, strict=True))
     usual = max(opinions.values(), key=lambda who: (len(who), -min(who)))
     return tuple(r for r in ranks if r not in usual)

@@ -169,12 +169,11 @@ def _factor(stepped: Sequence[float], total: Sequence[float]) -> float | None:
 def exchanges(world: World) -> list[frozenset[int]]:
     """The ranks that have sent each other activations: by all-to-alls, or from one to another."""
     found: set[frozenset[int]] = set()
-    for rank in world:
-        for call in rank.of(ev.Call):
-            if "all_to_all" in call.op:
-                found.add(frozenset(happens_before.members(call.group, world.world_size)))
-            elif call.op in ev.PAIRWISE and call.peer is not None:
-                found.add(frozenset((rank.rank, call.peer)))
+    for rank, call in world.of(ev.Call):
+        if "all_to_all" in call.op:
+            found.add(frozenset(happens_before.members(call.group, world.world_size)))
+        elif call.op in ev.PAIRWISE and call.peer is not None:
+            found.add(frozenset((rank.rank, call.peer)))
     return [one for one in found if len(one) > 1]
 
 

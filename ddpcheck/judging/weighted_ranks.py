@@ -57,12 +57,11 @@ def _stepped(world: World) -> dict[int, dict[int, Numbers]]:
 
 def _numbers(world: World, stepped: bool) -> dict[int, dict[int, Numbers]]:
     found: dict[int, dict[int, Numbers]] = {}
-    for rank in world:
-        for record in rank.of(ev.GradientSums):
-            if (record.optimizer is not None) == stepped:
-                for one in record.each:
-                    if one.numbers and not one.over and all(abs(number) < LARGEST for number in one.numbers):
-                        found.setdefault(record.window, {}).setdefault(rank.rank, {})[one.path] = one.numbers
+    for rank, record in world.of(ev.GradientSums):
+        if (record.optimizer is not None) == stepped:
+            for one in record.each:
+                if one.numbers and not one.over and all(abs(number) < LARGEST for number in one.numbers):
+                    found.setdefault(record.window, {}).setdefault(rank.rank, {})[one.path] = one.numbers
     return found
 
 

@@ -238,6 +238,11 @@ class Rank:
     def line(self, site: int) -> str:
         return self.process.line(site)
 
+    def proof(self, *sites: int, but: CallSite | None = None) -> tuple[tuple[int, CallSite], ...]:
+        """The lines of these sites as a finding has them for its proof, without those that are not known."""
+        lines = dict.fromkeys(map(self.where, sites))
+        return tuple((self.rank, line) for line in lines if line is not None and line != but)
+
     @property
     def gone(self) -> bool:
         """It takes part in nothing any more: the process has ended, or has left the group."""
@@ -281,6 +286,10 @@ class World:
 
     def __len__(self) -> int:
         return len(self.ranks)
+
+    def of(self, kind: type[R]) -> list[tuple[Rank, R]]:
+        """The records of one kind, each with its rank, rank by rank."""
+        return [(rank, record) for rank in self.ranks for record in rank.of(kind)]
 
     @property
     def token(self) -> str:

@@ -73,7 +73,7 @@ def decide(record: RunRecord) -> Outcome:
         own_failure = bool(failures) and failures[0].weight is _Weight.OWN
         if not own_failure and not any(e.kind == "hung" for e in endings):
             return _some_skipped(record, skipped)
-    if failures and _expected(failures[0]):
+    if failures and failures[0].report is not None and xfailed(failures[0].report):
         # So is what other ranks did thereafter; what a rank did in its teardown after an expected failure is not.
         unexpected = sorted(f for e in endings if (f := _failure(e, after_expected=True)))
         torn = [e for e in endings if e.kind == "hung" and any(map(xfailed, e.reports))]
@@ -104,10 +104,6 @@ def _lost(record: RunRecord) -> Outcome:
         headline=f"{headline} ({group_of(record.plan)})",
         details="\n\n".join(part for part in (explained, words, *stacks) if part),
     )
-
-
-def _expected(failure: _Failure) -> bool:
-    return failure.report is not None and xfailed(failure.report)
 
 
 def _failure(ending: RankEnding, after_expected: bool = False) -> _Failure | None:

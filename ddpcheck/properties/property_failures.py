@@ -7,18 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from _pytest._code.code import (  # pytest has no public way to build a representation
-    ExceptionChainRepr,
-    ExceptionRepr,
-    ReprEntry,
-    ReprEntryNative,
-    ReprExceptionInfo,
-    ReprTraceback,
-)
+from _pytest._code import code  # pytest has no public way to build a representation
 
 from ddpcheck.examples.failure_origins import is_engine, is_ours
 from ddpcheck.outcomes.test_outcome import Outcome, decide
-from ddpcheck.report.pytest_reports import reports_of
+from ddpcheck.report.pytest_reports import reports_of, words
 from ddpcheck.vocabulary.model import RunRecord
 
 _EXPLAINED = ("Violation",)
@@ -36,63 +29,59 @@ def with_example(report: pytest.TestReport, error: BaseException) -> None:
     if not notes:
         return
     longrepr: Any = report.longrepr
-    if isinstance(longrepr, ExceptionRepr):
+    if isinstance(longrepr, code.ExceptionRepr):
         _append(_last_traceback(longrepr), notes)
     elif isinstance(longrepr, str):
         report.longrepr = f"{longrepr}\n{notes}"
 
 
-def _last_traceback(longrepr: Any) -> ReprTraceback:
-    if isinstance(longrepr, ExceptionChainRepr):
+def _last_traceback(longrepr: Any) -> code.ReprTraceback:
+    if isinstance(longrepr, code.ExceptionChainRepr):
         return longrepr.chain[-1][0]
     return longrepr.reprtraceback  # type: ignore[no-any-return]
 
 
-def _append(shown: ReprTraceback, text: str) -> None:
+def _append(shown: code.ReprTraceback, text: str) -> None:
     *others, last = shown.reprentries
-    if isinstance(last, ReprEntry):
+    if isinstance(last, code.ReprEntry):
         lines = [*last.lines, *(f"E   {line}".rstrip() for line in text.splitlines())]
-        last = ReprEntry(lines, last.reprfuncargs, last.reprlocals, last.reprfileloc, last.style)
+        last = code.ReprEntry(lines, last.reprfuncargs, last.reprlocals, last.reprfileloc, last.style)
         shown.reprentries = [*others, last]
     else:
-        shown.reprentries = [*others, last, ReprEntryNative([text + "\n"])]
+        shown.reprentries = [*others, last, code.ReprEntryNative([text + "\n"])]
 
 
 def distinct(item: pytest.Item, report: pytest.TestReport, outcome: Outcome, group: Any) -> None:
     """Show each of several failures with all that is known of it, one after the other."""
     longrepr = report.longrepr
-    if not isinstance(longrepr, ReprExceptionInfo):
+    if not isinstance(longrepr, code.ReprExceptionInfo):
         return
     failures = list(_flat(group))
     if not any(isinstance(getattr(failure, "record", None), RunRecord) for failure in failures):
         return
-    chain: list[Any] = [(_words(outcome.headline), None, None)]
+    chain: list[Any] = [(words(outcome.headline), None, None)]
     for number, failure in enumerate(failures, 1):
-        chain.append((_words(f"--- failure {number} of {len(failures)} ---"), None, None))
+        chain.append((words(f"--- failure {number} of {len(failures)} ---"), None, None))
         chain += _shown(item, failure)
     chain[-1] = (chain[-1][0], longrepr.reprcrash, chain[-1][2])
-    report.longrepr = ExceptionChainRepr(chain)
+    report.longrepr = code.ExceptionChainRepr(chain)
 
 
 def _shown(item: pytest.Item, failure: BaseException) -> Iterator[Any]:
     record = getattr(failure, "record", None)
     if not isinstance(record, RunRecord):
-        yield (_words("\n".join(text for text in words_of(failure) if text)), None, None)
+        yield (words("\n".join(text for text in words_of(failure) if text)), None, None)
         return
     for report in reports_of(item, record, decide(record)):
-        if report.when == "call" and isinstance(report.longrepr, ExceptionRepr):
+        if report.when == "call" and isinstance(report.longrepr, code.ExceptionRepr):
             with_example(report, failure)
             shown: Any = report.longrepr
-            if isinstance(shown, ExceptionChainRepr):
+            if isinstance(shown, code.ExceptionChainRepr):
                 yield from ((part, None, None) for part, _, _ in shown.chain)
             else:
                 yield (shown.reprtraceback, None, None)
             for title, content, _ in shown.sections:
-                yield (_words(f"{title}:\n{content}"), None, None)
-
-
-def _words(text: str) -> ReprTraceback:
-    return ReprTraceback([ReprEntryNative([text + "\n"])], extraline=None, style="native")
+                yield (words(f"{title}:\n{content}"), None, None)
 
 
 def _flat(group: Any) -> Iterator[BaseException]:

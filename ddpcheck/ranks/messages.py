@@ -11,20 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ddpcheck.vocabulary.model import (
-    CallSite,
-    CheckRun,
-    ExampleEnd,
-    Finding,
-    Leftover,
-    Machine,
-    PhaseReport,
-    Plan,
-    Question,
-    Raised,
-    RunRecord,
-    WarningRecord,
-)
+from ddpcheck.vocabulary import model
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -45,7 +32,7 @@ class Hello(Message, frozen=True, kw_only=True):
     runtime_dir: str
     interruptible: bool = True
     """SIGINT is not ignored, as it is in what a shell starts in the background."""
-    plan: Plan | None = None
+    plan: model.Plan | None = None
     """Only for a rank that starts as a fresh interpreter."""
     rank: int = 0
 
@@ -57,7 +44,7 @@ class Collect(Message, frozen=True, kw_only=True):
 
 
 class Run(Message, frozen=True, kw_only=True):
-    plan: Plan
+    plan: model.Plan
 
 
 class Abort(Message, frozen=True, kw_only=True):
@@ -100,7 +87,7 @@ class Ready(Message, frozen=True, kw_only=True):
 
     cannot_fork: str = ""
     """Why ranks of this session must start as fresh interpreters; empty if they may be forked."""
-    machine: Machine = Machine()
+    machine: model.Machine = model.Machine()
 
 
 class Spoiled(Message, frozen=True, kw_only=True):
@@ -129,7 +116,7 @@ class Watching(Message, frozen=True, kw_only=True):
 
 
 class Ran(Message, frozen=True, kw_only=True):
-    record: RunRecord
+    record: model.RunRecord
 
 
 class AllFollowing(Message, frozen=True, kw_only=True):
@@ -139,9 +126,9 @@ class AllFollowing(Message, frozen=True, kw_only=True):
 class ExampleOver(Message, frozen=True, kw_only=True):
     """Every rank has ended the example, none of them by failing, and all wait for the next."""
 
-    ends: tuple[ExampleEnd, ...]
+    ends: tuple[model.ExampleEnd, ...]
     """By rank."""
-    checks: tuple[CheckRun, ...] = ()
+    checks: tuple[model.CheckRun, ...] = ()
     noted: tuple[tuple[str, ...], ...] = ()
     """By rank."""
 
@@ -183,7 +170,7 @@ class Evidence(Message, frozen=True, kw_only=True):
     check: str
     title: str
     """The assertion's name, as the user wrote it."""
-    where: CallSite
+    where: model.CallSite
     facts: Any
     stuck: bool = False
     """The rank cannot go on; others may be waiting for it in a collective, and then never come here."""
@@ -198,7 +185,7 @@ class Answer(Message, frozen=True, kw_only=True):
 
 
 class Reported(Message, frozen=True, kw_only=True):
-    report: PhaseReport
+    report: model.PhaseReport
     part: bool = False
     """It is of a part of the test alone, such as a subtest, and the test goes on."""
 
@@ -206,7 +193,7 @@ class Reported(Message, frozen=True, kw_only=True):
 class Failing(Message, frozen=True, kw_only=True):
     """The test has raised in this rank; the report follows."""
 
-    raised: Raised
+    raised: model.Raised
 
 
 class BodyEnded(Message, frozen=True, kw_only=True):
@@ -214,11 +201,11 @@ class BodyEnded(Message, frozen=True, kw_only=True):
 
 
 class Warned(Message, frozen=True, kw_only=True):
-    warning: WarningRecord
+    warning: model.WarningRecord
 
 
 class Done(Message, frozen=True, kw_only=True):
-    leftovers: tuple[Leftover, ...] = ()
+    leftovers: tuple[model.Leftover, ...] = ()
     exit_reason: str | None = None
 
 
@@ -231,7 +218,7 @@ class Asked(Message, frozen=True, kw_only=True):
 
     ask: bytes
     """Which choice; see properties/choices.py. Ranks that ask for the same have the same bytes."""
-    where: CallSite
+    where: model.CallSite
 
 
 class Noted(Message, frozen=True, kw_only=True):
@@ -243,7 +230,7 @@ class Noted(Message, frozen=True, kw_only=True):
 
 
 class ExampleEnded(Message, frozen=True, kw_only=True):
-    end: ExampleEnd
+    end: model.ExampleEnd
 
 
 # --- supervisor -> rank
@@ -261,11 +248,11 @@ class Go(Message, frozen=True, kw_only=True):
 
 
 class Ask(Message, frozen=True, kw_only=True):
-    question: Question
+    question: model.Question
 
 
 class Verdict(Message, frozen=True, kw_only=True):
-    findings: tuple[Finding, ...]
+    findings: tuple[model.Finding, ...]
     number: int
     at: float
 

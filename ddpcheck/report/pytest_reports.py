@@ -7,14 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from _pytest._code.code import (  # pytest has no public way to build a representation
-    ExceptionChainRepr,
-    ExceptionRepr,
-    ReprEntryNative,
-    ReprExceptionInfo,
-    ReprFileLocation,
-    ReprTraceback,
-)
+from _pytest._code import code  # pytest has no public way to build a representation
 from _pytest.skipping import evaluate_xfail_marks
 
 from ddpcheck.outcomes.subtest_outcome import Subtest, subtests_of
@@ -154,27 +147,30 @@ def _told(item: pytest.Item, record: RunRecord, outcome: Outcome) -> pytest.Test
     if outcome.details and outcome.phase == "setup":
         message += ": " + outcome.details.strip().splitlines()[-1]
     text = "\n".join(part for part in (outcome.headline, outcome.details) if part)
-    longrepr = ReprExceptionInfo(reprtraceback=_words(text), reprcrash=ReprFileLocation(path, (line or 0) + 1, message))
+    longrepr = code.ReprExceptionInfo(
+        reprtraceback=words(text), reprcrash=code.ReprFileLocation(path, (line or 0) + 1, message)
+    )
     _add_notes(longrepr, outcome)
     told: pytest.TestReport = _plain(item, record, outcome.phase, "failed", longrepr)
     return told
 
 
-def _words(text: str) -> ReprTraceback:
-    return ReprTraceback([ReprEntryNative([text + "\n"])], extraline=None, style="native")
+def words(text: str) -> code.ReprTraceback:
+    """These words in the place of a traceback."""
+    return code.ReprTraceback([code.ReprEntryNative([text + "\n"])], extraline=None, style="native")
 
 
 def _with_ranks(longrepr: Any, outcome: Outcome, message: str) -> Any:
     """Put the headline before the root's traceback, and what became of the other ranks behind it."""
-    if not isinstance(longrepr, ExceptionRepr):
+    if not isinstance(longrepr, code.ExceptionRepr):
         notes = [f"{title}\n{content}" for title, content in _note_sections(outcome)]
         return "\n".join([outcome.headline, str(longrepr), *notes])
     crash = longrepr.reprcrash
     if crash is not None:
-        crash = ReprFileLocation(crash.path, crash.lineno, f"{_short(outcome.headline)}: {message}")
-    own = longrepr.chain if isinstance(longrepr, ExceptionChainRepr) else [(longrepr.reprtraceback, crash, None)]
+        crash = code.ReprFileLocation(crash.path, crash.lineno, f"{_short(outcome.headline)}: {message}")
+    own = longrepr.chain if isinstance(longrepr, code.ExceptionChainRepr) else [(longrepr.reprtraceback, crash, None)]
     *inner, (traceback, _, description) = own
-    chained = ExceptionChainRepr([(_words(outcome.headline), None, None), *inner, (traceback, crash, description)])
+    chained = code.ExceptionChainRepr([(words(outcome.headline), None, None), *inner, (traceback, crash, description)])
     _add_notes(chained, outcome)
     return chained
 
@@ -183,7 +179,7 @@ def _short(headline: str) -> str:
     return headline.split(" (of ")[0].split(", with ")[0]
 
 
-def _add_notes(longrepr: ExceptionRepr, outcome: Outcome) -> None:
+def _add_notes(longrepr: code.ExceptionRepr, outcome: Outcome) -> None:
     for title, content in _note_sections(outcome):
         longrepr.addsection(title, content)
 

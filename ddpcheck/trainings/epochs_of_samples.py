@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ddpcheck.trainings.trained_situation import Trained
-from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import listing
 
 Batches = list[list[int]]
@@ -60,19 +59,3 @@ def in_order(ranks: list[Batches], size: int) -> bool:
 def numbers(samples: Sequence[int]) -> str:
     """Samples by their numbers, the first of them."""
     return listing([str(n) for n in samples], 6)
-
-
-def of_the_dataset(
-    trained: Trained, check: str, expected: str, found: str, advice: str, cause: str = "", *, rule: str
-) -> Finding:
-    """A finding on what all ranks have taken of ``job.dataset``."""
-    return Finding(
-        check=check,
-        rule=rule,
-        ranks=tuple(trained.ranks),
-        subject="job.dataset",
-        expected=expected,
-        found=found,
-        cause=cause,
-        advice=advice,
-    )

@@ -53,10 +53,6 @@ def _allowed(whole: Trained, place: int, steps: int) -> float:
     return sum(step.gaps[place].allowed for step in compared)
 
 
-def samples_of(window: Window) -> list[list[int]]:
-    return [micro.forward.samples for micro in window.micros]
-
-
 def same_gradients(wanted: Window, got: Window) -> bool:
     pairs = zip(wanted.step.gradients, got.step.gradients, strict=True)
     return all(
@@ -67,43 +63,18 @@ def same_gradients(wanted: Window, got: Window) -> bool:
     )  # fmt: skip
 
 
-def failed_load(check: str, resumed: Trained, expected: str, advice: str, *, rule: str) -> Judged:
+def failed_load(resumed: Trained, expected: str, advice: str, *, rule: str) -> Judged:
     """What is said where it did not go on at all; what is known of an exception's words goes before the advice."""
     known = resumed.explained
     found = f"{'it hung' if resumed.hung else 'it failed'}: {resumed.outcome.headline}\n{resumed.text}"
     told = (known.advice, known.cause) if known is not None else (advice, "")
-    return violated(check, resumed, [resumed.outcome.root or 0], expected, found, *told, rule=rule)
+    return violated(resumed, [resumed.outcome.root or 0], expected, found, *told, rule=rule)
 
 
 def violated(
-    check: str,
-    trained: Trained,
-    ranks: list[int],
-    expected: str,
-    found: str,
-    advice: str,
-    cause: str = "",
-    *,
-    rule: str,
+    trained: Trained, ranks: Sequence[int], expected: str, found: str, advice: str, cause: str = "", *, rule: str
 ) -> Judged:
-    told = finding(check, trained, ranks, expected, found, advice, cause=cause, rule=rule)
-    return Judged(check=check, checked=1, findings=(told,))
-
-
-def finding(
-    check: str,
-    trained: Trained,
-    ranks: list[int],
-    expected: str,
-    found: str,
-    advice: str,
-    step: int | None = None,
-    cause: str = "",
-    *,
-    rule: str,
-) -> Finding:
-    return Finding(
-        check=check,
+    finding = Finding(
         rule=rule,
         ranks=tuple(ranks),
         subject=f"fit(job), {trained.situation.about}",
@@ -111,5 +82,5 @@ def finding(
         found=found,
         cause=cause,
         advice=advice,
-        step=step,
     )
+    return Judged(checked=1, findings=(finding,))

@@ -25,15 +25,15 @@ def _judge(check: str) -> Callable[[Sequence[Trained]], Judged]:
 
     def judge(trained: Sequence[Trained]) -> Judged:
         if not trained[0].failed:
-            return _on_the_cpu(check, trained[0]) or said(trained)
+            return _on_the_cpu(trained[0]) or said(trained)
         if NOT_SIMULATED in trained[0].text:
-            return Judged(check=check, checked=0, skipped_because="it uses of a GPU what simulated devices have not")
-        return Judged(check=check, checked=1, findings=(trained[0].failure(),))
+            return Judged(checked=0, skipped_because="it uses of a GPU what simulated devices have not")
+        return Judged(checked=1, findings=(trained[0].failure(),))
 
     return judge
 
 
-def _on_the_cpu(check: str, trained: Trained) -> Judged | None:
+def _on_the_cpu(trained: Trained) -> Judged | None:
     """What is said of ranks that have left their device alone: of all of them, that there is nothing to judge."""
     devices = [{micro.forward.device for micro in trace.micros} for trace in trained.traces]
     ranks = [rank for rank in trained.ranks if devices[rank] == {"cpu"}]
@@ -41,9 +41,8 @@ def _on_the_cpu(check: str, trained: Trained) -> Judged | None:
         return None
     if len(ranks) == trained.world_size:
         told = "model and batches stayed on the CPU: put them on job.device"
-        return Judged(check=check, checked=0, skipped_because=told)
+        return Judged(checked=0, skipped_because=told)
     finding = Finding(
-        check=check,
         rule="model-on-cpu",
         ranks=tuple(ranks),
         subject="job.device",
@@ -51,4 +50,4 @@ def _on_the_cpu(check: str, trained: Trained) -> Judged | None:
         found=f"model and batches on the CPU on {ranks_text(ranks)}, with {trained.situation.about}",
         advice="Put model and batches on job.device, on every rank.",
     )
-    return Judged(check=check, checked=1, findings=(finding,))
+    return Judged(checked=1, findings=(finding,))

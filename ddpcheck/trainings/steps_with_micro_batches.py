@@ -26,6 +26,11 @@ class Window(NamedTuple):
     micros: tuple[Micro, ...]
     step: training_record.Step
 
+    @property
+    def samples(self) -> list[list[int]]:
+        """By micro-batch: the numbers of its samples."""
+        return [micro.forward.samples for micro in self.micros]
+
 
 STREAMS: dict[str, Callable[[training_record.Forward], list[float]]] = {
     "torch": lambda forward: [float(math.floor(draw)) for draw in forward.draws],

@@ -24,7 +24,7 @@ def explained(findings: Sequence[Finding], evidence: Sequence[bytes]) -> tuple[F
         return tuple(findings)
     try:
         world = world_of(evidence)
-        failed = next((defect for rank in world for defect in rank.of(ev.Defect)), None)
+        failed = next((defect for _, defect in world.of(ev.Defect)), None)
         if failed is None:
             known = (_explained(finding, world) for finding in findings)
             return tuple(replace(finding, module=part_of(world, finding)) for finding in known)

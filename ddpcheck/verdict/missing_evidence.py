@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ddpcheck import evidence as ev
 from ddpcheck.checks.missing_seams import resting_on
 from ddpcheck.checks.registry import those
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, Process, World
 from ddpcheck.seams import BY_NAME, reason
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -54,9 +55,7 @@ def absent(ranks: Sequence[int]) -> str:
 
 def told(processes: Sequence[Process]) -> Iterator[str]:
     """What a reader has to know of it, as sentences."""
-    by_owner: dict[str, list[str]] = {}
-    for name, of in missing(processes).items():
-        by_owner.setdefault(of, []).append(name)
+    by_owner = by_key((of, name) for name, of in missing(processes).items())
     for of, names in by_owner.items():
         checks = count(len(lost(processes)), "check")
         yield f"{of} has no {listing(names, 3)}: {checks} could not be made (`ddpcheck doctor` says which)."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck.judging.world import Judged
-from ddpcheck.trainings.epochs_of_samples import OF_A_STREAM, of_the_dataset
+from ddpcheck.trainings.epochs_of_samples import OF_A_STREAM
 from ddpcheck.trainings.suite_row import Row, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
@@ -21,18 +21,18 @@ def judge(trained: Trained) -> Judged:
         size = situation.size.at(trained.world_size)
         repeated = trained.world_size > 1 and set(found) == {whole} and not situation.workers
         findings = (
-            of_the_dataset(
-                trained,
-                "batch-count",
-                f"{told} batches on every rank: {count(situation.epochs, 'epoch')} over {count(size, 'sample')} in "
-                f"batches of {situation.batch_size} on {count(trained.world_size, 'rank')}"
+            Finding(
+                rule="unequal-batch-counts" if len(set(found)) > 1 else "unexpected-batch-count",
+                ranks=tuple(trained.ranks),
+                subject="job.dataset",
+                expected=f"{told} batches on every rank: {count(situation.epochs, 'epoch')} over "
+                f"{count(size, 'sample')} in batches of {situation.batch_size} on {count(trained.world_size, 'rank')}"
                 + (", without what does not fill a batch" if situation.drop_last else ""),
-                ", ".join(f"{n} on rank {rank}" for rank, n in enumerate(found)),
-                OF_A_STREAM if situation.iterable else _OF_A_DATASET,
-                "the dataset was not shared out: each rank has as many as one process has of the whole of it"
+                found=", ".join(f"{n} on rank {rank}" for rank, n in enumerate(found)),
+                advice=OF_A_STREAM if situation.iterable else _OF_A_DATASET,
+                cause="the dataset was not shared out: each rank has as many as one process has of the whole of it"
                 if repeated
                 else "",
-                rule="unequal-batch-counts" if len(set(found)) > 1 else "unexpected-batch-count",
             ),
         )
     return Judged(checked=situation.epochs, findings=findings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck.judging.world import Judged
-from ddpcheck.trainings.steps_of_ranks import differing, others
+from ddpcheck.trainings.steps_of_ranks import others
 from ddpcheck.trainings.suite_row import Row, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
@@ -20,15 +20,15 @@ def judge(trained: Trained) -> Judged:
     if parted:
         ranks = others([m.forward.statistics for m in rounds[parted[0]]])
         findings = (
-            differing(
-                "buffer-sync",
-                ranks,
-                "the running statistics of BatchNorm",
-                "all ranks to go into each forward with the same buffers",
-                f"others than rank 0's on {ranks_text(ranks)} in {count(len(parted), 'forward')} of {len(rounds)}, "
-                f"from forward {parted[0]} on",
-                "Let DistributedDataParallel broadcast the buffers (broadcast_buffers=True), or use SyncBatchNorm.",
+            Finding(
                 rule="different-buffers-in-forward",
+                ranks=tuple(ranks),
+                subject="the running statistics of BatchNorm",
+                expected="all ranks to go into each forward with the same buffers",
+                found=f"others than rank 0's on {ranks_text(ranks)} in {count(len(parted), 'forward')} of {len(rounds)}"
+                f", from forward {parted[0]} on",
+                advice="Let DistributedDataParallel broadcast the buffers (broadcast_buffers=True), or use "
+                "SyncBatchNorm.",
             ),
         )
     return Judged(checked=len(rounds), findings=findings)

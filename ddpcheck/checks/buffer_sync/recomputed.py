@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from ddpcheck import evidence as ev
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -12,11 +11,7 @@ from ddpcheck.vocabulary.wording import count, listing
 
 def judge(world: World) -> list[Finding]:
     """A finding for each line that has such a part of the forward checkpointed."""
-    found: dict[str, list[tuple[Rank, ev.Recomputed]]] = defaultdict(list)
-    for rank in world:
-        for one in rank.of(ev.Recomputed):
-            if one.buffers:
-                found[str(rank.where(one.site))].append((rank, one))
+    found = by_key((str(rank.where(one.site)), (rank, one)) for rank, one in world.of(ev.Recomputed) if one.buffers)
     return [_finding(there) for there in found.values()]
 
 

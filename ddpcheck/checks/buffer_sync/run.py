@@ -117,7 +117,7 @@ def _differ(
     lost = moment == "step" and not unknown
     rank = next((r for r in ranks if r.rank in odd), ranks[0])
     record = synced[ranks.index(rank)]
-    built = rank.where(replicas.wrapped[ranks.index(rank)].site)
+    built = rank.proof(replicas.wrapped[ranks.index(rank)].site)
     return Finding(
         rule=_RULES[moment],
         severity="warning" if lost else "error",
@@ -129,7 +129,7 @@ def _differ(
         advice=advice,
         where=rank.where(record.site),
         links=(replicas.link, "buffers"),
-        proof=((rank.rank, built),) if not wrapped.broadcast_buffers and not unknown and built is not None else (),
+        proof=built if not wrapped.broadcast_buffers and not unknown else (),
     )
 
 

@@ -145,11 +145,10 @@ def _is_plain(held: ev.Held) -> bool:
 def _declared(world: World) -> Iterator[Copies]:
     """Buffers that are declared to be copies: by the ranks that hold the same."""
     by_holders: dict[tuple[int, ...], set[str]] = {}
-    for rank in world:
-        for model in rank.of(ev.Model):
-            for held in model.held:
-                if held.buffer and held.persistent and not _is_plain(held) and held.layout is not None:
-                    by_holders.setdefault(held.layout.holders, set()).add(held.name)
+    for _, model in world.of(ev.Model):
+        for held in model.held:
+            if held.buffer and held.persistent and not _is_plain(held) and held.layout is not None:
+                by_holders.setdefault(held.layout.holders, set()).add(held.name)
     for holders, names in sorted(by_holders.items()):
         ranks = [rank for rank in world if rank.rank in holders]
         if len(ranks) > 1 and len(ranks) == len(holders):
@@ -163,7 +162,7 @@ def _declared(world: World) -> Iterator[Copies]:
 
 def _peers(world: World) -> Iterator[Copies]:
     """Plain buffers of ranks that share one copy: what is filled with one number may become a part's own scale."""
-    split = {one.ranks for rank in world for one in rank.of(ev.Parallelised) if one.how == "parallelize_module"}
+    split = {one.ranks for _, one in world.of(ev.Parallelised) if one.how == "parallelize_module"}
     groups = {tuple(group) for group in mesh_names.peers(world)} or {tuple(sorted(one)) for one in split}
     for group in sorted(groups):
         ranks = [rank for rank in world if rank.rank in group]

@@ -9,6 +9,7 @@ import msgspec
 
 from ddpcheck.evidence.planted_kills import Kill, Killed
 from ddpcheck.judging import failed_user_functions
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import NOT_CHECKED, count, listing, ranks_text
 
@@ -68,9 +69,7 @@ def _torn(said: dict[int, Killed]) -> Finding | None:
         return None
     moment, found = next(iter(wrong.items()))
     words = {"old": "the old state", "new": "the new one", "other": "neither", "raised": "an error"}
-    ranks: dict[str, list[int]] = {}
-    for rank, kill in sorted(found.items()):
-        ranks.setdefault(words[kill.left], []).append(rank)
+    ranks = by_key((words[kill.left], rank) for rank, kill in sorted(found.items()))
     first = next((k.detail for k in found.values() if k.detail), "")
     return Finding(
         rule="mixed-checkpoint",

@@ -11,6 +11,7 @@ from itertools import pairwise
 from ddpcheck import evidence as ev
 from ddpcheck.judging.file_history import Files, Touch, is_state, shown
 from ddpcheck.judging.saved_state import State, together
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 
@@ -83,9 +84,7 @@ def _shown(state: State, path: str) -> str:
 
 def under_old_marks(files: Files) -> list[Finding]:
     """Files of several ranks that are put over older ones, while the mark of these stays."""
-    folders: dict[str, list[str]] = defaultdict(list)
-    for path in files.writes:
-        folders[os.path.dirname(path)].append(path)
+    folders = by_key((os.path.dirname(path), path) for path in files.writes)
     groups: dict[str, list[tuple[Touch, Touch]]] = defaultdict(list)
     for paths in folders.values():
         for mark in paths:
@@ -123,7 +122,6 @@ def _time(touch: Touch) -> float:
 def _stale_mark(each: list[tuple[Touch, Touch]]) -> Finding:
     touch, mark = each[0]
     name = shown(mark)
-    where = mark.where
     return Finding(
         rule="stale-completion-marker",
         severity="warning",
@@ -137,5 +135,5 @@ def _stale_mark(each: list[tuple[Touch, Touch]]) -> Finding:
         where=touch.where,
         count=len(each),
         links=(f"file {touch.path}",),
-        proof=((mark.number, where),) if where is not None else (),
+        proof=mark.rank.proof(mark.record.site),
     )

@@ -26,7 +26,6 @@ def judge(world: World) -> Iterator[Finding]:
             groups[str(rank.where(one.site))].append((rank, one))
     for each in groups.values():
         rank, first = each[0]
-        loaded = rank.where(first.loaded)
         yield Finding(
             rule="reinitialised-after-load",
             severity="warning",
@@ -39,5 +38,5 @@ def judge(world: World) -> Iterator[Finding]:
             "scratch is meant, accept it.",
             where=rank.where(first.site),
             count=len(each),
-            proof=((rank.rank, loaded),) if loaded is not None else (),
+            proof=rank.proof(first.loaded),
         )

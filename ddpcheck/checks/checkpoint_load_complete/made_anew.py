@@ -33,7 +33,6 @@ def judge(world: World) -> Iterator[Finding]:
                 groups[rank.where(given.site)].append((rank, stepped))
     for where, each in groups.items():
         rank, optimizer = each[0]
-        made = rank.where(optimizer.site)
         yield Finding(
             rule="optimizer-built-after-load",
             severity="warning",
@@ -45,7 +44,7 @@ def judge(world: World) -> Iterator[Finding]:
             advice="Build the optimizer first, and load its state last.",
             where=where,
             count=len(each),
-            proof=((rank.rank, made),) if made is not None and made != where else (),
+            proof=rank.proof(optimizer.site, but=where),
         )
 
 

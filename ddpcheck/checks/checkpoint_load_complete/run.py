@@ -26,7 +26,7 @@ def judge(world: World) -> Judged:
     That ranks load different things is no wonder where they ask for a file,
     or read it, while it is being written.
     """
-    loads = [(rank, s) for rank in world for s in rank.of(ev.StateLoaded) if s.owner == "module" and s.total]
+    loads = [(rank, s) for rank, s in world.of(ev.StateLoaded) if s.owner == "module" and s.total]
     partial = [s for rank, s in loads if s.missing or (s.itself and not _was_filled(rank, s))]
     findings = [
         *_refused(world),
@@ -76,8 +76,7 @@ def _refused(world: World) -> Iterator[Finding]:
     """load_state_dict has raised, and nobody has caught it."""
     raised = [
         (rank, r)
-        for rank in world
-        for r in rank.of(ev.Raised)
+        for rank, r in world.of(ev.Raised)
         if "Error(s) in loading state_dict" in r.message and not r.lost_peer
     ]
     if raised:
@@ -94,7 +93,7 @@ def _refused(world: World) -> Iterator[Finding]:
             advice=_prefix_advice(fitting) if fitting else "Build the module as it was when its state was saved.",
             where=where,
             links=("stop",),
-            proof=tuple((r.rank, w) for r, one in raised[1:] if (w := r.where(one.site)) is not None and w != where),
+            proof=tuple(line for r, one in raised[1:] for line in r.proof(one.site, but=where)),
         )
 
 
@@ -110,13 +109,12 @@ def _prefix_advice(prefix: str) -> str:
 
 def _untouched(world: World) -> Iterator[Finding]:
     groups: dict[CallSite | None, list[tuple[Rank, ev.StateLoaded]]] = defaultdict(list)
-    for rank in world:
-        for s in rank.of(ev.StateLoaded):
-            if s.owner == "module" and not s.strict and s.missing and s.unexpected:
-                # A program that looks at which keys are missing may take just a part on purpose.
-                other = s.thrown_away and len(s.missing) >= NEARLY_ALL * max(1, s.total)
-                if other or _prefix(s):
-                    groups[rank.where(s.site)].append((rank, s))
+    for rank, s in world.of(ev.StateLoaded):
+        if s.owner == "module" and not s.strict and s.missing and s.unexpected:
+            # A program that looks at which keys are missing may take just a part on purpose.
+            other = s.thrown_away and len(s.missing) >= NEARLY_ALL * max(1, s.total)
+            if other or _prefix(s):
+                groups[rank.where(s.site)].append((rank, s))
     for where, found in groups.items():
         first = found[0][1]
         prefix = _prefix(first)
@@ -229,7 +227,7 @@ def _unequal(wrapper: int | None, each: dict[Rank, ev.StateLoaded], everywhere: 
         advice=advice,
         where=where,
         links=(f"wrapper {wrapper}",) if wrapper is not None else (),
-        proof=tuple((r.rank, w) for r in others if (w := r.where(each[r].site)) is not None and w != where),
+        proof=tuple(line for rank in others for line in rank.proof(each[rank].site, but=where)),
     )
 
 

@@ -35,7 +35,6 @@ def judge(world: World) -> Judged:
 def _finding(early: list[_Early]) -> Finding:
     rank, save, load = early[0]
     name = load.path.rpartition("/")[2]
-    saved = rank.where(save.site)
     fails = any(one.of(ev.Raised) for one, _, _ in early)
     return Finding(
         rule="load-during-async-save",
@@ -48,5 +47,5 @@ def _finding(early: list[_Early]) -> Finding:
         where=rank.where(load.site),
         count=len(early),
         links=(f"file {load.path}", *(("stop",) if fails else ())),
-        proof=((rank.rank, saved),) if saved is not None else (),
+        proof=rank.proof(save.site),
     )

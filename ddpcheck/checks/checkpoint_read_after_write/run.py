@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -11,6 +10,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoint_read_after_write import asynchronous
 from ddpcheck.judging.file_history import LOADS, NEVER, Touch, done, shown, stopped_by
 from ddpcheck.judging.file_races import Race, Races, races_of
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text
@@ -39,9 +39,7 @@ def judge_races(found: Races) -> Judged:
 
 def _findings(races: Sequence[Race], tell: Callable[[list[Race]], Finding]) -> list[Finding]:
     """One finding for all races with the same change in the script."""
-    groups: dict[tuple[object, ...], list[Race]] = defaultdict(list)
-    for race in races:
-        groups[race.change.number, race.change.where].append(race)
+    groups = by_key(((race.change.number, race.change.where), race) for race in races)
     found = []
     for group in groups.values():
         moments = {(r.read.number, r.read.start) for r in group}

@@ -9,7 +9,7 @@ from ddpcheck.checks.checkpoint_reshard.compared import RULES, Answer, Saved, by
 from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.saved_state import Piece, State, same_turn, saved_at
 from ddpcheck.judging.world import World
-from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
 
@@ -67,7 +67,7 @@ def _changed(given: list[State], group: list[State], answer: Answer, names: list
         cause="the planner, or what is done to the parts before or after, does not keep their places",
         advice="Save and load DTensors with the planners of torch.distributed.checkpoint: they go by global places.",
         where=group[0].where,
-        proof=_saved_at(given),
+        proof=given[0].rank.proof(given[0].record.site),
         links=("loaded state",),
     )
 
@@ -97,7 +97,7 @@ def _of_others(
                     if streams or severity == "warning"
                     else "Let a name mean the same on every rank: put the number of the stage, expert or rank into it.",
                     where=group[0].where,
-                    proof=_saved_at(given),
+                    proof=given[0].rank.proof(given[0].record.site),
                     links=("loaded state", *(f"entry {name}" for name in names[:10])),
                 )
             )
@@ -107,8 +107,3 @@ def _of_others(
 def _matters(own: Piece, apart: bool) -> bool:
     """Whether it is trained, or a random state; of ranks that step copies for themselves, one's may serve all."""
     return own.entry.role == "random" or (own.entry.role in ("parameter", "moment") and not apart)
-
-
-def _saved_at(given: list[State]) -> tuple[tuple[int, CallSite], ...]:
-    where = given[0].where
-    return ((given[0].rank.rank, where),) if where is not None else ()

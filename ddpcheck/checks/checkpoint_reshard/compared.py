@@ -7,6 +7,7 @@ from typing import Literal
 
 from ddpcheck.judging.saved_state import Piece, whole
 from ddpcheck.judging.tensor_kinds import dtype_of, shape_of
+from ddpcheck.judging.values_by_key import by_key
 
 Answer = Literal["equal", "order", "part", "values", ""]
 """The same; the same elements in another order; one rank's part for the whole; other values; not to be said."""
@@ -43,10 +44,7 @@ def saved_as(pieces: Sequence[Piece]) -> Saved:
 
 def by_name(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
     """The parts of all ranks, by the names of what they belong to."""
-    found: dict[str, list[Piece]] = {}
-    for one in pieces:
-        found.setdefault(one.entry.name, []).append(one)
-    return found
+    return by_key((one.entry.name, one) for one in pieces)
 
 
 def is_cut(pieces: Sequence[Piece]) -> bool:

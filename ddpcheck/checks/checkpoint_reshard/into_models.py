@@ -94,7 +94,6 @@ def _finding(given: list[State], group: list[State], answer: Answer, each: list[
         "part": "one rank's part in the place of the whole",
         "values": "other values than were saved",
     }
-    where = given[0].where
     return Finding(
         rule=RULES[answer],
         severity="warning" if answer == "values" else "error",
@@ -110,6 +109,6 @@ def _finding(given: list[State], group: list[State], answer: Answer, each: list[
         advice="Put parts together by their place in the whole (global shape and offset), in the order of the mesh's "
         "dimensions; torch.distributed.checkpoint does so for DTensors.",
         where=group[0].where,
-        proof=((given[0].rank.rank, where),) if where is not None else (),
+        proof=given[0].rank.proof(given[0].record.site),
         links=("loaded state",),
     )

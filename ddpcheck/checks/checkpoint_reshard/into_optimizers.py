@@ -126,6 +126,6 @@ def _finding(each: list[tuple[State, State, list[_Strange]]]) -> Finding:
         if elsewhere
         else "Load the state of what each rank has for itself from what that rank has saved.",
         where=read.where,
-        proof=((own.rank.rank, own.where),) if own.where is not None else (),
+        proof=own.rank.proof(own.record.site),
         links=("loaded state",),
     )

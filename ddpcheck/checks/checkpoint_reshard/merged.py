@@ -70,6 +70,6 @@ def _finding(
         else "the parts are joined in another order",
         advice="Go by what is declared of each tensor, its placements or its global shape, never by its values.",
         where=state.where,
-        proof=((given[0].rank.rank, given[0].where),) if given[0].where is not None else (),
+        proof=given[0].rank.proof(given[0].record.site),
         links=("loaded state",),
     )

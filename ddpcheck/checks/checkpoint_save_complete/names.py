@@ -7,6 +7,7 @@ from collections import defaultdict
 from ddpcheck import evidence as ev
 from ddpcheck.judging.brought_together import is_trained_apart
 from ddpcheck.judging.saved_state import Piece, State
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -29,10 +30,7 @@ def judge(world: World, group: list[State]) -> tuple[int, list[Finding]]:
     record = group[0].record
     if not isinstance(record, ev.StateSaved) or record.how == "torch.save" or len(group) < 2:
         return 0, []
-    by_name: dict[str, list[Piece]] = defaultdict(list)
-    for state in group:
-        for piece in state.pieces:
-            by_name[piece.entry.name].append(piece)
+    by_name = by_key((piece.entry.name, piece) for state in group for piece in state.pieces)
     looked = 0
     differing: dict[str, list[list[Piece]]] = defaultdict(list)
     for pieces in by_name.values():

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoint_save_complete import moments, names
 from ddpcheck.judging.saved_state import Piece, State, covered, every_save, saves, seen_in_part, together
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -51,12 +52,7 @@ def _because(world: World) -> str:
 
 def _by_name(group: list[State]) -> dict[str, list[Piece]]:
     """The parts of tensors, by name."""
-    found: dict[str, list[Piece]] = {}
-    for state in group:
-        for piece in state.pieces:
-            if piece.sharded and piece.box is not None:
-                found.setdefault(piece.entry.name, []).append(piece)
-    return found
+    return by_key((p.entry.name, p) for state in group for p in state.pieces if p.sharded and p.box is not None)
 
 
 def _is_whole(state: State) -> bool:

@@ -15,23 +15,21 @@ _COUNT = "step"
 def judge(world: World) -> list[Finding]:
     """Whether what was asked for its state before it had any was trained with, without a load in between."""
     groups: dict[str, list[tuple[Rank, ev.StateAsked, ev.Step]]] = defaultdict(list)
-    for rank in world:
-        for asked in rank.of(ev.StateAsked):
-            later = [one for one in rank.of(ev.Step) if one.n > asked.n and one.optimizer == asked.optimizer]
-            if not later:
-                continue
-            loaded = any(
-                one.owner == "optimizer" and asked.n < one.n < later[0].n and one.kind == asked.kind
-                for one in rank.of(ev.StateLoaded)
-            )
-            if not loaded and _COUNT in asked.changed:
-                groups[str(rank.where(asked.site))].append((rank, asked, later[0]))
+    for rank, asked in world.of(ev.StateAsked):
+        later = [one for one in rank.of(ev.Step) if one.n > asked.n and one.optimizer == asked.optimizer]
+        if not later:
+            continue
+        loaded = any(
+            one.owner == "optimizer" and asked.n < one.n < later[0].n and one.kind == asked.kind
+            for one in rank.of(ev.StateLoaded)
+        )
+        if not loaded and _COUNT in asked.changed:
+            groups[str(rank.where(asked.site))].append((rank, asked, later[0]))
     return [_finding(each) for each in groups.values()]
 
 
 def _finding(each: list[tuple[Rank, ev.StateAsked, ev.Step]]) -> Finding:
     rank, asked, step = each[0]
-    stepped = rank.where(step.site)
     return Finding(
         rule="step-for-state-dict",
         severity="warning",  # the program may have undone it by hand
@@ -45,5 +43,5 @@ def _finding(each: list[tuple[Rank, ev.StateAsked, ev.Step]]) -> Finding:
         "or build the optimizer anew.",
         where=rank.where(asked.site),
         links=(f"optimizer {asked.optimizer}",),
-        proof=((rank.rank, stepped),) if stepped is not None else (),
+        proof=rank.proof(step.site),
     )

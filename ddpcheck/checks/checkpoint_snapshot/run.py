@@ -8,7 +8,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.checks.checkpoint_snapshot import faked_steps, mistaken_names, trackers
 from ddpcheck.judging.saved_state import State, every_save, seen_in_part
 from ddpcheck.judging.world import Judged, World
-from ddpcheck.vocabulary.model import CallSite, Finding
+from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
 
 _POOLS = ("ThreadPoolExecutor", "asyncio_", "AsyncCheckpoint", "QueueFeeder")
@@ -66,7 +66,6 @@ def _finding(each: list[tuple[State, ev.Step | None, list[str]]]) -> Finding:
     state, step, names = each[0]
     record = state.record
     assert isinstance(record, ev.StateSaved)
-    stepped: CallSite | None = state.rank.where(step.site) if step is not None else None
     how = f"{record.how} in a thread" if record.thread else record.how
     between = f"step {step.number} of the optimizer has changed" if step is not None else "something has changed"
     return Finding(
@@ -83,5 +82,5 @@ def _finding(each: list[tuple[State, ev.Step | None, list[str]]]) -> Finding:
         where=state.where,
         count=len(each),
         links=("saved state",),
-        proof=((state.rank.rank, stepped),) if stepped is not None else (),
+        proof=state.rank.proof(step.site) if step is not None else (),
     )

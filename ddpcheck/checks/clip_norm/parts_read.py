@@ -19,12 +19,11 @@ def judge(world: World) -> list[Finding]:
     it needs.
     """
     lines: dict[CallSite, dict[int, dict[Rank, ev.PartRead]]] = defaultdict(lambda: defaultdict(dict))
-    joined = {rank.where(one.site) for rank in world for one in rank.of(ev.PartsJoined)}
-    for rank in world:
-        for one in rank.of(ev.PartRead):
-            where = rank.where(one.site)
-            if where is not None and where not in joined:
-                lines[where][one.number][rank] = one
+    joined = {rank.where(one.site) for rank, one in world.of(ev.PartsJoined)}
+    for rank, one in world.of(ev.PartRead):
+        where = rank.where(one.site)
+        if where is not None and where not in joined:
+            lines[where][one.number][rank] = one
     findings = []
     for where, reads in lines.items():
         apart = [each for _, each in sorted(reads.items()) if _is_of_a_part(each)]

@@ -13,7 +13,7 @@ from ddpcheck.vocabulary.wording import ranks_text
 
 def judge(world: World) -> Judged:
     """The verdict; on the CPU alone there is nothing to misplace, unless a script speaks of devices."""
-    wrapped = [w for rank in world for w in rank.of(ev.Wrapped)]
+    wrapped = [w for _, w in world.of(ev.Wrapped)]
     checked = sum(1 for w in wrapped if w.device_ids is not None or any(d != "cpu" for d in w.devices))
     findings = (*_refused(world), *_no_such_device(world), *_shared(world))
     where = "on a GPU" if wrapped else "in DistributedDataParallel"
@@ -24,8 +24,7 @@ def judge(world: World) -> Judged:
 def _raised(world: World, *words: str) -> list[tuple[Rank, ev.Raised]]:
     return [
         (rank, raised)
-        for rank in world
-        for raised in rank.of(ev.Raised)
+        for rank, raised in world.of(ev.Raised)
         if all(word in raised.message for word in words) and not raised.lost_peer
     ]
 
@@ -56,7 +55,7 @@ def _refused(world: World) -> Iterator[Finding]:
         advice=advice,
         where=where,
         links=("stop",),
-        proof=tuple((r.rank, w) for r, one in found[1:] if (w := r.where(one.site)) is not None and w != where),
+        proof=tuple(line for r, one in found[1:] for line in r.proof(one.site, but=where)),
     )
 
 
@@ -138,5 +137,5 @@ def _shared(world: World) -> Iterator[Finding]:
             "a GPU, set NCCL_MULTI_RANK_GPU_ENABLE=1 (under gloo, too), or skip this check.",
             where=where,
             links=(f"wrapper {w.wrapper}",),
-            proof=tuple((r.rank, p) for r, one in found[1:] if (p := r.where(one.site)) is not None and p != where),
+            proof=tuple(line for r, one in found[1:] for line in r.proof(one.site, but=where)),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddpcheck.judging.world import Judged
-from ddpcheck.trainings.epochs_of_samples import UNEVEN, epochs_of, in_order, of_the_dataset
+from ddpcheck.trainings.epochs_of_samples import UNEVEN, epochs_of, in_order
 from ddpcheck.trainings.suite_row import Row, one
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
@@ -22,16 +22,16 @@ def judge(trained: Trained) -> Judged:
         pairs = listing([f"{a} and {b}" for a, b in same], 3)
         never = in_order(epochs[same[0][0]], trained.situation.size.at(trained.world_size))
         findings = (
-            of_the_dataset(
-                trained,
-                "epoch-reshuffle",
-                "another order of the samples in every epoch, since job.shuffle is set",
-                f"the same order in epochs {pairs}" + (": that of the dataset" if never else ""),
-                "Give shuffle=job.shuffle to the sampler."
+            Finding(
+                rule="same-order-each-epoch",
+                ranks=tuple(trained.ranks),
+                subject="job.dataset",
+                expected="another order of the samples in every epoch, since job.shuffle is set",
+                found=f"the same order in epochs {pairs}" + (": that of the dataset" if never else ""),
+                advice="Give shuffle=job.shuffle to the sampler."
                 if never
                 else "Call set_epoch on the DistributedSampler itself at the start of every epoch.",
-                "nothing shuffles" if never else "the sampler was given no epoch, or of the same one",
-                rule="same-order-each-epoch",
+                cause="nothing shuffles" if never else "the sampler was given no epoch, or of the same one",
             ),
         )
     return Judged(checked=len(orders) - 1, findings=findings)

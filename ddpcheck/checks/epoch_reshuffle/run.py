@@ -111,7 +111,6 @@ def _never_shuffled(by_rank: dict[int, list[Pass]], link: str) -> Finding | None
     if loader is None:
         return None
     made = first.rank.where(loader.sampler_site) or first.rank.where(loader.site)
-    where = first.where
     return Finding(
         rule="unshuffled-training-data",
         severity="warning",
@@ -123,7 +122,7 @@ def _never_shuffled(by_rank: dict[int, list[Pass]], link: str) -> Finding | None
         "unless the order of the samples has a meaning.",
         where=made,
         count=len(by_rank[rank]) - 1,
-        proof=((rank, where),) if where is not None else (),
+        proof=first.rank.proof(first.begun.site),
         links=(f"epochs of {link}",),
     )
 
@@ -159,5 +158,4 @@ def _seeded(first: Pass, second: Pass) -> CallSite | None:
 
 def _made(one: Pass) -> tuple[tuple[int, CallSite], ...]:
     loader = one.loader
-    made = one.rank.where(loader.sampler_site or loader.site) if loader is not None else None
-    return ((one.rank.rank, made),) if made is not None else ()
+    return one.rank.proof(loader.sampler_site or loader.site) if loader is not None else ()

@@ -248,7 +248,7 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
             unit = "tokens" if trained.situation.loss == "tokens" else "samples"
             return (
                 f"the gradient is the mean of {means}, which are of unequal numbers of {unit} "
-                f"({_numbers(first)} on the ranks)",
+                f"({', '.join(map(str, first.numbers))} on the ranks)",
                 f"Add up the losses of all {unit}, and divide by their number in the whole global batch: that of all "
                 "ranks and all micro-batches of the step.",
             )
@@ -319,10 +319,6 @@ def _of_a_factor(trained: Trained, step: ComparedStep, name: str, value: float) 
 
 def _steady(ratios: Sequence[float]) -> bool:
     return all(_like(ratio, ratios[0]) for ratio in ratios)
-
-
-def _numbers(step: ComparedStep) -> str:
-    return ", ".join(map(str, step.numbers))
 
 
 ROWS = (

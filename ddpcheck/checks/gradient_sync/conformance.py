@@ -13,7 +13,6 @@ def judge(trained: Trained) -> Judged:
     """`gradient-sync`: on entry to every step all ranks hold the same gradients."""
     return judge_steps(
         trained,
-        "gradient-sync",
         lambda step: step.gradients,
         "all ranks to hold the same gradients on entry to every step",
         ADVICE.get(trained.situation.parallelism, ADVICE["ddp"]),

@@ -21,7 +21,7 @@ from ddpcheck.vocabulary.wording import count, listing
 
 def judge(world: World) -> Iterator[Finding]:
     """Look at the ranks of each group that something else than gradients goes over, from step to step."""
-    described = (one for rank in world for one in rank.of(ev.Optimizer))
+    described = (one for _, one in world.of(ev.Optimizer))
     if not any(_is_of_norm(parameter) for one in described for parameter in one.parameters):
         return
     told: set[tuple[int, ...]] = set()
@@ -35,7 +35,7 @@ def judge(world: World) -> Iterator[Finding]:
 
 def _groups(world: World) -> list[tuple[int, ...]]:
     """The ranks of every group that has collectives, the smallest first; what lies within another is its part."""
-    names = {call.group for rank in world for call in rank.of(ev.Call) if not call.op.startswith("ddp-")}
+    names = {call.group for _, call in world.of(ev.Call) if not call.op.startswith("ddp-")}
     groups = {tuple(rank.rank for rank in step_alignment.members(world, name)) for name in names}
     sends = _sends(world)
     # Ranks of a group that send to each other are stages of a pipeline, whose norms are not the same ones.
@@ -46,10 +46,7 @@ def _groups(world: World) -> list[tuple[int, ...]]:
 def _sends(world: World) -> set[tuple[int, int]]:
     """The ranks that send to each other, in pairs."""
     return {
-        (rank.rank, call.peer)
-        for rank in world
-        for call in rank.of(ev.Call)
-        if call.op in ev.PAIRWISE and call.peer is not None
+        (rank.rank, call.peer) for rank, call in world.of(ev.Call) if call.op in ev.PAIRWISE and call.peer is not None
     }
 
 

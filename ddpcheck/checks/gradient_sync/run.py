@@ -66,7 +66,5 @@ def _finding(held: Copies, broken: Sequence[Broken], wanted: int) -> Finding:
         where=moved or odd_site(ranks, odd, step),
         count=len(broken),
         links=(*shared, *wrapper_links(optimizer, places), *held.links),
-        proof=tuple(
-            (rank.rank, site) for rank, s in zip(ranks, step, strict=True) if (site := rank.where(s.site)) is not None
-        ),
+        proof=tuple(line for rank, s in zip(ranks, step, strict=True) for line in rank.proof(s.site)),
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ddpcheck.judging.world import Judged
-from ddpcheck.trainings.steps_of_ranks import differing, others
+from ddpcheck.trainings.steps_of_ranks import others
 from ddpcheck.trainings.suite_row import ANY, Row, each
 from ddpcheck.trainings.trained_situation import Trained
+from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import ranks_text
 
 
@@ -15,19 +16,16 @@ def judge(trained: Trained) -> Judged:
     if None in firsts:
         return Judged(checked=0, skipped_because="not all ranks came to a forward")
     other = others(firsts)
-    findings = (
-        differing(
-            "initial-broadcast",
-            other,
-            "job.model",
-            "all ranks to begin with the parameters of one of them; each has made its own",
-            f"other parameters than rank 0's in the first forward of {ranks_text(other)}",
-            "Wrap the model in DistributedDataParallel, which broadcasts rank 0's, before the first forward.",
-            step=0,
-            rule="different-initial-state",
-        ),
+    finding = Finding(
+        rule="different-initial-state",
+        ranks=tuple(other),
+        subject="job.model",
+        expected="all ranks to begin with the parameters of one of them; each has made its own",
+        found=f"other parameters than rank 0's in the first forward of {ranks_text(other)}",
+        advice="Wrap the model in DistributedDataParallel, which broadcasts rank 0's, before the first forward.",
+        step=0,
     )
-    return Judged(checked=1, findings=findings if other else ())
+    return Judged(checked=1, findings=(finding,) if other else ())
 
 
 ROWS = (Row("initial-broadcast", (ANY,), each(judge), least=2),)

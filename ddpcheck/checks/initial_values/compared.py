@@ -27,7 +27,7 @@ def models(world: World, stages: Iterable[tuple[Rank, ev.Model]]) -> int:
     together = {(rank.rank, model.model) for rank, model in stages}
     return sum(
         (rank.rank, model.model) in together or _is_compared(world, rank, model, among)
-        for rank, model in first_forwards.models(world)
+        for rank, model in world.of(ev.Model)
         if not model.unread
     )
 

@@ -19,7 +19,7 @@ SMALL = 8
 
 def judge(world: World) -> Judged:
     """Look at every model when it is called for the first time with gradients."""
-    models = first_forwards.models(world)
+    models = world.of(ev.Model)
     findings = [*_unwritten(world)]
     for everywhere in first_forwards.everywhere(world):
         findings += _cut_from_several(everywhere)
@@ -41,7 +41,7 @@ def judge(world: World) -> Judged:
 def _unwritten(world: World) -> Iterator[Finding]:
     """Tensors that to_empty() has handed out, which are as they were."""
     ranks: dict[tuple[str, str], list[tuple[Rank, ev.Model, list[ev.Held]]]] = defaultdict(list)
-    for rank, model in first_forwards.models(world):
+    for rank, model in world.of(ev.Model):
         left = [one for one in model.held if not one.written]
         if left:
             ranks[model.kind, left[0].name].append((rank, model, left))
@@ -185,7 +185,7 @@ def _stages(world: World) -> dict[int, tuple[Rank, ev.Model]]:
     stages: dict[int, tuple[Rank, ev.Model]] = {}
     for rank in world:
         declared = [one.stage for one in rank.of(ev.Parallelised) if one.stage is not None]
-        of_rank = [model for owner, model in first_forwards.models(world) if owner is rank]
+        of_rank = [model for owner, model in world.of(ev.Model) if owner is rank]
         if len(declared) == len(of_rank) == 1:
             stages.setdefault(declared[0], (rank, of_rank[0]))
     return stages

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ddpcheck import evidence as ev
 from ddpcheck.judging import call_divergence, call_divergence_causes
 from ddpcheck.judging.call_divergence import Parting, group_name, name, place
-from ddpcheck.judging.deadlock import Stuck, Wait, at_its_end, is_gone, last_place, lives_on, stuck
+from ddpcheck.judging.deadlock import Wait, at_its_end, is_gone, last_place, lives_on, stuck
 from ddpcheck.judging.device_waits import waits_for_what_is_not_known
 from ddpcheck.judging.world import Judged, Rank, World
 from ddpcheck.judging.world_ending import Stop, stop
@@ -20,7 +20,7 @@ LONGEST = 60
 
 def judge(world: World) -> Judged:
     """What a world that was ended from outside has hung in."""
-    checked = sum(1 for rank in world for call in rank.of(ev.Call) if call.waits)
+    checked = sum(1 for _, call in world.of(ev.Call) if call.waits)
     ended = stop(world)
     if ended.kind != "hung":
         return Judged(
@@ -43,7 +43,7 @@ def _finding(world: World, ended: Stop) -> Finding:
     late = behind or [rank for rank in others if not is_gone(rank)]
     odd = (why.ranks if why else ()) or (parting.odd if parting else ()) or tuple(r.rank for r in late or others)
     where = (why.where if why else None) or _where(ranks, ended, odd, late)
-    found = f"{_kind(for_ever)}: {'; '.join(positions)}"
+    found = f"{'a deadlock' if for_ever is not None else 'no progress'}: {'; '.join(positions)}"
     if parting is not None and all(r in waits and waits[r].call.n == call.n for r, call in parting.calls.items()):
         found += f". Here their calls diverge, {call_divergence.before(parting)}"
     elif parting is not None:
@@ -63,10 +63,6 @@ def _finding(world: World, ended: Stop) -> Finding:
         also=("collective-order",) if parting is not None else (),
         proof=_proof(world, ended, why),
     )
-
-
-def _kind(for_ever: Stuck | None) -> str:
-    return "a deadlock" if for_ever is not None else "no progress"
 
 
 def _subject(parting: Parting | None, waits: dict[int, Wait]) -> tuple[str, tuple[str, ...]]:

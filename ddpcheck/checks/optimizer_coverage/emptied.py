@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, ranks_text
@@ -33,10 +34,7 @@ def findings(world: World) -> Iterator[Finding]:
     of it from the others. Zeros that only stand in this rank's part of a sum are
     none when the step is made.
     """
-    windows: dict[int, list[_Made]] = defaultdict(list)
-    for rank in world:
-        for made in _made(rank):
-            windows[made.sums.window].append(made)
+    windows = by_key((made.sums.window, made) for rank in world for made in _made(rank))
     lost: dict[str, list[_Made]] = defaultdict(list)
     trained = {made.rank.rank for each in windows.values() for made in each if _is_whole(made)}
     for each in windows.values():
@@ -50,9 +48,7 @@ def findings(world: World) -> Iterator[Finding]:
 
 
 def _made(rank: Rank) -> Iterator[_Made]:
-    steps: dict[int, list[ev.Step]] = defaultdict(list)
-    for one in rank.of(ev.Step):
-        steps[one.optimizer].append(one)
+    steps = by_key((one.optimizer, one) for one in rank.of(ev.Step))
     left: dict[int, ev.GradientSums] = {}
     for record in rank.of(ev.GradientSums):
         if record.optimizer is None:

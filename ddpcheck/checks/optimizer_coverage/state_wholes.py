@@ -18,9 +18,8 @@ def findings(world: World) -> Iterator[Finding]:
     that nothing is said then.
     """
     told: dict[int, dict[int, ev.StateOfAnotherWhole]] = {}
-    for rank in world:
-        for record in rank.of(ev.StateOfAnotherWhole):
-            told.setdefault(record.optimizer, {})[rank.rank] = record
+    for rank, record in world.of(ev.StateOfAnotherWhole):
+        told.setdefault(record.optimizer, {})[rank.rank] = record
     for number, records in sorted(told.items()):
         ranks = {rank.rank: rank for rank in world if rank.rank in records}
         first = ranks[min(ranks)]

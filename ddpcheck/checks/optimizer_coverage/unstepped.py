@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -43,9 +44,7 @@ def findings(world: World) -> Iterator[Finding]:
     stepped = {rank.rank: {p.path for one in rank.of(ev.Optimizer) for p in one.parameters} for rank in world}
     for rank in world:
         stages = {one.module for one in rank.of(ev.Parallelised) if one.stage is not None}
-        looked: dict[tuple[int, int], list[ev.Unstepped]] = defaultdict(list)
-        for record in rank.of(ev.Unstepped):
-            looked[record.optimizer, record.model].append(record)
+        looked = by_key(((record.optimizer, record.model), record) for record in rank.of(ev.Unstepped))
         for (optimizer, model), records in looked.items():
             described = next((one for one in rank.of(ev.Optimizer) if one.optimizer == optimizer), None)
             if described is None or len(records) < ENOUGH:

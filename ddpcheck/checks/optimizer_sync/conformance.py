@@ -20,31 +20,29 @@ def judge_state(trained: Trained) -> Judged:
         others = [rank for rank, step in enumerate(steps) if step.rates != steps[0].rates]
         if others:
             rates = ", ".join(f"{step.rates[0]:.6g} on rank {rank}" for rank, step in enumerate(steps) if step.rates)
-            return _violated(
-                trained,
-                len(rounds),
-                others,
-                "the learning rate",
-                "the same learning rate on all ranks",
-                f"{rates} at step {number}, with {trained.situation.about}",
-                "Let what sets the rate be the same on all ranks: reduce over the ranks what it depends on (a loss, a "
-                "number of samples or tokens), and step the scheduler equally often.",
-                number,
+            finding = Finding(
                 rule="unequal-learning-rates",
+                ranks=tuple(others),
+                subject="the learning rate",
+                expected="the same learning rate on all ranks",
+                found=f"{rates} at step {number}, with {trained.situation.about}",
+                advice="Let what sets the rate be the same on all ranks: reduce over the ranks what it depends on (a "
+                "loss, a number of samples or tokens), and step the scheduler equally often.",
+                step=number,
             )
+            return Judged(checked=len(rounds), findings=(finding,))
         others = [rank for rank, step in enumerate(steps) if step.moments != steps[0].moments]
         if others:
-            return _violated(
-                trained,
-                len(rounds),
-                others,
-                "the optimizer's state",
-                "the same optimizer state on all ranks",
-                f"another state than rank 0's on {ranks_text(others)} after step {number}",
-                "Begin with the same state and step with the same gradients on every rank.",
-                number,
+            finding = Finding(
                 rule="unequal-optimizer-states",
+                ranks=tuple(others),
+                subject="the optimizer's state",
+                expected="the same optimizer state on all ranks",
+                found=f"another state than rank 0's on {ranks_text(others)} after step {number}",
+                advice="Begin with the same state and step with the same gradients on every rank.",
+                step=number,
             )
+            return Judged(checked=len(rounds), findings=(finding,))
     return Judged(checked=len(rounds))
 
 
@@ -56,19 +54,18 @@ def judge_schedule(trained: Trained, expected: Sequence[float]) -> Judged:
         if rate != wanted:
             stepped = next((n for n, one in enumerate(expected) if abs(rate - one) <= 1e-9 * one), None)
             told = f", which is that of step {stepped}" if stepped is not None else ""
-            return _violated(
-                trained,
-                len(found),
-                [0],
-                "the learning rate",
-                f"the rate {wanted:.6g} at step {number}"
-                + (": job.scheduler is to be stepped once after each step" if expected[0] != expected[-1] else ""),
-                f"{rate:.6g}{told}, on {count(trained.world_size, 'rank')}, with {trained.situation.about}",
-                "Step the scheduler once for each optimizer step, and not once for each rank, micro-batch or epoch; "
-                "scale no rate by the world size.",
-                number,
+            finding = Finding(
                 rule="wrong-learning-rate",
+                ranks=(0,),
+                subject="the learning rate",
+                expected=f"the rate {wanted:.6g} at step {number}"
+                + (": job.scheduler is to be stepped once after each step" if expected[0] != expected[-1] else ""),
+                found=f"{rate:.6g}{told}, on {count(trained.world_size, 'rank')}, with {trained.situation.about}",
+                advice="Step the scheduler once for each optimizer step, and not once for each rank, micro-batch or "
+                "epoch; scale no rate by the world size.",
+                step=number,
             )
+            return Judged(checked=len(found), findings=(finding,))
     return Judged(checked=len(found))
 
 
@@ -80,17 +77,16 @@ def judge_plateau(trained: Trained) -> Judged:
     if apart is not None:
         return apart
     if len(steps) < situation.epochs or len(steps) % situation.epochs:
-        return _violated(
-            trained,
-            1,
-            list(trained.ranks),
-            "the steps",
-            f"equally many steps in each of {count(situation.epochs, 'epoch')}, with an evaluation after each",
-            count(len(steps), "step"),
-            "Train for job.epochs epochs, and evaluate after each.",
-            0,
+        finding = Finding(
             rule="unequal-epoch-lengths",
+            ranks=tuple(trained.ranks),
+            subject="the steps",
+            expected=f"equally many steps in each of {count(situation.epochs, 'epoch')}, with an evaluation after each",
+            found=count(len(steps), "step"),
+            advice="Train for job.epochs epochs, and evaluate after each.",
+            step=0,
         )
+        return Judged(checked=1, findings=(finding,))
     each = len(steps) // situation.epochs
     rates = [steps[epoch * each].rates[0] for epoch in range(situation.epochs)]
     # It lowers the rate after the second evaluation that is not twice as good, and never twice in one epoch.
@@ -98,19 +94,18 @@ def judge_plateau(trained: Trained) -> Judged:
         falls = rates[epoch] / rates[epoch - 1]
         wanted = 1.0 if epoch == 1 else 0.5
         if abs(falls - wanted) > 1e-9:
-            return _violated(
-                trained,
-                len(rates),
-                [0],
-                "the learning rate",
-                f"the rate of epoch {epoch} to be {wanted:g} times that of the one before: the scheduler is to be "
-                "stepped once after each epoch, with the validation loss",
-                f"{falls:g} times, on {count(trained.world_size, 'rank')} (the rates are "
-                f"{', '.join(f'{rate:g}' for rate in rates)})",
-                "Step the scheduler once for each evaluation, and not once for each rank.",
-                epoch * each,
+            finding = Finding(
                 rule="wrong-learning-rate",
+                ranks=(0,),
+                subject="the learning rate",
+                expected=f"the rate of epoch {epoch} to be {wanted:g} times that of the one before: the scheduler is "
+                "to be stepped once after each epoch, with the validation loss",
+                found=f"{falls:g} times, on {count(trained.world_size, 'rank')} (the rates are "
+                f"{', '.join(f'{rate:g}' for rate in rates)})",
+                advice="Step the scheduler once for each evaluation, and not once for each rank.",
+                step=epoch * each,
             )
+            return Judged(checked=len(rates), findings=(finding,))
     return Judged(checked=len(rates))
 
 
@@ -122,37 +117,18 @@ def _stepped_apart(trained: Trained) -> Judged | None:
         others = [rank for rank, one in enumerate(stepped) if not abs(one.value - first) <= 1e-6 * abs(first)]
         if others:
             values = ", ".join(f"{one.value:.6g} on rank {rank}" for rank, one in enumerate(stepped))
-            return _violated(
-                trained,
-                len(rounds),
-                others,
-                "the scheduler",
-                "all ranks to step the scheduler with the same validation loss, that of the whole validation set",
-                f"{values}, after evaluation {number}",
-                "Reduce the loss over the ranks first: by what each has of its own, one rank may lower its rate, and "
-                "another not.",
-                None,
+            finding = Finding(
                 rule="unequal-validation-losses",
+                ranks=tuple(others),
+                subject="the scheduler",
+                expected="all ranks to step the scheduler with the same validation loss, that of the whole validation "
+                "set",
+                found=f"{values}, after evaluation {number}",
+                advice="Reduce the loss over the ranks first: by what each has of its own, one rank may lower its "
+                "rate, and another not.",
             )
+            return Judged(checked=len(rounds), findings=(finding,))
     return None
-
-
-def _violated(
-    trained: Trained,
-    checked: int,
-    ranks: list[int],
-    subject: str,
-    expected: str,
-    found: str,
-    advice: str,
-    step: int | None,
-    *,
-    rule: str,
-) -> Judged:
-    finding = Finding(
-        rule=rule, ranks=tuple(ranks), subject=subject, expected=expected, found=found, advice=advice, step=step
-    )
-    return Judged(checked=checked, findings=(finding,))
 
 
 def _optimizing(trained: Trained) -> Judged:

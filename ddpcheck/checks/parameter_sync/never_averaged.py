@@ -9,6 +9,7 @@ from ddpcheck.judging.loader_passes import loops
 from ddpcheck.judging.same_dataset import identity_of
 from ddpcheck.judging.saved_state import every_save
 from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -19,10 +20,7 @@ ENOUGH = 3
 
 def judge(world: World) -> tuple[int, list[Finding]]:
     """How often that was looked at, and what was left out each time."""
-    by_optimizer: dict[int, list[Meeting]] = {}
-    for one in meetings(world):
-        if one.met:
-            by_optimizer.setdefault(one.optimizer.number, []).append(one)
+    by_optimizer = by_key((one.optimizer.number, one) for one in meetings(world) if one.met)
     checked, findings = 0, []
     for each in by_optimizer.values():
         optimizer = each[0].optimizer

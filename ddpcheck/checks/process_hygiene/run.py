@@ -119,8 +119,7 @@ def _started(rank: Rank, left: list[str]) -> CallSite | None:
 def _port(world: World) -> Iterator[Finding]:
     found = [
         (rank, raised)
-        for rank in world
-        for raised in rank.of(ev.Raised)
+        for rank, raised in world.of(ev.Raised)
         if any(word in raised.message for word in ("EADDRINUSE", "Address already in use", "address already in use"))
     ]
     if found:

@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.known_errors import Explained
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.judging.world_ending import Failure
 from ddpcheck.vocabulary.wording import ranks_text
@@ -29,9 +30,7 @@ def elsewhere(world: World, failure: Failure) -> Explained | None:
     others = {rank: path for rank, path in read.items() if path.name != wanted.name}
     if not others or len(others) < len(read):
         return None
-    by_name: dict[str, list[int]] = {}
-    for rank, path in others.items():
-        by_name.setdefault(path.name, []).append(rank)
+    by_name = by_key((path.name, rank) for rank, path in others.items())
     found = "at this line " + ", ".join(f"{ranks_text(who)} read {name}" for name, who in by_name.items())
     alike = any(_without(path, rank) == _without(wanted, failed.rank) for rank, path in others.items())
     if alike or not all(str(path) in _written(world) for path in others.values()):
@@ -57,7 +56,7 @@ def _read(rank: Rank, failed: Rank, site: int) -> list[PurePath]:
 
 def _written(world: World) -> set[str]:
     """The files that were saved in this run."""
-    files = [one for rank in world for one in rank.of(ev.File)]
+    files = [one for _, one in world.of(ev.File)]
     return {one.path for one in files if one.op == "write"} | {one.target for one in files if one.op == "rename"}
 
 

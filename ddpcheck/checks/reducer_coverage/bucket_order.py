@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage.drawn_alike import holders
-from ddpcheck.judging import first_forwards, happens_before
+from ddpcheck.judging import happens_before
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import listing
@@ -19,9 +19,8 @@ Bucket = dict[Rank, ev.BucketOrder]
 def judge(world: World) -> Iterator[Finding]:
     """The same gradients of copies of one model, in another order: those of different weights are added up."""
     calls: dict[tuple[str, int], Bucket] = defaultdict(dict)
-    for rank in world:
-        for one in rank.of(ev.BucketOrder):
-            calls[one.group, one.number][rank] = one
+    for rank, one in world.of(ev.BucketOrder):
+        calls[one.group, one.number][rank] = one
     crossed: dict[CallSite | None, list[tuple[Bucket, list[int]]]] = defaultdict(list)
     for (group, _), each in calls.items():
         ranks = happens_before.members(group, world.world_size)
@@ -40,7 +39,7 @@ def judge(world: World) -> Iterator[Finding]:
 
 def _are_copies(world: World, each: Bucket) -> bool:
     """Whether the ranks began with the same numbers under each of these names, as far as they are no constants."""
-    kinds = {(rank.rank, model.model): model.kind for rank, model in first_forwards.models(world)}
+    kinds = {(rank.rank, model.model): model.kind for rank, model in world.of(ev.Model)}
     known = holders(world)
     drawn = 0
     for name in next(iter(each.values())).paths:

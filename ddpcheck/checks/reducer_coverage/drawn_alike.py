@@ -10,7 +10,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import first_forwards, parameter_history, step_alignment
+from ddpcheck.judging import parameter_history, step_alignment
 from ddpcheck.judging.once_per_world import once_per_world
 from ddpcheck.judging.summed_gradients import Brought
 from ddpcheck.judging.world import Rank, World
@@ -34,7 +34,7 @@ def holders(world: World) -> dict[Key, dict[int, Holder]]:
     """By rank, those that have a parameter which is filled with no one number, and of which nobody says how it lies."""
     found: dict[Key, dict[int, Holder]] = defaultdict(dict)
     stepped = {rank.rank: _at_first_steps(rank) for rank in world}
-    for rank, model in first_forwards.models(world):
+    for rank, model in world.of(ev.Model):
         for one in model.held:
             plain = one.layout is None or one.layout.ground in ("beside", "ignored")
             begun = stepped[rank.rank].get((model.model, one.name), one.digest)
@@ -56,7 +56,7 @@ def _at_first_steps(rank: Rank) -> dict[tuple[int | None, str], bytes]:
 
 @once_per_world
 def _kinds(world: World) -> dict[tuple[int, int], str]:
-    return {(rank.rank, one.model): one.kind for rank in world for one in rank.of(ev.Model)}
+    return {(rank.rank, one.model): one.kind for rank, one in world.of(ev.Model)}
 
 
 def key_of(world: World, gradient: Brought) -> Key:

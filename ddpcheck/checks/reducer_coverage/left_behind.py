@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging import step_alignment
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing
@@ -75,9 +76,7 @@ def _parts(rank: Rank, described: ev.Optimizer) -> list[_Part]:
 
 
 def _judged(parts: Sequence[_Part]) -> Finding | None:
-    by_name: dict[str, list[_Part]] = defaultdict(list)
-    for part in parts:
-        by_name[part.name].append(part)
+    by_name = by_key((part.name, part) for part in parts)
     moving = {name.rpartition(".")[0] for name, each in by_name.items() if all(part.moves for part in each)}
     left = [
         name

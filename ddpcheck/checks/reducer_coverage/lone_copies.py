@@ -11,6 +11,7 @@ from ddpcheck.checks.reducer_coverage.drawn_alike import Holder, Key, have_parte
 from ddpcheck.judging import happens_before
 from ddpcheck.judging.meetings_by_hand import may_meet
 from ddpcheck.judging.summed_gradients import Brought, brought
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -31,9 +32,7 @@ def judge(world: World) -> Iterator[Finding]:
     """
     if world.world_size < 4:
         return
-    each: dict[Key, list[Brought]] = defaultdict(list)
-    for gradient in brought(world):
-        each[key_of(world, gradient)].append(gradient)
+    each = by_key((key_of(world, gradient), gradient) for gradient in brought(world))
     wide = {frozenset(one.over) for its in each.values() for one in its if len(one.over) > 1}
     if not wide:
         return
@@ -46,16 +45,15 @@ def judge(world: World) -> Iterator[Finding]:
         copies = _copies(mine)
         if _is_dealt_out(world, copies) and all(any(set(one) <= over for over in wide) for one in copies):
             pairs = [(mine[a], mine[b]) for one in copies for a, b in combinations(one, 2)]
-            if all(have_parted(one, other) for one, other in pairs) and not any(map(_may_meet, mine.values())):
+            met = any(may_meet(one.rank, one.model, one.path) for one in mine.values())
+            if not met and all(have_parted(one, other) for one, other in pairs):
                 found[copies].append(key)
     for copies, keys in found.items():
         yield _finding(copies, [name for _, name in keys], each[keys[0]][0])
 
 
 def _copies(mine: dict[int, Holder]) -> Copies:
-    alike: dict[bytes, list[int]] = defaultdict(list)
-    for number, one in sorted(mine.items()):
-        alike[one.begun].append(number)
+    alike = by_key((one.begun, number) for number, one in sorted(mine.items()))
     return tuple(tuple(ranks) for ranks in alike.values())
 
 
@@ -63,15 +61,11 @@ def _is_dealt_out(world: World, copies: Copies) -> bool:
     """Whether there are several sets of as many, and groups that have one of each exchange something."""
     if len(copies) < 2 or len({len(one) for one in copies}) > 1 or len(copies[0]) < 2:
         return False
-    groups = {call.group for rank in world for call in rank.of(ev.Call) if call.op not in ("barrier", "wait")}
+    groups = {call.group for _, call in world.of(ev.Call) if call.op not in ("barrier", "wait")}
     members = [set(happens_before.members(group, world.world_size)) for group in groups]
     every = {number for one in copies for number in one}
     across = [one for one in members if all(len(one.intersection(ranks)) == 1 for ranks in copies)]
     return every <= set[int]().union(*across)
-
-
-def _may_meet(one: Holder) -> bool:
-    return may_meet(one.rank, one.model, one.path)
 
 
 def _finding(copies: Copies, names: Sequence[str], first: Brought) -> Finding:

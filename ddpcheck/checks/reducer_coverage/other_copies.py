@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage.drawn_alike import Holder, Key, have_parted, holders, key_of
 from ddpcheck.judging.summed_gradients import Brought, brought
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -22,10 +23,7 @@ def judge(world: World) -> Iterator[Finding]:
     if world.world_size < 4:
         return
     known = holders(world)
-    crossed: dict[Key, list[Brought]] = defaultdict(list)
-    for gradient in brought(world):
-        if len(gradient.over) > 1:
-            crossed[key_of(world, gradient)].append(gradient)
+    crossed = by_key((key_of(world, gradient), gradient) for gradient in brought(world) if len(gradient.over) > 1)
     by_groups: dict[tuple[tuple[int, ...], ...], list[tuple[Key, Brought]]] = defaultdict(list)
     for key, each in crossed.items():
         mine = known.get(key, {})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 from ddpcheck.judging.sent_by_owners import Sent, sent
 from ddpcheck.judging.summed_gradients import Brought, brought
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -40,11 +40,9 @@ def seen(world: World) -> int:
 def _each(world: World) -> Iterator[tuple[Sent, list[Brought]]]:
     """What owners send, and over which ranks its gradient was added up, as far as that was seen."""
     each = sent(world)
-    by_key: dict[tuple[int, int, str], list[Brought]] = defaultdict(list)
-    for one in brought(world) if each else ():
-        by_key[one.rank.rank, one.model, one.path].append(one)
+    known = by_key(((one.rank.rank, one.model, one.path), one) for one in (brought(world) if each else ()))
     for owned in each:
-        yield owned, by_key[owned.owner.rank, owned.model, owned.path]
+        yield owned, known[owned.owner.rank, owned.model, owned.path]
 
 
 def _finding(world: World, found: list[Sent]) -> Finding:

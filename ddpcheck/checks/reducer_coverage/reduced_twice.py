@@ -157,13 +157,9 @@ def _reduced_by_fsdp(
 
 def _call_of(rank: Rank, carried: ev.Carried, before: int) -> ev.Call | None:
     """The call that a gradient went through; of one over values, which are counted otherwise, none."""
-    calls = _over(rank, carried, before)
+    calls = [one for one in rank.of(ev.Call) if one.group == carried.group and one.n < before and one.op != "wait"]
     wanted = calls[-1].number + carried.number if calls and carried.of == "gradient" else None
     return next((one for one in reversed(calls) if one.number == wanted), None)
-
-
-def _over(rank: Rank, carried: ev.Carried, before: int) -> list[ev.Call]:
-    return [one for one in rank.of(ev.Call) if one.group == carried.group and one.n < before and one.op != "wait"]
 
 
 def _finding(by: str, rank: Rank, described: ev.Optimizer, again: Sequence[_Again]) -> Finding:

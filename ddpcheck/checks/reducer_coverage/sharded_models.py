@@ -28,7 +28,7 @@ def seen(world: World) -> int:
 
 def why_none(world: World) -> str:
     """Why there was nothing to see, of a program that shards or splits models; empty of any other."""
-    how = {one.how for rank in world for one in rank.of(ev.Parallelised)}
+    how = {one.how for _, one in world.of(ev.Parallelised)}
     if how & {*AVERAGING}:
         return "ddpcheck saw no reduction by FSDP before a step, over the ranks that it was given"
     if how:

@@ -8,23 +8,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ddpcheck.judging.world import Judged
-from ddpcheck.trainings.interrupted import (
-    close_to,
-    failed_load,
-    finding,
-    nothing_to_judge,
-    same_gradients,
-    samples_of,
-    start_of,
-    violated,
-)
+from ddpcheck.trainings.interrupted import close_to, failed_load, nothing_to_judge, same_gradients, start_of, violated
 from ddpcheck.trainings.steps_with_micro_batches import STREAMS, Window
 from ddpcheck.trainings.suite_row import Row
 from ddpcheck.trainings.trained_situation import Trained
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
-
-RESUME = "resume-equivalence"
 
 Judge = Callable[[Trained, Trained, Trained], Judged]
 """Given a training that was not interrupted, one that was killed, and the one that goes on from that."""
@@ -33,43 +22,33 @@ Judge = Callable[[Trained, Trained, Trained], Judged]
 def judge_resume(whole: Trained, killed: Trained, resumed: Trained) -> Judged:
     """Judge a training that went on after a kill by one that was never interrupted."""
     if whole.failed:
-        return Judged(check=RESUME, checked=1, findings=(whole.failure(),))
+        return Judged(checked=1, findings=(whole.failure(),))
     reason = nothing_to_judge(killed)
     if reason:
-        return Judged(check=RESUME, checked=0, skipped_because=reason)
+        return Judged(checked=0, skipped_because=reason)
     if resumed.failed:
-        return failed_load(
-            RESUME, resumed, _GO_ON, _SAME_CHECKPOINT if resumed.hung else _LOADABLE, rule="failed-resume"
-        )
+        return failed_load(resumed, _GO_ON, _SAME_CHECKPOINT if resumed.hung else _LOADABLE, rule="failed-resume")
     idle = [rank for rank in resumed.ranks if not resumed.traces[rank].windows]
     if idle:
         return _nothing_made(whole, killed, resumed, idle)
     start = start_of(whole, resumed)
     if start is None:
         found = "the first forward with parameters that the uninterrupted training never had"
-        return violated(
-            RESUME,
-            resumed,
-            list(resumed.ranks),
-            _GO_ON,
-            found,
-            _ALL,
-            _lost(whole, resumed),
-            rule="unknown-start-parameters",
-        )
+        lost = _lost(whole, resumed)
+        return violated(resumed, resumed.ranks, _GO_ON, found, _ALL, lost, rule="unknown-start-parameters")
     if start == 0:
         found = "it began again with parameters from before the first step"
-        return violated(RESUME, resumed, list(resumed.ranks), _GO_ON, found, _NEWEST, rule="restart-from-scratch")
+        return violated(resumed, resumed.ranks, _GO_ON, found, _NEWEST, rule="restart-from-scratch")
     if _buffers_differ(whole, resumed, start):
         found = (
             "buffers in the first forward that are not those of the uninterrupted training, with the same parameters"
         )
         advice = "Save state_dict(), which has the buffers, and load all of it."
-        return violated(RESUME, resumed, [0], _GO_ON, found, advice, rule="different-buffers")
+        return violated(resumed, [0], _GO_ON, found, advice, rule="different-buffers")
     differs = _difference(whole, resumed, start)
     if differs is not None:
-        return Judged(check=RESUME, checked=1, findings=(differs,))
-    return Judged(check=RESUME, checked=len(resumed.traces[0].windows))
+        return Judged(checked=1, findings=(differs,))
+    return Judged(checked=len(resumed.traces[0].windows))
 
 
 _GO_ON = "the training to go on from a checkpoint as if it had never been interrupted"
@@ -101,7 +80,7 @@ def _nothing_made(whole: Trained, killed: Trained, resumed: Trained, idle: list[
         )
         advice = "Where no batch of an epoch is left, evaluate it, and begin the next one by iterating its loader anew."
     found = f"no further step was made on {ranks_text(idle)}"
-    return violated(RESUME, resumed, idle, expected, found, advice, cause, rule="no-further-step")
+    return violated(resumed, idle, expected, found, advice, cause, rule="no-further-step")
 
 
 def _buffers_differ(whole: Trained, resumed: Trained, start: int) -> bool:
@@ -156,14 +135,13 @@ def _difference(whole: Trained, resumed: Trained, start: int) -> Finding | None:
     other = [rank for rank, (wanted_steps, got_steps) in lengths.items() if wanted_steps != got_steps]
     if other:
         wanted_steps, got_steps = lengths[other[0]]
-        return finding(
-            RESUME,
-            resumed,
-            other,
-            f"{count(wanted_steps, 'further step')} from step {start} on",
-            f"{count(got_steps, 'step')} on {ranks_text(other)}",
-            _PLACE,
+        return Finding(
             rule="different-step-count",
+            ranks=tuple(other),
+            subject=f"fit(job), {resumed.situation.about}",
+            expected=f"{count(wanted_steps, 'further step')} from step {start} on",
+            found=f"{count(got_steps, 'step')} on {ranks_text(other)}",
+            advice=_PLACE,
         )
     return None
 
@@ -172,16 +150,15 @@ def _told(resumed: Trained, said: dict[int, _Said], start: int, step: int) -> Fi
     rank, first = next(iter(said.items()))
     ranks = [other for other, one in said.items() if one.what == first.what]
     likewise = f"; the same holds for {ranks_text(ranks[1:])}" if len(ranks) > 1 else ""
-    return finding(
-        RESUME,
-        resumed,
-        ranks,
-        f"{_GO_ON}: from step {start} on, with the same {first.what}",
-        f"at step {step} on rank {rank} {first.found}{likewise}",
-        first.advice,
-        step=step,
-        cause=first.cause,
+    return Finding(
         rule=first.rule,
+        ranks=tuple(ranks),
+        subject=f"fit(job), {resumed.situation.about}",
+        expected=f"{_GO_ON}: from step {start} on, with the same {first.what}",
+        found=f"at step {step} on rank {rank} {first.found}{likewise}",
+        cause=first.cause,
+        advice=first.advice,
+        step=step,
     )
 
 
@@ -194,10 +171,10 @@ _PLACE = (
 def _taken_otherwise(whole: Trained, resumed: Trained, rank: int, number: int, start: int) -> _Said | None:
     """What a rank took into a step: its samples, random numbers, learning rate and parameters."""
     wanted, got = whole.traces[rank].windows[start + number], resumed.traces[rank].windows[number]
-    if samples_of(wanted) != samples_of(got):
+    if wanted.samples != got.samples:
         return _Said(
             "samples",
-            f"samples {_shown(samples_of(got))} instead of {_shown(samples_of(wanted))}",
+            f"samples {_shown(got.samples)} instead of {_shown(wanted.samples)}",
             _cause_of_samples(whole, rank, start + number, got),
             _PLACE,
             rule="different-samples",
@@ -241,10 +218,10 @@ _STREAMS = (
 
 def _cause_of_samples(whole: Trained, rank: int, step: int, got: Window) -> str:
     """Where in the uninterrupted training these samples were taken."""
-    steps = [samples_of(window) for window in whole.traces[rank].windows]
-    if samples_of(got) not in steps:
-        return _cause_of_batches(steps, step, whole.situation.epochs, samples_of(got)[:1])
-    place, each = steps.index(samples_of(got)), max(1, len(steps) // whole.situation.epochs)
+    steps = [window.samples for window in whole.traces[rank].windows]
+    if got.samples not in steps:
+        return _cause_of_batches(steps, step, whole.situation.epochs, got.samples[:1])
+    place, each = steps.index(got.samples), max(1, len(steps) // whole.situation.epochs)
     if place // each != step // each:
         order = f"epoch {step // each} is gone on with in the order of epoch {place // each}"
         return f"{order}: these are the samples of step {place}"
@@ -341,7 +318,7 @@ def judge_in_other_ranks(whole: Trained, killed: Trained, resumed: Trained) -> J
             f"at step {apart[0]} {killed.world_size} ranks take other samples together than {resumed.world_size} do: "
             "no training that was not interrupted has taken these steps"
         )
-        return Judged(check=RESUME, checked=0, skipped_because=reason)
+        return Judged(checked=0, skipped_because=reason)
     judged = judge_resume(whole, killed, resumed)
     how = f", which {count(killed.world_size, 'rank')} have saved and {resumed.world_size} go on with"
     found = [replace(one, subject=one.subject + how) for one in judged.findings]
@@ -364,12 +341,12 @@ _FOR_ANY_NUMBER = (
 def _global_batches(trained: Trained) -> list[list[int]]:
     """The samples of each step, of all ranks together."""
     steps = zip(*(trace.windows for trace in trained.traces), strict=False)
-    return [sorted(n for window in step for batch in samples_of(window) for n in batch) for step in steps]
+    return [sorted(n for window in step for batch in window.samples for n in batch) for step in steps]
 
 
 def _row(kind: str = "", least: int = 1, world_sizes: tuple[int, ...] = (), judge: Judge = judge_resume) -> Row:
     return Row(
-        RESUME + (kind and f":{kind}"),
+        "resume-equivalence" + (kind and f":{kind}"),
         tuple(name + (kind and f"-{kind}") for name in ("long", "killed", "resumed")),
         lambda trained: judge(*trained),
         least,

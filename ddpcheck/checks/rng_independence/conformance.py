@@ -31,18 +31,18 @@ def judge_dropout(trained: Trained) -> Judged:
     ranks = sorted({rank for rank, _ in places})
     where = ", ".join(f"batch {number} of rank {rank}" for rank, number in places[:4])
     across = len(ranks) > 1
-    return _violated(
-        checked,
-        ranks,
-        "dropout",
-        "every rank to drop out other elements in every batch",
-        f"the same mask in {where} ({count(len(again), 'mask')} came more than once)",
-        "the ranks' random streams begin alike, or were made alike" if across else "the stream is begun anew",
-        "Seed torch by seed + rank, once, and synchronise no global random state between the ranks."
+    finding = Finding(
+        rule="same-dropout-mask",
+        ranks=tuple(ranks),
+        subject=f"dropout on {ranks_text(ranks)}",
+        expected="every rank to drop out other elements in every batch",
+        found=f"the same mask in {where} ({count(len(again), 'mask')} came more than once)",
+        cause="the ranks' random streams begin alike, or were made alike" if across else "the stream is begun anew",
+        advice="Seed torch by seed + rank, once, and synchronise no global random state between the ranks."
         if across
         else "Seed torch once, at the start.",
-        rule="same-dropout-mask",
     )
+    return Judged(checked=checked, findings=(finding,))
 
 
 Place = tuple[int, int, int]
@@ -70,19 +70,19 @@ def judge_augmentation(trained: Trained) -> Judged:
         if len(again) < 2:  # one may be chance; streams that are seeded alike have all their numbers in common
             continue
         ranks = sorted({rank for found in again for rank, _, _ in found})
-        return _violated(
-            len(places),
-            ranks,
-            "the samples' augmentation",
-            "each sample to be augmented by random numbers of its own, in every rank, worker and epoch",
-            f"{count(len(again), 'number')} drawn more than once from {stream}'s random stream: {_told(again)}",
-            _cause(trained, again),
-            "Seed each worker by torch.initial_seed() (its base differs by rank where the ranks are seeded apart, and "
-            "by epoch and worker), and Python's and numpy's streams from that."
+        finding = Finding(
+            rule="same-augmentation-draws",
+            ranks=tuple(ranks),
+            subject=f"the samples' augmentation on {ranks_text(ranks)}",
+            expected="each sample to be augmented by random numbers of its own, in every rank, worker and epoch",
+            found=f"{count(len(again), 'number')} drawn more than once from {stream}'s random stream: {_told(again)}",
+            cause=_cause(trained, again),
+            advice="Seed each worker by torch.initial_seed() (its base differs by rank where the ranks are seeded "
+            "apart, and by epoch and worker), and Python's and numpy's streams from that."
             if trained.situation.workers
             else "Seed torch's, Python's and numpy's streams once, at the start, each by seed + rank.",
-            rule="same-augmentation-draws",
         )
+        return Judged(checked=len(places), findings=(finding,))
     return Judged(checked=len(places))
 
 
@@ -106,21 +106,6 @@ def _cause(trained: Trained, again: list[list[Place]]) -> str:
     if told:
         return f"{'the seeds of workers' if workers else 'its seeds'} coincide {' and '.join(told)}"
     return "the workers of one rank are seeded alike" if workers else "it is seeded again on the way"
-
-
-def _violated(
-    checked: int, ranks: list[int], subject: str, expected: str, found: str, cause: str, advice: str, *, rule: str
-) -> Judged:
-    finding = Finding(
-        rule=rule,
-        ranks=tuple(ranks),
-        subject=f"{subject} on {ranks_text(ranks)}",
-        expected=expected,
-        found=found,
-        cause=cause,
-        advice=advice,
-    )
-    return Judged(checked=checked, findings=(finding,))
 
 
 ROWS = (

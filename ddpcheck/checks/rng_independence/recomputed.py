@@ -15,14 +15,13 @@ def judge(world: World) -> list[Finding]:
     found: dict[str, list[tuple[Rank, ev.Recomputed]]] = defaultdict(list)
     drew: dict[str, int] = defaultdict(int)
     others: set[str] = set()
-    for rank in world:
-        for one in rank.of(ev.Recomputed):
-            line = str(rank.where(one.site))
-            drew[line] += bool(one.drew)
-            if not one.drew:
-                others.add(line)
-            if one.apart:
-                found[line].append((rank, one))
+    for rank, one in world.of(ev.Recomputed):
+        line = str(rank.where(one.site))
+        drew[line] += bool(one.drew)
+        if not one.drew:
+            others.add(line)
+        if one.apart:
+            found[line].append((rank, one))
     # Where some runs draw nothing, it may be another thread that has drawn while the others ran.
     return [_finding(there, drew[line]) for line, there in found.items() if line not in others]
 

@@ -10,6 +10,7 @@ from ddpcheck.checks.rng_independence import after_batches, forwards, recomputed
 from ddpcheck.checks.rng_independence.states import APART, Drawn, Hits
 from ddpcheck.judging.data_ranks import readers
 from ddpcheck.judging.loader_passes import Line, Pass, data_groups, loops
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import CallSite, Finding
 from ddpcheck.vocabulary.wording import ranks_text
@@ -98,10 +99,9 @@ def _seeded_by_sample(drawn: Iterable[Drawn]) -> set[str]:
 
     What a sample is made of does not depend on epochs then, and is no augmentation.
     """
-    own: dict[tuple[str, int, int, int | None], list[str]] = defaultdict(list)
-    for one in drawn:
-        if one.stream.inside:
-            own[one.stream.kind, one.rank, one.place, one.stream.worker].append(one.seed)
+    own = by_key(
+        ((one.stream.kind, one.rank, one.place, one.stream.worker), one.seed) for one in drawn if one.stream.inside
+    )
     found = {kind for (kind, *_), seeds in own.items() if len(set(seeds)) > 1}
     # Where a pass has one fetch, the other ranks have other samples.
     single: dict[tuple[str, int, int | None], set[str]] = defaultdict(set)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from ddpcheck import evidence as ev
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Process
 from ddpcheck.vocabulary.model import CallSite, Struct
 
@@ -74,9 +74,7 @@ class Hits:
 
 def equal(several: Sequence[Drawn]) -> list[list[Drawn]]:
     """Those of them that are the same."""
-    by_state: dict[bytes, list[Drawn]] = defaultdict(list)
-    for one in several:
-        by_state[one.stream.state].append(one)
+    by_state = by_key((one.stream.state, one) for one in several)
     return [alike for alike in by_state.values() if len(alike) > 1]
 
 

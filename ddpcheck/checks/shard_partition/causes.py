@@ -11,6 +11,7 @@ from ddpcheck.evidence.epochs import SamplerFacts
 from ddpcheck.judging import program_text
 from ddpcheck.judging.loader_passes import Line, Pass
 from ddpcheck.judging.same_dataset import Identity
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import World
 from ddpcheck.vocabulary.model import CallSite
 from ddpcheck.vocabulary.wording import listing, ranks_text
@@ -84,9 +85,7 @@ def _wrong_shards(world: World, loaders: Mapping[int, ev.Loader]) -> str:
     """Which shard each rank's dataset takes for its own, and why."""
     shards = {rank: one.dataset_rank for rank, one in loaders.items()}
     first = next(iter(loaders.values()))
-    by_shard: dict[int | None, list[int]] = {}
-    for rank, shard in shards.items():
-        by_shard.setdefault(shard, []).append(rank)
+    by_shard = by_key((shard, rank) for rank, shard in shards.items())
     shown = listing([f"{ranks_text(who)} shard {shard}" for shard, who in by_shard.items()], 8)
     assignment = f"{first.dataset} gives {shown}"
     if _takes_itself_for_the_only_one(loaders):

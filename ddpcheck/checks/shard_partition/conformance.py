@@ -15,7 +15,6 @@ from ddpcheck.trainings.epochs_of_samples import (
     epochs_of,
     in_order,
     numbers,
-    of_the_dataset,
 )
 from ddpcheck.trainings.situations import curriculum
 from ddpcheck.trainings.suite_row import Row, one
@@ -55,14 +54,14 @@ def _epochless(trained: Trained) -> tuple[Finding, ...]:
     if not often:
         return ()
     return (
-        of_the_dataset(
-            trained,
-            "shard-partition",
-            f"each of {count(size, 'sample')} once in each of {count(epochs, 'epoch')}",
-            f"{count(len(often), 'sample')} more than twice as often: sample {often[0]} {times[often[0]]} times "
-            f"({trained.situation.about})",
-            "Give each rank its own share of the samples.",
+        Finding(
             rule="repeated-samples",
+            ranks=tuple(trained.ranks),
+            subject="job.dataset",
+            expected=f"each of {count(size, 'sample')} once in each of {count(epochs, 'epoch')}",
+            found=f"{count(len(often), 'sample')} more than twice as often: sample {often[0]} {times[often[0]]} times "
+            f"({trained.situation.about})",
+            advice="Give each rank its own share of the samples.",
         ),
     )
 
@@ -98,14 +97,14 @@ def _share(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
         found.append(f"{count(len(further), 'sample')} too many ({numbers(sorted(set(further)))})")
     if shared and sequence is None:
         found.append(f"{count(len(shared), 'sample')} on several ranks at once")
-    return of_the_dataset(
-        trained,
-        "shard-partition",
-        expected,
-        "; ".join(found) + f", with {situation.about}",
-        advice,
-        cause,
+    return Finding(
         rule="repeated-samples" if len(further) > padding else "missing-samples",
+        ranks=tuple(trained.ranks),
+        subject="job.dataset",
+        expected=expected,
+        found="; ".join(found) + f", with {situation.about}",
+        advice=advice,
+        cause=cause,
     )
 
 
@@ -154,26 +153,27 @@ def _order(trained: Trained, epoch: int, ranks: list[Batches], sequence: Sequenc
         taken = [n for batch in batches for n in batch]
         if len(wanted) == whole and Counter(taken) != Counter(wanted):
             told = "job.sampler yields" if sequence is not None else "the dataset has"
-            return of_the_dataset(
-                trained,
-                "shard-partition",
-                f"the ranks to take the samples in the order that {told} them in, since job.shuffle is not set",
-                f"in round {number} of epoch {epoch} samples {numbers(sorted(taken))} instead of "
-                f"{numbers(sorted(wanted))}, with {situation.about}",
-                "Shuffle only where job.shuffle is set, and deal the samples of a sampler out in its own order.",
+            return Finding(
                 rule="samples-out-of-order",
+                ranks=tuple(trained.ranks),
+                subject="job.dataset",
+                expected=f"the ranks to take the samples in the order that {told} them in, since job.shuffle is not "
+                "set",
+                found=f"in round {number} of epoch {epoch} samples {numbers(sorted(taken))} instead of "
+                f"{numbers(sorted(wanted))}, with {situation.about}",
+                advice="Shuffle only where job.shuffle is set, and deal the samples of a sampler out in its own order.",
             )
     return None
 
 
 def _shuffled(trained: Trained, epoch: int) -> Finding:
-    return of_the_dataset(
-        trained,
-        "shard-partition",
-        "the samples to be shuffled, since job.shuffle is set",
-        f"epoch {epoch} in the order of the dataset",
-        "Give shuffle=job.shuffle to the sampler.",
+    return Finding(
         rule="unshuffled-samples",
+        ranks=tuple(trained.ranks),
+        subject="job.dataset",
+        expected="the samples to be shuffled, since job.shuffle is set",
+        found=f"epoch {epoch} in the order of the dataset",
+        advice="Give shuffle=job.shuffle to the sampler.",
     )
 
 
@@ -186,14 +186,14 @@ def _of_copies(trained: Trained) -> Judged:
     apart = apart_in_a_copy(trained)
     if not apart:
         return judge(trained)
-    finding = of_the_dataset(
-        trained,
-        "shard-partition",
-        "the ranks along tp, which have one copy of the model among them, to take the same samples",
-        f"other samples than those of the rank before it on {ranks_text(apart)}, with {trained.situation.about}",
-        ONE_SHARE,
-        "the samples were dealt out over all ranks",
+    finding = Finding(
         rule="different-samples-in-replica",
+        ranks=tuple(trained.ranks),
+        subject="job.dataset",
+        expected="the ranks along tp, which have one copy of the model among them, to take the same samples",
+        found=f"other samples than those of the rank before it on {ranks_text(apart)}, with {trained.situation.about}",
+        advice=ONE_SHARE,
+        cause="the samples were dealt out over all ranks",
     )
     return Judged(checked=1, findings=(finding,))
 

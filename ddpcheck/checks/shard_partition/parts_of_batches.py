@@ -14,6 +14,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging.loader_passes import Pass
 from ddpcheck.judging.same_dataset import Identity, by_index
 from ddpcheck.judging.summed_gradients import ALIKE
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Rank
 
 ROUNDS = 8
@@ -121,10 +122,7 @@ def _are_parts(given: Sequence[Sequence[ev.Inputs]]) -> bool:
     if len({tuple(f.digest for f in one) for one in given}) == 1:
         return False
     ranks = len(given)
-    along: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for one in given:
-        for extent, total in _totals(one).items():
-            along[extent].append(total)
+    along = by_key((extent, total) for one in given for extent, total in _totals(one).items())
     for (dimension, whole), parts in along.items():
         if len(parts) < ranks:
             continue

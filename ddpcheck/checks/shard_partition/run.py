@@ -8,31 +8,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.shard_partition import one_copy, resumed, sequences
-from ddpcheck.checks.shard_partition.causes import (
-    UNAWARE,
-    Loaders,
-    advice,
-    cause,
-    is_one_set,
-    loop_lines,
-    place,
-    subject,
-)
+from ddpcheck.checks.shard_partition import causes, left_out_samples, one_copy, resumed, sequences
 from ddpcheck.checks.shard_partition.data_grounds import NO_COPIES, dealt_beyond, share_out, why_ungrounded
-from ddpcheck.checks.shard_partition.left_out_samples import (
-    IN_PART,
-    Epoch,
-    in_part,
-    is_beyond_padding,
-    left_out,
-    own_epoch,
-)
 from ddpcheck.checks.shard_partition.parts_of_batches import sharers
 from ddpcheck.checks.shard_partition.readers import ONE_READER, beside_the_first
 from ddpcheck.checks.shard_partition.unintended_data import same_inputs, sampler_lost
 from ddpcheck.judging.loader_passes import Line, Pass, Sample, data_groups, every_pass, loops, no_loader, shared_passes
 from ddpcheck.judging.same_dataset import Identity, by_index, identity_of
+from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.judging.world import Judged, World
 from ddpcheck.vocabulary.model import Finding, Struct
 from ddpcheck.vocabulary.wording import ranks_text
@@ -129,7 +112,7 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
     }
     overlaps: list[Overlap] = []
     gap: Finding | None = None
-    epochs: dict[int, Epoch] = {}
+    epochs: dict[int, left_out_samples.Epoch] = {}
     looked_at = 0
     for number, passes in line.rounds():
         shared = {rank: one for rank, one in passes.items() if rank in there and one.samples}
@@ -147,8 +130,8 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
             and len(shared) + len(apart | beside) == len(ranks)
             and not dealt_beyond(world, line, there, ranks)
         ):
-            gap = gap or left_out(line, shared)
-            epoch = own_epoch(shared)
+            gap = gap or left_out_samples.left_out(line, shared)
+            epoch = left_out_samples.own_epoch(shared)
             epochs |= {number: epoch} if epoch is not None else {}
         compared.add(number)
     loaders = {rank: passes[0].loader for rank, passes in there.items()}
@@ -163,8 +146,8 @@ def _judge_line(world: World, line: Line, ranks: Sequence[int], wrapped: bool) -
             return len(compared), [_nothing_in_common(line, tuple(there))], because
         return 0, [], OWN_OR_PARTS
     # That no two ranks had the same samples is not all that there is to hold.
-    partly = in_part(line, epochs, identity)
-    return len(compared - partly), [], because or (IN_PART if partly else "")
+    partly = left_out_samples.in_part(line, epochs, identity)
+    return len(compared - partly), [], because or (left_out_samples.IN_PART if partly else "")
 
 
 # --- overlap
@@ -198,8 +181,9 @@ def _overlap(number: int, passes: Mapping[int, Pass], identity: Identity) -> Ove
         allowed = _allowed(passes, read, indexed)
         nearly_all = surplus >= max(NEARLY_ALL * possible, chance) and possible >= max(2 * AT_LEAST, read / 4)
         wrong = surplus >= AT_LEAST and (surplus > allowed + chance or nearly_all)
-    own = own_epoch(passes) if not wrong and indexed and padding is None and surplus >= AT_LEAST else None
-    doubtful = own is not None and is_beyond_padding(own, surplus)
+    doubted = not wrong and indexed and padding is None and surplus >= AT_LEAST
+    own = left_out_samples.own_epoch(passes) if doubted else None
+    doubtful = own is not None and left_out_samples.is_beyond_padding(own, surplus)
     if not wrong and not doubtful:
         return "" if identity.same or identity.stable else UNRECOGNISED
     explained = own.padding if own is not None else padding or 0
@@ -217,11 +201,7 @@ def _told(
     by_index: bool,
     in_order: bool = False,
 ) -> Overlap:
-    owners: dict[Hashable, list[int]] = defaultdict(list)
-    for rank, keys in draw.items():
-        for key in dict.fromkeys(keys):
-            if key in repeated:
-                owners[key].append(rank)
+    owners = by_key((key, rank) for rank, keys in draw.items() for key in dict.fromkeys(keys) if key in repeated)
     example, on = next(iter(owners.items()))
     return Overlap(
         number=number,
@@ -274,7 +254,7 @@ def _padding(passes: Mapping[int, Pass]) -> int | None:
 def _allowed(passes: Mapping[int, Pass], read: int, by_index: bool) -> float:
     """How many samples may come twice where no sampler of torch's says how it evens the ranks out."""
     loaders = [one.loader for one in passes.values()]
-    if by_index and all(one is not None and one.sampler in UNAWARE for one in loaders):
+    if by_index and all(one is not None and one.sampler in causes.UNAWARE for one in loaders):
         return SOME / 3 * read  # torch's own, that know of no ranks, even nothing out
     batch = max((b.samples for one in passes.values() for b in one.batches), default=0)
     part = SOME if all(one.exhausted for one in passes.values()) and None not in loaders else 2 * SOME
@@ -335,7 +315,7 @@ def _same_sequence(number: int, passes: Mapping[int, Pass], draw: Draw, by_index
 
 
 def _overlapping(
-    world: World, line: Line, overlaps: Sequence[Overlap], loaders: Loaders, identity: Identity, wrapped: bool
+    world: World, line: Line, overlaps: Sequence[Overlap], loaders: causes.Loaders, identity: Identity, wrapped: bool
 ) -> Finding:
     certain = [one for one in overlaps if one.certain]
     overlaps = certain or overlaps
@@ -354,7 +334,7 @@ def _overlapping(
         {rank: line.passes[rank][one.number] for rank in loaders if one.number < len(line.passes[rank])}
         for one in overlaps
     ]
-    same_samples = all(map(is_one_set, rounds))
+    same_samples = all(map(causes.is_one_set, rounds))
     unstable = worst.by_index and not identity.stable
     basis = " (by index: a sample may look different whenever it is read)" if unstable else ""
     passes = rounds[overlaps.index(worst)]
@@ -362,18 +342,18 @@ def _overlapping(
         rule="repeated-samples",
         severity="error" if wrapped and certain else "warning",
         ranks=worst.ranks,
-        subject=subject(first),
+        subject=causes.subject(first),
         expected=f"each sample on one rank in one pass through the training data{basis}",
         found=found,
-        cause=cause(world, passes, loaders, identity, same_samples)
+        cause=causes.cause(world, passes, loaders, identity, same_samples)
         if certain
         else f"{kind} gives the ranks shares that overlap",
-        advice=advice(world, passes, loaders, same_samples)
+        advice=causes.advice(world, passes, loaders, same_samples)
         if certain
         else f"If samples are not meant to count twice, let each share of the {kind} end where the next one begins.",
-        where=place(line, loaders, world),
+        where=causes.place(line, loaders, world),
         count=len(overlaps),
-        proof=loop_lines(line, worst.ranks),
+        proof=causes.loop_lines(line, worst.ranks),
         # Ranks at several epochs overlap, and those that are never told of theirs go through one order again and again.
         links=(line.link, f"epochs of {line.link}")
         if len({p.begun.epoch for p in passes.values()}) > 1
@@ -387,12 +367,12 @@ def _nothing_in_common(line: Line, ranks: tuple[int, ...]) -> Finding:
         rule="no-common-samples",
         severity="warning",
         ranks=ranks,
-        subject=subject(loader),
+        subject=causes.subject(loader),
         expected="ranks that share one dataset out among them to have the same one",
         found="another sample at the same index on every rank: the indices are shared out, and the data differ",
         advice="Give random splits and generated data a generator with the same seed everywhere, or, if each rank is "
         "meant to have data of its own, a sampler that does not share them out.",
         where=line.first.rank.where(loader.site) if loader is not None else line.first.where,
-        proof=loop_lines(line, ranks),
+        proof=causes.loop_lines(line, ranks),
         links=(line.link,),
     )

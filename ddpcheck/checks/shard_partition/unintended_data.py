@@ -41,7 +41,6 @@ def sampler_lost(every: Sequence[Sequence[Pass]]) -> list[Finding]:
 
 def _lost(every: Sequence[Sequence[Pass]], one: Pass, loader: ev.Loader, other: ev.Loader) -> Finding:
     rank = one.rank
-    proof = [(rank.rank, where) for where in (rank.where(other.site), one.where) if where is not None]
     return Finding(
         rule="sampler-replaced",
         severity="warning",
@@ -53,7 +52,7 @@ def _lost(every: Sequence[Sequence[Pass]], one: Pass, loader: ev.Loader, other: 
         advice=f"Deal the order of the {other.sampler} out to the ranks (every world_size-th index of it, the same "
         "order on all ranks) in place of drawing another one.",
         where=rank.where(loader.sampler_site) or rank.where(loader.site),
-        proof=tuple(proof),
+        proof=rank.proof(other.site, one.begun.site),
         links=(f"loader {loader.loader}",),
     )
 

@@ -8,7 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import first_forwards, parameter_history
+from ddpcheck.judging import parameter_history
 from ddpcheck.judging.meetings_by_hand import may_meet
 from ddpcheck.judging.tensor_kinds import shape_of
 from ddpcheck.judging.world import Rank, World
@@ -90,10 +90,10 @@ def _pipelines(world: World) -> Iterator[list[_Stage]]:
     """The ranks that hold stages of one pipeline: as is declared, or as they send each other activations."""
     stages = {}
     for rank in world:
-        models = [model for owner, model in first_forwards.models(world) if owner is rank]
+        models = [model for owner, model in world.of(ev.Model) if owner is rank]
         if models:
             stages[rank.rank] = _Stage(rank, models)
-    declared = {one.pipeline for rank in world for one in rank.of(ev.Parallelised) if one.stage is not None}
+    declared = {one.pipeline for _, one in world.of(ev.Parallelised) if one.stage is not None}
     for ranks in declared or _sent(world):
         mine = [stages[number] for number in ranks if number in stages]
         if len(mine) == len(ranks) > 1:

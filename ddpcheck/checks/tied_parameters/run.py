@@ -34,7 +34,7 @@ def judge(world: World) -> Judged:
     """Look at each pair of names that a model had for one parameter."""
     checked = 0
     findings: dict[str, Finding] = {}
-    for rank, model in first_forwards.models(world):
+    for rank, model in world.of(ev.Model):
         for tie in model.ties:
             if not (tie.first and tie.second):
                 continue
@@ -56,7 +56,7 @@ def judge(world: World) -> Judged:
         # What is known to have been tied is told by that.
         for finding in more if not findings else ():
             findings.setdefault(finding.expected, finding)
-    ties = any(model.ties for _, model in first_forwards.models(world))
+    ties = any(model.ties for _, model in world.of(ev.Model))
     return Judged(
         checked=checked,
         findings=tuple(findings.values()),
@@ -70,7 +70,7 @@ def _across_ranks(world: World) -> Iterator[tuple[ev.Tie, Side, Side]]:
     """Ties of which ranks have one name each, as the first and the last stage of a pipeline."""
     firsts: dict[str, list[tuple[ev.Tie, Side]]] = {}
     seconds: dict[str, list[Side]] = {}
-    for rank, model in first_forwards.models(world):
+    for rank, model in world.of(ev.Model):
         for tie in model.ties:
             if tie.first and not tie.second:
                 firsts.setdefault(tie.words, []).append((tie, Side(rank, model, tie.first)))

@@ -72,18 +72,17 @@ def judge(world: World) -> tuple[int, list[Finding]]:
 def _ends(world: World) -> Iterator[list[_End]]:
     """The parameters whose gradients go through one call, where they have other places."""
     by_call: dict[Call, list[_End]] = defaultdict(list)
-    for rank in world:
-        for described in rank.of(ev.Optimizer):
-            records = [one for one in rank.of(ev.Exchanged) if one.optimizer == described.optimizer]
-            # One that was given other parameters meanwhile has other places.
-            if described.number or not records or records[0].number or not _is_described_once(rank, described):
-                continue
-            alone = Counter((one.group, one.number) for one in records[0].carried)
-            for one in records[0].carried:
-                if alone[one.group, one.number] > 1:
-                    continue  # in a bucket, whose order may be wrong
-                if one.of == "gradient" and one.alike and not (one.flat or one.inside) and lasts(records, one):
-                    by_call[one.group, one.number, one.offset].append(_End(rank, described, one.place))
+    for rank, described in world.of(ev.Optimizer):
+        records = [one for one in rank.of(ev.Exchanged) if one.optimizer == described.optimizer]
+        # One that was given other parameters meanwhile has other places.
+        if described.number or not records or records[0].number or not _is_described_once(rank, described):
+            continue
+        alone = Counter((one.group, one.number) for one in records[0].carried)
+        for one in records[0].carried:
+            if alone[one.group, one.number] > 1:
+                continue  # in a bucket, whose order may be wrong
+            if one.of == "gradient" and one.alike and not (one.flat or one.inside) and lasts(records, one):
+                by_call[one.group, one.number, one.offset].append(_End(rank, described, one.place))
     for (group, _, _), ends in by_call.items():
         ranks = [rank.rank for rank in step_alignment.members(world, group)]
         if len(ranks) < 2 or [one.rank.rank for one in ends] != ranks:

@@ -39,20 +39,19 @@ class Loss(NamedTuple):
 def losses(world: World) -> dict[int, dict[int, Loss]]:
     """By window and rank: the losses of which all elements have one weight, and that have no other term."""
     found: dict[int, dict[int, Loss]] = defaultdict(dict)
-    for rank in world:
-        for record in rank.of(ev.StepWeights):
-            own = [one for one in record.backwards if not one.continued]
-            terms = [one.terms[0] for one in own if len(one.terms) == 1]
-            counted = [term for term in terms if term.elements and term.weight]
-            if record.why or not counted or len(terms) < len(own) or any(term.scaled for term in counted):
-                continue
-            weights = [term.weight for term in counted]
-            if max(weights) > (1 + NEAR) * min(weights):
-                continue
-            elements = sum(term.elements for term in counted)
-            values = tuple(one.value for one in own)
-            where = rank.where(own[0].site)
-            found[record.window][rank.rank] = Loss(weights[0], elements, values, where, counted[0].kind, record.number)
+    for rank, record in world.of(ev.StepWeights):
+        own = [one for one in record.backwards if not one.continued]
+        terms = [one.terms[0] for one in own if len(one.terms) == 1]
+        counted = [term for term in terms if term.elements and term.weight]
+        if record.why or not counted or len(terms) < len(own) or any(term.scaled for term in counted):
+            continue
+        weights = [term.weight for term in counted]
+        if max(weights) > (1 + NEAR) * min(weights):
+            continue
+        elements = sum(term.elements for term in counted)
+        values = tuple(one.value for one in own)
+        where = rank.where(own[0].site)
+        found[record.window][rank.rank] = Loss(weights[0], elements, values, where, counted[0].kind, record.number)
     return found
 
 
@@ -60,10 +59,9 @@ def losses(world: World) -> dict[int, dict[int, Loss]]:
 def with_loss(world: World) -> dict[int, set[int]]:
     """The ranks that have computed a loss, known or not, by window."""
     found: dict[int, set[int]] = defaultdict(set)
-    for rank in world:
-        for record in rank.of(ev.StepWeights):
-            if not all(one.continued for one in record.backwards):
-                found[record.window].add(rank.rank)
+    for rank, record in world.of(ev.StepWeights):
+        if not all(one.continued for one in record.backwards):
+            found[record.window].add(rank.rank)
     return found
 
 
