@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -77,6 +78,28 @@ def test_a_byte_that_is_wrong_loses_its_own_record(place, flip):
 def test_any_bytes_are_no_record(data):
     """What was never a record is none."""
     assert fed(data)[0] == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        bytes(8 << 20),
+        (b"\xff\xff\x7f\x00____\x92\xa4Call" * (1 << 19)),  # each claims to be a frame of 8 MB
+        (b"\xff\xff\xff\x03____\x92\xa4Call" * (1 << 19)),  # of 64 MB, which are not there yet
+        FRAMES[1][:-1] * 100_000,
+    ],
+    ids=["zeros", "claims", "claims without an end", "torn records"],
+)
+def test_damage_costs_no_more_the_more_there_is_of_it(damage):
+    """It is searched once, in whatever pieces it comes; and what follows it is read."""
+    reader = ev.Reader()
+    began = time.process_time()
+    for start in range(0, len(damage), 1 << 14):
+        assert not [*reader.feed(damage[start : start + (1 << 14)])]
+    assert reader.torn
+    assert [*reader.feed(WHOLE)] == RECORDS
+    assert (reader.damaged, reader.torn) == (len(damage), False)
+    assert time.process_time() - began < 30  # of the processor's: searched anew with each piece, it is minutes
 
 
 def test_texts_may_have_surrogates():
