@@ -58,7 +58,7 @@ def frame(record: Record) -> bytes:
     return length + _checksum(length, body) + body
 
 
-def _checksum(length: bytes, body: bytes) -> bytes:
+def _checksum(length: bytes | bytearray, body: bytes | bytearray) -> bytes:
     return zlib.crc32(body, zlib.crc32(length)).to_bytes(4, "little")
 
 

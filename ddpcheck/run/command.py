@@ -49,7 +49,7 @@ def run(options: Options) -> int:
 
 def _run(options: Options, path: Path) -> int:
     pages = PageAndTrace(options)
-    supervisor = Supervisor(options, Folder(path))
+    supervisor = Supervisor(options, Folder(path, options.limit))
     facts = run_facts.begin(path, options.command, options.launched)
     try:
         seen = supervisor.run()

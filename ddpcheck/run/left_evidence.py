@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -84,6 +87,9 @@ def _last_left() -> Path:
     temporary = Path(tempfile.gettempdir())
     left = []
     for place in temporary.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if (about := place.lstat()).st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
+                continue
         facts = run_facts.read(place)
         if facts is not None and not facts.goes_on:
             left.append((facts.began, place))

@@ -12,6 +12,7 @@ import psutil
 
 from ddpcheck.report import report_files
 from ddpcheck.run.conclusion import Run
+from ddpcheck.vocabulary import regular_files
 from ddpcheck.vocabulary.model import Struct
 
 NAME = "run.json"
@@ -58,7 +59,7 @@ def end(folder: Path, facts: Facts) -> None:
 def read(folder: Path) -> Facts | None:
     """What a folder says of its run; None where it says nothing that can be read."""
     try:
-        return msgspec.json.decode((folder / NAME).read_bytes(), type=Facts)
+        return msgspec.json.decode(regular_files.read(folder / NAME), type=Facts)
     except (OSError, msgspec.MsgspecError):
         return None
 

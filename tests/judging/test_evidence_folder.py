@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.evidence_folder import Folder
+from ddpcheck.judging.evidence_folder import SUFFIX, Folder
 from ddpcheck.verdict.reader_notes import unseen
 
 RECORDS = [
@@ -160,6 +160,35 @@ def test_that_recording_stopped_is_told(folder, byte, words):
         assert note.startswith("The evidence of rank 1 stopped early: ")
         assert words in note
         assert only(folder).incomplete
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "link", "folder"])
+def test_what_is_no_file_is_told_of_and_not_waited_for(folder, tmp_path_factory, kind):
+    """A program may put anything into the folder; what its processes have written counts all the same."""
+    odd = folder.path / f"odd{SUFFIX}"
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "h-8-1.evidence"
+    elsewhere.write_bytes(ev.HEADER + ev.GOING + WHOLE)
+    {
+        "pipe": lambda: os.mkfifo(odd),
+        "device": lambda: odd.symlink_to("/dev/zero"),
+        "link": lambda: odd.symlink_to(elsewhere),
+        "folder": odd.mkdir,
+    }[kind]()
+    path = written(folder)
+    assert folder.processes[path.name].records == RECORDS
+    assert folder.processes[odd.name].records == []
+    assert "cannot be read" in folder.processes[odd.name].gap
+    assert len(unseen([], folder.processes.values())) == 1
+
+
+def test_a_file_is_no_longer_than_its_process_may_write(tmp_path):
+    """One that claims to be has a size, and takes neither time nor memory."""
+    folder = Folder(tmp_path, limit=1 << 20)
+    path = written(folder)
+    os.truncate(path, 1 << 40)
+    assert folder.read() is False
+    assert only(folder).records == RECORDS
+    assert "longer than" in only(folder).gap
 
 
 def test_another_version_is_told_in_a_sentence(folder):
