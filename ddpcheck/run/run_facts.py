@@ -13,6 +13,7 @@ import psutil
 from ddpcheck.report import report_files
 from ddpcheck.run.conclusion import Run
 from ddpcheck.vocabulary import regular_files
+from ddpcheck.vocabulary.bounded_numbers import ProcessNumber, Seconds
 from ddpcheck.vocabulary.model import Struct
 
 NAME = "run.json"
@@ -24,9 +25,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     command: str
     launched: bool
     host: str
-    pid: int
+    pid: ProcessNumber
     """Of ddpcheck."""
-    began: float
+    began: Seconds
     """Seconds since the epoch."""
     run: Run | None = None
     """How it ended; None while it goes on, and of one that was killed."""
@@ -60,7 +61,7 @@ def read(folder: Path) -> Facts | None:
     """What a folder says of its run; None where it says nothing that can be read."""
     try:
         return msgspec.json.decode(regular_files.read(folder / NAME), type=Facts)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
+import zlib
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,6 +110,42 @@ def test_texts_may_have_surrogates():
     raised = ev.Raised(n=1, at=0.0, kind="E", message="b\udcff", text="b\udcff", site=0, lost_peer=False)
     (record,), _ = fed(ev.frame(raised))
     assert (record.kind, record.message) == ("E", "b\\udcff")
+
+
+JOINED = ev.Joined(n=1, at=0.0, rank=0, world_size=2, token="t", backend="gloo", local_rank=0, site=0)
+ENDED = ev.ChildEnded(n=1, at=0.0, pid=8, code=None, signal=9)
+MESH = ev.Mesh(n=1, at=0.0, mesh=0, names=(), shape=(2, 1), ranks=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "claims"),
+    [
+        (RECORDS[1], "at", [math.inf, -math.inf, math.nan, 1e308]),
+        (RECORDS[0], "wall", [math.inf, math.nan, 1e308]),
+        (RECORDS[0], "pid", [-1, 1 << 31, 1 << 63]),
+        (RECORDS[1], "since", [math.inf, math.nan, 1e308]),
+        (JOINED, "world_size", [-1, 0, 1 << 31, 1 << 63]),
+        (JOINED, "rank", [-1, 1 << 31]),
+        (ENDED, "signal", [-1, 65, 1 << 31, 1 << 63]),
+        (ev.Signalled(n=1, at=0.0, signal=2), "signal", [1 << 31]),
+        (ev.SentSignal(n=1, at=0.0, pid=-8, signal=2, site=0), "signal", [1 << 31]),
+        (ev.Silent(n=1, at=0.0, pid=8, seconds=1.0), "seconds", [math.inf, math.nan]),
+        (ev.Spans(n=1, at=0.0, base=0.0, packed=[0, 1, 1, 0, 1]), "packed", [[0, 1, 1 << 63, 0, 1]]),
+        (ev.JudgedBy(n=1, at=0.0, address="::1:80:a"), "address", ["", "here", "here:port:key", "here:80"]),
+        (MESH, "shape", [[1 << 31], [2, 0], [-1, -2, 1 << 31]]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_what_no_rank_can_have_written_is_no_record(record, field, claims):
+    """Whatever its checksum: it is damage, and no judge meets it."""
+    assert fed(ev.frame(record))[0] == [record]
+    for claim in claims:
+        fields = {name: getattr(record, name) for name in record.__struct_fields__}
+        body = msgspec.msgpack.encode([type(record).__name__, *{**fields, field: claim}.values()])
+        length = len(body).to_bytes(4, "little")
+        data = length + zlib.crc32(body, zlib.crc32(length)).to_bytes(4, "little") + body
+        records, reader = fed(data + FRAMES[2])
+        assert (records, reader.damaged) == ([RECORDS[2]], len(data)), claim
 
 
 # --- a folder of them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -36,6 +37,34 @@ def test_the_folder_of_another_user_is_not_the_last_of_ours(temporary, monkeypat
     monkeypatch.setattr(os, "getuid", lambda: own.stat().st_uid + 1)
     with pytest.raises(left_evidence.WrongUsage, match="no run has left evidence"):
         left_evidence._last_left()
+
+
+@pytest.mark.parametrize(
+    ("field", "claim"),
+    [
+        ("pid", -1),
+        ("pid", 1 << 63),
+        ("began", 1e308),
+        ("run", {"pid": 1, "exit_code": None, "signal": 1 << 31}),
+        ("run", {"pid": 1, "exit_code": 0, "signal": None, "seconds": 1e308}),
+        ("run", {"pid": 1, "exit_code": 1, "signal": None, "enough": {"at": 1e308}}),
+        ("run", {"pid": 1, "exit_code": 1, "signal": None, "lost": {"signal": 1 << 31, "moment": {"at": 1}}}),
+    ],
+)
+def test_what_no_command_can_have_written_of_a_run_is_not_read(temporary, capsys, field, claim):
+    """Then it is one of which nothing is said."""
+    folder = left(temporary / "given")
+    known = json.loads((folder / run_facts.NAME).read_text())
+    (folder / run_facts.NAME).write_text(json.dumps({**known, "host": os.uname().nodename, field: claim}))
+    assert run_facts.read(folder) is None
+    assert left_evidence.judge([str(folder), "--no-config"]) == 137
+    assert "How the run ended is not on record" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("depth", [10, 10_000, 1_000_000])
+def test_facts_of_any_depth_are_none(temporary, depth):
+    (left(temporary / "given") / run_facts.NAME).write_text('{"odd": ' + "[" * depth)
+    assert run_facts.read(temporary / "given") is None
 
 
 @pytest.mark.parametrize("name", ["zz.evidence", run_facts.NAME])
