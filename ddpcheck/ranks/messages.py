@@ -217,9 +217,16 @@ class Warned(Message, frozen=True, kw_only=True):
     warning: WarningRecord
 
 
+class Leaving(Message, frozen=True, kw_only=True):
+    """What the test has called ``pytest.exit`` with."""
+
+    reason: str
+    code: int | None
+
+
 class Done(Message, frozen=True, kw_only=True):
     leftovers: tuple[Leftover, ...] = ()
-    exit_reason: str | None = None
+    leaving: Leaving | None = None
 
 
 class Following(Message, frozen=True, kw_only=True):

@@ -33,8 +33,6 @@ HURRIED = 3.0
 
 def run(options: Options) -> int:
     """Run a script as asked, show the verdict, and return the exit code."""
-    if sys.stderr is None:  # it was closed before we were started
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         with _folder(options) as path:
             try:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from ddpcheck.acceptance import baseline as baselines
 from ddpcheck.acceptance.rules import Rules
 from ddpcheck.checks.registry import check_of, every_check
-from ddpcheck.report.report_files import Unwritable, check_writable
 from ddpcheck.report.repository_paths import service
 from ddpcheck.run import command_line, program, settings_file, torchrun_options
-from ddpcheck.run.command_line import named_checks
+from ddpcheck.run.command_line import REPORTS, named_checks, see_files
 from ddpcheck.run.command_parser import WrongUsage as WrongUsage
 from ddpcheck.run.command_parser import parser_with
 from ddpcheck.run.own_options import EVIDENCE_LIMIT, STALL_TIMEOUT
@@ -139,21 +138,12 @@ def reporting(given: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     """
     rules = _rules(given, settings)
     chosen, left_out = _chosen(given.checks, given.skip, settings)
-    baseline = rules.baseline.path if rules.baseline is not None and given.write_baseline else None
-    for path in (given.json, given.junit, given.sarif, given.codequality, given.page, given.trace, baseline):
-        if path is not None:
-            try:
-                check_writable(Path(path))
-            except Unwritable as error:
-                raise WrongUsage(str(error)) from None
+    if rules.baseline is not None:
+        given.baseline = Path(rules.baseline.path)
+        see_files(given, *REPORTS, *(["baseline"] if given.write_baseline else []))
     return {
-        "json": given.json,
-        "junit": given.junit,
-        "sarif": given.sarif,
-        "codequality": given.codequality,
+        **{name: getattr(given, name) for name in REPORTS},
         "format": given.format or service(os.environ) or "text",
-        "page": given.page,
-        "trace": given.trace,
         "chosen": chosen,
         "left_out": left_out,
         "advise": _first(given.advise, settings.advise, False),
