@@ -94,12 +94,12 @@ def _judge(arguments: list[str]) -> int:
         from ddpcheck.run.judge_arguments import WrongUsage, read
 
         try:
-            read(arguments)
+            given = read(arguments)
+            from ddpcheck.run.left_evidence import judge
+
+            return judge(given)
         except WrongUsage as error:
             return _wrong("ddpcheck judge", str(error))
-        from ddpcheck.run.left_evidence import judge
-
-        return judge(arguments)
 
     return _ours(judge)
 

@@ -76,16 +76,13 @@ def _escaped(value: Any) -> Any:
 class Reader:
     """The records of one file, as far as it has been written; ask again for more.
 
-    What was read costs the same whatever is in it: each byte is searched once
-    for the beginning of a frame, and what claims to be one is summed up as
-    long as such claims have not come to nothing too often.
+    Each byte costs the same, whatever it is: it is searched once, and claims that come to nothing are bounded.
     """
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._open = [0]
-        """Places in it where a frame may begin that is not there to its end; a record that was read ends at the first.
-        """
+        """Places in it where a frame may begin that is not there to its end; the first is behind the last record."""
         self._searched = 1
         """Up to here it was searched for further ones."""
         self._passed = 0

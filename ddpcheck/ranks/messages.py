@@ -217,16 +217,10 @@ class Warned(Message, frozen=True, kw_only=True):
     warning: WarningRecord
 
 
-class Leaving(Message, frozen=True, kw_only=True):
-    """What the test has called ``pytest.exit`` with."""
-
-    reason: str
-    code: int | None
-
-
 class Done(Message, frozen=True, kw_only=True):
     leftovers: tuple[Leftover, ...] = ()
-    leaving: Leaving | None = None
+    leaving: tuple[str, int | None] | None = None
+    """What the test has called ``pytest.exit`` with."""
 
 
 class Following(Message, frozen=True, kw_only=True):

@@ -214,7 +214,7 @@ class Supervision:
                 r.done = True
                 self.leftovers.extend(leftovers)
                 if leaving is not None:
-                    r.text, r.left_with = leaving.reason, leaving.code
+                    r.text, r.left_with = leaving
                     r.end("exit")
                     self._note_failure()
                 r.end("finished")

@@ -92,23 +92,20 @@ class SessionReport:
     # --- the file
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        path = config.getoption("ddp_report") or config.getini("ddp_report")
-        self.target = Path(path).absolute() if path else None
-        if self.target is not None and self.target.parent.is_dir():
+        if path := config.getoption("ddp_report") or config.getini("ddp_report"):
+            self.target = Path(path).absolute()
             try:
+                self.target.parent.mkdir(parents=True, exist_ok=True)
                 report_files.check_writable(self.target)
-            except report_files.Unwritable as error:
+            except (OSError, report_files.Unwritable) as error:
                 raise pytest.UsageError(f"--ddp-report: {error}") from None
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self.target is not None:
-            self.lost = report_files.unwritten(self.target, partial(self._write, self.target))
+            text = json.dumps(self.document(), indent=1, default=str) + "\n"
+            self.lost = report_files.unwritten(self.target, partial(report_files.write, self.target, text))
             if self.lost and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
-
-    def _write(self, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        report_files.write(target, json.dumps(self.document(), indent=1, default=str) + "\n")
 
     def document(self) -> dict[str, Any]:
         """The session as plain data; see docs/report.md for the fields."""

@@ -118,7 +118,7 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run, facts: run_fac
         last = supervisor.live.judging.failures[0].strip().rpartition("\n")[2]
         notes.append(f"Not all of it could be judged while it ran, for a fault of ddpcheck's own ({last}).")
     defects = tuple(supervisor.defects)
-    run_facts.end(supervisor.folder.path, replace(facts, run=seen, defects=defects, notes=tuple(notes)))
+    run_facts.write(supervisor.folder.path, replace(facts, run=seen, defects=defects, notes=tuple(notes)))
     processes = [supervisor.own, *supervisor.folder.processes.values()]
     settled = supervisor.live.judging.settled
     verdict = verdict_of(seen, processes, settled, options.chosen, defects, notes, options.left_out)

@@ -227,10 +227,9 @@ class Collector:
             disk = os.fstatvfs(descriptor)
             if disk.f_bavail * disk.f_frsize < min(ROOM, disk.f_blocks * disk.f_frsize // 20):
                 raise OSError(errno.ENOSPC, "the disk is nearly full")
-            if not 0 <= piece.start <= file.seek(0, os.SEEK_END):
-                raise OSError(errno.EINVAL, "something before it has not come")
-            if piece.start + len(piece.data) > self._longest:
-                raise OSError(errno.EFBIG, "a process has written more than it may (see --evidence-limit)")
+            whole = 0 <= piece.start <= file.seek(0, os.SEEK_END)
+            if not whole or piece.start + len(piece.data) > self._longest:
+                raise OSError(errno.EFBIG, "a file has gaps, or is longer than it may be (see --evidence-limit)")
             file.seek(piece.start)
             file.write(piece.data)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ddpcheck.acceptance import baseline as baselines
 from ddpcheck.acceptance.rules import Rules
 from ddpcheck.checks.registry import check_of, every_check
+from ddpcheck.report.report_files import Unwritable, check_writable
 from ddpcheck.report.repository_paths import service
 from ddpcheck.run import command_line, program, settings_file, torchrun_options
-from ddpcheck.run.command_line import REPORTS, named_checks, see_files
+from ddpcheck.run.command_line import named_checks
 from ddpcheck.run.command_parser import WrongUsage as WrongUsage
 from ddpcheck.run.command_parser import parser_with
 from ddpcheck.run.own_options import EVIDENCE_LIMIT, STALL_TIMEOUT
@@ -25,6 +27,9 @@ if TYPE_CHECKING:  # it brings what prints
     from ddpcheck.report.status_line import Kind
 
 T = TypeVar("T")
+
+REPORTS = ("json", "junit", "sarif", "codequality", "page", "trace")
+"""The options that name a file each."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -138,9 +143,8 @@ def reporting(given: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     """
     rules = _rules(given, settings)
     chosen, left_out = _chosen(given.checks, given.skip, settings)
-    if rules.baseline is not None:
-        given.baseline = Path(rules.baseline.path)
-        see_files(given, *REPORTS, *(["baseline"] if given.write_baseline else []))
+    baseline = {"baseline": Path(rules.baseline.path)} if rules.baseline is not None and given.write_baseline else {}
+    _see_files({name: getattr(given, name) for name in REPORTS} | baseline)
     return {
         **{name: getattr(given, name) for name in REPORTS},
         "format": given.format or service(os.environ) or "text",
@@ -151,6 +155,22 @@ def reporting(given: argparse.Namespace, settings: Settings) -> dict[str, Any]:
         "rules": rules,
         "write_baseline": given.write_baseline,
     }
+
+
+def _see_files(named: Mapping[str, Path | None]) -> None:
+    """See that each of these options names a file that can be written, and no two of them the same one."""
+    taken: dict[str, str] = {}
+    for option, path in named.items():
+        if path is None:
+            continue
+        try:
+            check_writable(path)
+        except Unwritable as error:
+            raise WrongUsage(str(error)) from None
+        place = os.path.realpath(path)
+        other = taken.setdefault(place, option)
+        if other != option and (os.path.isfile(place) or not os.path.exists(place)):
+            raise WrongUsage(f"--{other} and --{option} name one file, {path}: give each its own")
 
 
 def settings_of(given: argparse.Namespace) -> Settings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ddpcheck.judging.evidence_folder import Folder
@@ -42,29 +43,23 @@ class PageAndTrace:
     def write(self, verdict: Verdict) -> list[Path]:
         """Write both; the files that are there now."""
         written = []
-        if self._page is not None and self._try("--page", self._page, lambda: self._write_page(verdict)):
-            written.append(self._page)
+        if self._page is not None:
+            from ddpcheck.report.page import page
+
+            make = partial(page.write, verdict, self._page, self._timeline, self._strict)
+            written += self._try(f"--page {self._page}", self._page, make)
         if self._trace is not None and self._timeline is None and not self.lost:
             told = "was not written: the node of rank 0 has the evidence of all ranks"
             print(f"ddpcheck: --trace {self._trace} {told}", file=sys.stderr)
-        elif self._trace is not None and self._try("--trace", self._trace, lambda: self._write_trace(verdict)):
-            written.append(self._trace)
+        elif self._trace is not None:
+            from ddpcheck.report import trace_file
+
+            make = partial(trace_file.write, verdict, self._trace, self._timeline or Timeline())
+            written += self._try(f"--trace {self._trace}", self._trace, make)
         return written
 
-    def _write_page(self, verdict: Verdict) -> None:
-        from ddpcheck.report.page import page
-
-        assert self._page is not None
-        page.write(verdict, self._page, self._timeline, self._strict)
-
-    def _write_trace(self, verdict: Verdict) -> None:
-        from ddpcheck.report import trace_file
-
-        assert self._trace is not None
-        trace_file.write(verdict, self._trace, self._timeline or Timeline())
-
-    def _try(self, what: str, path: Path, do: Callable[[], None]) -> bool:
-        why = report_files.unwritten(path, do)
-        if why:
-            self.lost.append(f"{what} {path} {why}" if what.startswith("-") else f"{what} {why}")
-        return not why
+    def _try(self, what: str, path: Path, make: Callable[[], None]) -> list[Path]:
+        """The path, where what is made there could be made."""
+        why = report_files.unwritten(path, make)
+        self.lost += [f"{what} {why}"] if why else []
+        return [] if why else [path]

@@ -48,13 +48,8 @@ class Facts(Struct, frozen=True, kw_only=True):
 def begin(folder: Path, command: str, launched: bool) -> Facts:
     """Put down that a run begins; where nothing can be written, nobody will read it."""
     facts = Facts(command=command, launched=launched, host=os.uname().nodename, pid=os.getpid(), began=time.time())
-    _write(folder, facts)
+    write(folder, facts)
     return facts
-
-
-def end(folder: Path, facts: Facts) -> None:
-    """Put down how it ended."""
-    _write(folder, facts)
 
 
 def read(folder: Path) -> Facts | None:
@@ -65,6 +60,7 @@ def read(folder: Path) -> Facts | None:
         return None
 
 
-def _write(folder: Path, facts: Facts) -> None:
+def write(folder: Path, facts: Facts) -> None:
+    """Put down what is known of it now."""
     with contextlib.suppress(OSError, report_files.Unwritable):
         report_files.write(folder / NAME, msgspec.json.encode(facts).decode())

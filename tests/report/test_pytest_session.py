@@ -47,7 +47,7 @@ class Lines:
             3,
             "--ddp-report /dev/full could not be written: cannot write /dev/full: no space left on device",
         ),
-        ("file/report.json", 3, "could not be written: "),
+        ("file/report.json", 4, "--ddp-report: [Errno "),
         ("folder", 4, "--ddp-report: cannot write "),
         ("/proc/report.json", 4, "--ddp-report: cannot write /proc/report.json"),
         ("new/report.json", 0, ""),

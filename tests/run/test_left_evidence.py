@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.run import left_evidence, run_facts
+from ddpcheck.run import judge_arguments, left_evidence, run_facts
 
 BEGAN = ev.Began(n=1, at=5.0, pid=7, parent=1, host="h", node=0, argv=["a"], folder="/", wall=100.0, rank=0)
+
+
+def judge(arguments: list[str]) -> int:
+    return left_evidence.judge(judge_arguments.read(arguments))
 
 
 @pytest.fixture
@@ -23,7 +27,7 @@ def temporary(tmp_path, monkeypatch):
 def left(folder: Path, records=(BEGAN,), name="h-7-1.evidence") -> Path:
     """A folder as a killed command leaves it."""
     folder.mkdir(exist_ok=True)
-    run_facts._write(folder, run_facts.Facts(command="t.py", launched=True, host="other", pid=1, began=1.0))
+    run_facts.write(folder, run_facts.Facts(command="t.py", launched=True, host="other", pid=1, began=1.0))
     (folder / name).write_bytes(ev.HEADER + ev.GOING + b"".join(map(ev.frame, records)))
     return folder
 
@@ -57,7 +61,7 @@ def test_what_no_command_can_have_written_of_a_run_is_not_read(temporary, capsys
     known = json.loads((folder / run_facts.NAME).read_text())
     (folder / run_facts.NAME).write_text(json.dumps({**known, "host": os.uname().nodename, field: claim}))
     assert run_facts.read(folder) is None
-    assert left_evidence.judge([str(folder), "--no-config"]) == 137
+    assert judge([str(folder), "--no-config"]) == 137
     assert "How the run ended is not on record" in " ".join(capsys.readouterr().err.split())
 
 
@@ -74,5 +78,5 @@ def test_nobody_waits_for_a_pipe_in_a_folder(temporary, capsys, name):
     for odd in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
         (folder / name).unlink(missing_ok=True)
         odd(folder / name)
-        assert left_evidence.judge([str(folder), "--no-config", "--page", str(temporary / "page.html")]) == 137
+        assert judge([str(folder), "--no-config", "--page", str(temporary / "page.html")]) == 137
         assert "cannot be read" in " ".join(capsys.readouterr().err.split()) or name == run_facts.NAME
