@@ -39,6 +39,9 @@ _HELP = ("-h", "--help")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; the exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed before we were started
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     given = list(sys.argv[1:] if arguments is None else arguments)
     command, rest = (given[0], given[1:]) if given else ("", [])
     if command == "help":
@@ -91,12 +94,12 @@ def _judge(arguments: list[str]) -> int:
         from ddpcheck.run.judge_arguments import WrongUsage, read
 
         try:
-            read(arguments)
+            given = read(arguments)
+            from ddpcheck.run.left_evidence import judge
+
+            return judge(given)
         except WrongUsage as error:
             return _wrong("ddpcheck judge", str(error))
-        from ddpcheck.run.left_evidence import judge
-
-        return judge(arguments)
 
     return _ours(judge)
 
@@ -137,8 +140,7 @@ def _ours(body: Callable[[], int]) -> int:
 
 
 def _wrong(command: str, sentence: str) -> int:
-    if sys.stderr is not None:
-        print(f"{command}: {sentence}", file=sys.stderr)
+    print(f"{command}: {sentence}", file=sys.stderr)
     return _WRONG_USAGE
 
 

@@ -21,6 +21,7 @@ from ddpcheck.acceptance.line_comments import LineComments, comment_of
 from ddpcheck.acceptance.project_paths import in_project
 from ddpcheck.judging.values_by_key import by_key
 from ddpcheck.report import report_files
+from ddpcheck.vocabulary import regular_files
 from ddpcheck.vocabulary.model import Finding, Severity, Struct
 
 SCHEMA = 2
@@ -105,7 +106,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
 def read(path: Path) -> Baseline:
     """Read a file; raises Unreadable."""
     try:
-        data = path.read_bytes()
+        data = regular_files.read(path, links=True)
     except FileNotFoundError:
         raise Unreadable(f"there is no baseline {path}; --write-baseline writes it") from None
     except OSError as error:
@@ -118,6 +119,8 @@ def read(path: Path) -> Baseline:
         for entry in found.findings:
             if entry.rule and (found.schema < SCHEMA or not entry.rule.startswith(f"{entry.check}/")):
                 raise Unreadable(f"{path} is no baseline of ddpcheck: {entry.rule} is no rule of {entry.check}")
+    except RecursionError:
+        raise Unreadable(f"{path} is no baseline of ddpcheck: it is nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable(f"{path} is no baseline of ddpcheck: {_clause(error)}") from None
     return Baseline(path=str(path), entries=found.findings)

@@ -12,6 +12,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import Any
 
@@ -42,6 +43,9 @@ _BEGINNING = re.compile(
     % (_HEAD, b"|".join(sorted(kind.__name__.encode() for kind in kinds())))
 )
 """Where a frame may begin: its head, an array, and the name of a record."""
+_LONGEST_BEGINNING = _HEAD + 4 + max(len(kind.__name__) for kind in kinds())
+_MOST_OPEN = 1000
+"""Frames that are not complete and have others behind them, at the most: all but one of them are none."""
 
 
 def frame(record: Record) -> bytes:
@@ -54,7 +58,7 @@ def frame(record: Record) -> bytes:
     return length + _checksum(length, body) + body
 
 
-def _checksum(length: bytes, body: bytes) -> bytes:
+def _checksum(length: bytes | bytearray, body: bytes | bytearray) -> bytes:
     return zlib.crc32(body, zlib.crc32(length)).to_bytes(4, "little")
 
 
@@ -70,56 +74,70 @@ def _escaped(value: Any) -> Any:
 
 
 class Reader:
-    """The records of one file, as far as it has been written; ask again for more."""
+    """The records of one file, as far as it has been written; ask again for more.
+
+    Each byte costs the same, whatever it is: it is searched once, and claims that come to nothing are bounded.
+    """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
+        self._open = [0]
+        """Places in it where a frame may begin that is not there to its end; the first is behind the last record."""
+        self._searched = 1
+        """Up to here it was searched for further ones."""
+        self._passed = 0
+        """Bytes before it that are no record, of which is told when one follows."""
+        self._patience = 4 * _LONGEST
+        """Bytes that may be summed up for nothing."""
         self.damaged = 0
         """Bytes that were no record and have been passed over."""
 
     def feed(self, data: bytes) -> Iterator[Any]:
         """Yield the records that are complete with this further piece of the file (the header taken off)."""
-        data = self._rest + data
-        start = 0
-        while start < len(data):
-            end = _whole(data, start)
-            if end is None:
-                # It may not have been written to its end yet; unless what follows it has been.
-                begins = _next_whole(data, start + 1)
-                if begins is None:
-                    break
-                self.damaged += begins - start
-                start = begins
-                continue
+        self._rest += data
+        self._patience += len(data)
+        while self._rest and (found := self._next_whole()) is not None:
+            start, end = found
+            self.damaged += self._passed + start
             try:
-                record = _decoder.decode(data[start + _HEAD : end])
-            except Exception:  # a record that this version does not know
+                record = _decoder.decode(self._rest[start + _HEAD : end])
+            except Exception:  # a record that this version does not know, or that none of our ranks has written
                 self.damaged += end - start
-            else:
+                record = None
+            del self._rest[:end]
+            self._open, self._searched, self._passed = [0], 1, 0
+            if record is not None:
                 yield record
-            start = end
-        self._rest = data[start:]
+
+    def _next_whole(self) -> tuple[int, int] | None:
+        """The place of the first frame that is complete; lets go of what is none, and where there is none of that."""
+        still = []
+        for start in chain(self._open, self._beginnings()):
+            length = int.from_bytes(self._rest[start : start + 4], "little") + _HEAD
+            if start + length > len(self._rest):
+                if length <= _LONGEST:
+                    still.append(start)
+            elif length <= self._patience:
+                body = self._rest[start + _HEAD : start + length]
+                if _checksum(self._rest[start : start + 4], body) == self._rest[start + 4 : start + _HEAD]:
+                    return start, start + length
+                self._patience -= length
+        still = still[:1] + still[1:][-_MOST_OPEN:]
+        gone = still[0] if still else self._searched
+        del self._rest[:gone]
+        self._passed += gone
+        self._open = [start - gone for start in still]
+        self._searched -= gone
+        return None
+
+    def _beginnings(self) -> Iterator[int]:
+        """Where frames may begin in what was not searched yet."""
+        while (found := _BEGINNING.search(self._rest, self._searched)) is not None:
+            self._searched = found.start() + 1
+            yield found.start()
+        self._searched = max(self._searched, len(self._rest) - _LONGEST_BEGINNING)
 
     @property
     def torn(self) -> bool:
         """The file ends in the middle of a record."""
-        return bool(self._rest)
-
-
-def _whole(data: bytes, start: int) -> int | None:
-    """The end of the frame that begins here; None where none does that is complete."""
-    length = data[start : start + 4]
-    end = start + _HEAD + int.from_bytes(length, "little")
-    if end > len(data) or end - start > _LONGEST:
-        return None
-    body = data[start + _HEAD : end]
-    return end if _checksum(length, body) == data[start + 4 : start + _HEAD] else None
-
-
-def _next_whole(data: bytes, start: int) -> int | None:
-    """Where the next frame begins that is complete."""
-    while (found := _BEGINNING.search(data, start)) is not None:
-        if _whole(data, found.start()) is not None:
-            return found.start()
-        start = found.start() + 1
-    return None
+        return bool(self._rest or self._passed)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+import msgspec
 
 from ddpcheck.evidence.record import Record
+from ddpcheck.vocabulary.bounded_numbers import RankCount, RankNumber
 
 SENDS = frozenset({"send", "isend", "send_object_list"})
 RECEIVES = frozenset({"recv", "irecv", "recv_object_list"})
@@ -15,8 +18,8 @@ PAIRWISE = SENDS | RECEIVES
 class Joined(Record, frozen=True, kw_only=True):
     """The process has become a rank: init_process_group has returned."""
 
-    rank: int
-    world_size: int
+    rank: RankNumber
+    world_size: RankCount
     token: str
     """The same for all ranks of one default group, and for no other."""
     backend: str
@@ -28,7 +31,7 @@ class Joined(Record, frozen=True, kw_only=True):
 class JudgedBy(Record, frozen=True, kw_only=True):
     """Rank 0 is on another node: its ddpcheck takes this node's evidence, at this address."""
 
-    address: str
+    address: Annotated[str, msgspec.Meta(pattern=r"\A.+:[0-9]{1,5}:[^:]*\Z")]
     """Host, port and key."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 import msgspec
@@ -50,6 +51,10 @@ class Mesh(Record, frozen=True, kw_only=True):
     """In the order of its elements, the last dimension fastest."""
     device: str = ""
     """The kind of devices that it is of: ``cpu``, ``cuda``."""
+
+    def __post_init__(self) -> None:
+        if math.prod(self.shape) != len(self.ranks):
+            raise ValueError("a mesh has one rank for each of its elements")
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

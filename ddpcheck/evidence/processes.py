@@ -5,24 +5,25 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from ddpcheck.evidence.record import NO_SITE, Record
+from ddpcheck.vocabulary.bounded_numbers import ProcessNumber, Seconds, SignalNumber
 
 
 class Began(Record, frozen=True, kw_only=True):
     """An interpreter in which torch was imported."""
 
-    pid: int
-    parent: int
+    pid: ProcessNumber
+    parent: ProcessNumber
     host: str
     node: int
     """GROUP_RANK of torchrun; 0 without it."""
     argv: list[str]
     folder: str
     """Its working directory."""
-    wall: float
+    wall: Seconds
     """Seconds since the epoch at ``at``, to put the clocks of several hosts beside each other."""
     rank: int | None = None
     """RANK of the environment, which a launcher sets; a rank is who joins, and this is for those who never did."""
-    worker_of: int | None = None
+    worker_of: ProcessNumber | None = None
     """The pid whose DataLoader started this process to load samples."""
     oracle: bool = False
     """What the elements of a loss count is weighed."""
@@ -132,11 +133,11 @@ class Pulse(Record, frozen=True, kw_only=True):
     """The innermost function, a library's included."""
     pending: int | None
     """The ``n`` of the Call in which it waits."""
-    since: float | None = None
+    since: Seconds | None = None
     """The monotonic clock when it began to wait."""
     device: int | None = None
     """The ``n`` of the oldest Call that was queued and that the device has not finished, once that has lasted."""
-    device_since: float | None = None
+    device_since: Seconds | None = None
     """When the device was first seen to wait in it; None while it computes what comes before."""
     awaits: str = ""
     """The function that the main thread has called and stands in, where it is one that waits for the device."""
@@ -159,7 +160,7 @@ class Started(Record, frozen=True, kw_only=True):
 
     kind: Literal["thread", "process"]
     name: str
-    pid: int | None
+    pid: ProcessNumber | None
     site: int
     library: bool = False
     """An installed library did it, on behalf of the user's line."""
@@ -179,7 +180,7 @@ class Lingering(Record, frozen=True, kw_only=True):
 class Launched(Record, frozen=True, kw_only=True):
     """torchrun's agent started a rank."""
 
-    pid: int
+    pid: ProcessNumber
     rank: int | None
     """RANK, as the rank finds it in its environment."""
 
@@ -189,9 +190,9 @@ class ChildEnded(Record, frozen=True, kw_only=True):
 
     unlimited: ClassVar[bool] = True
 
-    pid: int
+    pid: ProcessNumber
     code: int | None
-    signal: int | None
+    signal: SignalNumber | None
     asked: bool | None = None
     """This process had asked it to end before; None where that is not known."""
 
@@ -203,7 +204,7 @@ class SentSignal(Record, frozen=True, kw_only=True):
 
     pid: int
     """Whom to."""
-    signal: int
+    signal: SignalNumber
     site: int
 
 
@@ -222,8 +223,8 @@ class Stopped(Record, frozen=True, kw_only=True):
 class Silent(Record, frozen=True, kw_only=True):
     """No Python code ran in a process of this host any more when its ranks were ended: no thread got the GIL."""
 
-    pid: int
-    seconds: float
+    pid: ProcessNumber
+    seconds: Seconds
     """Since the last sign of life."""
 
 
@@ -232,10 +233,10 @@ class Computed(Record, frozen=True, kw_only=True):
 
     passing: ClassVar[bool] = True
 
-    pid: int
+    pid: ProcessNumber
 
 
 class Signalled(Record, frozen=True, kw_only=True):
     """The run was asked to end from outside: what ended from then on, has ended for that."""
 
-    signal: int
+    signal: SignalNumber

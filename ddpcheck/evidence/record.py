@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import msgspec
 
+from ddpcheck.vocabulary.bounded_numbers import Seconds
 from ddpcheck.vocabulary.clock import clock
 
 NO_SITE = 0
@@ -29,7 +30,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, tag=True, kw_only=Tru
     """A fact of one process. ``n`` counts the process's records, written or not; ``at`` is its monotonic clock."""
 
     n: int
-    at: float
+    at: Seconds
 
     share: ClassVar[float] = 0.0
     """The part of an evidence file that this kind may fill; 0 for those that share the rest with all others."""

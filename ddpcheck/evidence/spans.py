@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ddpcheck.evidence.record import Record
+from ddpcheck.vocabulary.bounded_numbers import Microseconds, Seconds
 
 SPAN_KINDS = ("forward", "evaluation", "backward", "step", "call", "data", "file")
 """What a span is of, by its number in the record."""
@@ -25,8 +26,8 @@ class Spans(Record, frozen=True, kw_only=True):
     share: ClassVar[float] = 0.05
     judged: ClassVar[bool] = False
 
-    base: float
+    base: Seconds
     """On the clock of ``at``."""
-    packed: list[int]
+    packed: list[Microseconds]
     left_out: int = 0
     """Spans of these stretches that are not among them, because there were too many between two steps."""

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
 from ddpcheck.evidence import FORMAT, FULL, HEADER, LIMITED, LOST, Reader
 from ddpcheck.judging.world import Process
+from ddpcheck.vocabulary import regular_files
 from ddpcheck.vocabulary.clock import clock
 
 SUFFIX = ".evidence"
+
+BEYOND = 1 << 26
+"""Bytes by which a file of ours may be longer than its limit: some records are written whatever that is."""
+
+_PIECE = 1 << 20
+"""Bytes that are read at once."""
 
 
 class Folder:
     """All processes that have written into a folder so far.
 
     What cannot be read is left out, and noted at the process: nothing that a
-    program does to these files raises here.
+    program does to these files raises here, or is waited for. ``limit`` is
+    that of each process.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limit: float = math.inf) -> None:
         self.path = path
+        self._longest = limit + BEYOND
         self.processes: dict[str, Process] = {}
         self._readers: dict[str, Reader] = {}
         self._places: dict[str, int] = {}
@@ -50,7 +60,7 @@ class Folder:
 
     def _read_file(self, name: str, file: Path, most: int) -> bool:
         start = len(HEADER) + 1
-        with file.open("rb") as opened:
+        with regular_files.opened(file) as opened:
             signed = os.fstat(opened.fileno()).st_mtime_ns
             header = opened.read(start)
             size = opened.seek(0, os.SEEK_END)
@@ -67,18 +77,22 @@ class Folder:
                 self._cut.add(name)
                 self._readers.pop(name, None)
                 place = size
+            if size > self._longest:
+                process.gap = "its file is longer than what a process writes down (see --evidence-limit)"
+                return False
             opened.seek(place)
-            data = opened.read(most)
-        self._places[name] = place + len(data)
-        reader = self._readers.setdefault(name, Reader())
-        for record in reader.feed(data):
-            _note_damage(process, reader)
-            if record.judged:
-                process.add([record])
+            end = size if most < 0 else min(size, place + most)
+            reader = self._readers.setdefault(name, Reader())
+            for start in range(place, end, _PIECE):
+                for record in reader.feed(opened.read(min(_PIECE, end - start))):
+                    _note_damage(process, reader)
+                    if record.judged:
+                        process.add([record])
+        self._places[name] = end
         _note_damage(process, reader)
         process.torn = reader.torn
         process.gap = self._gap(name, header)
-        return bool(data)
+        return end > place
 
     def _gap(self, name: str, header: bytes) -> str:
         if name in self._cut:

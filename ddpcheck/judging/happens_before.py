@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from ddpcheck import evidence as ev
 from ddpcheck.evidence import PAIRWISE, RECEIVES
@@ -25,6 +26,7 @@ UNFINISHED = "ddp-unfinished"
 """A backward is over, and DDP has not reduced everything: other ranks' reduction of this number still lacks one."""
 
 
+@lru_cache
 def members(group: str, world_size: int) -> tuple[int, ...]:
     """The ranks of a group, from its name; none for a group that nobody saw being made."""
     if group == "world":

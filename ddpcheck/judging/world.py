@@ -6,12 +6,14 @@ import copy
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from ddpcheck import evidence as ev
+from ddpcheck.vocabulary.bounded_numbers import Seconds
 from ddpcheck.vocabulary.model import CallSite, Finding, Struct
 
 R = TypeVar("R", bound=ev.Record)
@@ -252,10 +254,10 @@ class Rank:
 class Moment(Struct, frozen=True, kw_only=True):
     """A moment of a run, on the clock of whichever process."""
 
-    at: float
+    at: Seconds
     """On the monotonic clock of its host."""
     host: str = ""
-    wall: float = 0.0
+    wall: Seconds = 0.0
     """Seconds since the epoch."""
 
     def on(self, process: Process) -> float:
@@ -296,7 +298,7 @@ class World:
         """The same for one group, whenever it is looked at, and for no other."""
         return self.ranks[0].joined.token
 
-    @property
+    @cached_property
     def missing(self) -> tuple[int, ...]:
         """The ranks that have left no evidence."""
         return tuple(sorted(set(range(self.world_size)) - {rank.rank for rank in self.ranks}))

@@ -135,7 +135,7 @@ class Session:
                 item.ihook.pytest_runtest_logreport(report=report)
             reports.append(report)
         if done.leaving is not None:
-            pytest.exit(done.leaving)
+            raise done.leaving
         return done._replace(reports=reports)
 
     def _attempt(self, item: pytest.Item, mark: Mark, world_size: int) -> Attempt:
@@ -182,7 +182,7 @@ class Session:
         subtests = subtest_reports(item, record)
         self._keep_or_remove(base, outcome.result == "failed" or any(one.failed for one in subtests))
         if outcome.result == "exit":
-            return Attempt((), leaving=outcome.headline)
+            return Attempt((), leaving=pytest.exit.Exception(outcome.headline, outcome.exit_code))
         return Attempt(
             _in_place_of_teardown(reports, warned), subtests, phase=outcome.phase, errors=errors_of(record, outcome)
         )

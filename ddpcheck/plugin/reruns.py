@@ -31,8 +31,8 @@ class Attempt(NamedTuple):
     """The phase that failed in the ranks, if one did."""
     errors: tuple[str, ...] = ()
     """The exception there, as ``Class: text``, after those that led to it."""
-    leaving: str | None = None
-    """Why the test ends the whole session, if it does."""
+    leaving: BaseException | None = None
+    """What ends the whole session, if it does."""
 
 
 def errors_of(record: RunRecord, outcome: Outcome) -> tuple[str, ...]:

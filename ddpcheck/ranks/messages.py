@@ -206,7 +206,8 @@ class Warned(Message, frozen=True, kw_only=True):
 
 class Done(Message, frozen=True, kw_only=True):
     leftovers: tuple[model.Leftover, ...] = ()
-    exit_reason: str | None = None
+    leaving: tuple[str, int | None] | None = None
+    """What the test has called ``pytest.exit`` with."""
 
 
 class Following(Message, frozen=True, kw_only=True):

@@ -164,7 +164,7 @@ class RankReporter:
     def __init__(self, plan: Plan, rank: int, channel: Channel) -> None:
         self.plan, self.rank, self.channel = plan, rank, channel
         self.pid = getpid()
-        self.exit_reason: str | None = None
+        self.leaving: tuple[str, int | None] | None = None
         self._error: BaseException | None = None
         """What the report is about that was made last."""
 
@@ -192,7 +192,7 @@ class RankReporter:
                 assert isinstance(released, messages.Release)
             self._phase(item, "teardown", nextitem=None)
         except pytest.exit.Exception as error:
-            self.exit_reason = str(error)
+            self.leaving = str(error), error.returncode
         return True
 
     def _phase(self, item: pytest.Item, when: Any, **arguments: Any) -> bool:

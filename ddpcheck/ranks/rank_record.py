@@ -40,6 +40,8 @@ class WatchedRank:
         self.at = self.gone_at = 0.0
         self.verdict: int | None = None
         self.stack = self.waiting_in = self.text = ""
+        self.left_with: int | None = None
+        """The code that ``pytest.exit`` was given."""
         self.reaction = False
         self.captured = CapturedOutput()
         self.resting = False
@@ -97,7 +99,7 @@ class WatchedRank:
             body_ended=self.body_ended or self.resting,
             raised=self.raised,
             verdict=self.verdict,
-            exit_code=self.watch.exit_code if self.kind == "died" else None,
+            exit_code=self.watch.exit_code if self.kind == "died" else self.left_with,
             signal=self.watch.signal if self.kind == "died" else None,
             stack=self.stack,
             waiting_in=self.waiting_in,

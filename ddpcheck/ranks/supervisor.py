@@ -210,11 +210,11 @@ class Supervision:
                 self.examples.leave(r)
             case messages.Warned(warning=warning):
                 self.warnings.append(warning)
-            case messages.Done(leftovers=leftovers, exit_reason=reason):
+            case messages.Done(leftovers=leftovers, leaving=leaving):
                 r.done = True
                 self.leftovers.extend(leftovers)
-                if reason is not None:
-                    r.text = reason
+                if leaving is not None:
+                    r.text, r.left_with = leaving
                     r.end("exit")
                     self._note_failure()
                 r.end("finished")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ddpcheck.checks.registry import checks
+from ddpcheck.report import report_files
 from ddpcheck.vocabulary.versions import installed
 from ddpcheck.vocabulary.wording import NOT_CHECKED, count, listing
 
@@ -21,6 +23,10 @@ class SessionReport:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.tests: list[dict[str, Any]] = []
+        self.target: Path | None = None
+        """Where the report is to go."""
+        self.lost = ""
+        """Why it could not be written."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         facts = getattr(report, "ddp", None)
@@ -58,6 +64,8 @@ class SessionReport:
             terminalreporter.section("GPUs", sep="-")
         for note in notes:
             terminalreporter.write_line(note)
+        if self.lost:
+            terminalreporter.write_line(f"--ddp-report {self.target} {self.lost}", red=True)
 
     def _invariants(self, terminalreporter: pytest.TerminalReporter) -> None:
         asked = {check: row for check, row in self.checks().items() if row["checked"] or row["skipped_because"]}
@@ -83,12 +91,21 @@ class SessionReport:
 
     # --- the file
 
-    def pytest_sessionfinish(self) -> None:
-        path = self.config.getoption("ddp_report") or self.config.getini("ddp_report")
-        if path:
-            target = Path(path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(json.dumps(self.document(), indent=1, default=str) + "\n")
+    def pytest_configure(self, config: pytest.Config) -> None:
+        if path := config.getoption("ddp_report") or config.getini("ddp_report"):
+            self.target = Path(path).absolute()
+            try:
+                self.target.parent.mkdir(parents=True, exist_ok=True)
+                report_files.check_writable(self.target)
+            except (OSError, report_files.Unwritable) as error:
+                raise pytest.UsageError(f"--ddp-report: {error}") from None
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.target is not None:
+            text = json.dumps(self.document(), indent=1, default=str) + "\n"
+            self.lost = report_files.unwritten(self.target, partial(report_files.write, self.target, text))
+            if self.lost and session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def document(self) -> dict[str, Any]:
         """The session as plain data; see docs/report.md for the fields."""

@@ -7,6 +7,8 @@ import os
 import secrets
 import stat
 import tempfile
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -56,6 +58,32 @@ def write_bytes(path: Path, data: bytes) -> None:
             target.write_bytes(data)
     except OSError as error:
         raise Unwritable(f"cannot write {path}: {reason(error)}") from None
+
+
+def unwritten(path: Path, write: Callable[[], None]) -> str:
+    """Write a report; why that failed, as a sentence without its end, and empty where it did not.
+
+    What an earlier run has left there is removed: nobody is to take it for this one's.
+    """
+    try:
+        write()
+        return ""
+    except (OSError, Unwritable) as error:
+        why = f"could not be written: {error}"
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        place = f"{Path(last.filename).name}:{last.lineno}"
+        why = f"could not be made, by a fault of ddpcheck; please report it: {told} ({place})"
+    try:
+        target = _behind_links(path)
+        if stat.S_ISREG(target.lstat().st_mode):
+            target.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        why += f"; the file there is of an earlier run, and cannot be removed: {reason(error)}"
+    return why
 
 
 def _behind_links(path: Path) -> Path:

@@ -19,6 +19,7 @@ from ddpcheck.probes.recording.recorder import Recorder
 from ddpcheck.report.status_line import StatusLine
 from ddpcheck.run.options import Options, WrongUsage, read_by_torchrun
 from ddpcheck.run.signals import Signals
+from ddpcheck.vocabulary import regular_files
 
 _PR_SET_PDEATHSIG = 1
 
@@ -120,7 +121,7 @@ def _print_later(text: str, evidence: Path) -> None:
 def print_closing_words(evidence: Path) -> None:
     """Print what torchrun has to say at the end of a run that failed, once."""
     with contextlib.suppress(OSError, UnicodeError):
-        text = (evidence / _CLOSING).read_text(encoding="utf-8", errors="surrogateescape")
+        text = regular_files.read(evidence / _CLOSING).decode("utf-8", "surrogateescape")
         (evidence / _CLOSING).unlink(missing_ok=True)
         print(text, file=sys.stderr)
 

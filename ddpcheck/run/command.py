@@ -34,8 +34,6 @@ HURRIED = 3.0
 
 def run(options: Options) -> int:
     """Run a script as asked, show the verdict, and return the exit code."""
-    if sys.stderr is None:  # it was closed before we were started
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         with _folder(options) as path:
             try:
@@ -51,7 +49,7 @@ def run(options: Options) -> int:
 def _run(options: Options, path: Path) -> int:
     pages = PageAndTrace(options)
     closing = partial(agent.print_closing_words, path)
-    supervisor = Supervisor(options, Folder(path))
+    supervisor = Supervisor(options, Folder(path, options.limit))
     facts = run_facts.begin(path, options.command, options.launched)
     try:
         seen = supervisor.run()
@@ -122,7 +120,7 @@ def _verdict(options: Options, supervisor: Supervisor, seen: Run, facts: run_fac
         last = supervisor.live.judging.failures[0].strip().rpartition("\n")[2]
         notes.append(f"Not all of it could be judged while it ran, for a fault of ddpcheck's own ({last}).")
     defects = tuple(supervisor.defects)
-    run_facts.end(supervisor.folder.path, replace(facts, run=seen, defects=defects, notes=tuple(notes)))
+    run_facts.write(supervisor.folder.path, replace(facts, run=seen, defects=defects, notes=tuple(notes)))
     processes = [supervisor.own, *supervisor.folder.processes.values()]
     settled = supervisor.live.judging.settled
     verdict = verdict_of(seen, processes, settled, options.chosen, defects, notes, options.left_out)

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from ddpcheck.report.report_files import Unwritable, check_writable, reason
+from ddpcheck.report.report_files import reason
 from ddpcheck.run import program, torchrun_options
 from ddpcheck.run.command_parser import WrongUsage as WrongUsage
 from ddpcheck.run.command_parser import explicit_options, parser_with
@@ -39,7 +39,6 @@ def read(arguments: list[str]) -> CommandLine:
         raise WrongUsage("--fail-fast ends a run at its first error, and --write-baseline takes all of it: choose one")
     if line.launched:
         see_numbers(given)
-    see_reports(given)
     if given.evidence is not None:
         many = given.task or (line.launched and least_and_most(str(given.nnodes))[1] > 1)
         _see_folder(given.evidence, not many)
@@ -71,19 +70,6 @@ def _read(arguments: list[str]) -> CommandLine:
     if not given.no_python:
         kind = program.kind_of(given.training_script, given.module, for_ranks=launched)
     return CommandLine(given, tuple(arguments), launched, kind)
-
-
-def see_reports(given: argparse.Namespace) -> None:
-    """See that reports can be written where they are to go, and that there are the checks that are named."""
-    for path in (given.json, given.junit, given.sarif, given.codequality, given.page, given.trace):
-        if path is not None:
-            try:
-                check_writable(path)
-            except Unwritable as error:
-                raise WrongUsage(str(error)) from None
-    for option, names in (("--checks", given.checks), ("--skip", given.skip)):
-        if names is not None:
-            named_checks(names, option)
 
 
 def _see_folder(path: Path, alone: bool) -> None:

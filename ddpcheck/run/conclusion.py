@@ -13,6 +13,7 @@ from ddpcheck.verdict.judges import judge_world
 from ddpcheck.verdict.ranks_we_crashed import brought_down
 from ddpcheck.verdict.settled import Settled
 from ddpcheck.verdict.verdict import RankResult, Verdict, conclude, results_of
+from ddpcheck.vocabulary.bounded_numbers import ProcessNumber, Seconds, SignalNumber
 from ddpcheck.vocabulary.model import Struct
 from ddpcheck.vocabulary.wording import signal_name
 
@@ -20,10 +21,10 @@ from ddpcheck.vocabulary.wording import signal_name
 class Run(Struct, frozen=True, kw_only=True):
     """What was seen of a run from outside."""
 
-    pid: int
+    pid: ProcessNumber
     """Of the agent, or the script."""
     exit_code: int | None
-    signal: int | None
+    signal: SignalNumber | None
     stuck: str = ""
     """Why it was ended: what was certain, or how long a rank had waited; empty if it ended by itself."""
     enough: Moment | None = None
@@ -32,7 +33,7 @@ class Run(Struct, frozen=True, kw_only=True):
     """When ddpcheck itself was killed, as far as that can be told from what is left."""
     hurried: bool = False
     """It was asked to end twice: nobody waits for it any more."""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     launched: bool = True
     """torchrun's agent has started the ranks."""
     command: str = ""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from ddpcheck.run import own_options
-from ddpcheck.run.command_line import see_reports
 from ddpcheck.run.command_parser import WrongUsage as WrongUsage
 
 
@@ -18,7 +17,6 @@ def read(arguments: Sequence[str]) -> argparse.Namespace:
     given = _parser().parse_args(list(arguments))
     if given.folder is not None and not given.folder.is_dir():
         raise WrongUsage(f"there is no folder {given.folder}")
-    see_reports(given)
     return given
 
 

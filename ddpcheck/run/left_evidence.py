@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import os
 import signal
-import sys
+import stat
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -11,14 +14,13 @@ from pathlib import Path
 from ddpcheck import evidence as ev
 from ddpcheck.judging.evidence_folder import SUFFIX, Folder
 from ddpcheck.judging.world import Moment, Process
-from ddpcheck.run import judge_arguments, report_writing, run_facts
+from ddpcheck.run import report_writing, run_facts
 from ddpcheck.run.accepted_findings import without_accepted
 from ddpcheck.run.conclusion import Run, verdict_of
 from ddpcheck.run.live_judging import LiveJudging
 from ddpcheck.run.options import Options, WrongUsage, reporting, settings_of
 from ddpcheck.run.page_and_trace import PageAndTrace
 from ddpcheck.verdict.interruption import Interruption
-from ddpcheck.verdict.verdict import Exit
 
 PIECE = 1 << 20
 """Bytes of each file that are read at once: of a long run, what has been judged goes before more is read."""
@@ -27,19 +29,16 @@ PREFIX = "ddpcheck-"
 """Begins the names of the folders that runs make for themselves."""
 
 
-def judge(arguments: Sequence[str]) -> int:
-    """Judge a folder of evidence, show the report, and return the exit code that the run's command would have had."""
-    try:
-        given = judge_arguments.read(arguments)
-        reported = reporting(given, settings_of(given))
-        options = Options(torchrun=None, launched=True, script="", arguments=(), **reported)
-        folder = _with_evidence(given.folder) if given.folder is not None else _last_left()
-        facts = run_facts.read(folder)
-        if facts is not None and facts.goes_on:
-            raise WrongUsage(f"the run of {folder} goes on (process {facts.pid}), and reports at its end")
-    except WrongUsage as error:
-        print(f"ddpcheck judge: {error}", file=sys.stderr)
-        return Exit.USAGE
+def judge(given: argparse.Namespace) -> int:
+    """Judge a folder of evidence, show the report, and return the exit code that the run's command would have had.
+
+    Raises WrongUsage where there is none to be judged.
+    """
+    options = Options(torchrun=None, launched=True, script="", arguments=(), **reporting(given, settings_of(given)))
+    folder = _with_evidence(given.folder) if given.folder is not None else _last_left()
+    facts = run_facts.read(folder)
+    if facts is not None and facts.goes_on:
+        raise WrongUsage(f"the run of {folder} goes on (process {facts.pid}), and reports at its end")
     evidence, judging = Folder(folder), LiveJudging(options.chosen)
     while evidence.read(PIECE):
         begun = [process for process in evidence.processes.values() if process.records]
@@ -48,8 +47,7 @@ def judge(arguments: Sequence[str]) -> int:
             judging.settle(evidence.processes, _moment(latest, latest.records[-1].at))
     processes = list(evidence.processes.values())
     if not any(process.records for process in processes):
-        print(f"ddpcheck judge: there is nothing on record in {folder} that this version can read", file=sys.stderr)
-        return Exit.USAGE
+        raise WrongUsage(f"there is nothing on record in {folder} that this version can read")
     run = facts.run if facts is not None else None
     notes = [*facts.notes] if facts is not None else []
     if run is None:
@@ -84,6 +82,9 @@ def _last_left() -> Path:
     temporary = Path(tempfile.gettempdir())
     left = []
     for place in temporary.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if (about := place.lstat()).st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
+                continue
         facts = run_facts.read(place)
         if facts is not None and not facts.goes_on:
             left.append((facts.began, place))

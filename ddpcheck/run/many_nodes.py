@@ -8,20 +8,25 @@ another node in the thread that watches the run.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
+import os
+import re
 import secrets
 import socket
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from ddpcheck.evidence import GOING, HEADER
-from ddpcheck.judging.evidence_folder import SUFFIX
+from ddpcheck.judging.evidence_folder import BEYOND, SUFFIX
 from ddpcheck.run.node_link import DEADLINE, Link, Refused, interface
 from ddpcheck.verdict.verdict import Verdict
+from ddpcheck.vocabulary import regular_files
 
 PIECE = 1 << 20
 """Bytes of evidence in one message, at most."""
@@ -30,7 +35,10 @@ LONGEST = 1 << 26
 """Bytes of a message, at most; a verdict with many findings is the longest."""
 
 STRANGERS = 64
-"""Connections, at most, that have yet to show the key; further ones are closed."""
+"""Connections, at most, that have yet to show the key; for a further one, that is closed which has had most time."""
+
+ROOM = 1 << 30
+"""Bytes that other nodes' evidence leaves free on this disk, or a twentieth of it where that is less."""
 
 PERIOD = 0.25
 """Seconds between two looks at what is new."""
@@ -43,6 +51,8 @@ AGAIN = 1.0
 
 _JUDGE, _NODE = b"judge", b"node"
 
+_WRITING = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The first word of a node."""
@@ -52,6 +62,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What its files of evidence begin with."""
     began: float = math.inf
     """When its command was started, in seconds since the epoch."""
+    sender: bytes = b""
+    """What nobody else knows: a file is written by who began it."""
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -108,6 +120,8 @@ class Node:
         self.has_verdict = threading.Event()
         self.names: set[str] = set()
         """Of its files."""
+        self.whole = True
+        """All that it has sent could be kept here."""
         self.done = False
         """It has sent all of its evidence."""
         self.gone = False
@@ -116,13 +130,16 @@ class Node:
 class Collector:
     """Takes the evidence of other nodes into this node's folder."""
 
-    def __init__(self, folder: Path, bound: Bound, began: float = -math.inf) -> None:
+    def __init__(self, folder: Path, bound: Bound, began: float = -math.inf, limit: float = math.inf) -> None:
         """``began``: when this node's command was started; of one that shows the report whoever was first, never."""
         self._folder = folder
+        self._longest = limit + BEYOND
+        self._senders: dict[str, bytes] = {}
+        """Who has begun each file."""
         self._began = began
         self._name = "the node of rank 0" if began > 0 else "the task of rank 0"
         self._listener, self.address = bound
-        self._strangers = threading.BoundedSemaphore(STRANGERS)
+        self._strangers: deque[Link] = deque()
         self.nodes: list[Node] = []
         self.notes: list[str] = []
         """What a reader has to know of the evidence of other nodes, as sentences."""
@@ -147,19 +164,21 @@ class Collector:
                     return
                 time.sleep(0.05)  # no descriptors, perhaps
                 continue
-            if not self._strangers.acquire(blocking=False):
-                connected.close()
-                continue
-            threading.Thread(target=self._serve, args=(connected,), name="ddpcheck-node", daemon=True).start()
+            link = Link(connected, LONGEST)
+            self._strangers.append(link)
+            with contextlib.suppress(IndexError):
+                if len(self._strangers) > STRANGERS:
+                    self._strangers.popleft().close()
+            threading.Thread(target=self._serve, args=(link,), name="ddpcheck-node", daemon=True).start()
 
-    def _serve(self, connected: socket.socket) -> None:
+    def _serve(self, link: Link) -> None:
         """See who it is, and take what it sends."""
-        link = Link(connected, LONGEST)
         try:
             try:
                 link.trust(self.address.rpartition(":")[2], _JUDGE, _NODE)
             finally:
-                self._strangers.release()
+                with contextlib.suppress(ValueError):
+                    self._strangers.remove(link)
             hello = _decoder.decode(link.receive())
             if not isinstance(hello, Hello):
                 return
@@ -173,7 +192,7 @@ class Collector:
             node = Node(link, hello.host, hello.began)
             self.nodes.append(node)
             try:
-                self._take(node)
+                self._take(node, hello.sender)
             finally:
                 node.gone = True
         except (Refused, EOFError, OSError, msgspec.DecodeError):
@@ -183,26 +202,34 @@ class Collector:
         finally:
             link.close()
 
-    def _take(self, node: Node) -> None:
+    def _take(self, node: Node, sender: bytes) -> None:
         while True:
             message = _decoder.decode(node.link.receive())
-            if isinstance(message, Piece) and message.name.endswith(SUFFIX) and "/" not in message.name:
-                node.names.add(message.name)
+            if isinstance(message, Piece) and re.fullmatch(rf"[^/\0]+{SUFFIX}", message.name):
                 try:
-                    self._write(message)
+                    self._write(node, sender, message)
                 except OSError as error:
-                    self._note(f"Not all evidence of {node.host} could be kept here: {error.strerror}.")
-                    return
+                    self._note(f"Not all evidence of {node.host} could be kept here: {error.strerror or error}.")
+                    node.whole = False
             elif isinstance(message, Done):
                 node.done = True
             elif isinstance(message, Taken):
                 node.has_verdict.set()
 
-    def _write(self, piece: Piece) -> None:
+    def _write(self, node: Node, sender: bytes, piece: Piece) -> None:
         """A node that comes back sends all of it again: nothing is cut off for that."""
-        path = self._folder / piece.name
-        path.touch(mode=0o600)
-        with path.open("r+b") as file:
+        new = piece.name not in self._senders
+        descriptor = os.open(self._folder / piece.name, _WRITING | (new * (os.O_CREAT | os.O_EXCL)), 0o600)
+        with open(descriptor, "r+b") as file:
+            if self._senders.setdefault(piece.name, sender) != sender:
+                raise OSError(errno.EPERM, "it has sent for a file of another node")
+            node.names.add(piece.name)
+            disk = os.fstatvfs(descriptor)
+            if disk.f_bavail * disk.f_frsize < min(ROOM, disk.f_blocks * disk.f_frsize // 20):
+                raise OSError(errno.ENOSPC, "the disk is nearly full")
+            whole = 0 <= piece.start <= file.seek(0, os.SEEK_END)
+            if not whole or piece.start + len(piece.data) > self._longest:
+                raise OSError(errno.EFBIG, "a file has gaps, or is longer than it may be (see --evidence-limit)")
             file.seek(piece.start)
             file.write(piece.data)
 
@@ -225,7 +252,7 @@ class Collector:
     @property
     def cut_off(self) -> set[str]:
         """The files of nodes that have not sent all of them."""
-        done = {name for node in self.nodes if node.done for name in node.names}
+        done = {name for node in self.nodes if node.done and node.whole for name in node.names}
         return {name for node in self.nodes for name in node.names} - done
 
     def tell(self, verdict: Verdict) -> str:
@@ -272,8 +299,10 @@ def _try_to_send(link: Link, data: bytes) -> None:
 class Sender:
     """Sends this node's evidence to the node that judges, in a thread of its own, as long as there is any."""
 
-    def __init__(self, address: str, folder: Path, began: float = math.inf) -> None:
+    def __init__(self, address: str, folder: Path, began: float = math.inf, limit: float = math.inf) -> None:
         self._host, port, self._key = address.rsplit(":", 2)
+        self._own = secrets.token_bytes(16)
+        self._longest = limit + BEYOND
         self._port = int(port)
         self._folder = folder
         self._began = began
@@ -310,7 +339,7 @@ class Sender:
         try:
             link.trust(self._key, _NODE, _JUDGE)
             self.reached = True
-            link.send(_encode(Hello(socket.gethostname(), HEADER, self._began)))
+            link.send(_encode(Hello(socket.gethostname(), HEADER, self._began, self._own)))
             listening = threading.Thread(target=self._listen, args=(link,), name="ddpcheck-listener", daemon=True)
             listening.start()
             places: dict[str, int] = {}
@@ -346,7 +375,13 @@ class Sender:
     def _push(self, link: Link, places: dict[str, int]) -> None:
         """Send what has been written since the last time."""
         for file in self._folder.glob(f"*{SUFFIX}"):
-            with file.open("rb") as opened:
+            try:
+                opened = regular_files.opened(file)
+            except OSError:  # it is none of ours, or has been removed
+                continue
+            with opened:
+                if os.fstat(opened.fileno()).st_size > self._longest:
+                    continue
                 opened.seek(places.get(file.name, 0))
                 while data := opened.read(PIECE):
                     start = places.get(file.name, 0)

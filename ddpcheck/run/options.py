@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:  # it brings what prints
     from ddpcheck.report.status_line import Kind
 
 T = TypeVar("T")
+
+REPORTS = ("json", "junit", "sarif", "codequality", "page", "trace")
+"""The options that name a file each."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -141,22 +145,12 @@ def reporting(given: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     """
     rules = _rules(given, settings)
     chosen, left_out = _chosen(given.checks, given.skip, settings)
-    baseline = rules.baseline.path if rules.baseline is not None and given.write_baseline else None
-    for path in (given.json, given.junit, given.sarif, given.codequality, given.page, given.trace, baseline):
-        if path is not None:
-            try:
-                check_writable(Path(path))
-            except Unwritable as error:
-                raise WrongUsage(str(error)) from None
+    baseline = {"baseline": Path(rules.baseline.path)} if rules.baseline is not None and given.write_baseline else {}
+    _see_files({name: getattr(given, name) for name in REPORTS} | baseline)
     return {
-        "json": given.json,
-        "junit": given.junit,
-        "sarif": given.sarif,
-        "codequality": given.codequality,
+        **{name: getattr(given, name) for name in REPORTS},
         "format": given.format or service(os.environ) or "text",
         "verbose": given.verbose,
-        "page": given.page,
-        "trace": given.trace,
         "chosen": chosen,
         "left_out": left_out,
         "advise": _first(given.advise, settings.advise, False),
@@ -164,6 +158,22 @@ def reporting(given: argparse.Namespace, settings: Settings) -> dict[str, Any]:
         "rules": rules,
         "write_baseline": given.write_baseline,
     }
+
+
+def _see_files(named: Mapping[str, Path | None]) -> None:
+    """See that each of these options names a file that can be written, and no two of them the same one."""
+    taken: dict[str, str] = {}
+    for option, path in named.items():
+        if path is None:
+            continue
+        try:
+            check_writable(path)
+        except Unwritable as error:
+            raise WrongUsage(str(error)) from None
+        place = os.path.realpath(path)
+        other = taken.setdefault(place, option)
+        if other != option and (os.path.isfile(place) or not os.path.exists(place)):
+            raise WrongUsage(f"--{other} and --{option} name one file, {path}: give each its own")
 
 
 def settings_of(given: argparse.Namespace) -> Settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import math
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -134,7 +134,7 @@ def _number(unit: str, kind: type[float]) -> Callable[[str], float]:
             value = kind(text)
         except ValueError:
             value = kind(0)
-        if not math.isfinite(value) or value <= 0:
+        if not 0 < value <= sys.float_info.max:
             whole = "whole " if kind is int else ""
             raise argparse.ArgumentTypeError(f"{text} is no {whole}number of {unit} above 0")
         return value

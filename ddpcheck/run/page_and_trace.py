@@ -1,14 +1,15 @@
 """``--page`` and ``--trace``: the timeline from the evidence, and the files that show it.
 
-What fails in here is a fault of ours, said in one line: the verdict stands, and so
-does every other report.
+What fails in here is said in one line: the verdict stands, and so does every other
+report.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ddpcheck.judging.evidence_folder import Folder
@@ -20,12 +21,12 @@ from ddpcheck.verdict.verdict import Verdict
 
 
 class PageAndTrace:
-    """Writes what was asked for; ``failed`` where that was not possible for a fault of ours."""
+    """Writes what was asked for; ``lost`` says what could not be written, in lines, and why."""
 
     def __init__(self, options: Options) -> None:
         self._page, self._trace, self._strict = options.page, options.trace, options.strict
         self._timeline: Timeline | None = None
-        self.failed = False
+        self.lost: list[str] = []
 
     def look(self, verdict: Verdict, folder: Folder) -> None:
         """Make the timeline, as long as the evidence is there."""
@@ -37,48 +38,28 @@ class PageAndTrace:
             processes = list(folder.processes.values())
             self._timeline = timeline(worlds(processes), processes, in_folder(folder.path), verdict.findings)
 
-        self._try("the timeline", make)
+        self._try("the timeline", Path(os.devnull), make)
 
     def write(self, verdict: Verdict) -> list[Path]:
         """Write both; the files that are there now."""
         written = []
-        if self._page is not None and self._try(f"--page {self._page}", lambda: self._write_page(verdict)):
-            written.append(self._page)
-        if self._trace is not None and self._timeline is None and not self.failed:
-            _say(f"--trace {self._trace} was not written: the node of rank 0 has the evidence of all ranks")
-        elif self._trace is not None and self._try(f"--trace {self._trace}", lambda: self._write_trace(verdict)):
-            written.append(self._trace)
+        if self._page is not None:
+            from ddpcheck.report.page import page
+
+            make = partial(page.write, verdict, self._page, self._timeline, self._strict)
+            written += self._try(f"--page {self._page}", self._page, make)
+        if self._trace is not None and self._timeline is None and not self.lost:
+            told = "was not written: the node of rank 0 has the evidence of all ranks"
+            print(f"ddpcheck: --trace {self._trace} {told}", file=sys.stderr)
+        elif self._trace is not None:
+            from ddpcheck.report import trace_file
+
+            make = partial(trace_file.write, verdict, self._trace, self._timeline or Timeline())
+            written += self._try(f"--trace {self._trace}", self._trace, make)
         return written
 
-    def _write_page(self, verdict: Verdict) -> None:
-        from ddpcheck.report.page import page
-
-        assert self._page is not None
-        page.write(verdict, self._page, self._timeline, self._strict)
-
-    def _write_trace(self, verdict: Verdict) -> None:
-        from ddpcheck.report import trace_file
-
-        assert self._trace is not None
-        trace_file.write(verdict, self._trace, self._timeline or Timeline())
-
-    def _try(self, what: str, do: Callable[[], None]) -> bool:
-        try:
-            do()
-        except (OSError, report_files.Unwritable) as error:
-            _say(f"{what} could not be written: {error}")
-        except Exception as error:
-            self.failed = True
-            last = traceback.extract_tb(error.__traceback__)[-1]
-            told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            _say(
-                f"{what} could not be made, by a fault of ddpcheck; please report it: {told} "
-                f"({Path(last.filename).name}:{last.lineno})"
-            )
-        else:
-            return True
-        return False
-
-
-def _say(text: str) -> None:
-    print(f"ddpcheck run: {text}", file=sys.stderr)
+    def _try(self, what: str, path: Path, make: Callable[[], None]) -> list[Path]:
+        """The path, where what is made there could be made."""
+        why = report_files.unwritten(path, make)
+        self.lost += [f"{what} {why}"] if why else []
+        return [] if why else [path]

@@ -44,7 +44,10 @@ class Activity:
             with contextlib.suppress(psutil.Error, OSError):
                 if process.status() != psutil.STATUS_ZOMBIE:
                     counted[process.pid, process.create_time()] = seconds_of(process), _bytes(process)
-        recorded = sum(file.stat().st_size for file in self._evidence.glob(f"*{SUFFIX}"))
+        recorded = 0
+        for file in self._evidence.glob(f"*{SUFFIX}"):
+            with contextlib.suppress(OSError):
+                recorded += file.lstat().st_size
         spent = [seconds - before[key][0] for key, (seconds, _) in counted.items() if key in before]
         moved = sum(number - before[key][1] for key, (_, number) in counted.items() if key in before)
         others = counted.keys() != before.keys()

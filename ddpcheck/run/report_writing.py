@@ -37,13 +37,16 @@ def show(
     verdict = warnings_as_errors(verdict) if options.strict else verdict
     code = verdict.exit_code(options.strict)
     try:
-        written = write(options, verdict, pages)
-        if pages.failed and code in (Exit.HELD, Exit.NOTHING_CHECKED):
+        written, lost = write(options, verdict, pages)
+        if lost and code in (Exit.HELD, Exit.NOTHING_CHECKED):
             code = Exit.INTERNAL
         if elsewhere:
             print(f"ddpcheck: {verdict.verdict}; {elsewhere} shows the report", file=sys.stderr)
         else:
             service_pages.show(options, verdict, written)
+        for line in lost:
+            print(f"ddpcheck: {line}", file=sys.stderr)
+        if not elsewhere:
             between()
             terminal_report.close(verdict, service_pages.for_texts(options), code, options.strict)
     except (OSError, SystemExit):  # nobody reads it any more; rich makes an exit with 1 of that
@@ -55,9 +58,9 @@ def show(
     return code
 
 
-def write(options: Options, verdict: Verdict, pages: PageAndTrace) -> list[Path]:
-    """Write what was asked for; the files that there are now."""
-    written = []
+def write(options: Options, verdict: Verdict, pages: PageAndTrace) -> tuple[list[Path], list[str]]:
+    """Write what was asked for; the files that there are now, and lines that say which there are not, and why."""
+    written, lost = [], []
     here = service_pages.repository_of(options, verdict)
     for path, render in (
         (options.json, json_report.write),
@@ -66,9 +69,7 @@ def write(options: Options, verdict: Verdict, pages: PageAndTrace) -> list[Path]
         (options.codequality, partial(code_quality_report.write, repository=here, strict=options.strict)),
     ):
         if path is not None:
-            try:
-                render(verdict, path)
-                written.append(path)
-            except (OSError, report_files.Unwritable) as error:
-                print(f"ddpcheck: {path} could not be written: {error}", file=sys.stderr)
-    return [*written, *pages.write(verdict)]
+            why = report_files.unwritten(path, partial(render, verdict, path))
+            lost += [f"{path} {why}"] if why else []
+            written += [] if why else [path]
+    return [*written, *pages.write(verdict)], [*lost, *pages.lost]

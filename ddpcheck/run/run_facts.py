@@ -12,6 +12,8 @@ import psutil
 
 from ddpcheck.report import report_files
 from ddpcheck.run.conclusion import Run
+from ddpcheck.vocabulary import regular_files
+from ddpcheck.vocabulary.bounded_numbers import ProcessNumber, Seconds
 from ddpcheck.vocabulary.model import Struct
 
 NAME = "run.json"
@@ -23,9 +25,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     command: str
     launched: bool
     host: str
-    pid: int
+    pid: ProcessNumber
     """Of ddpcheck."""
-    began: float
+    began: Seconds
     """Seconds since the epoch."""
     run: Run | None = None
     """How it ended; None while it goes on, and of one that was killed."""
@@ -46,23 +48,19 @@ class Facts(Struct, frozen=True, kw_only=True):
 def begin(folder: Path, command: str, launched: bool) -> Facts:
     """Put down that a run begins; where nothing can be written, nobody will read it."""
     facts = Facts(command=command, launched=launched, host=os.uname().nodename, pid=os.getpid(), began=time.time())
-    _write(folder, facts)
+    write(folder, facts)
     return facts
-
-
-def end(folder: Path, facts: Facts) -> None:
-    """Put down how it ended."""
-    _write(folder, facts)
 
 
 def read(folder: Path) -> Facts | None:
     """What a folder says of its run; None where it says nothing that can be read."""
     try:
-        return msgspec.json.decode((folder / NAME).read_bytes(), type=Facts)
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(regular_files.read(folder / NAME), type=Facts)
+    except (OSError, msgspec.MsgspecError, RecursionError):
         return None
 
 
-def _write(folder: Path, facts: Facts) -> None:
+def write(folder: Path, facts: Facts) -> None:
+    """Put down what is known of it now."""
     with contextlib.suppress(OSError, report_files.Unwritable):
         report_files.write(folder / NAME, msgspec.json.encode(facts).decode())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ from ddpcheck.acceptance.ignore_entries import Ignore
 from ddpcheck.checks.registry import check_of, every_check, has_part, those
 from ddpcheck.report.explanations import unknown
 from ddpcheck.report.report_files import reason
+from ddpcheck.vocabulary import regular_files
 from ddpcheck.vocabulary.model import Severity, Struct
 
 if sys.version_info >= (3, 11):
@@ -63,7 +63,7 @@ def found_for(script: Path | None) -> Settings:
     for start in ([script.parent] if script is not None else []) + [Path()]:
         for folder in _upwards(start):
             try:
-                text = (folder / NAME).read_text(encoding="utf-8")
+                text = regular_files.read(folder / NAME, links=True).decode()
             except (OSError, UnicodeDecodeError):
                 continue
             if "ddpcheck" in text and (settings := _parsed(_shown(folder / NAME), text)) is not None:
@@ -74,7 +74,7 @@ def found_for(script: Path | None) -> Settings:
 def read(path: Path) -> Settings:
     """The settings of a file that was named; raises WrongSettings."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = regular_files.read(path, links=True).decode()
     except FileNotFoundError:
         raise WrongSettings(f"there is no file {path}, which --config names") from None
     except UnicodeDecodeError:
@@ -101,10 +101,11 @@ def _shown(path: Path) -> str:
 def _parsed(shown: str, text: str) -> Settings | None:
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         if "tool.ddpcheck" not in text:  # somebody else's to fix
             return None
-        raise WrongSettings(f"{shown} is no TOML: {error}") from None
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise WrongSettings(f"{shown} is no TOML: {why}") from None
     table = document.get("tool", {})
     table = table.get("ddpcheck") if isinstance(table, dict) else None
     if table is None:
@@ -231,6 +232,8 @@ class _Reader:
         text = self._of(key, value, str, "a text").strip()
         if not text:
             raise self._wrong(f"has an empty {key}" + ("; say in a sentence why" if key == "reason" else ""))
+        if "\0" in text:
+            raise self._wrong(f"has {key} with a character NUL, which no name has")
         return text
 
     def _line(self, key: str, value: Any) -> int:
@@ -243,10 +246,10 @@ class _Reader:
         return Path(os.path.dirname(self._shown), self._text(key, value))
 
     def _seconds(self, key: str, value: Any) -> float:
-        seconds = float(self._of(key, value, (int, float), "seconds"))  # type: ignore[arg-type]
-        if not math.isfinite(seconds) or seconds <= 0:
+        seconds: float = self._of(key, value, (int, float), "seconds")  # type: ignore[arg-type]
+        if not 0 < seconds <= sys.float_info.max:
             raise self._wrong(f"has {key} {value}; give a number of seconds above 0")
-        return seconds
+        return float(seconds)
 
     def _megabytes(self, key: str, value: Any) -> int:
         megabytes = self._of(key, value, int, "a whole number of megabytes")

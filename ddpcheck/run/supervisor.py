@@ -98,7 +98,7 @@ class Supervisor:
             self._pid = pid
             if listener is not None:
                 with self._harmless():
-                    self.collector = Collector(self.folder.path, listener, self._started_at)
+                    self.collector = Collector(self.folder.path, listener, self._started_at, self.options.limit)
             while True:
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
@@ -212,7 +212,7 @@ class Supervisor:
             address = next((one for one in told if not one.endswith(self.collector.address)), None)
             if address is None:
                 return
-            self.sender = Sender(address, self.folder.path, self._started_at)
+            self.sender = Sender(address, self.folder.path, self._started_at, self.options.limit)
 
     def gather(self, seconds: float) -> None:
         """Wait until the other nodes have sent all of their evidence, those included that have yet to begin."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import those
 from ddpcheck.judging.world import Judged, Moment, Process
+from ddpcheck.vocabulary.bounded_numbers import SignalNumber
 from ddpcheck.vocabulary.model import Struct
 
 REASON = "the run was interrupted"
@@ -24,7 +25,7 @@ SOONER = 2.0
 class Interruption(Struct, frozen=True, kw_only=True):
     """The first time that a run was asked to end."""
 
-    signal: int
+    signal: SignalNumber
     moment: Moment
 
 

@@ -42,8 +42,9 @@ def only_grounded(found: Mapping[str, Judged], world: World) -> dict[str, Judged
     if world.complete:
         return grounded
     # What was found of the other ranks is so all the same; that nothing was found says nothing.
+    why = absent(world.missing)
     return {
-        check: judged if judged.findings else Judged(check=check, checked=0, skipped_because=absent(world.missing))
+        check: judged if judged.findings else Judged(check=check, checked=0, skipped_because=why)
         for check, judged in grounded.items()
     }
 

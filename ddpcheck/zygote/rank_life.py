@@ -68,7 +68,7 @@ def be_rank(host: Host, plan: Plan, rank: int, channel: Channel, run_dir: str, p
         item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         leftovers = _leftovers(rank)
         save_coverage()
-        channel.send(messages.Done(leftovers=leftovers, exit_reason=reporter.exit_reason))
+        channel.send(messages.Done(leftovers=leftovers, leaving=reporter.leaving))
         code = 0
         # What was begun in a teardown, and not waited for, may still be under way.
         may_leave = channel.receive()

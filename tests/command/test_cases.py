@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from running import run
 
+from ddpcheck import cli
+
 CASES = Path(__file__).parents[2] / "fixtures" / "cases" / "run"
 
 LONG = pytest.mark.long
@@ -53,6 +55,26 @@ def test_it_is_let_be(tmp_path, forks, name, ranks, arguments, code):
     assert document["verdict"] in ("held", "nothing-checked"), ran.err
     assert [r["exit_code"] for r in document["ranks"]] in ([code] * ranks, [])
     assert ran.code in (0, 3)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_pipe_in_the_folder_of_evidence(tmp_path, forks, ended):
+    """It is not waited for, neither while the program runs nor afterwards: what the ranks have written counts."""
+    kept = tmp_path / "kept"
+    ran, document = told(tmp_path, forks, "../hostile/fifo_in", 2, options=("--evidence", kept))
+    if ended:
+        code = cli.main(["judge", str(kept), "--no-config", "--json", str(tmp_path / "verdict.json")])
+        document = json.loads((tmp_path / "verdict.json").read_text())
+        assert code == ran.code
+    assert (ran.code, document["verdict"], document["findings"]) == (0, "held", [])
+    assert "its file cannot be read (it is no regular file)" in "".join(document["notes"])
+    assert [r["exit_code"] for r in document["ranks"]] == [0, 0]
+
+
+def test_settings_that_name_no_file(tmp_path, forks):
+    ran = run(tmp_path, "--config", CASES.parent / "hostile" / "nul.toml", CASES / "surrogate_error.py", forks=forks)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "[tool.ddpcheck] has baseline with a character NUL" in ran.err
 
 
 def test_an_argument_that_is_no_text(tmp_path, forks):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -215,6 +216,21 @@ def test_a_mistake_is_answered_at_once(here):
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert ran.returncode == 2
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
+
+
+@pytest.mark.parametrize("arguments", [["judge", "missing"], ["judge"], ["run", "missing.py"], ["jump"]])
+@pytest.mark.parametrize("closed", ["2>&-", "1>&- 2>&-"])
+def test_a_mistake_that_nobody_is_told_of_is_one_all_the_same(here, arguments, closed):
+    """Standard error was closed: nothing is written elsewhere for that."""
+    command = shlex.join([sys.executable, "-m", "ddpcheck.cli", *arguments])
+    ran = subprocess.run(f"{command} {closed}", shell=True, capture_output=True, check=False, env=nowhere(here))
+    assert (ran.returncode, ran.stdout) == (2, b"")
+
+
+def nowhere(folder):
+    """An environment in which no run has left anything."""
+    (folder / "temporary").mkdir()
+    return {**os.environ, "TMPDIR": str(folder / "temporary")}
 
 
 def test_from_the_shell(tmp_path):

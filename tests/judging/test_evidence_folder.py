@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
+import time
+import zlib
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging.evidence_folder import Folder
+from ddpcheck.judging.evidence_folder import SUFFIX, Folder
 from ddpcheck.verdict.reader_notes import unseen
 
 RECORDS = [
@@ -79,11 +83,69 @@ def test_any_bytes_are_no_record(data):
     assert fed(data)[0] == []
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        bytes(8 << 20),
+        (b"\xff\xff\x7f\x00____\x92\xa4Call" * (1 << 19)),  # each claims to be a frame of 8 MB
+        (b"\xff\xff\xff\x03____\x92\xa4Call" * (1 << 19)),  # of 64 MB, which are not there yet
+        FRAMES[1][:-1] * 100_000,
+    ],
+    ids=["zeros", "claims", "claims without an end", "torn records"],
+)
+def test_damage_costs_no_more_the_more_there_is_of_it(damage):
+    """It is searched once, in whatever pieces it comes; and what follows it is read."""
+    reader = ev.Reader()
+    began = time.process_time()
+    for start in range(0, len(damage), 1 << 14):
+        assert not [*reader.feed(damage[start : start + (1 << 14)])]
+    assert reader.torn
+    assert [*reader.feed(WHOLE)] == RECORDS
+    assert (reader.damaged, reader.torn) == (len(damage), False)
+    assert time.process_time() - began < 30  # of the processor's: searched anew with each piece, it is minutes
+
+
 def test_texts_may_have_surrogates():
     """Names of files and messages need not be UTF-8: they are written with escapes."""
     raised = ev.Raised(n=1, at=0.0, kind="E", message="b\udcff", text="b\udcff", site=0, lost_peer=False)
     (record,), _ = fed(ev.frame(raised))
     assert (record.kind, record.message) == ("E", "b\\udcff")
+
+
+JOINED = ev.Joined(n=1, at=0.0, rank=0, world_size=2, token="t", backend="gloo", local_rank=0, site=0)
+ENDED = ev.ChildEnded(n=1, at=0.0, pid=8, code=None, signal=9)
+MESH = ev.Mesh(n=1, at=0.0, mesh=0, names=(), shape=(2, 1), ranks=(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "claims"),
+    [
+        (RECORDS[1], "at", [math.inf, -math.inf, math.nan, 1e308]),
+        (RECORDS[0], "wall", [math.inf, math.nan, 1e308]),
+        (RECORDS[0], "pid", [-1, 1 << 31, 1 << 63]),
+        (RECORDS[1], "since", [math.inf, math.nan, 1e308]),
+        (JOINED, "world_size", [-1, 0, 1 << 31, 1 << 63]),
+        (JOINED, "rank", [-1, 1 << 31]),
+        (ENDED, "signal", [-1, 65, 1 << 31, 1 << 63]),
+        (ev.Signalled(n=1, at=0.0, signal=2), "signal", [1 << 31]),
+        (ev.SentSignal(n=1, at=0.0, pid=-8, signal=2, site=0), "signal", [1 << 31]),
+        (ev.Silent(n=1, at=0.0, pid=8, seconds=1.0), "seconds", [math.inf, math.nan]),
+        (ev.Spans(n=1, at=0.0, base=0.0, packed=[0, 1, 1, 0, 1]), "packed", [[0, 1, 1 << 63, 0, 1]]),
+        (ev.JudgedBy(n=1, at=0.0, address="::1:80:a"), "address", ["", "here", "here:port:key", "here:80"]),
+        (MESH, "shape", [[1 << 31], [2, 0], [-1, -2, 1 << 31]]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_what_no_rank_can_have_written_is_no_record(record, field, claims):
+    """Whatever its checksum: it is damage, and no judge meets it."""
+    assert fed(ev.frame(record))[0] == [record]
+    for claim in claims:
+        fields = {name: getattr(record, name) for name in record.__struct_fields__}
+        body = msgspec.msgpack.encode([type(record).__name__, *{**fields, field: claim}.values()])
+        length = len(body).to_bytes(4, "little")
+        data = length + zlib.crc32(body, zlib.crc32(length)).to_bytes(4, "little") + body
+        records, reader = fed(data + FRAMES[2])
+        assert (records, reader.damaged) == ([RECORDS[2]], len(data)), claim
 
 
 # --- a folder of them
@@ -137,6 +199,35 @@ def test_that_recording_stopped_is_told(folder, byte, words):
         assert note.startswith("The evidence of rank 1 stopped early: ")
         assert words in note
         assert only(folder).incomplete
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "link", "folder"])
+def test_what_is_no_file_is_told_of_and_not_waited_for(folder, tmp_path_factory, kind):
+    """A program may put anything into the folder; what its processes have written counts all the same."""
+    odd = folder.path / f"odd{SUFFIX}"
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "h-8-1.evidence"
+    elsewhere.write_bytes(ev.HEADER + ev.GOING + WHOLE)
+    {
+        "pipe": lambda: os.mkfifo(odd),
+        "device": lambda: odd.symlink_to("/dev/zero"),
+        "link": lambda: odd.symlink_to(elsewhere),
+        "folder": odd.mkdir,
+    }[kind]()
+    path = written(folder)
+    assert folder.processes[path.name].records == RECORDS
+    assert folder.processes[odd.name].records == []
+    assert "cannot be read" in folder.processes[odd.name].gap
+    assert len(unseen([], folder.processes.values())) == 1
+
+
+def test_a_file_is_no_longer_than_its_process_may_write(tmp_path):
+    """One that claims to be has a size, and takes neither time nor memory."""
+    folder = Folder(tmp_path, limit=1 << 20)
+    path = written(folder)
+    os.truncate(path, 1 << 40)
+    assert folder.read() is False
+    assert only(folder).records == RECORDS
+    assert "longer than" in only(folder).gap
 
 
 def test_another_version_is_told_in_a_sentence(folder):

@@ -73,7 +73,7 @@ import pytest
 @pytest.mark.ddp
 def test_leaving(ddp):
     if ddp.rank == 1:
-        pytest.exit("enough of this")
+        pytest.exit("enough of this", returncode=0)
 
 def test_after(): pass
 """
@@ -114,7 +114,8 @@ def test_what_a_conftest_started_for_the_session_lives_as_long(several: tuple[In
 
 
 def test_pytest_exit_ends_the_session(left: Ran) -> None:
-    """pytest.exit in a rank ends the session, with its reason."""
+    """pytest.exit in a rank ends the session, with its reason and the code that it was given."""
+    assert left.code == 0
     assert "rank 1 called pytest.exit: enough of this" in left.stdout
     assert "test_mark" in left.tests
     assert "test_after" not in left.tests

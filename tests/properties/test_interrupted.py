@@ -158,5 +158,6 @@ def test_pytest_exit(project: InnerProject) -> None:
     project.write("test_it.py", LEAVING)
     ran: Ran = project.run("-p", "no:hypothesispytest")
     assert "rank 1 called pytest.exit: that is enough" in ran.stdout + ran.stderr
+    assert ran.code == 2
     assert "test_after" not in ran.tests
     assert project.leftover_processes() == []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from ddpcheck.report.pytest_session import SessionReport
+from tests.inner import InnerProject
 
 
 def run(check: str, status: str, found: str = "") -> dict[str, Any]:
@@ -35,6 +37,32 @@ class Lines:
         self.lines.append(line)
         if green:
             self.green.append(line)
+
+
+@pytest.mark.parametrize(
+    ("target", "code", "told"),
+    [
+        (
+            "/dev/full",
+            3,
+            "--ddp-report /dev/full could not be written: cannot write /dev/full: no space left on device",
+        ),
+        ("file/report.json", 4, "--ddp-report: [Errno "),
+        ("folder", 4, "--ddp-report: cannot write "),
+        ("/proc/report.json", 4, "--ddp-report: cannot write /proc/report.json"),
+        ("new/report.json", 0, ""),
+    ],
+)
+def test_a_report_that_cannot_be_written_is_told_of(tmp_path: Path, target: str, code: int, told: str) -> None:
+    """At once where that can be known; at the end, the summary is there all the same, and the session has failed."""
+    project = InnerProject(tmp_path)
+    project.write("test_it.py", "def test_it(): pass")
+    project.write("folder/file", "")
+    project.write("file", "")
+    ran = project.run(f"--ddp-report={target}")
+    assert ran.code == code
+    assert told in ran.stdout + ran.stderr
+    assert ("1 passed" in ran.stdout) == (code != 4)
 
 
 def test_what_could_not_be_judged_is_not_held() -> None:

@@ -40,6 +40,31 @@ def test_a_report_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_an_earlier_run_has_left_is_not_taken_for_this_ones(tmp_path):
+    """Where this one's cannot be written, for whatever reason, there is none; a device stays."""
+    path = tmp_path / "report.json"
+
+    def fails():
+        raise KeyError("a\nfault")
+
+    def full():
+        raise Unwritable("cannot write it: no space left on device")
+
+    for do, told in (
+        (fails, "by a fault of ddpcheck; please report it: KeyError: 'a\\nfault'"),
+        (full, "no space left"),
+    ):
+        path.write_text("of an earlier run")
+        assert told in report_files.unwritten(path, do)
+        assert not path.exists()
+        assert told in report_files.unwritten(path, do)
+    device = Path("/dev/full")
+    assert "no space left" in report_files.unwritten(device, lambda: report_files.write(device, "text"))
+    assert device.exists()
+    assert report_files.unwritten(path, lambda: report_files.write(path, "of this one")) == ""
+    assert path.read_text() == "of this one"
+
+
 def test_a_link_stays_one(tmp_path):
     """A report that is asked for by way of a link goes where the link leads."""
     (tmp_path / "runs").mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 
@@ -49,11 +50,11 @@ def stranger(collector):
     return socket.create_connection((host, int(port)))
 
 
-def node(collector, format=HEADER):
+def node(collector, format=HEADER, sender=b""):
     """A connection of a node, made by hand."""
     link = Link(stranger(collector), many_nodes.LONGEST)
     link.trust(collector.address.rpartition(":")[2], b"node", b"judge")
-    link.send(encode(Hello("b", format)))
+    link.send(encode(Hello("b", format, sender=sender)))
     return link
 
 
@@ -109,18 +110,20 @@ def test_strangers_hold_up_nobody(collector, tmp_path, said):
     assert collector.notes == []
 
 
-def test_strangers_are_few(tmp_path, monkeypatch):
-    """More of them than a run may have to do with are turned away; a node tries again."""
-    monkeypatch.setattr(many_nodes, "STRANGERS", 2)
-    (tmp_path / "judge").mkdir()
-    collector = Collector(tmp_path / "judge", Collector.bound("localhost"))
+def test_strangers_keep_no_node_out(collector, tmp_path, monkeypatch):
+    """Of more than a run may have to do with, those are hung up on that have had most time: a node needs little."""
+    for module in (node_link, many_nodes):
+        monkeypatch.setattr(module, "DEADLINE", 60.0)
     with contextlib.ExitStack() as stack:
-        strangers = [stack.enter_context(stranger(collector)) for _ in range(6)]
-        strangers[-1].settimeout(10)
+        strangers = [stack.enter_context(stranger(collector)) for _ in range(200)]
+        until(lambda: len(collector._strangers) == many_nodes.STRANGERS)
+        strangers[0].settimeout(10)
         with contextlib.suppress(ConnectionResetError):
-            while strangers[-1].recv(4096):  # it is sent away at once, or when it has not shown the key
+            while strangers[0].recv(4096):
                 pass
+        began = time.monotonic()
         assert travels(collector, tmp_path)
+        assert time.monotonic() - began < 30
 
 
 def test_a_message_that_is_too_long_ends_the_connection(collector):
@@ -170,10 +173,74 @@ def test_a_node_that_does_not_listen_holds_up_nobody(collector):
     deaf.close()
 
 
+@pytest.mark.parametrize(
+    ("piece", "why"),
+    [
+        (Piece("a-1.evidence", 0, b"other"), "another node"),
+        (Piece("local.evidence", 0, b"other"), "File exists"),
+        (Piece("link.evidence", 0, b"other"), "File exists"),
+        (Piece("b-1.evidence", 1 << 40, b"x"), "has gaps"),
+        (Piece("b-1.evidence", -1, b"x"), "has gaps"),
+        (Piece("b-1.evidence", 0, bytes(2000)), "--evidence-limit"),
+    ],
+    ids=["another's", "local", "link", "sparse", "negative", "long"],
+)
+def test_a_node_writes_its_own_files_alone_and_no_more_than_it_may(collector, tmp_path, piece, why):
+    """What another node or this one has written stays; and what is left out is known to be missing, and told of."""
+    collector._longest = 1000
+    (collector._folder / "local.evidence").write_bytes(b"local")
+    (collector._folder / "link.evidence").symlink_to(tmp_path / "elsewhere")
+    first = node(collector)
+    first.send(encode(Piece("a-1.evidence", 0, b"first")))
+    first.send(encode(Done()))
+    until(lambda: collector.nodes and collector.nodes[0].done)
+    hostile = node(collector, sender=b"another")
+    hostile.send(encode(Piece("b-2.evidence", 0, b"own")))
+    hostile.send(encode(piece))
+    hostile.send(encode(Done()))
+    until(lambda: len(collector.nodes) == 2 and collector.nodes[1].done)
+    found = {path.name: path.read_bytes() for path in collector._folder.iterdir() if path.is_file()}
+    assert found.pop("b-1.evidence", b"") == b""
+    assert found == {"a-1.evidence": b"first", "local.evidence": b"local", "b-2.evidence": b"own"}
+    assert not (tmp_path / "elsewhere").exists()
+    assert collector.cut_off - {"b-1.evidence"} == {"b-2.evidence"}
+    (note,) = collector.notes
+    assert why in note
+    for link in (first, hostile):
+        link.close()
+
+
+def test_other_nodes_leave_room_on_the_disk(collector, monkeypatch):
+    """For the program, which may need it."""
+    full = os.statvfs_result((4096, 4096, 1000, 49, 49, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(many_nodes.os, "fstatvfs", lambda descriptor: full)
+    link = node(collector)
+    link.send(encode(Piece("b-1.evidence", 0, b"some")))
+    until(lambda: collector.notes)
+    assert collector.notes == ["Not all evidence of b could be kept here: the disk is nearly full."]
+    assert collector.cut_off == {"b-1.evidence"}
+    link.close()
+
+
+def test_a_node_sends_files_alone(collector, tmp_path):
+    """Not what its program has put beside them, however large that says it is."""
+    folder = evidence(tmp_path)
+    os.mkfifo(folder / "pipe.evidence")
+    (folder / "link.evidence").symlink_to("/dev/zero")
+    (folder / "long.evidence").touch()
+    os.truncate(folder / "long.evidence", 1 << 40)
+    sender = Sender(collector.address, folder, limit=1000)
+    sender._last_look.set()
+    until(lambda: collector.nodes and collector.nodes[0].done)
+    assert collector.nodes[0].names == {"b-1.evidence"}
+    sender._told.set()
+    collector.nodes[0].link.close()
+
+
 def test_names_that_leave_the_folder_are_passed_over(collector, tmp_path):
     """A node writes evidence, and nothing else."""
     link = node(collector)
-    for name in ("../b-1.evidence", "b-1.txt"):
+    for name in ("../b-1.evidence", "b-1.txt", "b\0.evidence", ".evidence"):
         link.send(encode(Piece(name, 0, b"x")))
     link.send(encode(Done()))
     until(lambda: collector.nodes and collector.nodes[0].done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,13 @@ ENTRY = '[[tool.ddpcheck.ignore]]\ncheck = "gradient-sync"\nfile = "train.py"\n'
         ("[tool.ddpcheck]\nstall-timeout = 0", "give a number of seconds above 0"),
         ("[tool.ddpcheck]\nstall-timeout = true", "has stall-timeout as true or false; give seconds"),
         ("[tool.ddpcheck]\nstall-timeout = inf", "give a number of seconds above 0"),
+        ("[tool.ddpcheck]\nstall-timeout = nan", "give a number of seconds above 0"),
+        ("[tool.ddpcheck]\nstall-timeout = 1" + "0" * 400, "give a number of seconds above 0"),
+        ("[tool.ddpcheck]\nstall-timeout = 1" + "0" * 5000, "is no TOML: "),
+        ('[tool.ddpcheck]\nbaseline = "a\\u0000b"', "has baseline with a character NUL, which no name has"),
+        (ENTRY + 'reason = "a\\u0000b"', "has reason with a character NUL"),
+        ("[tool.ddpcheck]\nchecks = " + "[" * 20_000, "is no TOML: "),
+        ("[tool.ddpcheck]\nchecks = " + "[" * 20_000 + "]" * 20_000, "is no TOML: it is nested too deeply"),
         ("[tool.ddpcheck]\nevidence-limit = 1.5", "give a whole number of megabytes"),
         ("[tool.ddpcheck]\nevidence-limit = -1", "give a whole number of megabytes above 0"),
         ("[tool.ddpcheck]\nignore = 'train.py'", "has ignore as a text; give entries"),
@@ -205,6 +213,19 @@ def test_a_file_that_is_named_and_none_at_all(here):
     [
         (["--config", "nowhere.toml"], "there is no file nowhere.toml"),
         (["--config", "."], "cannot be read"),
+        (["--config", "pipe"], "pipe, which --config names, cannot be read: it is no regular file"),
+        (["--config", "/dev/zero"], "cannot be read: it is no regular file"),
+        (["--config", "sparse"], "cannot be read: it is larger than 64 mb"),
+        (["--baseline", "pipe"], "pipe cannot be read: it is no regular file"),
+        (["--baseline", "/dev/zero"], "cannot be read: it is no regular file"),
+        (["--baseline", "deep.json"], "deep.json is no baseline of ddpcheck: it is nested too deeply"),
+        (
+            ["--json", "a.json", "--sarif", "a.json"],
+            "--json and --sarif name one file, a.json: give each its own",
+        ),
+        (["--page", "a.html", "--trace", "link"], "--page and --trace name one file, link"),
+        (["--json", "b.json", "--baseline", "b.json", "--write-baseline"], "--json and --baseline name one file"),
+        (["--evidence-limit", "1" + "0" * 400], "is no whole number of megabytes above 0"),
         (["--config", "empty.toml"], "has no [tool.ddpcheck]"),
         (["--config", "broken.toml"], "[tool.ddpcheck] has no 'strikt'"),
         (["--config", "empty.toml", "--no-config"], "leave one of them out"),
@@ -218,6 +239,11 @@ def test_a_file_that_is_named_and_none_at_all(here):
 def test_wrong_options(here, given, words):
     """One sentence, before anything starts."""
     (here / "empty.toml").write_text("[tool.other]\n")
+    os.mkfifo(here / "pipe")
+    (here / "sparse").touch()
+    os.truncate(here / "sparse", 1 << 40)
+    (here / "deep.json").write_text('{"findings": ' + "[" * 100_000)
+    (here / "link").symlink_to("a.html")
     (here / "broken.toml").write_text("[tool.ddpcheck]\nstrikt = true\n")
     with pytest.raises(WrongUsage) as told:
         parse([*given, "train.py"])

@@ -37,7 +37,7 @@ def _note(*given: Any) -> None:
     except Exception as error:  # neither is a number, and whatever an object of the program's own raises
         signal_exceptions.let_through(error)
         return
-    if number <= 0 or not -1 << 31 <= pid < 1 << 31:  # 0 asks whether there is a process
+    if not 0 < number < signal.NSIG or not -1 << 31 <= pid < 1 << 31:  # 0 asks whether there is a process
         return
     if pid == os.getpid() and (_is_handled(number) or _is_passed_on(number)):
         return

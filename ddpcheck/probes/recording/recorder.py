@@ -165,7 +165,7 @@ class Recorder:
         return stride
 
 
-_WRITING = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_WRITING = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class InMemory(Recorder):

@@ -14,6 +14,7 @@ from ddpcheck.report.timeline.host_clocks import align
 from ddpcheck.report.timeline.label_table import Labels
 from ddpcheck.report.timeline.lane_builder import LaneBuilder
 from ddpcheck.report.timeline.timeline import Lane, Mark, Timeline
+from ddpcheck.vocabulary import regular_files
 from ddpcheck.vocabulary.model import Finding
 
 MOST = 2_000_000
@@ -45,7 +46,7 @@ def in_folder(folder: Path) -> Records:
 
     def records(process: Process) -> Iterator[Any]:
         try:
-            with open(folder / process.name, "rb") as opened:
+            with regular_files.opened(folder / process.name) as opened:
                 header = opened.read(len(ev.HEADER) + 1)
                 if header[:-1] != ev.HEADER:
                     return
