@@ -151,8 +151,13 @@ def part(tensor: Any) -> torch.Tensor | None:
 
 
 def own_part(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The same tensor, or the part of this rank where it is a DTensor; None where that is still on its way."""
-    return part(tensor) if type(tensor) not in _PLAIN and is_dtensor(tensor) else tensor
+    """The same tensor, or the part of this rank where it is a DTensor; None where that is still on its way.
+
+    And None of one of a class that sees what is done with its tensors, and does it itself.
+    """
+    if type(tensor) in _PLAIN:
+        return tensor
+    return part(tensor) if is_dtensor(tensor) else tensor if _is_torchs_own(tensor) else None
 
 
 def is_on_cpu(tensor: torch.Tensor) -> bool:
