@@ -137,6 +137,8 @@ def may_have_storage(tensor: torch.Tensor) -> bool:
 
 def is_dtensor(tensor: Any) -> bool:
     """Whether it is a DTensor: a part of a tensor that lies on several ranks, or a copy of it."""
+    if type(tensor) in _PLAIN:
+        return False
     for name in ("torch.distributed.tensor", "torch.distributed._tensor"):  # the latter up to torch 2.4
         kind = getattr(sys.modules.get(name), "DTensor", None)
         if kind is not None:
