@@ -21,6 +21,7 @@ import conformance
 import digests
 import failing
 import figures
+import heavy
 import memory
 import properties
 import seconds
@@ -108,6 +109,12 @@ def _steps(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[st
         yield f"g. A training step ({way}) under `ddpcheck run`, and under torchrun alone; median", measured.rows()
 
 
+def _heavy(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[str, list[Row]]]:
+    with console.status("many parameters, loaders and tiny steps"):
+        measured = heavy.measure(rounds)
+    yield "j. Many parameters, loaders and tiny steps under `ddpcheck run`, and under torchrun alone; median", measured
+
+
 def _conformance(bench: Workbench, rounds: int, console: Console) -> Iterator[tuple[str, list[Row]]]:
     with console.status("the conformance suite"):
         yield "i. The conformance suite, for the plain loop of fixtures/trainers", conformance.measure()
@@ -128,6 +135,7 @@ PARTS: dict[str, Part] = {
     "memory": _memory,
     "digests": _digests,
     "steps": _steps,
+    "heavy": _heavy,
     "conformance": _conformance,
     "properties": _properties,
 }

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 HOSTILE = ROOT / "fixtures" / "hostile"
 PROGRAM = HOSTILE / "program.py"
 CASES = ROOT / "fixtures" / "cases" / "run"
+REFUSED = ROOT / "fixtures" / "cases" / "hostile"
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,21 @@ OF_CASES = (
 """Programs on which ddpcheck was wrong; what is said of them is another test's business."""
 
 
+def allow(folder: Path) -> None:
+    """Let fmode.py use what this torch uses beside what it knows."""
+    names = ("_record_function_enter_new", "_record_function_exit._RecordFunction", "_set_grad_enabled")
+    (folder / "allow.txt").write_text("\n".join(names))
+
+
+COUNTING = (
+    Surrounding("allowed-functions", (REFUSED / "fmode.py",), prepare=allow, ranks=2),
+    Surrounding("exotic-uses", (REFUSED / "exotic.py",), ranks=2),
+    Surrounding("counted-uses", (HOSTILE / "counted_uses.py", "FD"), ranks=2),
+    Surrounding("counted-uses-without-modes", (HOSTILE / "counted_uses.py", ""), ranks=2),
+)
+"""Programs that tell what their modes and their classes of tensors have seen."""
+
+
 def _at_once() -> None:
     os.close(0)
     os.umask(0o077)
@@ -209,4 +225,4 @@ AT_ONCE = Surrounding(
 )  # fmt: skip
 """What most of these have in common with each other: a program that minds none of it."""
 
-ALL = (AT_ONCE, *AROUND, *BEHAVING, *OF_CASES)
+ALL = (AT_ONCE, *AROUND, *BEHAVING, *OF_CASES, *COUNTING)

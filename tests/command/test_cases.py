@@ -9,6 +9,7 @@ import pytest
 from running import run
 
 from ddpcheck import cli
+from tests.command.surroundings import REFUSED, allow
 
 CASES = Path(__file__).parents[2] / "fixtures" / "cases" / "run"
 
@@ -82,6 +83,14 @@ def test_an_argument_that_is_no_text(tmp_path, forks):
     ran, document = told(tmp_path, forks, "undecodable_argument", 1, b"caf\xe9")
     assert r"ran ['caf\udce9']" in ran.out
     assert document["command"].endswith(r"undecodable_argument.py caf\udce9")
+
+
+def test_a_mode_that_refuses_what_it_does_not_know(tmp_path, forks):
+    """It is never asked for what a probe does; the differential test compares what it has counted."""
+    allow(tmp_path)
+    ran = run(tmp_path, "--nproc-per-node", "2", REFUSED / "fmode.py", forks=forks)
+    assert ran.out.endswith("ok\n"), ran.err
+    assert ran.code == 0
 
 
 @LONG

@@ -6,12 +6,13 @@ of each of ninety programs and surroundings by itself.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from tests.command.differing import ALONE, Ended, compared, differences
-from tests.command.surroundings import AT_ONCE
+from tests.command.differing import ALONE, DDPCHECK, TORCHRUN, Ended, compared, differences, run
+from tests.command.surroundings import AT_ONCE, COUNTING
 
 REPORT = b"\nddpcheck \xe2\x94\x80\xe2\x94\x80\nHELD  train.py\n"
 TRACEBACK = b"""Traceback (most recent call last):
@@ -68,3 +69,14 @@ def test_what_is_one(theirs, ours, word):
 def test_a_program_that_minds_nothing_in_odd_surroundings(tmp_path) -> None:
     """In interpreters of its own, as a user would start it, and as torchrun would."""
     assert compared(AT_ONCE, tmp_path, ALONE) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("around", COUNTING, ids=lambda around: around.name)
+def test_modes_and_classes_of_tensors_see_the_program_alone(tmp_path, around) -> None:
+    """Their counts are those that they have under torchrun, and nobody refuses what a probe does."""
+    theirs, ours = run(TORCHRUN, around, tmp_path), run(DDPCHECK, around, tmp_path)
+    assert differences(theirs, ours) == []
+    assert re.findall(rb"SPCALLS \d+", ours.err) == re.findall(rb"SPCALLS \d+", theirs.err)
+    assert (theirs.code, ours.code) == (0, 0)
+    assert theirs.out

@@ -24,7 +24,7 @@ from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
-from ddpcheck.probes.recording.compiler_frames import set_callback
+from ddpcheck.probes.recording.out_of_sight import Outside, hide, show
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import defect, looking_like, named, shielded
 from ddpcheck.probes.recording.unwatchable_moments import asleep
@@ -122,26 +122,24 @@ def watch() -> None:
         if asleep():
             return original(self, *args, **kwargs)
         _inside.module = True
-        compiling = set_callback(None)
+        outside: Outside | None = hide()
         began = clock.now()
         model = None
         try:
             model = _note(self, args, kwargs)
             began = clock.now()
-            if compiling is not None:
-                set_callback(compiling)
+            show(outside)
+            outside = None
             return original(self, *args, **kwargs)
         finally:
             _inside.module = False
-            if compiling is not None:
-                set_callback(None)
+            outside = outside or hide()
             if model is not None:
                 _drawn(model)
             if (ended := clock.now()) - began > BRIEF:
                 kind = span_log.FORWARD if torch.is_grad_enabled() else span_log.EVALUATION
                 span_log.add(kind, began, ended, user_lines.here())
-            if compiling is not None:
-                set_callback(compiling)
+            show(outside)
 
     torch.nn.Module.__call__ = named(__call__, torch.nn.Module, "__call__")  # type: ignore[method-assign]
 

@@ -10,7 +10,7 @@ from _thread import start_new_thread
 from collections.abc import Callable
 from time import sleep  # by name: a test may replace that of the module
 
-from ddpcheck.probes.recording import recorder
+from ddpcheck.probes.recording import out_of_sight, recorder
 from ddpcheck.probes.recording.patching import defect
 
 PERIOD = 0.25
@@ -36,6 +36,7 @@ def begin(task: Task) -> None:
 
 def _ask_again_and_again() -> None:
     global _owner
+    out_of_sight.hide()
     while True:
         sleep(PERIOD)
         writer = recorder.always()

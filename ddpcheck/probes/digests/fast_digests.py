@@ -122,9 +122,12 @@ def filled(tensors: Iterable[torch.Tensor | None]) -> list[bool] | Derived:
 
     What could not be looked at there may be a constant, and is taken for one.
     """
-    own = [None if tensor is None else readable_memory.own_part(tensor) for tensor in tensors]
+    listed = list(tensors)
+    own = [None if tensor is None else readable_memory.own_part(tensor) for tensor in listed]
     there = {place: one for place, one in enumerate(own) if one is not None and one.device.type == "cuda"}
     found = [one is not None and place not in there and is_filled(one) for place, one in enumerate(own)]
+    for place, tensor in enumerate(listed):
+        found[place] |= own[place] is None and tensor is not None and tensor.device.type == "cuda"
     if not there:
         return found
     try:

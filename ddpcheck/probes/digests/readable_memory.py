@@ -137,6 +137,8 @@ def may_have_storage(tensor: torch.Tensor) -> bool:
 
 def is_dtensor(tensor: Any) -> bool:
     """Whether it is a DTensor: a part of a tensor that lies on several ranks, or a copy of it."""
+    if type(tensor) in _PLAIN:
+        return False
     for name in ("torch.distributed.tensor", "torch.distributed._tensor"):  # the latter up to torch 2.4
         kind = getattr(sys.modules.get(name), "DTensor", None)
         if kind is not None:
@@ -151,8 +153,13 @@ def part(tensor: Any) -> torch.Tensor | None:
 
 
 def own_part(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The same tensor, or the part of this rank where it is a DTensor; None where that is still on its way."""
-    return part(tensor) if type(tensor) not in _PLAIN and is_dtensor(tensor) else tensor
+    """The same tensor, or the part of this rank where it is a DTensor; None where that is still on its way.
+
+    And None of one of a class that sees what is done with its tensors, and does it itself.
+    """
+    if type(tensor) in _PLAIN:
+        return tensor
+    return part(tensor) if is_dtensor(tensor) else tensor if _is_torchs_own(tensor) else None
 
 
 def is_on_cpu(tensor: torch.Tensor) -> bool:

@@ -24,7 +24,7 @@ from ddpcheck.probes.files import (
 )
 from ddpcheck.probes.processes import started_processes
 from ddpcheck.probes.recording import recorder, user_lines
-from ddpcheck.probes.recording.compiler_frames import set_callback
+from ddpcheck.probes.recording.out_of_sight import hide, show
 from ddpcheck.probes.recording.patching import defect, looking_like, named
 
 __tracebackhide__ = True
@@ -87,7 +87,7 @@ def _note_query(how: str, path: Any, answer: bool, frame: Any) -> None:
     writer = file_records.writer()
     if writer is None:
         return
-    compiling = set_callback(None)
+    outside = hide()
     try:
         with paths.Busy():
             path, site = os.fsdecode(path), user_lines.here(frame)
@@ -97,8 +97,7 @@ def _note_query(how: str, path: Any, answer: bool, frame: Any) -> None:
     except Exception as error:  # nothing that goes wrong in here is the script's
         defect(error)
     finally:
-        if compiling is not None:
-            set_callback(compiling)
+        show(outside)
 
 
 # --- everything else, as the interpreter itself tells of it
@@ -108,7 +107,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
     handler = _EVENTS.get(event) if _EVENTS is not None else None  # None when the interpreter ends
     if handler is None:
         return
-    compiling = set_callback(None)
+    outside = hide()
     try:
         if handler is _opened and not _may_matter(*args):
             return
@@ -119,8 +118,7 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
     except Exception as error:  # nothing that goes wrong in here is the script's
         defect(error)
     finally:
-        if compiling is not None:
-            set_callback(compiling)
+        show(outside)
 
 
 def _may_matter(path: Any, mode: str | None, flags: int) -> bool:

@@ -11,10 +11,19 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ddpcheck.probes.files import writer_threads
 from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording.pace import BUDGET
 from ddpcheck.probes.recording.patching import around, defect
+from ddpcheck.vocabulary.clock import clock
 
 MOST = 64
 """Optimizers whose gradients are looked at between steps: a program may have one for each parameter."""
+
+ALWAYS = 8
+"""Backwards, from a step of an optimizer on, at which its gradients are looked at whatever it costs."""
+MOST_BACKWARDS = 256
+"""Those after which they are not looked at at all: it may make no step any more."""
+ALLOWANCE = 0.25
+"""Seconds that the looks of a process may take beside their share of its time."""
 
 
 class Event:
@@ -81,6 +90,16 @@ _optimizers: MutableMapping[Any, int] = WeakIdKeyDictionary()
 """By identity, their numbers."""
 
 
+class _Backwards:
+    """The outermost ones of this process, and what the looks at them have taken."""
+
+    count = 0
+    since = clock.fine()
+    spent = 0.0
+    at_step: dict[int, int] = {}  # noqa: RUF012
+    """By optimizer, how many there had been when it made its last step, or was met."""
+
+
 _calling: set[int] = set()
 """The threads of the program's own that call backward()."""
 _forwards: set[int] = set()
@@ -137,6 +156,17 @@ def trained_here(wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[torc
     return optimizers(lambda number: (alone or _stepping.get(number) == here) and wanted(number))
 
 
+def is_dear(optimizer: int) -> bool:
+    """Whether a look at its gradients at this backward() is more than the training is to bear.
+
+    What one backward() after the other is looked at for costs as much as there are parameters, whether they are that
+    backward's own or not: an optimizer that is stepped seldom, or no more, has many of them that are none of its own.
+    """
+    number = _Backwards.count - _Backwards.at_step.setdefault(optimizer, _Backwards.count - 1)
+    is_affordable = _Backwards.spent <= ALLOWANCE + BUDGET * (clock.fine() - _Backwards.since)
+    return number > (MOST_BACKWARDS if is_affordable else ALWAYS)
+
+
 def several_train() -> bool:
     """Whether several threads of the program call backward(): what is counted for all of them belongs to none."""
     return len(_calling) > 1
@@ -150,7 +180,9 @@ def trains_for_itself(other: int) -> bool:
 
 def _stepped(_: Any, optimizer: int, *__: Any) -> None:
     _stepping[optimizer] = threading.get_ident()
+    _Backwards.at_step[optimizer] = _Backwards.count
     forget_gone(_stepping)
+    forget_gone(_Backwards.at_step)
 
 
 def _called(*_: Any) -> None:
@@ -179,14 +211,21 @@ def _around_backward(original: Callable[..., Any]) -> Callable[..., Any]:
             _calling.add(here)
         if not Running.depth:
             Running.site = user_lines.here()
-            BACKWARD_BEGINS.tell(args[0] if args else kwargs.get("tensors"))
+            _Backwards.count += 1
+            _timed(BACKWARD_BEGINS, args[0] if args else kwargs.get("tensors"))
         Running.depth += 1
         try:
             result = original(*args, **kwargs)
         finally:
             Running.depth -= 1
         if not Running.depth:
-            BACKWARD_ENDS.tell()
+            _timed(BACKWARD_ENDS)
         return result
 
     return backward
+
+
+def _timed(event: Event, *args: Any) -> None:
+    began = clock.fine()
+    event.tell(*args)
+    _Backwards.spent += clock.fine() - began

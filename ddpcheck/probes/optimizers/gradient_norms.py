@@ -192,7 +192,7 @@ def _backward_ended() -> None:
     """Where nothing else is seen, gradients are measured here: those that lie on several ranks are whole by now."""
     global _backward
     _backward = None
-    of = _measured(lambda parameters: bool(_joint) or _has_shards(parameters))
+    of = _measured(lambda number: _is_wanted(number) and not gradient_events.is_dear(number), shards=not _joint)
     if of:
         _backward = _Moment("backward", gradient_events.Running.site, of)
 
@@ -200,7 +200,7 @@ def _backward_ended() -> None:
 def _note(how: How, site: int, **more: Any) -> _Moment | None:
     if len(_moments) >= MOST:
         return None
-    of = _measured()
+    of = _measured(_is_wanted)
     if not of:
         return None
     moment = _Moment(how, site, of, **{name: value for name, value in more.items() if value is not None})
@@ -208,13 +208,13 @@ def _note(how: How, site: int, **more: Any) -> _Moment | None:
     return moment
 
 
-def _measured(wanted: Callable[[Sequence[torch.Tensor]], bool] = lambda _: True) -> dict[int, _Measured]:
-    """The gradients of the optimizers at whose next steps there will be a look, as far as they are wanted."""
+def _measured(wanted: Callable[[int], bool], shards: bool = False) -> dict[int, _Measured]:
+    """The gradients of the optimizers that are wanted; with ``shards``, of those alone that have some."""
     if is_tracing() or asleep():
         return {}
     found: dict[int, _Measured] = {}
-    for number, parameters in gradient_events.trained_here(_is_wanted):
-        if not wanted(parameters):
+    for number, parameters in gradient_events.trained_here(wanted):
+        if shards and not _has_shards(parameters):
             continue
         _looks[number] = _looks.get(number, 0) + 1
         facts = _looked(parameters)

@@ -14,6 +14,7 @@ import torch
 from ddpcheck.evidence import WIDTH, Unstepped
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.layouts import models
+from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder
@@ -30,18 +31,18 @@ def _entered(
 ) -> None:
     if not is_due(number):  # what is stepped seldom, or later on, changes between some of them
         return
-    known = models.places(writer)
-    mine = models.with_other_stages({known[id(one)].model for one in parameters if id(one) in known})
+    every = list(models.named(writer))
+    own = set(map(id, parameters))
+    mine = models.with_other_stages({model for model, _, one in every if id(one) in own})
     if not mine:
         return
-    held = {id(one) for _, each in gradient_events.optimizers(lambda _: True) for one in each}
-    held.update(map(id, parameters))
+    held = own.union(id(one) for _, each in gradient_events.optimizers(lambda _: True) for one in each)
     left: dict[int, list[tuple[str, torch.Tensor]]] = defaultdict(list)
     among: dict[int, int] = defaultdict(int)
-    for at, one in models.trainable(known):
-        among[at.model] += 1
-        if at.model in mine and id(one) not in held and one.grad is not None:
-            left[at.model].append((at.path, one))
+    for model, name, one in every:
+        among[model] += 1
+        if model in mine and id(one) not in held and one.grad is not None:
+            left[model].append((own_name(name), one))
     for model, each in left.items():
         record = partial(
             Unstepped,

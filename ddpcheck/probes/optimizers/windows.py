@@ -26,8 +26,6 @@ from ddpcheck.probes.recording.pace import is_due
 MOST = 16
 """What became of gradients, that is written down of one window."""
 MOST_RESULTS = 64
-MOST_BACKWARDS = 256
-"""Those after which a window is followed no further: an optimizer may make no step at all."""
 
 SCATTERS = {"reduce_scatter": "output", "reduce_scatter_tensor": "output", "_reduce_scatter_base": "output"}
 """Reductions that give a rank its part, by the argument that it is written to."""
@@ -51,6 +49,8 @@ class _Open:
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.backwards = 0
+        self.lost = False
+        """Some backward() of it was not looked at."""
         self.left: list[Sample | None] = []
         """Of each gradient, as the last backward() has left it."""
         self.before: list[Sample | None] = []
@@ -118,7 +118,7 @@ def _zeroed() -> None:
 
 def _reduces(op: str, given: Arguments, _: Any) -> Callable[[], None] | None:
     """A reduction of the program's own begins; what to do when it is over."""
-    output = given.get(SCATTERS[op]) if any(map(_is_looked_at, _open.values())) else None
+    output = given.get(SCATTERS[op]) if any(map(_is_wanted, list(_open))) else None
     if not isinstance(output, torch.Tensor) or given.get("async_op"):
         return None
 
@@ -145,11 +145,8 @@ def _is_wanted(optimizer: int) -> bool:
         gradient_events.forget_gone(_forwards)
         window = _open[optimizer] = _Open(0)
         _forwards.setdefault(optimizer, {})
-    return _is_looked_at(window)
-
-
-def _is_looked_at(window: _Open) -> bool:
-    return is_due(window.steps) and window.backwards < MOST_BACKWARDS
+    window.lost = window.lost or gradient_events.is_dear(optimizer)
+    return is_due(window.steps) and not window.lost
 
 
 def _begins(given: Any) -> None:
@@ -302,13 +299,7 @@ def _entered(
     calls = _forwards.get(optimizer, {})
     _forwards[optimizer] = {}
     within = gradient_events.is_within_backward()
-    if (
-        window is None
-        or window.backwards >= MOST_BACKWARDS
-        or not is_due(number)
-        or number % writer.stride(Window)
-        or not window.backwards
-    ):
+    if window is None or window.lost or not is_due(number) or number % writer.stride(Window) or not window.backwards:
         return
     writer.write(
         Window(

@@ -16,7 +16,7 @@ from ddpcheck import seams
 from ddpcheck.evidence import Defect
 from ddpcheck.probes.recording import missing_seams, recorder, signal_exceptions
 from ddpcheck.probes.recording.after_import import after_import
-from ddpcheck.probes.recording.compiler_frames import Callback, set_callback
+from ddpcheck.probes.recording.out_of_sight import Outside, hide, show
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, overlooked
 from ddpcheck.vocabulary.frame_lines import line_of_traceback
 
@@ -66,14 +66,13 @@ def beforehand(owner: type, name: str, look: Callable[..., None]) -> None:
 
     def replacement(*args: Any, **kwargs: Any) -> Any:
         if not asleep():
-            compiling = set_callback(None)
+            outside = hide()
             try:
                 look(*args, **kwargs)
             except Exception as error:
                 defect(error)
             finally:
-                if compiling is not None:
-                    set_callback(compiling)
+                show(outside)
         return original(*args, **kwargs)
 
     setattr(owner, name, named(looking_like(original)(replacement), owner, name))
@@ -186,8 +185,8 @@ class _Call:
     """One of them: there is one at every call, so that it is made without a function of its own."""
 
     called = False
-    compiling: Callback = None
-    """What the compiler looked at frames with, outside of the probe."""
+    outside: Outside | None = None
+    """Who sees the program, while the probe is out of sight."""
     error: BaseException | None = None
     result: Any = None
 
@@ -206,16 +205,17 @@ def _shielded(
     def own(*args: Any, **kwargs: Any) -> Any:
         call = calls.open[-1] if calls.open else _Call()
         call.called = True
-        if call.compiling is not None:
-            set_callback(call.compiling)
+        outside, call.outside = call.outside, None
+        if outside is not None:
+            show(outside)
         try:
             call.result = original(*args, **kwargs)
         except BaseException as error:
             call.error = error
             raise
         finally:
-            if call.compiling is not None:
-                set_callback(None)
+            if outside is not None:
+                call.outside = hide()
         return call.result
 
     probe = make(functools.wraps(original)(own))
@@ -227,7 +227,7 @@ def _shielded(
             return original(*args, **kwargs)
         calls = opened()
         call = _Call()
-        call.compiling = set_callback(None)
+        call.outside = hide()
         calls.append(call)
         try:
             return probe(*args, **kwargs)
@@ -238,8 +238,8 @@ def _shielded(
             failed = call.error
         finally:
             calls.pop()
-            if call.compiling is not None:
-                set_callback(call.compiling)
+            if call.outside is not None:
+                show(call.outside)
             # An error and the frames that it has gone through would keep each other, and what these were called with:
             # a loader's iterator that is exhausted has workers to let go of.
             result, call.error, call.result = call.result, None, None
@@ -290,14 +290,13 @@ def shielded(function: Callable[..., Any]) -> Callable[..., Any]:
     def safe(*args: Any, **kwargs: Any) -> Any:
         if asleep():
             return None
-        compiling = set_callback(None)
+        outside = hide()
         try:
             return function(*args, **kwargs)
         except Exception as error:
             defect(error)
             return None
         finally:
-            if compiling is not None:
-                set_callback(compiling)
+            show(outside)
 
     return safe

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from ddpcheck.probes.recording import compiler_frames, patching
+from ddpcheck.probes.recording import compiler_frames, out_of_sight, patching
 from tests import progress
 
 PROGRAMS = Path(__file__).with_name("compiled_programs.py")
@@ -48,8 +48,7 @@ def test_a_probe_is_hidden_and_what_it_stands_around_is_not(monkeypatch: pytest.
         before, state[0] = state[0], callback
         return before
 
-    monkeypatch.setattr(patching, "set_callback", set_callback)
-    monkeypatch.setattr(compiler_frames, "set_callback", set_callback)
+    monkeypatch.setattr(out_of_sight, "set_callback", set_callback)
 
     class Called:
         def call(self, fails: bool) -> None:
