@@ -24,7 +24,7 @@ from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
-from ddpcheck.probes.recording.out_of_sight import Outside, hide, show
+from ddpcheck.probes.recording.out_of_sight import hide, show
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import defect, looking_like, named, shielded
 from ddpcheck.probes.recording.unwatchable_moments import asleep
@@ -122,18 +122,18 @@ def watch() -> None:
         if asleep():
             return original(self, *args, **kwargs)
         _inside.module = True
-        outside: Outside | None = hide()
+        outside, hidden = hide(), True
         began = clock.now()
         model = None
         try:
             model = _note(self, args, kwargs)
             began = clock.now()
             show(outside)
-            outside = None
+            hidden = False
             return original(self, *args, **kwargs)
         finally:
             _inside.module = False
-            outside = outside or hide()
+            outside = outside if hidden else hide()
             if model is not None:
                 _drawn(model)
             if (ended := clock.now()) - began > BRIEF:
