@@ -224,11 +224,10 @@ class Collector:
             if self._senders.setdefault(piece.name, sender) != sender:
                 raise OSError(errno.EPERM, "it has sent for a file of another node")
             node.names.add(piece.name)
-            disk = os.fstatvfs(descriptor)
+            disk, size = os.fstatvfs(descriptor), file.seek(0, os.SEEK_END)
             if disk.f_bavail * disk.f_frsize < min(ROOM, disk.f_blocks * disk.f_frsize // 20):
                 raise OSError(errno.ENOSPC, "the disk is nearly full")
-            whole = 0 <= piece.start <= file.seek(0, os.SEEK_END)
-            if not whole or piece.start + len(piece.data) > self._longest:
+            if not 0 <= piece.start <= size or piece.start + len(piece.data) > self._longest:
                 raise OSError(errno.EFBIG, "a file has gaps, or is longer than it may be (see --evidence-limit)")
             file.seek(piece.start)
             file.write(piece.data)
