@@ -60,8 +60,6 @@ def show(
     if verdict.advisories:
         blocks = [finding_block(n, one, verdict, sources, verbose) for n, one in enumerate(verdict.advisories, 1)]
         _section(console, "advisories (they do not count)", *blocks)
-    if verdict.accepted:
-        _section(console, "accepted", *(_bullet(accepted_line(one)) for one in verdict.accepted))
     if verdict.hang is not None:
         both = parts_where_it_stands(verdict.hang)
         also = ", and where their collectives part" if both else ""
@@ -108,12 +106,6 @@ def _folded(console: Console, fold: Fold, title: str, *content: RenderableType) 
             console.print(Text(title, style="bold"))
         for one in content:
             console.print(Padding(one, (0, 0, 0, 2)))
-
-
-def _bullet(text: str) -> Table:
-    grid = _grid()
-    grid.add_row(Text("-"), Text(said(text), overflow="fold"))
-    return grid
 
 
 def _grid(label: int | None = None) -> Table:
@@ -317,7 +309,7 @@ def _not_checked(verdict: Verdict) -> Table:
 
 
 def _in_brief(verdict: Verdict, checks: bool) -> Table:
-    """How the model was spread, what held, and what is to be known of the run.
+    """How the model was spread, what held, what is accepted, and what is to be known of the run.
 
     A check that has findings is told with them.
     """
@@ -334,6 +326,7 @@ def _in_brief(verdict: Verdict, checks: bool) -> Table:
         ("parallelism", "bold", verdict.parallelism),
         ("held", "green", held * checks),
         ("not checked", "dim", unchecked * checks),
+        *(("accepted", "bold", accepted_line(one)) for one in verdict.accepted),
         *(("note", "bold", note) for note in verdict.notes),
     ]
     grid = _grid(label=11)

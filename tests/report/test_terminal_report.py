@@ -441,8 +441,8 @@ def test_accepted_findings_are_counted_with_their_reasons(script):
     text = " ".join(shown(replace(ACCEPTED, folder=script), verbose=True).split())
     assert "HELD, with 2 accepted findings train.py --epochs 3, 2 ranks: 1 check held" in text
     assert (
-        "accepted - error reducer-coverage, the wrapper of Net, train.py:5 in train: the loss is the teacher's "
-        "(comment in train.py:5) - warning checkpoint-atomic-save, /checkpoints/last.pt: no reason given yet "
+        "accepted error reducer-coverage, the wrapper of Net, train.py:5 in train: the loss is the teacher's "
+        "(comment in train.py:5) accepted warning checkpoint-atomic-save, /checkpoints/last.pt: no reason given yet "
         "(known.json)"
     ) in text
     assert "reducer-coverage at risk 12 of 36 windows 1 accepted" in text
