@@ -84,7 +84,8 @@ def matches(finding: Finding, rules: Rules, comments: LineComments, folder: str)
                 by = ByComment(where.file, comment.line, name)
                 yield Match(Accepted(finding=finding, by="comment", source=source, reason=comment.reason), by)
     path = in_project(where.file, folder, rules.base) if where is not None else ""
-    written = [in_project(file, folder, rules.base) for file in _about(finding)]
+    about = (named.partition(" ") for named in (finding.subject, *finding.links))
+    written = [in_project(file, folder, rules.base) for kind, _, file in about if kind == "file"]
     for entry in rules.ignores:
         if entry.means(finding, path, written):
             yield Match(Accepted(finding=finding, by="ignore", source=rules.source, reason=entry.reason), entry)
@@ -94,11 +95,3 @@ def matches(finding: Finding, rules: Rules, comments: LineComments, folder: str)
             if found is not None:
                 source = rules.baseline.path
                 yield Match(Accepted(finding=finding, by="baseline", source=source, reason=found.reason), key)
-
-
-def _about(finding: Finding) -> Iterator[str]:
-    """The files that a finding says something about."""
-    for named in (finding.subject, *finding.links):
-        kind, _, file = named.partition(" ")
-        if kind == "file":
-            yield file

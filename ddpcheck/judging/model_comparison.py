@@ -93,7 +93,8 @@ def _copies(facts: Sequence[ModelFacts]) -> list[Copy]:
 
 def _nothing(check: str, facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> Finding | None:
     """A check that saw nothing must not pass."""
-    if any(facts[rank].tensors[one.name].present for one in copies for rank in one.holders if _has(facts[rank], one)):
+    held = (facts[rank].tensors.get(one.name) for one in copies for rank in one.holders)
+    if any(tensor is not None and tensor.present for tensor in held):
         return None
     gradients = check == "gradient-sync"
     if any(t.present for f in facts for t in f.tensors.values()):
@@ -116,10 +117,6 @@ def _nothing(check: str, facts: Sequence[ModelFacts], copies: Sequence[Copy]) ->
         found=found,
         advice=advice,
     )
-
-
-def _has(facts: ModelFacts, copy: Copy) -> bool:
-    return copy.name in facts.tensors
 
 
 def _is_declared(facts: Sequence[ModelFacts]) -> bool:

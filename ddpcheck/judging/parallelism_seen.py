@@ -157,9 +157,9 @@ def _by_hand(world: World) -> Iterator[str]:
     for optimizer in step_alignment.optimizers(world):
         ground = grounds(world, optimizer)
         over = f"over {count(len(optimizer.ranks), 'rank')}"
-        bare = [
-            p for p in range(len(optimizer.described[0].parameters)) if _is_bare(optimizer.described[0].parameters[p])
-        ]
+        # No wrapper has them, and no placement is declared.
+        free = [(p, one) for p, one in enumerate(optimizer.described[0].parameters) if one.wrapper is None]
+        bare = [p for p, one in free if one.layout is None or one.layout.ground == "beside"]
         dealt = dealt_out(optimizer)
         # What goes through an exchange may not be taken: that it was the same afterwards is another matter.
         reduced = set(ground.by_hand).intersection(bare)
@@ -201,11 +201,6 @@ def _sent_by_owners(world: World) -> Iterator[str]:
         ranks = {one.owner.rank for one in each}.union(taken.rank.rank for one in each for taken in one.taken)
         over = f"over {count(len(ranks), 'rank')}"
         yield f"{count(len(each), 'parameter')} dealt out {over}, each stepped by one rank and sent to the others"
-
-
-def _is_bare(parameter: ev.Parameter) -> bool:
-    """Whether no wrapper has it, and no placement is declared."""
-    return parameter.wrapper is None and (parameter.layout is None or parameter.layout.ground == "beside")
 
 
 def _told_by_its_name_alone(world: World, found: Sequence[str]) -> Iterator[str]:

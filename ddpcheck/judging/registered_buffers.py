@@ -31,9 +31,7 @@ def _registers(call: ast.Call, name: str) -> bool:
     function = call.func
     if not (isinstance(function, ast.Attribute) and function.attr == "register_buffer"):
         return False
+    if not (isinstance(function.value, ast.Name) and function.value.id == "self"):
+        return False
     named = [*call.args[:1], *(one.value for one in call.keywords if one.arg == "name")]
-    return any(isinstance(one, ast.Constant) and one.value == name for one in named) and _is_own(function.value)
-
-
-def _is_own(called: ast.expr) -> bool:
-    return isinstance(called, ast.Name) and called.id == "self"
+    return any(isinstance(one, ast.Constant) and one.value == name for one in named)

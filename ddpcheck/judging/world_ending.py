@@ -84,14 +84,11 @@ def _lost(world: World) -> list[Failure]:
     found = []
     for rank in world:
         raised = rank.last(ev.Raised)
-        if raised is not None and _tells_of_another(raised) and not _was_stopped(world, rank, raised):
+        # Once ddpcheck had begun to end the ranks of a hang, the one that this rank lost may have been ended so.
+        stopped = raised is not None and world.stopped is not None and raised.at > world.stopped.on(rank.process)
+        if raised is not None and _tells_of_another(raised) and not stopped:
             found.append(Failure(rank=rank.rank, at=raised.at, raised=raised))
     return found
-
-
-def _was_stopped(world: World, rank: Rank, raised: ev.Raised) -> bool:
-    """Whether ddpcheck had begun to end the ranks of a hang: the one that this rank lost may have been ended so."""
-    return world.stopped is not None and raised.at > world.stopped.on(rank.process)
 
 
 def _failures(world: World, lost: bool, waits: bool) -> list[Failure]:

@@ -9,7 +9,7 @@ import shutil
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ddpcheck.outcomes.test_outcome import decide
 from ddpcheck.plugin.reruns import Attempt, errors_of, run_with_reruns
 from ddpcheck.ranks.session_settings import options_for_ranks, workerinput_for_ranks
 from ddpcheck.report.pytest_reports import fail_for_subtests, plain_report, reports_of, subtest_reports
-from ddpcheck.vocabulary.model import Gpu, Leftover, Machine, Plan, RunRecord, WarningRecord
+from ddpcheck.vocabulary.model import Gpu, Machine, Plan, RunRecord, WarningRecord
 from ddpcheck.vocabulary.wording import OUR_FAULT
 from ddpcheck.zygote.client import InternalError, Launcher
 
@@ -183,9 +183,9 @@ class Session:
         self._keep_or_remove(base, outcome.result == "failed" or any(one.failed for one in subtests))
         if outcome.result == "exit":
             return Attempt((), leaving=pytest.exit.Exception(outcome.headline, outcome.exit_code))
-        return Attempt(
-            _in_place_of_teardown(reports, warned), subtests, phase=outcome.phase, errors=errors_of(record, outcome)
-        )
+        if warned is not None:  # a warning that is an error is the teardown's
+            reports = (warned if one.when == "teardown" and one.passed else one for one in reports)
+        return Attempt(reports, subtests, phase=outcome.phase, errors=errors_of(record, outcome))
 
     def _plan(self, item: pytest.Item, mark: Mark, world_size: int, base: Path, allotted: Allotment) -> Plan:
         gpus = self.machine().gpus if allotted.gpus else ()
@@ -249,7 +249,9 @@ class Session:
         benchmarks = getattr(item.config, "_benchmarksession", None)
         if "benchmark" in getattr(item, "fixturenames", ()) and benchmarks is not None and not benchmarks.disabled:
             texts.append(_NOT_MEASURED)
-        texts += _leftover_texts(record.leftovers)
+        for left in dict.fromkeys(record.leftovers):
+            who = f"rank {left.rank}" if left.rank is not None else "a rank"
+            texts.append(f"{who} left a {left.kind} running when its test had ended: {left.name}; it was ended")
         refused = []
         for text in texts:
             try:
@@ -267,25 +269,12 @@ def _not_run(item: pytest.Item, reason: str) -> list[pytest.TestReport]:
     return [plain_report(item, "setup", "failed", reason), plain_report(item, "teardown")]
 
 
-def _in_place_of_teardown(
-    reports: Iterator[pytest.TestReport], warned: pytest.TestReport | None
-) -> Iterator[pytest.TestReport]:
-    """The reports, with a warning that is an error as the teardown's."""
-    return (warned if warned is not None and r.when == "teardown" and r.passed else r for r in reports)
-
-
 def _refused(item: pytest.Item, refusal: Refusal) -> pytest.TestReport:
     """The report of a test that this machine cannot run."""
     if refusal.fails:
         return plain_report(item, "setup", "failed", refusal.reason)
     path, line, _ = item.location
     return plain_report(item, "setup", "skipped", (path, (line or 0) + 1, f"Skipped: {refusal.reason}"))
-
-
-def _leftover_texts(leftovers: tuple[Leftover, ...]) -> Iterator[str]:
-    for left in dict.fromkeys(leftovers):
-        who = f"rank {left.rank}" if left.rank is not None else "a rank"
-        yield f"{who} left a {left.kind} running when its test had ended: {left.name}; it was ended"
 
 
 def _rerecord(item: pytest.Item, record: WarningRecord) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -78,17 +79,12 @@ class Sources:
 
     def _read(self, file: str) -> list[str]:
         if file not in self._files:
-            self._files[file] = self._lines_of(Path(self._folder, file))
+            self._files[file] = []
+            path = Path(self._folder, file)
+            with contextlib.suppress(OSError, ValueError):
+                if path.is_file() and path.stat().st_size <= _LARGEST:
+                    self._files[file] = path.read_text(encoding="utf-8", errors="replace").split("\n")
         return self._files[file]
-
-    @staticmethod
-    def _lines_of(path: Path) -> list[str]:
-        try:
-            if not path.is_file() or path.stat().st_size > _LARGEST:
-                return []
-            return path.read_text(encoding="utf-8", errors="replace").split("\n")
-        except (OSError, ValueError):
-            return []
 
 
 def _shown(text: str) -> str:

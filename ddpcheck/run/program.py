@@ -39,7 +39,7 @@ def kind_of(name: str, module: bool, for_ranks: bool) -> Kind:
     why = _not_python(name)
     if why is None:
         return "script"
-    if not _is_command(name):
+    if shutil.which(name) is None:  # neither on PATH, nor an executable file with a path
         raise NotRunnable(why if Path(name).exists() else _nowhere(name))
     if for_ranks:
         raise NotRunnable(
@@ -74,11 +74,6 @@ def _nowhere(name: str) -> str:
         f"there is no script {name}, and no command {name} on PATH: name a file of Python, -m and a module, or a "
         "command such as torchrun, accelerate launch or bash train.sh"
     )
-
-
-def _is_command(name: str) -> bool:
-    """Whether a shell would run it: found on PATH, or an executable file with a path."""
-    return shutil.which(name) is not None
 
 
 # --- scripts

@@ -91,17 +91,12 @@ def _weights_are_own(world: World, read: State, own: State, given: list[State], 
         for state in reads(world)
         if state.rank is read.rank and isinstance(state.record, ev.StateRead) and state.record.how == "module"
     ]
-    return any(_ends_with(state, name, mine) for state in loaded)
+    same = (p for state in loaded for p in state.pieces if f".{name}".endswith(f".{p.entry.name}"))
+    return any(p.digest == mine.digest for p in same)
 
 
 def _parameter(state: State, name: str) -> Piece | None:
     return next((p for p in state.pieces if p.entry.role == "parameter" and p.entry.of == name and p.seen), None)
-
-
-def _ends_with(state: State, name: str, mine: Piece) -> bool:
-    return any(
-        p.digest == mine.digest for p in state.pieces if name == p.entry.name or name.endswith("." + p.entry.name)
-    )
 
 
 def _finding(each: list[tuple[State, State, list[_Strange]]]) -> Finding:

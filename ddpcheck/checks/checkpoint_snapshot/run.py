@@ -25,7 +25,8 @@ def judge(world: World) -> Judged:
         checked += bool(written) and state.all_seen
         changed = [place for one in written for place in one.changed]
         names = [state.form.entries[place].name for place in dict.fromkeys(changed)]
-        step = _step_within(state, written[-1].n) if written else None
+        during = (one for one in state.rank.of(ev.Step) if written and state.record.n < one.n < written[-1].n)
+        step = next(during, None)
         if not names and written:
             step, names = _since_its_thread(state, written[-1].n)
         if names and (step is not None or changed):
@@ -36,11 +37,6 @@ def judge(world: World) -> Judged:
     because = seen_in_part(world) or "ddpcheck saw no save whose elements it could read again when it had ended"
     made = len(every_save(world))
     return Judged(checked=checked, of=made, findings=tuple(findings), skipped_because="" if checked else because)
-
-
-def _step_within(state: State, end: int) -> ev.Step | None:
-    """The first step of this rank between a save's call and its end."""
-    return next((one for one in state.rank.of(ev.Step) if state.record.n < one.n < end), None)
 
 
 def _since_its_thread(state: State, end: int) -> tuple[ev.Step | None, list[str]]:

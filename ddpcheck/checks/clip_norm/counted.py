@@ -231,7 +231,7 @@ def _equal(first: Summed, sums: list[Summed]) -> Count:
         for at, one in enumerate(first.each):
             parameter = one.parameters[place]
             squares = tuple(summed.each[at].squares[place] for summed in sums)
-            if squares[0] > 0 and not _is_scalar(parameter):
+            if squares[0] > 0 and not parameter.kind.endswith(("[]", "[1]")):
                 alike[parameter.kind, parameter.name, squares].append(one.rank.rank)
         for ranks in alike.values():
             if len(ranks) > 1 and not _are_parts(first, place, ranks):
@@ -248,10 +248,6 @@ def _are_parts(summed: Summed, place: int, ranks: Sequence[int]) -> bool:
         if one.rank.rank in ranks and layout is not None and set(ranks).intersection(moments.others(one.rank, layout)):
             return True
     return False
-
-
-def _is_scalar(parameter: ev.Parameter) -> bool:
-    return parameter.kind.endswith(("[]", "[1]"))
 
 
 # --- the words

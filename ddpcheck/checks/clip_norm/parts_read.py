@@ -24,12 +24,8 @@ def judge(world: World) -> list[Finding]:
         where = rank.where(one.site)
         if where is not None and where not in joined:
             lines[where][one.number][rank] = one
-    findings = []
-    for where, reads in lines.items():
-        apart = [each for _, each in sorted(reads.items()) if _is_of_a_part(each)]
-        if apart:
-            findings.append(_finding(where, apart))
-    return findings
+    apart = {where: [each for _, each in sorted(its.items()) if _is_of_a_part(each)] for where, its in lines.items()}
+    return [_finding(where, each) for where, each in apart.items() if each]
 
 
 def _is_of_a_part(each: dict[Rank, ev.PartRead]) -> bool:

@@ -226,7 +226,8 @@ def _batch(facts: Sequence[Whereabouts], kind: str) -> Finding | None:
     names = list(dict.fromkeys(name for found in strays.values() for name in found))
     devices = {rank: listing(dict.fromkeys(found.values())) for rank, found in strays.items()}
     cause, advice = _batch_cause(facts, kind, devices)
-    if kind != "inputs" and any(_guessed(facts[rank]) for rank in strays):
+    # The model's end is its last parameter's device, of several, for want of a stated order.
+    if kind != "inputs" and any(not facts[r].order and len(set(facts[r].model.values())) > 1 for r in strays):
         advice += " Where the model ends was judged by its last parameter: else list `devices` in the order of its way."
     where = {"inputs": "where the model takes them", "targets": "where the outputs are", "outputs": "on its device"}
     return _finding(
@@ -252,11 +253,6 @@ def _allowed(f: Whereabouts, kind: str) -> list[str]:
     if f.device_ids or len(places) > 1:  # DDP, or the module itself, moves them
         return list(dict.fromkeys([*places[:1], *f.own, "cpu"]))
     return places or f.own
-
-
-def _guessed(f: Whereabouts) -> bool:
-    """The model's end is its last parameter's device, of several, for want of a stated order."""
-    return not f.order and len(set(f.model.values())) > 1
 
 
 def _batch_cause(facts: Sequence[Whereabouts], kind: str, devices: Mapping[int, str]) -> tuple[str, str]:

@@ -203,7 +203,7 @@ def _cause(trained: Trained, wrong: Sequence[ComparedStep]) -> tuple[str, str]:
         )
     if all(named):
         names = {one[0] for one in named if one is not None}
-        steady = names != {"a constant"} or _steady([step.gradient.ratio for step in wrong])
+        steady = names != {"a constant"} or all(_like(step.gradient.ratio, first.gradient.ratio) for step in wrong)
         if len(names) == 1 and steady and named[0] is not None:
             return _of_a_factor(trained, first, *named[0])
     if trained.situation.precision == "float64" and _rounded(first.gradient):
@@ -315,10 +315,6 @@ def _of_a_factor(trained: Trained, step: ComparedStep, name: str, value: float) 
             "accumulation steps, and by nothing else."
         )
     return what, "Look for what multiplies the loss or the gradient between job.loss and the step."
-
-
-def _steady(ratios: Sequence[float]) -> bool:
-    return all(_like(ratio, ratios[0]) for ratio in ratios)
 
 
 ROWS = (

@@ -37,17 +37,11 @@ def _groups(world: World) -> list[tuple[int, ...]]:
     """The ranks of every group that has collectives, the smallest first; what lies within another is its part."""
     names = {call.group for _, call in world.of(ev.Call) if not call.op.startswith("ddp-")}
     groups = {tuple(rank.rank for rank in step_alignment.members(world, name)) for name in names}
-    sends = _sends(world)
+    calls = world.of(ev.Call)
+    sends = {(rank.rank, one.peer) for rank, one in calls if one.op in ev.PAIRWISE and one.peer is not None}
     # Ranks of a group that send to each other are stages of a pipeline, whose norms are not the same ones.
     apart = [g for g in groups if len(g) > 1 and not any(a in g and b in g for a, b in sends)]
     return sorted(apart, key=lambda group: (len(group), group))
-
-
-def _sends(world: World) -> set[tuple[int, int]]:
-    """The ranks that send to each other, in pairs."""
-    return {
-        (rank.rank, call.peer) for rank, call in world.of(ev.Call) if call.op in ev.PAIRWISE and call.peer is not None
-    }
 
 
 def _is_of_norm(parameter: ev.Parameter) -> bool:

@@ -24,11 +24,6 @@ class _Left(NamedTuple):
     elsewhere: set[str]
     """Of what this one leaves out, what the optimizers of other ranks step."""
 
-    @property
-    def are_dealt_out(self) -> bool:
-        """Whether the other ranks step parameters that this one has, too, and does not step."""
-        return bool(self.elsewhere)
-
 
 def findings(world: World) -> Iterator[Finding]:
     """A few that are left out of the optimizer of all others.
@@ -81,7 +76,7 @@ def _left_alone(rank: Rank, model: int, records: list[ev.Unstepped]) -> list[str
 def _finding(each: list[_Left]) -> Finding:
     rank, described, names, _ = first = each[0]
     several = len(names) > 1
-    if first.are_dealt_out:
+    if first.elsewhere:  # the other ranks step parameters that this one has, too, and does not step
         cause = "the parameters are dealt out to the optimizers of the ranks, and no rank has got "
         cause += "these" if several else "this one"
         advice = "Deal out all of them, also where their number is no multiple of the ranks; and send each from its "

@@ -50,7 +50,7 @@ def _steps(world: World, rank: Rank, given: list[set[int]]) -> int:
                 before[step.number] = step.n
                 if not step.gradients or (not begin and step.number != described.number):
                     continue
-                present = _present(step)
+                present = tuple(map(bool, memoryview(step.gradients).cast("Q")))  # the digest of an absent one is zero
                 if present not in by_presence:  # nearly all steps have the same gradients
                     by_presence[present] = _wanted(described, groups, present)
                 wanted = by_presence[present]
@@ -58,11 +58,6 @@ def _steps(world: World, rank: Rank, given: list[set[int]]) -> int:
                     _between(reduced[group], begin, step.n) >= elements for group, elements in wanted.items()
                 )
     return found
-
-
-def _present(step: ev.Step) -> tuple[bool, ...]:
-    """For each parameter, whether it had a gradient: the digest of one that is absent is zero."""
-    return tuple(map(bool, memoryview(step.gradients).cast("Q")))
 
 
 def _wanted(described: ev.Optimizer, groups: list[list[Group]], present: tuple[bool, ...]) -> dict[Group, int]:

@@ -47,7 +47,8 @@ def judge(said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding
     if about and not rounds:
         return Question(ask="occurrences", about=about)
     strange = _strange(about, rounds) if differ else {}
-    if strange and (len(strange) < len(seen) or not _each_alone(facts)):
+    # Where no two ranks have the same dataset, it may lie in the samples that they differ.
+    if strange and (len(strange) < len(seen) or len({tuple(f.probes or ()) for f in facts}) < len(facts)):
         return (_different_data(facts, strange, len(seen)),)
     held = _held(about, rounds)
     excess = {p: seen[p] - held.get(p, 1) for p in repeated if seen[p] > held.get(p, 1)}
@@ -119,11 +120,6 @@ def _differ(facts: Sequence[ShardFacts]) -> bool:
     places = list(zip(*(f.probes or () for f in facts), strict=True))
     differing = sum(all(place) and len(set(place)) > 1 for place in places)
     return differing > 0 and 2 * differing >= len(places)
-
-
-def _each_alone(facts: Sequence[ShardFacts]) -> bool:
-    """Whether no two ranks have the same dataset, so that it may lie in the samples that they differ."""
-    return len({tuple(f.probes or ()) for f in facts}) == len(facts)
 
 
 def _strange(about: Sequence[str], rounds: Sequence[Sequence[Any]]) -> dict[str, list[int]]:

@@ -227,12 +227,9 @@ def _name(passes: Mapping[int, Pass], key: Hashable, by_index: bool) -> str:
     for one in passes.values():
         for number, sample in enumerate(one.samples):
             if sample.print_ == key:
-                return f"the {_ordinal(number)} sample of rank {one.rank.rank}"
+                ordinal = {0: "first", 1: "second", 2: "third"}.get(number, f"{number + 1}th")
+                return f"the {ordinal} sample of rank {one.rank.rank}"
     return "a sample"
-
-
-def _ordinal(place: int) -> str:
-    return {0: "first", 1: "second", 2: "third"}.get(place, f"{place + 1}th")
 
 
 def _padding(passes: Mapping[int, Pass]) -> int | None:

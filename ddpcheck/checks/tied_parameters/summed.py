@@ -75,7 +75,8 @@ def _ends(world: World) -> Iterator[list[_End]]:
     for rank, described in world.of(ev.Optimizer):
         records = [one for one in rank.of(ev.Exchanged) if one.optimizer == described.optimizer]
         # One that was given other parameters meanwhile has other places.
-        if described.number or not records or records[0].number or not _is_described_once(rank, described):
+        twice = sum(one.optimizer == described.optimizer for one in rank.of(ev.Optimizer)) > 1
+        if described.number or not records or records[0].number or twice:
             continue
         alone = Counter((one.group, one.number) for one in records[0].carried)
         for one in records[0].carried:
@@ -94,10 +95,6 @@ def _ends(world: World) -> Iterator[list[_End]]:
             continue
         if len({(one.place, len(one.described.parameters)) for one in ends}) > 1:
             yield ends
-
-
-def _is_described_once(rank: Rank, described: ev.Optimizer) -> bool:
-    return sum(one.optimizer == described.optimizer for one in rank.of(ev.Optimizer)) == 1
 
 
 def _finding(ends: list[_End], step: ev.Step, times: int) -> Finding:

@@ -178,7 +178,7 @@ def _parts(group: _Group, number: int, weights: Sequence[ev.StepWeights]) -> tup
                     averaged=group.averaged,
                     accumulates=_accumulates(steps, backwards),
                     alone_in_step=bool(steps) and not any(step.collectives for step in steps),
-                    unchanged=_unchanged(steps),
+                    unchanged=bool(steps) and all(map(_same, steps)),
                     where=group.ranks[0].where(backwards[0][0].site),
                     source=_functions(group.ranks[0], backwards[0][0].site),
                 )
@@ -270,11 +270,6 @@ def _accumulates(steps: Sequence[ev.Step], backwards: Sequence[Sequence[ev.Weigh
     """Whether several backwards are those of micro-batches, and not of several losses of one batch."""
     held_back = bool(steps) and all(any(usage.no_sync for usage in step.usage) for step in steps)
     return held_back or all(one.fresh for its in backwards for one in its[1:])
-
-
-def _unchanged(steps: Sequence[ev.Step]) -> bool:
-    """Whether the optimizer was seen to step on what the last backward() has left, on every rank."""
-    return bool(steps) and all(_same(step) for step in steps)
 
 
 def _same(step: ev.Step) -> bool:

@@ -50,7 +50,8 @@ def _found(functions: list[Text], fits: _Fits) -> Iterator[CallSite]:
     makers = {name for _, tree in trees for name in _called_for(tree, losses)}
     seen: set[tuple[str, int]] = set()
     for one, tree in trees:
-        ranks = _names_of_ranks(tree)
+        assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _is_ranks(node.value, set())]
+        ranks = {name.id for node in assigned for name in node.targets if isinstance(name, ast.Name)}
         for statement in ast.walk(tree):
             if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)):
                 continue
@@ -93,17 +94,6 @@ def _is_of(statement: ast.stmt, losses: set[str]) -> bool:
         return any(True for _ in _gone_back_from(statement))
     targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
     return any(isinstance(one, ast.Name) and one.id in losses for one in targets)
-
-
-def _names_of_ranks(tree: ast.AST) -> set[str]:
-    """The names that are set to the number of ranks."""
-    return {
-        target.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and _is_ranks(node.value, set())
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
 
 
 def _around(tree: ast.AST, statement: ast.stmt) -> str:
