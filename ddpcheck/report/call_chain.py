@@ -10,7 +10,7 @@ from ddpcheck.vocabulary.model import CallSite
 MOST = 4
 """Callers that are shown; of more, those in the middle are left out."""
 
-_HANDED_ON = re.compile(r"\*\w+, *\*\*\w+\)")
+_HANDED_ON = re.compile(r"\((?:self, *)?\*\w+, *\*\*\w+\)")
 """All arguments of a function, as they are handed to another one."""
 
 
@@ -27,18 +27,18 @@ def callers(where: CallSite, line: Callable[[CallSite], str]) -> list[CallSite]:
     ]
 
 
-def told(where: CallSite, line: Callable[[CallSite], str]) -> str:
+def told(where: CallSite, line: Callable[[CallSite], str], whole: bool = False) -> str:
     """``model.py:30 in main (train.py:80) → in lightning: Trainer.fit → step``: a line, and how the program came to it.
 
-    A caller in the line's own file is told as ``main:80``.
+    A caller in the line's own file is told as ``main:80``; ``whole``: no caller is left out.
     """
     parts: list[str] = []
-    for one in callers(where, line):
+    for one in where.chain[:-1] if whole else callers(where, line):
         place = f"{one.file}:{one.line}"
-        named = f"{one.function} ({place})" if one.file != where.file else f"{one.function}:{one.line}"
-        parts.append(place if one.function == "<module>" else named)
+        outside = place if one.function == "<module>" else f"{one.function} ({place})"
+        parts.append(outside if one.file != where.file else f"{one.function}:{one.line}")
         parts += [f"in {library}" for library in one.through[:1]]  # it may well use others
-    if len(parts) > MOST:
+    if len(parts) > MOST and not whole:
         parts = [parts[0], "…", *parts[1 - MOST :]]
     parts += [where.function, *(f"in {library}" for library in where.through[:1])]
     return f"{where.file}:{where.line} in {' → '.join(parts)}"

@@ -9,14 +9,13 @@ from rich import box
 from rich.console import Console
 from rich.rule import Rule
 from rich.table import Table
-from rich.text import Text
 
 WIDEST = 120
 """Columns beyond which lines are tiring to read."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _ASCII = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-_UNIT = re.compile(r"(?<=\d) (?=[^\W\d])|(?:(?<=\d of)|(?<=\brank)|(?<=\branks)|(?<=\bstep)|(?<=\bline)) (?=\d)")
+_UNIT = re.compile(r"(?<=\d) (?=[^\W\d]|%)|\b(ranks?|steps?|lines?|calls?|windows?|passes|code|of|to|and) (?=\d)")
 _BOUND = "\ue000"
 """Stands for a space at which no line is wrapped, until it is written."""
 _TRAILING = re.compile(r"[ \t]+(?=\n|$)")
@@ -50,15 +49,7 @@ def plain(text: str) -> str:
 
 def said(text: str) -> str:
     """A text as ``plain`` has it, that is wrapped nowhere between a number and what it counts."""
-    return _UNIT.sub(_BOUND, plain(text))
-
-
-def in_one_row(text: str, stream: IO[str]) -> Text:
-    """A text without line ends; of a long one, on a terminal, as much as its row has room for."""
-    line = Text(plain(text).replace("\n", " "))
-    if _Careful(stream).isatty():
-        line.truncate(Console(file=stream).width, overflow="ellipsis")
-    return line
+    return _UNIT.sub(lambda found: f"{found[1] or ''}{_BOUND}", plain(text))
 
 
 class _Careful:
@@ -72,7 +63,8 @@ class _Careful:
         text = text.replace(_BOUND, " ")
         if not self.isatty():
             text = _TRAILING.sub("", text)
-        self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+        text = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
+        self._stream.write(text.replace(r"\u2192", "->").replace(r"\u2026", "..."))
         return len(text)
 
     def isatty(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import IO
 
-from ddpcheck.report.console import in_one_row
+from ddpcheck.report.console import plain
 from ddpcheck.report.finding_text import circumstances, in_a_line
 from ddpcheck.verdict.interim import Interim
 from ddpcheck.vocabulary.model import Finding
@@ -40,7 +40,7 @@ def show_finding(finding: Finding, run: Interim, seconds: float, stream: IO[str]
     """Tell of a finding in a line; ``ends``: the run ends for it. The report has it in full."""
     told = f"{in_a_line(finding)}{circumstances(finding, run.world_size)}"
     next_ = "; the run is ended (--fail-fast)" if ends else ""
-    line = in_one_row(f"ddpcheck, {_time(seconds)} into the run: {told}{next_}", stream)
+    line = plain(f"ddpcheck, {_time(seconds)} into the run: {told}{next_}").replace("\n", " ")
     _write(stream, f"{line}\n")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpcheck.report import call_chain, check_rows, finding_module
-from ddpcheck.report.console import across, console_on, in_one_row, plain, ruled, said
+from ddpcheck.report.console import across, console_on, plain, ruled, said
 from ddpcheck.report.finding_text import accepted_line, circumstances, in_a_line, labelled
 from ddpcheck.report.folded_sections import Fold, unfolded
 from ddpcheck.report.source_lines import AFTER, BEFORE, Line, Sources
 from ddpcheck.report.standstill_table import numbered, parted, parts_where_it_stands, places, stands
-from ddpcheck.verdict.verdict import Verdict
+from ddpcheck.verdict.verdict import Exit, Verdict
 from ddpcheck.vocabulary.model import CallSite, Finding, Status
 from ddpcheck.vocabulary.wording import count, listing, ranks_text, signal_name
 
@@ -86,13 +86,15 @@ def close(verdict: Verdict, stream: IO[str], code: int, strict: bool = False) ->
     """Print the end of the report, below whatever else is to be said: a line for each finding, and the verdict."""
     console = console_on(stream)
     more = f"more: ddpcheck explain {verdict.findings[0].name}" if verdict.findings else ""
-    console.print(across(console, more))
+    console.print(across(console, more) if len(more) + 4 < console.width else more, soft_wrap=True)
     for finding in verdict.findings:
-        line = in_one_row(in_a_line(finding), stream)
-        line.highlight_words([f"  {finding.severity}  "], _SEVERITIES[finding.severity])
+        line = Text(plain(in_a_line(finding)).replace("\n", " "))
+        line.highlight_words([f"{finding.severity}  "], _SEVERITIES[finding.severity])
         console.print(line, soft_wrap=True)
-    came = _came_to(verdict, strict)
-    console.print(Text.assemble((word(verdict), _COLOURS[tone(verdict)]), f"  {came}, exit code {code}"))
+    failed = "; ddpcheck itself failed" if code == Exit.INTERNAL else ""
+    style = _COLOURS["interrupted" if failed else tone(verdict)]
+    last = f"  {_came_to(verdict, strict)}{failed}, exit code {code}"
+    console.print(Text.assemble((word(verdict), style), last), soft_wrap=True)
 
 
 def _section(console: Console, title: str, *content: RenderableType) -> None:
@@ -213,11 +215,12 @@ def finding_block(
         f"  {plain(finding.subject)}",
     )
     parts: list[RenderableType] = [head]
+    way = _ways(finding, sources)
     when = (said(circumstances(finding, verdict.world_size)), "dim")
     if finding.where is None:
         head.append(*when)
     else:
-        parts.append(Text.assemble((plain(call_chain.told(finding.where, sources.line)), "cyan"), when))
+        parts.append(Text.assemble((plain(way(finding.where)), "cyan"), when))
         around = (BEFORE, AFTER) if verbose or finding.severity == "error" else (0, 0)
         lines = sources.excerpt(finding.where, *around)
         parts += [_code(lines)] if lines else []
@@ -227,7 +230,7 @@ def finding_block(
         if label == "found" and (part := _part(finding, sources)) is not None:
             grid.add_row(Text("module", style="dim"), part)
     shown = {finding.where, *(places(verdict.hang) if verdict.hang is not None else ())}
-    for number, line in enumerate(_further(finding, sources, shown)):
+    for number, line in enumerate(_further(finding, sources, shown, way)):
         grid.add_row(Text("" if number else "see also", style="dim"), line)
     if finding.also:
         grid.add_row(Text("breaks", style="dim"), f"{listing(finding.also, 8)} as well, as a consequence")
@@ -249,15 +252,25 @@ def _part(finding: Finding, sources: Sources) -> Text | None:
     return text
 
 
-def _further(finding: Finding, sources: Sources, shown: Collection[CallSite | None]) -> Iterator[Text]:
+def _ways(finding: Finding, sources: Sources) -> Callable[[CallSite], str]:
+    """Gives a line and the way to it, which is whole where its ranks came to the line in several ways."""
+    chains: dict[CallSite, set[tuple[CallSite, ...]]] = {}
+    for where in (finding.where, *(where for _, where in finding.proof)):
+        if where is not None:
+            chains.setdefault(where, set()).add(where.chain)
+    return lambda where: call_chain.told(where, sources.line, whole=len(chains[where]) > 1)
+
+
+def _further(
+    finding: Finding, sources: Sources, shown: Collection[CallSite | None], way: Callable[[CallSite], str]
+) -> Iterator[Text]:
     """The other lines that show it, if they are not shown elsewhere: each with the ranks that were there."""
     ranks: dict[str, tuple[CallSite, set[int]]] = {}
     callers = finding.where.chain[:-1] if finding.where is not None else ()
     for rank, where in finding.proof:
         others = where.chain[:-1] != callers
         if where not in shown or others:
-            place = call_chain.told(where, sources.line) if others else str(where)
-            ranks.setdefault(place, (where, set()))[1].add(rank)
+            ranks.setdefault(way(where) if others else str(where), (where, set()))[1].add(rank)
     for place, (where, there) in ranks.items():
         text = Text(said(f"{place} ({ranks_text(there)})"))
         if line := sources.line(where):
@@ -319,7 +332,7 @@ def _in_brief(verdict: Verdict, checks: bool) -> Table:
     unchecked = f"{count(number, 'check')}; --verbose gives the reasons" if number else ""
     if number and verdict.verdict == "nothing-checked":
         reason, names = max(reasons, key=lambda one: len(one[1]))
-        unchecked += f". That of {len(names):,}: {reason}"
+        unchecked += f". {len(names):,} of them: {reason}"
     if verdict.verdict in ("failed", "hung", "interrupted") and not verdict.steps:
         unchecked = ""  # the training never began
     rows = [

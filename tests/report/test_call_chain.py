@@ -64,7 +64,7 @@ def test_a_wrapper_is_left_out(text):
     assert of(place, call=text) == "train.py:41 in main:80 → train"
 
 
-@pytest.mark.parametrize("text", ["function(*args)", "run(step, **kwargs)", "step()", ""])
+@pytest.mark.parametrize("text", ["function(*args)", "run(step, **kwargs)", "loop(3, *args, **kwargs)", "step()", ""])
 def test_other_functions_are_not(text):
     place = chain(MODULE, MAIN, ("tools.py", 7, "call"), ("train.py", 41, "train"))
     assert of(place, call=text) == "train.py:41 in main:80 → call (tools.py:7) → train"

@@ -123,7 +123,7 @@ def test_the_end_has_a_line_for_each_finding_and_the_verdict():
     ("verdict", "strict", "code", "line"),
     [
         (HELD, False, 0, "HELD  1 check held, 3 not checked, exit code 0"),
-        (HELD, False, 4, "HELD  1 check held, 3 not checked, exit code 4"),
+        (HELD, False, 4, "HELD  1 check held, 3 not checked; ddpcheck itself failed, exit code 4"),
         (AT_RISK, False, 0, "HELD  1 check held, 1 at risk, 3 not checked, with 1 warning, exit code 0"),
         (warnings_as_errors(AT_RISK), True, 1, "VIOLATED  1 warning (an error under --strict), exit code 1"),
         (HUNG, False, 1, "HUNG  1 error, exit code 1"),
@@ -134,15 +134,39 @@ def test_the_last_line_is_the_verdict(verdict, strict, code, line):
     assert closing(verdict, strict, code).splitlines()[-1] == line
 
 
-def test_a_finding_at_the_end_is_one_line(monkeypatch):
-    """A terminal shows the beginning of a long one, where it is; a log has all of it. No line end is in it."""
+def test_the_end_is_in_whole_lines(monkeypatch):
+    """Whatever the width: each finding is one line, with no line end in it, and the verdict is the last."""
     long = replace(WARNING, subject="a\n" + "w" * 200, where=site(5, file="train.py"))
-    verdict = replace(VIOLATED, findings=(long,))
-    for columns in ("30", "80", "120"):
-        monkeypatch.setenv("COLUMNS", columns)
-        whole = f"train.py:5  warning  checkpoint-atomic-save  a {'w' * 200}"
-        assert closing(verdict).splitlines()[1] == whole
-        assert closing(verdict, terminal=True).splitlines()[1] == whole[: int(columns) - 1] + "…"
+    verdict = replace(VIOLATED, findings=(replace(ERROR, check="reducer-coverage" * 3), long))
+    for columns in ("20", "30", "80", "120"):
+        for terminal in (False, True):
+            monkeypatch.setenv("COLUMNS", columns)
+            lines = closing(verdict, terminal=terminal).splitlines()
+            assert lines[0].startswith(f"more: ddpcheck explain {'reducer-coverage' * 3}")
+            assert lines[2:] == [
+                f"train.py:5  warning  checkpoint-atomic-save  a {'w' * 200}",
+                "VIOLATED  1 error and 1 warning, exit code 1",
+            ]
+
+
+def test_callers_that_differ_are_shown_whole():
+    """Of a line that ranks came to in several ways, no caller is left out: the differing one may be any."""
+
+    def chain(*lines):
+        found = CallSite(file="train.py", line=lines[0], function="<module>")
+        for line in lines[1:]:
+            found = CallSite(file="train.py", line=line, function=f"f{line}", caller=found)
+        return found
+
+    for first, other in (((23, 6), (25, 6)), ((1, 2, 31, 4, 5, 6, 7, 8), (1, 2, 32, 4, 5, 6, 7, 8))):
+        where, again = chain(*first), chain(*other)
+        found = replace(ERROR, where=where, proof=((0, where), (1, again)))
+        text = " ".join(shown(replace(VIOLATED, findings=(found,))).split())
+        for lines in (first, other):
+            way = " → ".join([f"<module>:{lines[0]}", *(f"f{line}:{line}" for line in lines[1:-1]), f"f{lines[-1]}"])
+            assert text.count(f"train.py:{lines[-1]} in {way}") == 1
+    text = shown(replace(VIOLATED, findings=(replace(ERROR, where=chain(23, 6), proof=()),)))
+    assert "train.py:6 in f6 (" in text
 
 
 @pytest.mark.parametrize("steps", [0, 1])
@@ -157,7 +181,7 @@ def test_where_nothing_was_checked_the_commonest_reason_stands():
     """That is what a reader asks for first."""
     checks = {f"check-{n}": replace(NOTHING.checks["no-hang"], skipped_because="no group") for n in range(2)}
     text = " ".join(shown(replace(NOTHING, checks=checks | NOTHING.checks)).split())
-    assert "5 checks; --verbose gives the reasons. That of 3: there was nothing to judge" in text
+    assert "5 checks; --verbose gives the reasons. 3 of them: there was nothing to judge" in text
 
 
 def test_no_unit_is_wrapped_away_from_its_number(monkeypatch):
