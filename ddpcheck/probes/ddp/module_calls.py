@@ -122,13 +122,14 @@ def watch() -> None:
         if asleep():
             return original(self, *args, **kwargs)
         _inside.module = True
-        outside: Outside | None = hide()
+        before = hide()
+        outside: Outside | None = before
         began = clock.now()
         model = None
         try:
             model = _note(self, args, kwargs)
             began = clock.now()
-            show(outside)
+            show(before)
             outside = None
             return original(self, *args, **kwargs)
         finally:

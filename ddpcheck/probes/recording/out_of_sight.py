@@ -37,8 +37,8 @@ def hide() -> Outside:
     compiling = set_callback(None)
     classes = torch._C.DisableTorchFunctionSubclass()
     classes.__enter__()
-    functions = _aside(*_FUNCTIONS) if _FUNCTIONS[0]() else []
-    operations = _aside(*_OPERATIONS) if _OPERATIONS[0]() else []
+    functions = _swapped(_FUNCTIONS) if _FUNCTIONS[0]() else []
+    operations = _swapped(_OPERATIONS) if _OPERATIONS[0]() else []
     return compiling, classes, functions, operations
 
 
@@ -46,25 +46,19 @@ def show(outside: Outside) -> None:
     """Let them see it again."""
     compiling, classes, functions, operations = outside
     if operations:
-        _back(operations, *_OPERATIONS)
+        _swapped(_OPERATIONS, operations)
     if functions:
-        _back(functions, *_FUNCTIONS)
+        _swapped(_FUNCTIONS, functions)
     classes.__exit__(None, None, None)
     if compiling is not None:
         set_callback(compiling)
 
 
-def _aside(count: Callable[[], int], pop: Callable[[], Any], push: Callable[[Any], object]) -> list[Any]:
-    """Take all modes of a stack, and put back those that are not the program's."""
-    modes = [pop() for _ in range(count())]
-    for mode in reversed(modes):
-        if "_mode_key" in vars(mode) or type(mode).__module__.startswith("ddpcheck."):
+def _swapped(stack: _Stack, modes: list[Any] | None = None) -> list[Any]:
+    """Take all modes of a stack, and put these there; or those of them that are not the program's."""
+    count, pop, push = stack
+    taken = [pop() for _ in range(count())]
+    for mode in reversed(taken if modes is None else modes):
+        if modes is not None or "_mode_key" in vars(mode) or type(mode).__module__.startswith("ddpcheck."):
             push(mode)
-    return modes
-
-
-def _back(modes: list[Any], count: Callable[[], int], pop: Callable[[], Any], push: Callable[[Any], object]) -> None:
-    for _ in range(count()):
-        pop()
-    for mode in reversed(modes):
-        push(mode)
+    return taken
