@@ -289,9 +289,9 @@ class World:
     def __len__(self) -> int:
         return len(self.ranks)
 
-    def of(self, kind: type[R]) -> list[tuple[Rank, R]]:
+    def of(self, kind: type[R]) -> Iterator[tuple[Rank, R]]:
         """The records of one kind, each with its rank, rank by rank."""
-        return [(rank, record) for rank in self.ranks for record in rank.of(kind)]
+        return ((rank, record) for rank in self.ranks for record in rank.of(kind))
 
     @property
     def token(self) -> str:

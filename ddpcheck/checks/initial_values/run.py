@@ -19,7 +19,7 @@ SMALL = 8
 
 def judge(world: World) -> Judged:
     """Look at every model when it is called for the first time with gradients."""
-    models = world.of(ev.Model)
+    models = [*world.of(ev.Model)]
     findings = [*_unwritten(world)]
     for everywhere in first_forwards.everywhere(world):
         findings += _cut_from_several(everywhere)
