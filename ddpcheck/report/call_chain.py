@@ -27,10 +27,10 @@ def callers(where: CallSite, line: Callable[[CallSite], str]) -> list[CallSite]:
     ]
 
 
-def told(where: CallSite, line: Callable[[CallSite], str], whole: bool = False) -> str:
+def way(where: CallSite, line: Callable[[CallSite], str], whole: bool = False) -> str:
     """``model.py:30 in main (train.py:80) → in lightning: Trainer.fit → step``: a line, and how the program came to it.
 
-    A caller in the line's own file is told as ``main:80``; ``whole``: no caller is left out.
+    A caller in the line's own file stands there as ``main:80``; ``whole``: no caller is left out.
     """
     parts: list[str] = []
     for one in where.chain[:-1] if whole else callers(where, line):

@@ -18,6 +18,8 @@ _ASCII = box.Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 _UNIT = re.compile(r"(?<=\d) (?=[^\W\d]|%)|\b(ranks?|steps?|lines?|calls?|windows?|passes|code|of|to|and) (?=\d)")
 _BOUND = "\ue000"
 """Stands for a space at which no line is wrapped, until it is written."""
+_SIGNS = {"→": "->", "…": "..."}
+"""What stands for the signs of reports where an encoding lacks them."""
 _TRAILING = re.compile(r"[ \t]+(?=\n|$)")
 
 
@@ -47,8 +49,8 @@ def plain(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n")).expandtabs(4)
 
 
-def said(text: str) -> str:
-    """A text as ``plain`` has it, that is wrapped nowhere between a number and what it counts."""
+def prose(text: str) -> str:
+    """A text as ``plain`` has it, which is wrapped nowhere between a number and what it counts."""
     return _UNIT.sub(lambda found: f"{found[1] or ''}{_BOUND}", plain(text))
 
 
@@ -58,13 +60,14 @@ class _Careful:
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
+        lacking = (sign for sign in _SIGNS if not sign.encode(self.encoding, "ignore"))
+        self._signs = {ord(sign): _SIGNS[sign] for sign in lacking} | {ord(_BOUND): " "}
 
     def write(self, text: str) -> int:
-        text = text.replace(_BOUND, " ")
+        text = text.translate(self._signs)
         if not self.isatty():
             text = _TRAILING.sub("", text)
-        text = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
-        self._stream.write(text.replace(r"\u2192", "->").replace(r"\u2026", "..."))
+        self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
         return len(text)
 
     def isatty(self) -> bool:

@@ -37,10 +37,10 @@ def _time(seconds: float) -> str:
 
 
 def show_finding(finding: Finding, run: Interim, seconds: float, stream: IO[str], ends: bool) -> None:
-    """Tell of a finding in a line; ``ends``: the run ends for it. The report has it in full."""
-    told = f"{in_a_line(finding)}{circumstances(finding, run.world_size)}"
-    next_ = "; the run is ended (--fail-fast)" if ends else ""
-    line = plain(f"ddpcheck, {_time(seconds)} into the run: {told}{next_}").replace("\n", " ")
+    """Print a finding in one line; ``ends``: the run ends for it. The report has it in full."""
+    ending = "; the run is ended (--fail-fast)" if ends else ""
+    line = f"{in_a_line(finding)}{circumstances(finding, run.world_size)}{ending}"
+    line = plain(f"ddpcheck, {_time(seconds)} into the run: {line}").replace("\n", " ")
     _write(stream, f"{line}\n")
 
 

@@ -16,8 +16,6 @@ BEFORE, AFTER = 2, 1
 LONGEST = 500
 """Characters of a line that are shown."""
 
-_CUT = " …"
-
 _LARGEST = 4 * 1024 * 1024
 """Bytes of a source file that is still read."""
 
@@ -41,8 +39,11 @@ class Sources:
 
     def line(self, where: CallSite) -> str:
         """The line itself, as it was when the program ran; empty where nobody knows it any more."""
+        return _cut(self._whole(where))
+
+    def _whole(self, where: CallSite) -> str:
         known = self._recorded.get(f"{where.file}:{where.line}")
-        return _shown(known if known is not None else self._at(where).strip())
+        return known if known is not None else self._at(where).strip()
 
     def text(self, where: CallSite) -> str:
         """The whole file of a line; empty where it cannot be read."""
@@ -50,10 +51,10 @@ class Sources:
 
     def excerpt(self, where: CallSite, before: int = BEFORE, after: int = AFTER) -> list[Line]:
         """The line with its neighbours; alone where the file is another by now, or lies on another host."""
-        lines, recorded = self._read(where.file), self.line(where).removesuffix(_CUT)
+        lines, recorded = self._read(where.file), self._whole(where)
         here = self._at(where)
         if not here.strip() or (recorded and not here.strip().startswith(recorded)):
-            return [Line(where.line, self.line(where), True)] if recorded else []
+            return [Line(where.line, _cut(recorded), True)] if recorded else []
         first = max(1, where.line - before)
         last = min(len(lines), where.line + after)
         found = [Line(n, lines[n - 1].rstrip().expandtabs(4), n == where.line) for n in range(first, last + 1)]
@@ -62,7 +63,7 @@ class Sources:
         while not found[-1].text:
             found.pop()
         shared = min(len(one.text) - len(one.text.lstrip()) for one in found if one.text)
-        return [one._replace(text=_shown(one.text[shared:])) for one in found]
+        return [one._replace(text=_cut(one.text[shared:])) for one in found]
 
     def function(self, where: CallSite) -> tuple[int, int]:
         """How many lines of the innermost function around a line come before and after it; none where it is in none."""
@@ -87,8 +88,8 @@ class Sources:
         return self._files[file]
 
 
-def _shown(text: str) -> str:
-    return text if len(text) <= LONGEST else text[:LONGEST] + _CUT
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
 def _functions(text: str) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ddpcheck.judging.call_divergence import group_name
 from ddpcheck.judging.standstill import Parted, Passed, Stand, Standstill
-from ddpcheck.report.console import plain, said
+from ddpcheck.report.console import plain, prose
 from ddpcheck.vocabulary.model import CallSite
 from ddpcheck.vocabulary.wording import ranks_text
 
@@ -30,9 +30,9 @@ def stands(hang: Standstill) -> Table:
             since = f", for {waited:.0f} s" if waited >= 1 else ""
             at = f", at {first.pending.where}" if first.on_device and first.pending.where is not None else ""
             waits = "its device waits in " if first.on_device else "waits in  "
-            lines.append(Text(said(f"{waits} {_name(first.pending)}{at}{since}"), style="bold"))
+            lines.append(Text(prose(f"{waits} {_name(first.pending)}{at}{since}"), style="bold"))
         if first.last is not None:
-            lines.append(Text(said(f"last call  {_name(first.last)}"), style="dim"))
+            lines.append(Text(prose(f"last call  {_name(first.last)}"), style="dim"))
         text = Text("\n").join(lines)
         grid.add_row(ranks_text(s.rank for s in together), text)
     return grid

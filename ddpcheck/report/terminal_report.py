@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpcheck.report import call_chain, check_rows, finding_module
-from ddpcheck.report.console import across, console_on, plain, ruled, said
+from ddpcheck.report.console import across, console_on, plain, prose, ruled
 from ddpcheck.report.finding_text import accepted_line, circumstances, in_a_line, labelled
 from ddpcheck.report.folded_sections import Fold, unfolded
 from ddpcheck.report.source_lines import AFTER, BEFORE, Line, Sources
@@ -47,13 +47,15 @@ def show(
     """Print the report: each finding in full, and what was checked; ``fold`` hides the tables.
 
     ``written`` are the files in which it can be found again; ``verbose`` has all lines around each finding, a table of
-    the checks, and the reasons why the others were not checked. The end is told by ``close``.
+    the checks, and the reasons why the others were not checked. ``close`` prints the end.
     """
     console = console_on(stream)
     sources = Sources(verdict.folder, verdict.lines)
     console.print()
     console.print(across(console, "ddpcheck"))
     console.print(_headline(verdict, strict))
+    if verdict.parallelism:
+        console.print(Text.assemble(("parallelism seen: ", "bold"), prose(verdict.parallelism), overflow="fold"))
     for number, finding in enumerate(verdict.findings, 1):
         console.print()
         console.print(finding_block(number, finding, verdict, sources, verbose))
@@ -134,7 +136,7 @@ def tone(verdict: Verdict) -> str:
 
 
 def _headline(verdict: Verdict, strict: bool) -> Text:
-    parts = [said(sentence(verdict, strict))]
+    parts = [prose(sentence(verdict, strict))]
     if verdict.missing:
         parts.append(f"The evidence of {ranks_text(verdict.missing)} is missing.")
     return Text.assemble((word(verdict), _COLOURS[tone(verdict)]), f"  {' '.join(parts)}", overflow="fold")
@@ -216,7 +218,7 @@ def finding_block(
     )
     parts: list[RenderableType] = [head]
     way = _ways(finding, sources)
-    when = (said(circumstances(finding, verdict.world_size)), "dim")
+    when = (prose(circumstances(finding, verdict.world_size)), "dim")
     if finding.where is None:
         head.append(*when)
     else:
@@ -226,7 +228,7 @@ def finding_block(
         parts += [_code(lines)] if lines else []
     grid = _grid(label=8)
     for label, text in labelled(finding):
-        grid.add_row(Text(label, style="dim"), said(_without_middle(text)))
+        grid.add_row(Text(label, style="dim"), prose(_without_middle(text)))
         if label == "found" and (part := _part(finding, sources)) is not None:
             grid.add_row(Text("module", style="dim"), part)
     shown = {finding.where, *(places(verdict.hang) if verdict.hang is not None else ())}
@@ -242,10 +244,10 @@ def finding_block(
 
 def _part(finding: Finding, sources: Sources) -> Text | None:
     """The module that the subject belongs to, with the line of code that has made it."""
-    told = finding_module.told(finding)
-    if not told:
+    module = finding_module.told(finding)
+    if not module:
         return None
-    text = Text(plain(told))
+    text = Text(plain(module))
     where = finding_module.line(finding)
     if where is not None and where != finding.where and (code := sources.line(where)):
         text.append(f"\n{plain(code)}", style="dim")
@@ -258,7 +260,7 @@ def _ways(finding: Finding, sources: Sources) -> Callable[[CallSite], str]:
     for where in (finding.where, *(where for _, where in finding.proof)):
         if where is not None:
             chains.setdefault(where, set()).add(where.chain)
-    return lambda where: call_chain.told(where, sources.line, whole=len(chains[where]) > 1)
+    return lambda where: call_chain.way(where, sources.line, whole=len(chains[where]) > 1)
 
 
 def _further(
@@ -272,7 +274,7 @@ def _further(
         if where not in shown or others:
             ranks.setdefault(way(where) if others else str(where), (where, set()))[1].add(rank)
     for place, (where, there) in ranks.items():
-        text = Text(said(f"{place} ({ranks_text(there)})"))
+        text = Text(prose(f"{place} ({ranks_text(there)})"))
         if line := sources.line(where):
             text.append(f": {plain(line)}", style="dim")
         yield text
@@ -307,7 +309,7 @@ def _checks(console: Console, verdict: Verdict) -> Table:
         table.add_column(title, justify="right" if title == "compared" else "left", overflow="fold")
     for row in check_rows.checked(verdict):
         status = Text(row.status.replace("-", " "), style=_STATUSES[row.status])
-        table.add_row(row.check, status, said(row.compared), Text(row.told, style="dim"))
+        table.add_row(row.check, status, prose(row.compared), Text(row.told, style="dim"))
     return table
 
 
@@ -317,33 +319,36 @@ def _not_checked(verdict: Verdict) -> Table:
     table.add_column(overflow="fold")
     for reason, checks in check_rows.unchecked(verdict):
         table.add_row(", ".join(checks))
-        table.add_row(Padding(Text(said(reason), style="dim"), (0, 0, 0, 4)))
+        table.add_row(Padding(Text(prose(reason), style="dim"), (0, 0, 0, 4)))
     return table
 
 
 def _in_brief(verdict: Verdict, checks: bool) -> Table:
-    """How the model was spread, what held, what is accepted, and what is to be known of the run.
+    """What held, what was not checked, what is accepted, and what is to be known of the run.
 
-    A check that has findings is told with them.
+    A check that has findings stands with them; ``checks``: those without have no table of their own.
     """
-    held = ", ".join(f"{check} {one.coverage}" for check, one in verdict.checks.items() if one.status == "held")
-    reasons = check_rows.unchecked(verdict)
-    number = sum(len(names) for _, names in reasons)
-    unchecked = f"{count(number, 'check')}; --verbose gives the reasons" if number else ""
-    if number and verdict.verdict == "nothing-checked":
-        reason, names = max(reasons, key=lambda one: len(one[1]))
-        unchecked += f". {len(names):,} of them: {reason}"
-    if verdict.verdict in ("failed", "hung", "interrupted") and not verdict.steps:
-        unchecked = ""  # the training never began
-    rows = [
-        ("parallelism", "bold", verdict.parallelism),
-        ("held", "green", held * checks),
-        ("not checked", "dim", unchecked * checks),
-        *(("accepted", "bold", accepted_line(one)) for one in verdict.accepted),
-        *(("note", "bold", note) for note in verdict.notes),
-    ]
+    rows = [("held", "green", _held(verdict)), ("not checked", "dim", _unchecked(verdict))] if checks else []
+    rows += [("accepted", "bold", accepted_line(one)) for one in verdict.accepted]
+    rows += [("note", "bold", note) for note in verdict.notes]
     grid = _grid(label=11)
     for label, style, text in rows:
         if text:
-            grid.add_row(Text(label, style=style), said(text))
+            grid.add_row(Text(label, style=style), prose(text))
     return grid
+
+
+def _held(verdict: Verdict) -> str:
+    return ", ".join(f"{check} {one.coverage}" for check, one in verdict.checks.items() if one.status == "held")
+
+
+def _unchecked(verdict: Verdict) -> str:
+    """How many checks were not made; of a training that never began, nothing."""
+    reasons = check_rows.unchecked(verdict)
+    if not reasons or (verdict.verdict in ("failed", "hung", "interrupted") and not verdict.steps):
+        return ""
+    text = f"{count(sum(len(names) for _, names in reasons), 'check')}; --verbose gives the reasons"
+    if verdict.verdict == "nothing-checked":
+        reason, names = max(reasons, key=lambda one: len(one[1]))
+        text += f". {len(names):,} of them: {reason}"
+    return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddpcheck.report.call_chain import told
+from ddpcheck.report.call_chain import way
 from ddpcheck.vocabulary.model import CallSite
 
 
@@ -21,7 +21,7 @@ MODULE, MAIN = ("train.py", 90, "<module>"), ("train.py", 80, "main")
 
 def of(where, **texts):
     """The line, where those of functions have these texts."""
-    return told(where, lambda one: texts.get(one.function, ""))
+    return way(where, lambda one: texts.get(one.function, ""))
 
 
 def test_what_says_no_more_than_the_line():

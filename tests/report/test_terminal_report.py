@@ -376,6 +376,17 @@ def test_texts_of_the_program_do_not_command_the_terminal():
     assert "found     a\n             b" in text
 
 
+def test_signs_in_the_programs_own_text_stay(script):
+    """Only where the encoding lacks a sign of the report's own, another one stands for it."""
+    where = CallSite(file="train.py", line=5, function="train", caller=site(8))
+    text = r"print('\u2192 \u2026')"
+    verdict = replace(VIOLATED, findings=(replace(ERROR, where=where),), lines={"train.py:5": text})
+    assert text in shown(verdict)
+    assert "train:8 → train" in shown(verdict)
+    assert text in shown(verdict, encoding="ascii")
+    assert "train:8 -> train" in shown(verdict, encoding="ascii")
+
+
 def test_plain_keeps_what_can_be_shown():
     """Letters of any script and line ends stay."""
     assert plain("Zeile 1\nπ 日本") == "Zeile 1\nπ 日本"
