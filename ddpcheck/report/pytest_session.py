@@ -102,10 +102,12 @@ class SessionReport:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self.target is not None:
-            text = json.dumps(self.document(), indent=1, default=str) + "\n"
-            self.lost = report_files.unwritten(self.target, partial(report_files.write, self.target, text))
+            self.lost = report_files.failure_in_place(self.target, partial(self._write, self.target))
             if self.lost and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+    def _write(self, target: Path) -> None:
+        report_files.write(target, json.dumps(self.document(), indent=1, default=str) + "\n")
 
     def document(self) -> dict[str, Any]:
         """The session as plain data; see docs/report.md for the fields."""

@@ -60,21 +60,28 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise Unwritable(f"cannot write {path}: {reason(error)}") from None
 
 
-def unwritten(path: Path, write: Callable[[], None]) -> str:
-    """Write a report; why that failed, as a sentence without its end, and empty where it did not.
-
-    What an earlier run has left there is removed: nobody is to take it for this one's.
-    """
+def failure(make: Callable[[], None]) -> str:
+    """Make a report, or a part of one; why that failed, as a sentence without its subject, and empty if it did not."""
     try:
-        write()
+        make()
         return ""
     except (OSError, Unwritable) as error:
-        why = f"could not be written: {error}"
+        return f"could not be written: {error}"
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
-        told = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         place = f"{Path(last.filename).name}:{last.lineno}"
-        why = f"could not be made, by a fault of ddpcheck; please report it: {told} ({place})"
+        return f"could not be made, by a fault of ddpcheck; please report it: {text} ({place})"
+
+
+def failure_in_place(path: Path, write: Callable[[], None]) -> str:
+    """Write a report there; if that fails, what an earlier run has left is removed, and taken for this one's by nobody.
+
+    Returns what ``failure`` returns.
+    """
+    why = failure(write)
+    if not why:
+        return ""
     try:
         target = _behind_links(path)
         if stat.S_ISREG(target.lstat().st_mode):

@@ -82,9 +82,11 @@ def _last_left() -> Path:
     temporary = Path(tempfile.gettempdir())
     left = []
     for place in temporary.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):
-            if (about := place.lstat()).st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
-                continue
+        about = None
+        with contextlib.suppress(OSError):  # it has gone meanwhile
+            about = place.lstat()
+        if about is None or about.st_uid != os.getuid() or not stat.S_ISDIR(about.st_mode):
+            continue
         facts = run_facts.read(place)
         if facts is not None and not facts.goes_on:
             left.append((facts.began, place))

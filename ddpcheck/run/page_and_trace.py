@@ -6,7 +6,6 @@ report.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -38,7 +37,8 @@ class PageAndTrace:
             processes = list(folder.processes.values())
             self._timeline = timeline(worlds(processes), processes, in_folder(folder.path), verdict.findings)
 
-        self._try("the timeline", Path(os.devnull), make)
+        why = report_files.failure(make)
+        self.lost += [f"the timeline {why}"] if why else []
 
     def write(self, verdict: Verdict) -> list[Path]:
         """Write both; the files that are there now."""
@@ -49,8 +49,8 @@ class PageAndTrace:
             make = partial(page.write, verdict, self._page, self._timeline, self._strict)
             written += self._try(f"--page {self._page}", self._page, make)
         if self._trace is not None and self._timeline is None and not self.lost:
-            told = "was not written: the node of rank 0 has the evidence of all ranks"
-            print(f"ddpcheck: --trace {self._trace} {told}", file=sys.stderr)
+            why = "the node of rank 0 has the evidence of all ranks"
+            print(f"ddpcheck: --trace {self._trace} was not written: {why}", file=sys.stderr)
         elif self._trace is not None:
             from ddpcheck.report import trace_file
 
@@ -60,6 +60,6 @@ class PageAndTrace:
 
     def _try(self, what: str, path: Path, make: Callable[[], None]) -> list[Path]:
         """The path, where what is made there could be made."""
-        why = report_files.unwritten(path, make)
+        why = report_files.failure_in_place(path, make)
         self.lost += [f"{what} {why}"] if why else []
         return [] if why else [path]

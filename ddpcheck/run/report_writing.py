@@ -69,7 +69,7 @@ def write(options: Options, verdict: Verdict, pages: PageAndTrace) -> tuple[list
         (options.codequality, partial(code_quality_report.write, repository=here, strict=options.strict)),
     ):
         if path is not None:
-            why = report_files.unwritten(path, partial(render, verdict, path))
+            why = report_files.failure_in_place(path, partial(render, verdict, path))
             lost += [f"{path} {why}"] if why else []
             written += [] if why else [path]
     return [*written, *pages.write(verdict)], [*lost, *pages.lost]

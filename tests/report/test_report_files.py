@@ -55,13 +55,13 @@ def test_what_an_earlier_run_has_left_is_not_taken_for_this_ones(tmp_path):
         (full, "no space left"),
     ):
         path.write_text("of an earlier run")
-        assert told in report_files.unwritten(path, do)
+        assert told in report_files.failure_in_place(path, do)
         assert not path.exists()
-        assert told in report_files.unwritten(path, do)
+        assert told in report_files.failure_in_place(path, do)
     device = Path("/dev/full")
-    assert "no space left" in report_files.unwritten(device, lambda: report_files.write(device, "text"))
+    assert "no space left" in report_files.failure_in_place(device, lambda: report_files.write(device, "text"))
     assert device.exists()
-    assert report_files.unwritten(path, lambda: report_files.write(path, "of this one")) == ""
+    assert report_files.failure_in_place(path, lambda: report_files.write(path, "of this one")) == ""
     assert path.read_text() == "of this one"
 
 
