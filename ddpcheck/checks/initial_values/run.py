@@ -185,7 +185,7 @@ def _stages(world: World) -> dict[int, tuple[Rank, ev.Model]]:
     stages: dict[int, tuple[Rank, ev.Model]] = {}
     for rank in world:
         declared = [one.stage for one in rank.of(ev.Parallelised) if one.stage is not None]
-        of_rank = [model for owner, model in world.of(ev.Model) if owner is rank]
+        of_rank = rank.of(ev.Model)
         if len(declared) == len(of_rank) == 1:
             stages.setdefault(declared[0], (rank, of_rank[0]))
     return stages

@@ -90,7 +90,7 @@ def _pipelines(world: World) -> Iterator[list[_Stage]]:
     """The ranks that hold stages of one pipeline: as is declared, or as they send each other activations."""
     stages = {}
     for rank in world:
-        models = [model for owner, model in world.of(ev.Model) if owner is rank]
+        models = rank.of(ev.Model)
         if models:
             stages[rank.rank] = _Stage(rank, models)
     declared = {one.pipeline for _, one in world.of(ev.Parallelised) if one.stage is not None}
