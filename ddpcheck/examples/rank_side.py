@@ -258,10 +258,10 @@ def _line_that_draws() -> CallSite:
 
 
 def _divergence(asked: dict[int, messages.Asked], world_size: int) -> str:
-    said = by_key((f"drew {ask_of(one.ask).text} ({one.where})", rank) for rank, one in sorted(asked.items()))
+    choices = by_key((f"drew {ask_of(one.ask).text} ({one.where})", rank) for rank, one in sorted(asked.items()))
     ended = [rank for rank in range(world_size) if rank not in asked]
-    found = [f"{ranks_text(ranks)} {what}" for what, ranks in said.items()]
-    if len(said) == 1 and not ended:
+    found = [f"{ranks_text(ranks)} {what}" for what, ranks in choices.items()]
+    if len(choices) == 1 and not ended:
         found = ["the same choice, for different parts of their values"]
     if ended:
         found.append(f"{ranks_text(ended)} had ended the body")

@@ -36,7 +36,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     """What stands below the headline where there is no report: a stack, or why a rank did not start."""
     notes: tuple[Note, ...] = ()
     exit_code: int | None = None
-    """What the session is to end with, where a rank has said so as it left."""
+    """The session's exit code, where a rank has called ``pytest.exit`` with one."""
 
 
 class _Weight(IntEnum):
@@ -65,8 +65,8 @@ def decide(record: RunRecord) -> Outcome:
     leaving = [e for e in endings if e.kind == "exit"]
     if leaving:
         first = min(leaving, key=lambda e: e.at)
-        told = f"rank {first.rank} called pytest.exit: {first.text}"
-        return Outcome(result="exit", root=first.rank, headline=told, exit_code=first.exit_code)
+        headline = f"rank {first.rank} called pytest.exit: {first.text}"
+        return Outcome(result="exit", root=first.rank, headline=headline, exit_code=first.exit_code)
     failures = sorted(f for e in endings if (f := _failure(e)))
     skipped = {e.rank: r for e in endings if (r := _skip(e))}
     if len(skipped) == len(endings):

@@ -156,11 +156,11 @@ def trained_here(wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[torc
     return optimizers(lambda number: (alone or _stepping.get(number) == here) and wanted(number))
 
 
-def is_dear(optimizer: int) -> bool:
-    """Whether a look at its gradients at this backward() is more than the training is to bear.
+def is_too_costly(optimizer: int) -> bool:
+    """Whether a look at its gradients, at this backward(), would take more than its share of the training's time.
 
-    What one backward() after the other is looked at for costs as much as there are parameters, whether they are that
-    backward's own or not: an optimizer that is stepped seldom, or no more, has many of them that are none of its own.
+    A look takes as long as the optimizer has parameters, also where this backward() reaches none of them: one that
+    seldom steps, or has stopped, waits for its next step during every backward() of the others.
     """
     number = _Backwards.count - _Backwards.at_step.setdefault(optimizer, _Backwards.count - 1)
     is_affordable = _Backwards.spent <= ALLOWANCE + BUDGET * (clock.fine() - _Backwards.since)

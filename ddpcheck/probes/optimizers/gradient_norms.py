@@ -192,7 +192,7 @@ def _backward_ended() -> None:
     """Where nothing else is seen, gradients are measured here: those that lie on several ranks are whole by now."""
     global _backward
     _backward = None
-    of = _measured(lambda number: _is_wanted(number) and not gradient_events.is_dear(number), shards=not _joint)
+    of = _measured(lambda number: _is_wanted(number) and not gradient_events.is_too_costly(number), shards=not _joint)
     if of:
         _backward = _Moment("backward", gradient_events.Running.site, of)
 

@@ -145,7 +145,7 @@ def _is_wanted(optimizer: int) -> bool:
         gradient_events.forget_gone(_forwards)
         window = _open[optimizer] = _Open(0)
         _forwards.setdefault(optimizer, {})
-    window.lost = window.lost or gradient_events.is_dear(optimizer)
+    window.lost = window.lost or gradient_events.is_too_costly(optimizer)
     return is_due(window.steps) and not window.lost
 
 

@@ -31,11 +31,11 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def backwards(number: int) -> list[bool]:
-    """Whether a look at each of these is dear."""
+    """Whether a look at each of these is too costly."""
     found = []
     for _ in range(number):
         _Backwards.count += 1
-        found.append(gradient_events.is_dear(IDLE))
+        found.append(gradient_events.is_too_costly(IDLE))
     return found
 
 
