@@ -205,8 +205,8 @@ def _equal_stages(stages: dict[int, tuple[Rank, ev.Model]]) -> Iterator[Finding]
     for first, mine in digests.items():
         for other, theirs in digests.items():
             shapes = {kind for kind, _ in mine} & {kind for kind, _ in theirs}
-            own = {one for one in mine if one[0] in shapes}
-            if first >= other or len(own) < 2 or not own <= theirs.keys():
+            own = [one for one in mine if one[0] in shapes]
+            if first >= other or len(own) < 2 or not theirs.keys() >= set(own):
                 continue
             rank, model = stages[other]
             names = [mine[one] for one in own]
