@@ -93,7 +93,8 @@ def close(verdict: Verdict, stream: IO[str], code: int, strict: bool = False) ->
         line = Text(plain(in_a_line(finding)).replace("\n", " "))
         line.highlight_words([f"{finding.severity}  "], _SEVERITIES[finding.severity])
         console.print(line, soft_wrap=True)
-    failed = "; ddpcheck itself failed" if code == Exit.INTERNAL else ""
+    why = "ddpcheck itself failed" if verdict.internal else "not all files were written"
+    failed = f"; {why}" if code == Exit.INTERNAL else ""
     style = _COLOURS["interrupted" if failed else tone(verdict)]
     last = f"  {_came_to(verdict, strict)}{failed}, exit code {code}"
     console.print(Text.assemble((word(verdict), style), last), soft_wrap=True)

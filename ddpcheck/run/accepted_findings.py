@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Iterable
 
@@ -56,7 +55,7 @@ def without_accepted(options: Options, verdict: Verdict, processes: Iterable[Pro
             try:
                 baselines.write(written)
             except Unwritable as error:
-                print(f"ddpcheck: {error}", file=sys.stderr)
+                verdict = replace(verdict, lost=(*verdict.lost, str(error)))
             else:
                 rules = replace(rules, baseline=written)
                 entries = count(len(written.entries), "entry", "entries")

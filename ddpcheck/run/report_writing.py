@@ -37,7 +37,8 @@ def show(
     verdict = warnings_as_errors(verdict) if options.strict else verdict
     code = verdict.exit_code(options.strict)
     try:
-        written, lost = write(options, verdict, pages)
+        written, unwritten = write(options, verdict, pages)
+        lost = [*verdict.lost, *unwritten]
         if lost and code in (Exit.HELD, Exit.NOTHING_CHECKED):
             code = Exit.INTERNAL
         if elsewhere:

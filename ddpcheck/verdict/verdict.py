@@ -114,6 +114,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     hang: Standstill | None = None
     internal: tuple[str, ...] = ()
     """What went wrong in ddpcheck itself."""
+    lost: tuple[str, ...] = ()
+    """Files that should have been written by now and could not be, as sentences."""
     folder: str = ""
     """The working directory of the ranks: relative files lie below it."""
     lines: dict[str, str] = msgspec.field(default_factory=dict)

@@ -123,7 +123,13 @@ def test_the_end_has_a_line_for_each_finding_and_the_verdict():
     ("verdict", "strict", "code", "line"),
     [
         (HELD, False, 0, "HELD  1 check held, 3 not checked, exit code 0"),
-        (HELD, False, 4, "HELD  1 check held, 3 not checked; ddpcheck itself failed, exit code 4"),
+        (HELD, False, 4, "HELD  1 check held, 3 not checked; not all files were written, exit code 4"),
+        (
+            replace(HELD, internal=("KeyError",)),
+            False,
+            4,
+            "HELD  1 check held, 3 not checked; ddpcheck itself failed, exit code 4",
+        ),
         (AT_RISK, False, 0, "HELD  1 check held, 1 at risk, 3 not checked, with 1 warning, exit code 0"),
         (warnings_as_errors(AT_RISK), True, 1, "VIOLATED  1 warning (an error under --strict), exit code 1"),
         (HUNG, False, 1, "HUNG  1 error, exit code 1"),

@@ -29,7 +29,7 @@ def test_a_report_that_could_not_be_written_is_no_success(tmp_path, capsys, repo
     assert show(options, verdict, pages) == code
     above, _, last = capsys.readouterr().err.strip().rpartition("\n")
     assert "could not be written: cannot write /dev/full: no space left on device\n" in above
-    assert last.endswith(f"{'; ddpcheck itself failed' if code == 4 else ''}, exit code {code}")
+    assert last.endswith(f"{'; not all files were written' if code == 4 else ''}, exit code {code}")
     assert all(path.exists() for name, path in others.items() if name != report)
 
 
@@ -45,3 +45,15 @@ def test_a_fault_in_one_report_is_none_of_the_others(tmp_path, capsys, monkeypat
     assert show(options, HELD, PageAndTrace(options)) == 4
     assert {path.name for path in tmp_path.iterdir()} == {"v.json", "s.sarif"}
     assert "by a fault of ddpcheck" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("verdict", "code"), [(HELD, 4), (VIOLATED, 1)])
+def test_a_baseline_that_could_not_be_written_is_no_success(capsys, verdict, code):
+    """Nor is it ddpcheck's own failure."""
+    assert (
+        show(OPTIONS, replace(verdict, lost=("cannot write b.json: no space left on device",)), PageAndTrace(OPTIONS))
+        == code
+    )
+    told = capsys.readouterr().err
+    assert "\nddpcheck: cannot write b.json: no space left on device\n" in told
+    assert ("; not all files were written, exit code 4" in told) == (code == 4)
