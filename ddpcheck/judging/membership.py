@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from signal import SIGTERM
 
 from ddpcheck import evidence as ev
 from ddpcheck.judging.world import Moment, Process, Rank, Stretch, World
@@ -66,8 +67,12 @@ def worlds(processes: Iterable[Process], now: Moment | None = None) -> list[Worl
             continue
         who = process.began.host, process.pid
         code, signal = exits.get(who, (None, None))
-        for stretch in _stretches(process):
+        end = stopped.on(process) if stopped is not None else math.inf
+        lost = any(error.lost_peer and error.at > end for error in process.of(ev.Raised))
+        for stretch in _stretches(process.until(end) if lost else process):
             rank = Rank(stretch, code, signal, who in first, silent.get(who, 0.0))
+            if lost:  # a rank that ddpcheck had ended: by itself it would wait on
+                rank.exit_code, rank.signal = None, SIGTERM
             rank.memory_kills = memory_kills.get(who[0])
             groups[stretch.joined.token].append(rank)
     for ranks in groups.values():

@@ -215,8 +215,8 @@ class Rank:
         self.joined = stretch.joined
         self.rank = stretch.joined.rank
         self.start, self.end = stretch.start, stretch.end
-        self.exit_code, self.signal = exit_code, signal
-        """How the process ended, where that is known."""
+        self.exit_code, self.signal = self.exit = exit_code, signal
+        """How the process ended, where that is known; the first two, as if ddpcheck had ended no other rank."""
         self.alone = alone
         """It ended before anybody had asked the ranks to."""
         self.silent = silent

@@ -84,9 +84,7 @@ def _lost(world: World) -> list[Failure]:
     found = []
     for rank in world:
         raised = rank.last(ev.Raised)
-        # Once ddpcheck had begun to end the ranks of a hang, the one that this rank lost may have been ended so.
-        stopped = raised is not None and world.stopped is not None and raised.at > world.stopped.on(rank.process)
-        if raised is not None and _tells_of_another(raised) and not stopped:
+        if raised is not None and _tells_of_another(raised):
             found.append(Failure(rank=rank.rank, at=raised.at, raised=raised))
     return found
 

@@ -369,8 +369,8 @@ def results_of(worlds: Sequence[World]) -> tuple[RankResult, ...]:
             began = rank.process.began
             found[rank.rank] = RankResult(
                 rank=rank.rank,
-                exit_code=rank.exit_code,
-                signal=rank.signal,
+                exit_code=rank.exit[0],
+                signal=rank.exit[1],
                 host=began.host if began is not None else "",
                 pid=rank.process.pid,
             )

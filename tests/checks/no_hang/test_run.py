@@ -7,7 +7,9 @@ import pytest
 from ddpcheck import evidence as ev
 from ddpcheck.checks.registry import checks, judge_of
 from ddpcheck.judging.membership import worlds
+from ddpcheck.judging.standstill import standstill
 from ddpcheck.judging.world import Moment, Process, World
+from ddpcheck.verdict.verdict import results_of
 from ddpcheck.vocabulary.model import CallSite
 from tests.judging.hung_worlds import NOW, device_waits, left, on_device, pulse, queued, waits
 from tests.judging.written import call, ended, raised, rank, world
@@ -156,13 +158,38 @@ def test_who_was_deaf_to_our_signal_has_not_failed(stopped, check):
     assert [one.check for one in (judge(over), judge_failures(over)) if one.findings] == [check]
 
 
-@pytest.mark.parametrize(("stopped", "check"), [(Moment(at=NOW), "no-hang"), (None, "rank-failure")])
+def _over(ranks, codes, stopped):
+    """The world as it is put together afterwards: of ranks that ended so, by themselves or by ddpcheck."""
+    ours = Process("ddpcheck")
+    at = {"n": 1, "at": NOW}
+    ours.add([ev.Began(**{**at, "at": 0.0}, pid=1, parent=0, host="", node=0, argv=[], folder="/", wall=0.0)])
+    for one, (code, signal) in zip(ranks, codes, strict=True):
+        ours.add([ev.ChildEnded(**at, pid=one.process.pid, code=code, signal=signal)])
+    ours.add([ev.Stopped(**at, why="they wait")] if stopped else [])
+    (found,) = worlds([ours, *(one.process for one in ranks)])
+    return found
+
+
+LOST = raised("Connection closed by peer", 5, lost_peer=True, at=NOW + 1)
+
+
+@pytest.mark.parametrize(("stopped", "check"), [(True, "no-hang"), (False, "rank-failure")])
 def test_who_lost_a_rank_that_was_ended_has_not_failed(stopped, check):
     """A rank that waited may raise in its turn, when ddpcheck has ended another one of a hang."""
-    lost = raised("Connection closed by peer", 5, lost_peer=True, at=NOW + 1)
-    ranks = [rank(0, [*waits(), lost], exit_code=1), rank(1, [pulse(None, 8)], exit_code=None, signal=15)]
-    over = World(ranks, 2, stopped=stopped)
+    over = _over([rank(0, [*waits(), LOST]), rank(1, [pulse(None, 8)])], [(1, None), (None, 15)], stopped)
     assert [one.check for one in (judge(over), judge_failures(over)) if one.findings] == [check]
+
+
+@pytest.mark.parametrize("last", [(1, None), (None, 15)])
+@pytest.mark.parametrize("after", [[LOST], [LOST, pulse(None, 5, at=NOW + 1)]])
+def test_a_deadlock_is_one_whoever_of_it_has_ended_first(after, last):
+    """What a rank does once ddpcheck has ended another is none of its own: it waited, and for good."""
+    ranks = [rank(0, [*waits(line=5), *after]), rank(1, waits("all_reduce", line=6))]
+    over = _over(ranks, [last, (None, 15)], True)
+    (finding,) = judge(over).findings
+    assert finding.rule == "no-hang/deadlock-between-ranks"
+    assert [stand.state for stand in standstill(over).stands] == ["waits", "waits"]
+    assert [(one.exit_code, one.signal) for one in results_of([over])] == [last, (None, 15)]
 
 
 # --- calls that are only queued on a device
