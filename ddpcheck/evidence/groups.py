@@ -27,6 +27,10 @@ class Joined(Record, frozen=True, kw_only=True):
     site: int
     timeout: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.rank >= self.world_size:
+            raise ValueError("a rank is one of its world")
+
 
 class JudgedBy(Record, frozen=True, kw_only=True):
     """Rank 0 is on another node: its ddpcheck takes this node's evidence, at this address."""

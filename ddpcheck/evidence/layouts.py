@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from ddpcheck.evidence.record import ABSENT, NO_SITE, Record
+from ddpcheck.vocabulary.bounded_numbers import RankCount, RankNumber
 
 Ground = Literal["DTensor", "FSDP", "ignored", "beside"]
 """Who says which part a rank holds: a DTensor's placements; FSDP's flat parameter; the program, which has told the
@@ -46,8 +47,8 @@ class Mesh(Record, frozen=True, kw_only=True):
     mesh: int
     names: tuple[str, ...]
     """Of its dimensions; empty where they have none."""
-    shape: tuple[int, ...]
-    ranks: tuple[int, ...]
+    shape: tuple[RankCount, ...]
+    ranks: tuple[RankNumber, ...]
     """In the order of its elements, the last dimension fastest."""
     device: str = ""
     """The kind of devices that it is of: ``cpu``, ``cuda``."""

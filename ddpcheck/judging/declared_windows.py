@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 
 from ddpcheck import evidence as ev
@@ -31,10 +32,9 @@ def by_optimizer(rank: Rank) -> dict[int, list[ev.Window]]:
 
 def divided_by(window: ev.Window) -> int:
     """What the last loss was divided by, where that is a whole number above one; else 0."""
-    divisor = round(window.divisor) if window.divisor is not None else 0
-    if divisor < 2 or window.divisor is None or abs(window.divisor - divisor) > 1e-3 * divisor:
-        return 0
-    return divisor
+    value = window.divisor if window.divisor is not None and math.isfinite(window.divisor) else 0.0
+    divisor = round(value)
+    return divisor if divisor >= 2 and abs(value - divisor) <= 1e-3 * divisor else 0
 
 
 def _divides_by_name(rank: Rank, site: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ def members(group: str, world_size: int) -> tuple[int, ...]:
     if group == "world":
         return tuple(range(world_size))
     names = group.partition("#")[0].split(",")
-    return tuple(int(name) for name in names) if all(name.isdigit() for name in names) else ()
+    return tuple(int(name) for name in names) if all(re.fullmatch("[0-9]{1,6}", name) for name in names) else ()
 
 
 def source(call: ev.Call, ranks: Sequence[int]) -> int | None:

@@ -56,7 +56,7 @@ def _along(mesh: ev.Mesh, names: frozenset[str]) -> list[list[int]]:
     """The ranks that differ in these dimensions alone."""
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, place in zip(mesh.ranks, itertools.product(*map(range, mesh.shape)), strict=True):
-        fixed = tuple(at for at, name in zip(place, mesh.names, strict=True) if name.lower() not in names)
+        fixed = tuple(at for at, name in zip(place, mesh.names, strict=False) if name.lower() not in names)
         groups.setdefault(fixed, []).append(number)
     return [sorted(group) for group in groups.values() if len(group) > 1]
 

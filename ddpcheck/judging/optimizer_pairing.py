@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -93,7 +94,8 @@ def in_order_of(first: ev.Optimizer, other: ev.Optimizer, wrappers: Sequence[Map
 
 
 def _keys(one: ev.Optimizer, wrappers: Mapping[int, int]) -> list[Hashable]:
-    group = [number for number, size in enumerate(one.groups) for _ in range(size)]
+    each = (number for number, size in enumerate(one.groups) for _ in range(size))
+    group = list(islice(each, len(one.parameters) + 1))
     if len(group) != len(one.parameters):
         return [None]
     return [

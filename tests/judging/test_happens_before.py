@@ -117,6 +117,7 @@ def test_making_a_group_orders_nothing():
 def test_calls_of_unknown_groups_order_nothing():
     """Who belongs to them is not known."""
     assert members("?", 4) == ()
+    assert [members(name, 4) for name in ("9" * 5000, "0,²", "0,", "-1")] == [()] * 4
     assert not two(call(1, 5, group="?"), call(1, 5, group="?")).enforced(0, 2, 1, 4)
 
 

@@ -87,6 +87,12 @@ def test_parameters_that_cannot_be_told_apart_are_not_checked():
         )  # fmt: skip
 
 
+def test_groups_of_more_parameters_than_there_are():
+    """What they claim is not counted out."""
+    ours, theirs = [[wrapped(3), optimizer(0, 4, names, groups=[1 << 62, 2]), stepped("gh")] for names in ("ab", "ba")]
+    assert [f for j in judged(ours, theirs).values() for f in j.findings] == []
+
+
 def test_optimizers_that_cannot_be_told_apart_are_not_checked():
     """Rank 1 steps a wrapper that rank 0 does not: neither "no wrapped parameter" nor "held" is true."""
     ours = [wrapped(3), wrapped(3, wrapper=1), optimizer(0, 4), stepped("gh")]

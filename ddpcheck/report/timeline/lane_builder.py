@@ -160,7 +160,7 @@ class LaneBuilder:
                 labelled = self._span_labels.get((kind, site))
                 if labelled is None:
                     labelled = self._span_labels[kind, site] = self._label(kind, TITLES[kind], site)
-                self._add(kind, start, length, labelled, number)
+                self._add(kind, start, max(0, length), labelled, number)
 
     def _call(self, call: ev.Call, at: int) -> None:
         if call.op == UNFINISHED or call.group == "?":

@@ -140,6 +140,12 @@ def test_what_a_program_says(text, says_so):
     assert declared.micro_batches(rank, rank.of(ev.Window)[0]) == (4 if says_so else 0)
 
 
+@pytest.mark.parametrize("divisor", [float("inf"), float("nan"), -float("inf"), 1.0, 2.5, None])
+def test_what_is_no_number_of_micro_batches(divisor):
+    """A loss may be divided by anything."""
+    assert declared.divided_by(ev.Window(**{"n": 0, "at": 0.0, **window(0, divisor=divisor)[1]})) == 0
+
+
 # --- rescaled
 
 

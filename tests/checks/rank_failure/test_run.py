@@ -98,9 +98,9 @@ def test_a_lost_peer_that_spoke_first_is_a_consequence_all_the_same():
 def test_ranks_that_failed_alike_fail_together():
     """The same exception at the same line is one failure; another one comes later."""
     finding = failed(
-        rank(0, [raised("no", 8, at=0.3)], exit_code=1),
-        rank(1, [raised("no", 8, at=0.2)], exit_code=1),
-        rank(2, [raised("other", 9, at=0.4)], exit_code=1),
+        rank(0, [raised("no", 8, at=0.3)], 3, exit_code=1),
+        rank(1, [raised("no", 8, at=0.2)], 3, exit_code=1),
+        rank(2, [raised("other", 9, at=0.4)], 3, exit_code=1),
     )
     assert finding.ranks == (0, 1)
     assert finding.found == "ranks 0 and 1 raised RuntimeError: no; later rank 2 raised RuntimeError: other"

@@ -11,6 +11,7 @@ from ddpcheck import evidence as ev
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import worlds
 from ddpcheck.judging.world import Rank, Stretch, World
+from ddpcheck.report.page.packed_timeline import packed
 from ddpcheck.report.timeline.made_from_evidence import in_folder, timeline
 from ddpcheck.report.timeline.timeline import COLLECTIVE, KINDS, TITLES
 from tests.report.timeline.made import finding, made, of_kind, process, world
@@ -222,6 +223,17 @@ def test_a_program_without_a_world(ranks):
     found = timeline([], started)
     assert [lane.rank for lane in found.lanes] == list(range(ranks))
     assert len(of_kind(found, 0, "forward")) == 5
+
+
+@pytest.mark.parametrize("length", [-7, -(1 << 53), 1 << 53])
+def test_what_took_an_impossible_time(length):
+    """It is there, and the page takes it."""
+    rank = process("p0", records(Training(ranks=1, steps=5), 0))
+    rank.add([ev.Spans(n=1000, at=9.0, base=9.0, packed=[0, 0, length, 0, 1])])
+    found = timeline([], [rank])
+    assert len(of_kind(found, 0, "forward")) == 6
+    assert min(event.length for event in found.lanes[0].events) >= 0
+    assert packed(found)
 
 
 def test_nothing_at_all():
