@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from ddpcheck.run.command_parser import WrongUsage as WrongUsage
 def read(arguments: Sequence[str]) -> argparse.Namespace:
     """Read a command line; raises WrongUsage, with one sentence, for whatever is wrong with it."""
     given = _parser().parse_args(list(arguments))
-    if given.folder is not None and not given.folder.is_dir():
+    if given.folder is not None and not os.path.isdir(given.folder):
         raise WrongUsage(f"there is no folder {given.folder}")
     return given
 

@@ -8,7 +8,7 @@ import os
 import signal
 import stat
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ddpcheck import evidence as ev
@@ -35,7 +35,10 @@ def judge(given: argparse.Namespace) -> int:
     Raises WrongUsage where there is none to be judged.
     """
     options = Options(torchrun=None, launched=True, script="", arguments=(), **reporting(given, settings_of(given)))
-    folder = _with_evidence(given.folder) if given.folder is not None else _last_left()
+    try:
+        folder = _with_evidence(given.folder) if given.folder is not None else _last_left()
+    except OSError as error:
+        raise WrongUsage(f"the folder of evidence cannot be read: {error}") from None
     facts = run_facts.read(folder)
     if facts is not None and facts.goes_on:
         raise WrongUsage(f"the run of {folder} goes on (process {facts.pid}), and reports at its end")
@@ -66,15 +69,12 @@ def judge(given: argparse.Namespace) -> int:
 
 def _with_evidence(folder: Path) -> Path:
     """The folder, or the one below it that has most evidence: of several nodes, the judging one has that of all."""
-    inside = {place: len(list(place.glob(f"*{SUFFIX}"))) for place in (folder, *_folders(folder))}
+    below = sorted(place for place in folder.iterdir() if place.is_dir() and not place.is_symlink())
+    inside = {place: len(list(place.glob(f"*{SUFFIX}"))) for place in (folder, *below)}
     best = max(inside, key=lambda place: (inside[place], place == folder))
     if not inside[best]:
         raise WrongUsage(f"there is no evidence in {folder}: name the folder of --evidence, or one that a run has left")
     return best
-
-
-def _folders(folder: Path) -> Iterable[Path]:
-    return sorted(place for place in folder.iterdir() if place.is_dir() and not place.is_symlink())
 
 
 def _last_left() -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ddpcheck import cli
 from ddpcheck import evidence as ev
 from ddpcheck.run import judge_arguments, left_evidence, run_facts
 
@@ -41,6 +42,21 @@ def test_the_folder_of_another_user_is_not_the_last_of_ours(temporary, monkeypat
     monkeypatch.setattr(os, "getuid", lambda: own.stat().st_uid + 1)
     with pytest.raises(left_evidence.WrongUsage, match="no run has left evidence"):
         left_evidence._last_left()
+
+
+def test_a_folder_that_cannot_be_read(temporary, monkeypatch, capsys):
+    """One sentence says so, and the usage was wrong."""
+
+    def fails(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    folder = left(temporary / "given")
+    monkeypatch.setattr(Path, "iterdir", fails)
+    assert cli.main(["judge", str(folder)]) == 2
+    assert cli.main(["judge", "a" * 5000]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith(f"the folder of evidence cannot be read: [Errno 13] Permission denied: '{folder}'")
+    assert second.startswith("ddpcheck judge: there is no folder aaa")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.optim import optimizer as home
@@ -25,8 +25,6 @@ from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import around, once_imported, shielded
 
 LOADER = "torch.distributed.checkpoint.state_dict_loader"
-
-How = Literal["dcp.load", "module", "optimizer"]
 
 
 class _Waiting(NamedTuple):
@@ -69,7 +67,7 @@ def _into(owner: str, one: Any, site: int, given: int) -> None:
     else:
         with recorder.silence(), torch.no_grad():
             looked = entries.look_at(writer, list(_of_module(writer, one)))
-        _write(writer, "module", type(one).__name__, "", site, number, looked, given)
+        _write(writer, looked, how="module", kind=type(one).__name__, path="", site=site, number=number, given=given)
 
 
 def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -85,7 +83,8 @@ def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
             if loaded is not None:
                 named = list(_of_optimizer(writer, loaded, training))
                 looked = entries.look_at(writer, named)
-                _write(writer, "optimizer", type(loaded).__name__, "", one.site, one.number, looked, when=one.n)
+                about = {"how": "optimizer", "kind": type(loaded).__name__, "path": "", "when": one.n}
+                _write(writer, looked, site=one.site, number=one.number, **about)
 
 
 def _around_load(original: Any) -> Any:
@@ -108,40 +107,21 @@ def _around_load(original: Any) -> Any:
         except Exception as error:  # a class of the user's own
             signal_exceptions.let_through(error)
             return result
-        _write(writer, "dcp.load", "", path, site, number, looked)
+        _write(writer, looked, how="dcp.load", kind="", path=path, site=site, number=number)
         return result
 
     return load
 
 
-def _write(
-    writer: recorder.Recorder,
-    how: How,
-    kind: str,
-    path: str,
-    site: int,
-    number: int,
-    looked: entries.Looked,
-    given: int = 0,
-    when: int = 0,
-) -> None:
+def _write(writer: recorder.Recorder, looked: entries.Looked, **about: Any) -> None:
     if looked.entries:
-        writer.write(
-            StateRead(
-                **writer.next(),
-                how=how,
-                kind=kind,
-                path=path,
-                site=site,
-                number=number,
-                form=looked.form,
-                digests=looked.digests,
-                prints=looked.prints,
-                given=given,
-                when=when,
-                made=steps.made(),
-            )
-        )
+        seen: dict[str, Any] = {
+            "form": looked.form,
+            "digests": looked.digests,
+            "prints": looked.prints,
+            "made": steps.made(),
+        }
+        writer.write(StateRead(**writer.next(), **seen, **about))
 
 
 # --- what an owner holds, by name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from ddpcheck.probes.digests import readable_memory
 from ddpcheck.probes.files import writer_threads
 from ddpcheck.probes.processes import main_thread, span_log
 from ddpcheck.probes.recording import recorder, user_lines
+from ddpcheck.probes.recording.thread_state import here
 from ddpcheck.vocabulary.clock import clock
 
 REDUCTION = "ddp-gradients"
@@ -45,17 +45,6 @@ _reductions = 0
 """DDP's reductions that are under way."""
 
 
-class _Depth(threading.local):
-    inside = 0
-    """Calls that this thread is in: what a call calls itself is part of it."""
-    current: Call | None = None
-    batch: list[Asynchronous] | None = None
-    """The calls so far of a batch that this thread is in."""
-
-
-_depth = _Depth()
-
-
 def issued() -> int:
     """Collectives of the user's own so far: DDP's are not among them."""
     return _issued
@@ -69,26 +58,26 @@ def set_joined(joined: bool) -> None:
 
 def unwatched() -> bool:
     """Whether a call here is none of its own: nothing is recorded, or another call is under way."""
-    return _depth.inside > 0 or recorder.current() is None or is_of_reduction()
+    return here.inside > 0 or recorder.current() is None or is_of_reduction()
 
 
 def is_within() -> bool:
     """Whether this thread is in a call already."""
-    return _depth.inside > 0
+    return here.inside > 0
 
 
 def is_of_reduction() -> bool:
     """Whether a call here is made by a communication hook, in which DDP's reduction calls back: in a thread of torch's
     own, too, where a hook goes on when its first call is over.
     """
-    if _depth.inside:
-        return _depth.current is not None and _depth.current.op == REDUCTION
+    if here.inside:
+        return here.current is not None and here.current.op == REDUCTION
     return _reductions > 0 and writer_threads.is_foreign()
 
 
 def current() -> Call | None:
     """The call in which this thread is."""
-    return _depth.current
+    return here.current
 
 
 class call:
@@ -133,7 +122,7 @@ class call:
 
     def __enter__(self) -> call:
         writer = recorder.always() if self._always else recorder.current()
-        if writer is None or _depth.inside:
+        if writer is None or here.inside:
             return self
         group = self._group if isinstance(self._group, str) else group_key(self._group)
         joined = _joined and not self._always
@@ -159,8 +148,8 @@ class call:
         _begin(book, self.made)
         _reductions += self._op == REDUCTION
         self._book = book
-        _depth.inside += 1
-        _depth.current = self.made
+        here.inside += 1
+        here.current = self.made
         return self
 
     def __exit__(
@@ -173,8 +162,8 @@ class call:
         finally:  # a signal handler of the program's may raise in there
             if self._book is not None:
                 _reductions -= self._op == REDUCTION
-                _depth.inside -= 1
-                _depth.current = None
+                here.inside -= 1
+                here.current = None
                 if self.made is not None:
                     _went_on(self._book, self.made)
 
@@ -182,8 +171,8 @@ class call:
 def remember(work: Any, made: Call, mark: queued_calls.Mark | None = None) -> None:
     """An asynchronous call has given this to wait for."""
     one = Asynchronous(made, mark)
-    if _depth.batch is not None:
-        _depth.batch.append(one)
+    if here.batch is not None:
+        here.batch.append(one)
     with contextlib.suppress(TypeError):  # a backend with a kind of its own
         _works[work] = [one]
 
@@ -205,12 +194,12 @@ def _place(tensor: Any) -> int:
 @contextlib.contextmanager
 def batch() -> Iterator[list[Any]]:
     """Calls in here may be given one thing to wait for; to be put into the list, as far as there are such."""
-    outer, _depth.batch = _depth.batch, []
+    outer, here.batch = here.batch, []
     works: list[Any] = []
     try:
         yield works
     finally:
-        calls, _depth.batch = _depth.batch, outer
+        calls, here.batch = here.batch, outer
         if 0 < len(works) < len(calls):  # otherwise each has its own, and is known by it
             with contextlib.suppress(TypeError):
                 _works[works[-1]] = calls

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from typing import Any
 
@@ -24,9 +23,10 @@ from ddpcheck.probes.optimizers.steps import are_stepped, steps_so_far
 from ddpcheck.probes.processes import later_records, span_log
 from ddpcheck.probes.randomness import random_draws
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
-from ddpcheck.probes.recording.out_of_sight import hide, show
+from ddpcheck.probes.recording.out_of_sight import Outside, hide, recover, show
 from ddpcheck.probes.recording.pace import is_due
 from ddpcheck.probes.recording.patching import defect, looking_like, named, shielded
+from ddpcheck.probes.recording.thread_state import here
 from ddpcheck.probes.recording.unwatchable_moments import asleep
 from ddpcheck.vocabulary.clock import clock
 
@@ -42,15 +42,6 @@ BRIEF = 50e-6
 
 MOST_LOOKS = 64
 """Calls of a module at a line whose inputs are looked at."""
-
-
-class _Inside(threading.local):
-    """Whether a module's call is under way in a thread: what it calls in turn is its own affair."""
-
-    module = False
-
-
-_inside = _Inside()
 
 
 class _Line:
@@ -115,31 +106,34 @@ def watch() -> None:
         # Every module's call comes through here: what it does has to be little, and only the outermost asks a device.
         if is_compiling():
             return original(self, *args, **kwargs)
-        if _inside.module:
+        if here.module:
             if only_chooses and self._compiled_call_impl is None:
                 return self._call_impl(*args, **kwargs)
             return original(self, *args, **kwargs)
         if asleep():
             return original(self, *args, **kwargs)
-        _inside.module = True
-        outside, hidden = hide(), True
+        outside, model = Outside(), None
         began = clock.now()
-        model = None
         try:
-            model = _note(self, args, kwargs)
-            began = clock.now()
-            show(outside)
-            hidden = False
-            return original(self, *args, **kwargs)
-        finally:
-            _inside.module = False
-            outside = outside if hidden else hide()
-            if model is not None:
-                _drawn(model)
-            if (ended := clock.now()) - began > BRIEF:
-                kind = span_log.FORWARD if torch.is_grad_enabled() else span_log.EVALUATION
-                span_log.add(kind, began, ended, user_lines.here())
-            show(outside)
+            try:
+                here.module = True
+                hide(outside)
+                model = _note(self, args, kwargs)
+                began = clock.now()
+                show(outside)
+                return original(self, *args, **kwargs)
+            finally:
+                here.module = False
+                hide(outside)
+                if model is not None:
+                    _drawn(model)
+                if (ended := clock.now()) - began > BRIEF:
+                    kind = span_log.FORWARD if torch.is_grad_enabled() else span_log.EVALUATION
+                    span_log.add(kind, began, ended, user_lines.here())
+                show(outside)
+        except BaseException:
+            recover(outside)
+            raise
 
     torch.nn.Module.__call__ = named(__call__, torch.nn.Module, "__call__")  # type: ignore[method-assign]
 

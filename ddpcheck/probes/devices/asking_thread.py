@@ -36,7 +36,7 @@ def begin(task: Task) -> None:
 
 def _ask_again_and_again() -> None:
     global _owner
-    out_of_sight.hide()
+    out_of_sight.hide(out_of_sight.Outside())
     while True:
         sleep(PERIOD)
         writer = recorder.always()

@@ -24,8 +24,7 @@ from ddpcheck.probes.files import (
 )
 from ddpcheck.probes.processes import started_processes
 from ddpcheck.probes.recording import recorder, user_lines
-from ddpcheck.probes.recording.out_of_sight import hide, show
-from ddpcheck.probes.recording.patching import defect, looking_like, named
+from ddpcheck.probes.recording.patching import looking_like, named, safely
 
 __tracebackhide__ = True
 """For pytest: a failure that comes through a probe is told without its frames."""
@@ -62,7 +61,7 @@ def _asked_by(owner: Any, name: str, how: str) -> None:
         answer = original(*args, **kwargs)
         frame = sys._getframe(1)
         if user_lines.is_users(frame.f_code) and args and not isinstance(args[0], int):
-            _note_query(how, args[0], bool(answer), frame)
+            safely(_note_query, how, args[0], bool(answer), frame)
         return answer
 
     setattr(owner, name, named(query, owner, name))
@@ -87,17 +86,11 @@ def _note_query(how: str, path: Any, answer: bool, frame: Any) -> None:
     writer = file_records.writer()
     if writer is None:
         return
-    outside = hide()
-    try:
-        with paths.Busy():
-            path, site = os.fsdecode(path), user_lines.here(frame)
-            if not paths.is_elsewhere(path) and paths.is_query_due(path, user_lines.line_alone(site), answer):
-                polled = file_polling.is_wait(frame, how.rpartition(".")[2])
-                file_records.record(writer, "query", how, paths.resolved(path), site, existed=answer, polled=polled)
-    except Exception as error:  # nothing that goes wrong in here is the script's
-        defect(error)
-    finally:
-        show(outside)
+    with paths.Busy():
+        path, site = os.fsdecode(path), user_lines.here(frame)
+        if not paths.is_elsewhere(path) and paths.is_query_due(path, user_lines.line_alone(site), answer):
+            polled = file_polling.is_wait(frame, how.rpartition(".")[2])
+            file_records.record(writer, "query", how, paths.resolved(path), site, existed=answer, polled=polled)
 
 
 # --- everything else, as the interpreter itself tells of it
@@ -107,18 +100,16 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
     handler = _EVENTS.get(event) if _EVENTS is not None else None  # None when the interpreter ends
     if handler is None:
         return
-    outside = hide()
-    try:
-        if handler is _opened and not _may_matter(*args):
-            return
-        writer = file_records.writer()
-        if writer is not None:
-            with paths.Busy():
-                handler(writer, *args)
-    except Exception as error:  # nothing that goes wrong in here is the script's
-        defect(error)
-    finally:
-        show(outside)
+    safely(_note, handler, args)
+
+
+def _note(handler: Callable[..., None], args: tuple[Any, ...]) -> None:
+    if handler is _opened and not _may_matter(*args):
+        return
+    writer = file_records.writer()
+    if writer is not None:
+        with paths.Busy():
+            handler(writer, *args)
 
 
 def _may_matter(path: Any, mode: str | None, flags: int) -> bool:
@@ -215,7 +206,7 @@ def _listed(writer: recorder.Recorder, path: Any = None, *_: Any) -> None:
         path = "."
     if not isinstance(path, (str, bytes, os.PathLike)):
         return
-    frame = sys._getframe(2)
+    frame = sys._getframe(4)
     if (
         user_lines.is_users(frame.f_code) or "pathlib" in frame.f_code.co_filename
     ):  # libraries list folders all the time

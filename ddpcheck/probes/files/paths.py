@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from types import CodeType, FrameType
 
 from ddpcheck.evidence import NO_SITE
 from ddpcheck.probes.recording import recorder, signal_exceptions, user_lines
+from ddpcheck.probes.recording.thread_state import here
 
 MOST = 20_000
 """File records of one process."""
@@ -21,7 +21,6 @@ _MACHINERY = ("/torch/_inductor/", "/torch/_dynamo/", "/torch/_functorch/", "/to
 """Libraries that keep caches of their own, made to be shared by many processes."""
 _SYSTEM = ("/proc/", "/sys/", "/dev/")
 
-_own = threading.local()
 _machinery: dict[CodeType, bool] = {}
 _times: dict[str, int] = {}
 _answers: dict[str, bool] = {}
@@ -40,15 +39,15 @@ class Busy:
     """What this thread opens in here is part of something that is recorded as a whole."""
 
     def __enter__(self) -> None:
-        _own.depth = getattr(_own, "depth", 0) + 1
+        here.busy += 1
 
     def __exit__(self, *error: object) -> None:
-        _own.depth -= 1
+        here.busy -= 1
 
 
 def busy() -> bool:
     """Whether this thread is in the midst of something that is recorded as a whole."""
-    return getattr(_own, "depth", 0) > 0
+    return here.busy > 0
 
 
 def is_elsewhere(path: str) -> bool:

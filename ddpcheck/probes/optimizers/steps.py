@@ -139,7 +139,7 @@ def watched(optimizer: Any) -> Watched | None:
 
 _step: CodeType | None = None
 """The function of torch's that stands around every step, and calls the hooks."""
-_HOOKED = 2
+_HOOKED = 3
 """Frames between a hook of ours and the step that torch calls it from."""
 
 

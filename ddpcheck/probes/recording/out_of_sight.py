@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
 
 from ddpcheck.probes.recording.compiler_frames import Callback, set_callback
+from ddpcheck.probes.recording.thread_state import here
 
 _Stack = tuple[Callable[[], int], Callable[[], Any], Callable[[Any], object]]
 """How many modes are on it, how the innermost is taken, and how one is put there."""
@@ -26,41 +28,67 @@ def _stack(kind: str, *of_any_key: None) -> _Stack:
     return count, partial(pop, *of_any_key), push
 
 
-_FUNCTIONS, _OPERATIONS = _stack("function"), _stack("dispatch", None)
+_STACKS = _stack("function"), _stack("dispatch", None)
 
-Outside = tuple[Callback, Any, list[Any], list[Any]]
-"""What sees the program: the compiler, classes of tensors, and modes, the innermost first."""
+_NEVER = object()
 
 
-def hide() -> Outside:
-    """Let nobody see what this thread does from now on; returns who has seen it before."""
-    compiling = set_callback(None)
-    classes = torch._C.DisableTorchFunctionSubclass()
-    classes.__enter__()
-    functions = _aside(*_FUNCTIONS) if _FUNCTIONS[0]() else []
-    operations = _aside(*_OPERATIONS) if _OPERATIONS[0]() else []
-    return compiling, classes, functions, operations
+class Outside:
+    """What sees the program, while a probe is out of its sight.
+
+    A signal handler of the program's may raise wherever Python code begins or has called something. Whatever is taken
+    away is therefore noted here by the same native call, and is put back as often as it is asked for.
+    """
+
+    hidden = False
+
+    def __init__(self) -> None:
+        self.depths = vars(here).copy()
+        self.classes = torch._C.DisableTorchFunctionSubclass()
+        self.compiling: list[Callback] = []
+        self.modes: tuple[list[Any], ...] = ([], [])
+        """Of functions and of operations, the innermost first."""
+
+
+def hide(outside: Outside) -> None:
+    """Let nobody see what this thread does from now on."""
+    if outside.hidden:
+        return
+    outside.hidden = True
+    outside.compiling += map(set_callback, (None,))
+    outside.classes.__enter__()
+    for modes, stack in zip(outside.modes, _STACKS):  # noqa: B905
+        if stack[0]():
+            _aside(modes, *stack)
 
 
 def show(outside: Outside) -> None:
-    """Let them see it again."""
-    compiling, classes, functions, operations = outside
-    if operations:
-        _back(operations, *_OPERATIONS)
-    if functions:
-        _back(functions, *_FUNCTIONS)
-    classes.__exit__(None, None, None)
-    if compiling is not None:
-        set_callback(compiling)
+    """Let them see it again; where they do, nothing happens."""
+    if not outside.hidden:
+        return
+    for modes, stack in zip(outside.modes, _STACKS):  # noqa: B905
+        if modes:
+            _back(modes, *stack)
+    outside.classes.__exit__(None, None, None)
+    while outside.compiling:
+        set_callback(outside.compiling[-1])
+        del outside.compiling[-1]
+    outside.hidden = False
 
 
-def _aside(count: Callable[[], int], pop: Callable[[], Any], push: Callable[[Any], object]) -> list[Any]:
+def recover(outside: Outside) -> None:
+    """Have all as it was, where an exception has come out of a probe, or of one of these two."""
+    show(outside)
+    vars(here).clear()
+    vars(here).update(outside.depths)
+
+
+def _aside(modes: list[Any], count: Callable[[], int], pop: Callable[[], Any], push: Callable[[Any], object]) -> None:
     """Take all modes of a stack, and put back those that are not the program's."""
-    modes = [pop() for _ in range(count())]
+    modes += islice(iter(pop, _NEVER), count())
     for mode in reversed(modes):
         if "_mode_key" in vars(mode) or type(mode).__module__.startswith("ddpcheck."):
             push(mode)
-    return modes
 
 
 def _back(modes: list[Any], count: Callable[[], int], pop: Callable[[], Any], push: Callable[[Any], object]) -> None:
@@ -68,3 +96,4 @@ def _back(modes: list[Any], count: Callable[[], int], pop: Callable[[], Any], pu
         pop()
     for mode in reversed(modes):
         push(mode)
+    modes.clear()

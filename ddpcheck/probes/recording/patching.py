@@ -16,7 +16,7 @@ from ddpcheck import seams
 from ddpcheck.evidence import Defect
 from ddpcheck.probes.recording import missing_seams, recorder, signal_exceptions
 from ddpcheck.probes.recording.after_import import after_import
-from ddpcheck.probes.recording.out_of_sight import Outside, hide, show
+from ddpcheck.probes.recording.out_of_sight import Outside, hide, recover, show
 from ddpcheck.probes.recording.unwatchable_moments import asleep, is_out_of_memory, overlooked
 from ddpcheck.vocabulary.frame_lines import line_of_traceback
 
@@ -66,13 +66,7 @@ def beforehand(owner: type, name: str, look: Callable[..., None]) -> None:
 
     def replacement(*args: Any, **kwargs: Any) -> Any:
         if not asleep():
-            outside = hide()
-            try:
-                look(*args, **kwargs)
-            except Exception as error:
-                defect(error)
-            finally:
-                show(outside)
+            safely(look, *args, **kwargs)
         return original(*args, **kwargs)
 
     setattr(owner, name, named(looking_like(original)(replacement), owner, name))
@@ -181,12 +175,10 @@ class _Calls(threading.local):
         self.open: list[_Call] = []
 
 
-class _Call:
-    """One of them: there is one at every call, so that it is made without a function of its own."""
+class _Call(Outside):
+    """One of them."""
 
     called = False
-    outside: Outside | None = None
-    """Who sees the program, while the probe is out of sight."""
     error: BaseException | None = None
     result: Any = None
 
@@ -205,17 +197,16 @@ def _shielded(
     def own(*args: Any, **kwargs: Any) -> Any:
         call = calls.open[-1] if calls.open else _Call()
         call.called = True
-        outside, call.outside = call.outside, None
-        if outside is not None:
-            show(outside)
+        hidden = call.hidden
+        show(call)
         try:
             call.result = original(*args, **kwargs)
         except BaseException as error:
             call.error = error
             raise
         finally:
-            if outside is not None:
-                call.outside = hide()
+            if hidden:
+                hide(call)
         return call.result
 
     probe = make(functools.wraps(original)(own))
@@ -227,22 +218,25 @@ def _shielded(
             return original(*args, **kwargs)
         calls = opened()
         call = _Call()
-        call.outside = hide()
         calls.append(call)
         try:
-            return probe(*args, **kwargs)
-        except Exception as error:
-            if error is call.error:
-                raise
-            defect(error)
-            failed = call.error
-        finally:
-            calls.pop()
-            if call.outside is not None:
-                show(call.outside)
-            # An error and the frames that it has gone through would keep each other, and what these were called with:
-            # a loader's iterator that is exhausted has workers to let go of.
-            result, call.error, call.result = call.result, None, None
+            try:
+                hide(call)
+                return probe(*args, **kwargs)
+            except Exception as error:
+                if error is call.error:
+                    raise
+                defect(error)
+                failed = call.error
+            finally:
+                calls.pop()
+                show(call)
+                # An error and the frames that it has gone through would keep each other, and what these were called
+                # with: a loader's iterator that is exhausted has workers to let go of.
+                result, call.error, call.result = call.result, None, None
+        except BaseException:
+            recover(call)
+            raise
         if failed is None:
             return result if call.called else original(*args, **kwargs)
         try:
@@ -288,15 +282,23 @@ def shielded(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def safe(*args: Any, **kwargs: Any) -> Any:
-        if asleep():
-            return None
-        outside = hide()
+        return None if asleep() else safely(function, *args, **kwargs)
+
+    return safe
+
+
+def safely(probe: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call something of ours out of sight; its failure is written down, and kept from the program."""
+    outside = Outside()
+    try:
         try:
-            return function(*args, **kwargs)
+            hide(outside)
+            return probe(*args, **kwargs)
         except Exception as error:
             defect(error)
             return None
         finally:
             show(outside)
-
-    return safe
+    except BaseException:
+        recover(outside)
+        raise

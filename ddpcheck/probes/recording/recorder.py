@@ -10,10 +10,7 @@ import os
 import resource
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 # By name, for ever: a program may replace what it finds in the modules.
 from os import close as _close
@@ -27,6 +24,7 @@ from typing import Any
 
 from ddpcheck.evidence import FULL, GOING, HEADER, LIMITED, LOST, OVER, Defect, Looking, Record, frame
 from ddpcheck.probes.recording import signal_exceptions
+from ddpcheck.probes.recording.thread_state import here
 from ddpcheck.vocabulary.clock import clock
 
 OTHERS = 0.2
@@ -265,15 +263,6 @@ def _opened(path: Path, flags: int) -> int:
 _recorder: Recorder | None = None
 
 
-class _Silence(threading.local):
-    """How deep a thread is in what a probe itself does; the other threads go on being heard."""
-
-    depth = 0
-
-
-_silence = _Silence()
-
-
 def begin(folder: Path, limit: int) -> Recorder:
     """Record into this folder from now on, in this process."""
     global _recorder
@@ -294,7 +283,7 @@ def leave() -> Recorder | None:
     before, _recorder = _recorder, None
     if before is not None:
         before.let_go()
-    return None if _muted or _silence.depth else before
+    return None if _muted or here.silent else before
 
 
 def stop() -> None:
@@ -316,7 +305,7 @@ def mute(on: bool) -> None:
 
 def current() -> Recorder | None:
     """The recorder of this process; None where nothing is recorded, or where a probe itself is at work."""
-    return None if _muted or _silence.depth else _recorder
+    return None if _muted or here.silent else _recorder
 
 
 def always() -> Recorder | None:
@@ -346,11 +335,11 @@ def look_is_over(writer: Recorder | None) -> None:
         writer.write(Looking(**writer.next(), over=True))
 
 
-@contextmanager
-def silence() -> Iterator[None]:
+class silence:
     """What happens here is the probe's own, or part of something that is on record already."""
-    _silence.depth += 1
-    try:
-        yield
-    finally:
-        _silence.depth -= 1
+
+    def __enter__(self) -> None:
+        here.silent += 1
+
+    def __exit__(self, *error: object) -> None:
+        here.silent -= 1

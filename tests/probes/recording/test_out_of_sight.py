@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import ddpcheck
 from ddpcheck.probes.ddp import module_calls
-from ddpcheck.probes.recording import out_of_sight, patching
+from ddpcheck.probes.recording import out_of_sight, patching, recorder, thread_state
 
 seen: list[str] = []
 
@@ -166,11 +167,77 @@ def test_what_the_program_has_switched_off_stays_so_in_its_call(monkeypatch: pyt
     assert told == [{"dispatch"}]
 
 
+class Interrupted(Exception):
+    """What a signal handler of the program's raises."""
+
+
+def interrupting(number: int, files: tuple[str, ...]) -> Any:
+    """A trace function that raises at one of the places where a handler might, in these files."""
+    met = iter(range(number))
+
+    def handler(frame: Any, event: str, arg: Any) -> Any:
+        if not frame.f_code.co_filename.endswith(files):
+            return None
+        if event in ("call", "line") and next(met, None) is None:
+            raise Interrupted
+        return handler
+
+    return handler
+
+
+FILES = ("out_of_sight.py", "patching.py", "recorder.py", "module_calls.py", "thread_state.py")
+
+
+@pytest.mark.parametrize("what", ["function", "hook", "module"])
+def test_an_exception_from_anywhere_leaves_all_as_it_was(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """A signal handler may raise in the midst of a probe: its exception comes out, and nothing stays hidden."""
+
+    def make(original: Any) -> Any:
+        def called(self: Owner, told: list[set[str]], fails: bool) -> None:
+            with recorder.silence():
+                original(self, told, fails)
+
+        return called
+
+    monkeypatch.setattr(Owner, "called", Owner.called)
+    patching.around(Owner, "called", make)
+    monkeypatch.setattr(torch.nn.Module, "__call__", torch.nn.Module.__call__)
+    module_calls.watch()
+    called = {
+        "function": lambda: Owner().called([], False),
+        "hook": patching.shielded(lambda: recorder.silence().__enter__()),
+        "module": torch.nn.Identity(),
+    }[what]
+    state: Any = vars(thread_state.here)
+    places = 0
+    for places in range(1000):
+        with Calls(), Operations():
+            before = stacks()
+            sys.settrace(interrupting(places, FILES))
+            try:
+                called(*[torch.ones(1)] * (what == "module"))
+            except Interrupted:
+                met = True
+            else:
+                met = False
+            finally:
+                sys.settrace(None)
+            assert stacks() == before
+            assert torch._C._is_torch_function_enabled()
+            assert not state.get("module")
+            if not met:
+                break
+            assert not state.get("silent")
+            state.clear()
+    assert 20 < places < 999
+    state.clear()
+
+
 def test_a_thread_of_ours_is_hidden_for_good() -> None:
     told: list[set[str]] = []
 
     def body() -> None:
-        out_of_sight.hide()
+        out_of_sight.hide(out_of_sight.Outside())
         looked(told)()
 
     thread = threading.Thread(target=body)
