@@ -46,6 +46,7 @@ def options_for_ranks(config: pytest.Config) -> dict[str, Any]:
     kept = {name: value for name, value in options.items() if _is_portable(value)}
     kept.update((name, value) for name, value in _NOT_FOR_RANKS.items() if name in options)
     kept["plugins"] = [*(kept.get("plugins") or []), *NO_TERMINAL]
+    kept |= {"rootdir": config.rootpath, "inifilename": config.inipath}  # pytest finds them by all of its arguments
     return _portable(kept)  # type: ignore[no-any-return]
 
 

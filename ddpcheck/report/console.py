@@ -28,7 +28,7 @@ def console_on(stream: IO[str]) -> Console:
     console = Console(
         file=cast("IO[str]", _Careful(stream)), highlight=False, markup=False, emoji=False, soft_wrap=False
     )
-    console.width = min(console.width, WIDEST)
+    console.width = min(console.width or 80, WIDEST)
     return console
 
 

@@ -20,21 +20,16 @@ def check_writable(path: Path) -> None:
     """Raise ``Unwritable`` if a report could not be written there; nothing is left behind."""
     try:
         target = _behind_links(path)
-        mode = target.lstat().st_mode
-    except FileNotFoundError:
-        mode = None
-    except OSError as error:
-        raise Unwritable(f"cannot write {path}: {reason(error)}") from None
-    if mode is not None and stat.S_ISDIR(mode):
-        raise Unwritable(f"cannot write {path}: it is a folder")
-    if mode is not None and not os.access(target, os.W_OK):
-        raise Unwritable(f"cannot write {path}: there is no permission to")
-    if mode is not None and not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
-        return  # a pipe or a device takes what it is given
-    folder = target.parent
-    if not folder.is_dir():
-        raise Unwritable(f"cannot write {path}: there is no folder {folder}")
-    try:
+        mode = target.lstat().st_mode if os.path.lexists(target) else None
+        if mode is not None and stat.S_ISDIR(mode):
+            raise Unwritable(f"cannot write {path}: it is a folder")
+        if mode is not None and not os.access(target, os.W_OK):
+            raise Unwritable(f"cannot write {path}: there is no permission to")
+        if mode is not None and not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+            return  # a pipe or a device takes what it is given
+        folder = target.parent
+        if not folder.is_dir():
+            raise Unwritable(f"cannot write {path}: there is no folder {folder}")
         # Permissions do not tell all, to root nothing: a file that vanishes at once does.
         descriptor, name = tempfile.mkstemp(prefix=".ddpcheck-", dir=folder)
         os.close(descriptor)
@@ -55,7 +50,10 @@ def write_bytes(path: Path, data: bytes) -> None:
         if target.is_symlink() or target.is_file() or not target.exists():
             _replace(target, data)
         else:
-            target.write_bytes(data)
+            # Nobody waits for a reader of a pipe that has none.
+            with open(target, "wb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as opened:
+                os.set_blocking(opened.fileno(), True)
+                opened.write(data)
     except OSError as error:
         raise Unwritable(f"cannot write {path}: {reason(error)}") from None
 

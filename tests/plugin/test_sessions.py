@@ -254,3 +254,13 @@ def test_coverage_counts_lines_that_run_only_in_ranks(project: InnerProject, how
     lines = json.loads((project.folder / "cov.json").read_text())["files"]["covered.py"]
     assert lines["missing_lines"] == [8]
     assert {3, 4, 5} <= set(lines["executed_lines"])
+
+
+@pytest.mark.long
+def test_a_value_that_is_a_path_moves_no_root(project: InnerProject) -> None:
+    """pytest looks for its root from all paths among its arguments, of options too: ranks have the user's."""
+    project.write("tests/test_it.py", "import pytest\n@pytest.mark.ddp\ndef test_it(ddp): pass\n")
+    (project.folder / "pytest.ini").unlink()  # which would be the root's
+    (project.folder.parent / "report.json").write_text("of the session before")
+    ran = project.run("tests", "--ddp-report", "../report.json")
+    assert ran["test_it"].outcome == "passed", ran.stdout

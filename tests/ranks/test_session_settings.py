@@ -14,7 +14,11 @@ from ddpcheck.ranks.session_settings import options_for_ranks, workerinput_for_r
 
 def options(**said):
     """The options for ranks, where the user's session has ``said`` these."""
-    return options_for_ranks(SimpleNamespace(option=SimpleNamespace(**said)))
+    return options_for_ranks(SimpleNamespace(option=SimpleNamespace(**said), rootpath=Path("a/b"), inipath=None))
+
+
+OF_ALL = {"plugins", "rootdir", "inifilename"}
+"""Options that every session in a rank is given."""
 
 
 class Hook:
@@ -35,7 +39,7 @@ def told(*functions, hook=True, **config):
 def test_plain_options_are_the_same_in_a_rank():
     """Numbers, text, lists and mappings of the user's session arrive unchanged; paths arrive as text."""
     said = {"verbose": 1, "tbstyle": "short", "markers": None, "ratio": 0.5, "names": ("a", "b"), "table": {"a": [1]}}
-    found = options(rootdir=Path("a/b"), **said)
+    found = options(rootdir=None, **said)
     assert {name: found[name] for name in said} == said | {"names": ["a", "b"]}
     assert found["rootdir"] == str(Path("a/b"))
 
@@ -43,7 +47,7 @@ def test_plain_options_are_the_same_in_a_rank():
 def test_what_is_no_plain_data_stays_behind():
     """An option that holds an object, anywhere in it, does not travel."""
     found = options(a=object(), b=[1, object()], c={"x": object()}, d={1: 2}, e=b"bytes", f={"x": 1})
-    assert set(found) == {"f", "plugins"}
+    assert set(found) == {"f", *OF_ALL}
 
 
 def test_the_terminal_stays_with_the_user():
@@ -88,13 +92,13 @@ def test_what_only_one_session_may_do_is_switched_off(name):
 
 def test_options_that_nobody_has_are_not_invented():
     """What is switched off is only what there is: plugins look for their options by name."""
-    assert set(options(verbose=0)) == {"verbose", "plugins"}
+    assert set(options(verbose=0)) == {"verbose", *OF_ALL}
 
 
 def test_the_users_session_keeps_its_options():
     """Preparing options for ranks changes nothing for the user."""
     option = SimpleNamespace(keyword="x", plugins=["mine"], capture="fd")
-    options_for_ranks(SimpleNamespace(option=option))
+    options_for_ranks(SimpleNamespace(option=option, rootpath=Path("a"), inipath=None))
     assert vars(option) == {"keyword": "x", "plugins": ["mine"], "capture": "fd"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,23 @@ def test_permissions_are_looked_at(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(Unwritable, match="permission denied"):
         check_writable(tmp_path / "new.json")
+
+
+def test_a_pipe_without_a_reader_is_waited_for_by_nobody(tmp_path):
+    """And one that has a reader takes all of it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(Unwritable, match=r"cannot write .*pipe: no such device or address"):
+        report_files.write(pipe, "text")
+    found = []
+    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    reader.start()
+    text = "text" * 100_000
+    while True:  # until it has opened it
+        try:
+            report_files.write(pipe, text)
+            break
+        except Unwritable:
+            assert reader.is_alive()
+    reader.join()
+    assert found == [text]
