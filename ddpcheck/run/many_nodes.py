@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,9 @@ LONGEST = 1 << 26
 
 STRANGERS = 64
 """Connections, at most, that have yet to show the key; for a further one, that is closed which has had most time."""
+
+NOTES = 100
+"""Sentences on the evidence of other nodes, at most."""
 
 ROOM = 1 << 30
 """Bytes that other nodes' evidence leaves free on this disk, or a twentieth of it where that is less."""
@@ -57,7 +60,7 @@ _WRITING = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The first word of a node."""
 
-    host: str
+    host: Annotated[str, msgspec.Meta(max_length=255)]
     format: bytes
     """What its files of evidence begin with."""
     began: float = math.inf
@@ -159,17 +162,16 @@ class Collector:
         while True:
             try:
                 connected, _ = self._listener.accept()
-            except OSError:
+                link = Link(connected, LONGEST)
+                self._strangers.append(link)
+                with contextlib.suppress(IndexError):
+                    if len(self._strangers) > STRANGERS:
+                        self._strangers.popleft().close()
+                threading.Thread(target=self._serve, args=(link,), name="ddpcheck-node", daemon=True).start()
+            except (OSError, RuntimeError):
                 if self._listener.fileno() < 0:
                     return
-                time.sleep(0.05)  # no descriptors, perhaps
-                continue
-            link = Link(connected, LONGEST)
-            self._strangers.append(link)
-            with contextlib.suppress(IndexError):
-                if len(self._strangers) > STRANGERS:
-                    self._strangers.popleft().close()
-            threading.Thread(target=self._serve, args=(link,), name="ddpcheck-node", daemon=True).start()
+                time.sleep(0.05)  # no room for a descriptor or a thread, perhaps
 
     def _serve(self, link: Link) -> None:
         """See who it is, and take what it sends."""
@@ -233,7 +235,7 @@ class Collector:
             file.write(piece.data)
 
     def _note(self, text: str) -> None:
-        if text not in self.notes:
+        if text not in self.notes and len(self.notes) < NOTES:
             self.notes.append(text)
 
     # --- the run's end

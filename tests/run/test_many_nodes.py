@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
 
 import msgspec
@@ -50,11 +51,11 @@ def stranger(collector):
     return socket.create_connection((host, int(port)))
 
 
-def node(collector, format=HEADER, sender=b""):
+def node(collector, format=HEADER, sender=b"", host="b"):
     """A connection of a node, made by hand."""
     link = Link(stranger(collector), many_nodes.LONGEST)
     link.trust(collector.address.rpartition(":")[2], b"node", b"judge")
-    link.send(encode(Hello("b", format, sender=sender)))
+    link.send(encode(Hello(host, format, sender=sender)))
     return link
 
 
@@ -124,6 +125,36 @@ def test_strangers_keep_no_node_out(collector, tmp_path, monkeypatch):
         began = time.monotonic()
         assert travels(collector, tmp_path)
         assert time.monotonic() - began < 30
+
+
+def test_no_room_for_a_thread_is_no_end(collector, tmp_path, monkeypatch):
+    """The next node is taken all the same."""
+    start, failed = threading.Thread.start, []
+
+    def without_room(thread):
+        if thread.name == "ddpcheck-node" and not failed:
+            failed.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", without_room)
+    with stranger(collector):
+        until(lambda: failed)
+        assert travels(collector, tmp_path)
+
+
+def test_what_nodes_say_is_bounded(collector):
+    """Whatever number of them has another version, and however long its name is."""
+    for number in range(many_nodes.NOTES + 5):
+        link = node(collector, b"0", host=f"host-{number}")
+        link.receive()
+        link.close()
+    assert len(collector.notes) == many_nodes.NOTES
+    link = node(collector, host="h" * 256)
+    with pytest.raises(EOFError):
+        link.receive()
+    link.close()
+    assert collector.nodes == []
 
 
 def test_a_message_that_is_too_long_ends_the_connection(collector):
