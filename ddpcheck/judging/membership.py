@@ -71,7 +71,7 @@ def worlds(processes: Iterable[Process], now: Moment | None = None) -> list[Worl
         lost = any(error.lost_peer and error.at > end for error in process.of(ev.Raised))
         for stretch in _stretches(process.until(end) if lost else process):
             rank = Rank(stretch, code, signal, who in first, silent.get(who, 0.0))
-            if lost:  # a rank that ddpcheck had ended: by itself it would wait on
+            if lost:  # it failed because ddpcheck had ended another rank of a hang, and would be waiting still
                 rank.exit_code, rank.signal = None, SIGTERM
             rank.memory_kills = memory_kills.get(who[0])
             groups[stretch.joined.token].append(rank)

@@ -216,7 +216,7 @@ class Rank:
         self.rank = stretch.joined.rank
         self.start, self.end = stretch.start, stretch.end
         self.exit_code, self.signal = self.exit = exit_code, signal
-        """How the process ended, where that is known; the first two, as if ddpcheck had ended no other rank."""
+        """How the process ended, where that is known; ``exit`` has both also where they were changed after a hang."""
         self.alone = alone
         """It ended before anybody had asked the ranks to."""
         self.silent = silent

@@ -36,10 +36,8 @@ LONGEST = 1 << 26
 
 STRANGERS = 64
 """Connections, at most, that have yet to show the key; for a further one, that is closed which has had most time."""
-
 NOTES = 100
 """Sentences on the evidence of other nodes, at most."""
-
 ROOM = 1 << 30
 """Bytes that other nodes' evidence leaves free on this disk, or a twentieth of it where that is less."""
 

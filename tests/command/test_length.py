@@ -81,10 +81,10 @@ def test_one_error_and_five_warnings(tmp_path, crash):
     verdict = "FAILED" if crash else "VIOLATED"
     assert shown[-1] == f"{verdict}  1 error and {len(rules) - 1} warnings, exit code 1"
     severities = ["error", *["warning"] * (len(rules) - 1)]
-    for row, rule, severity in zip(shown[-1 - len(rules) : -1], rules, severities, strict=True):
-        place, told, name = row.split("  ")[:3]
+    for row, rule, expected in zip(shown[-1 - len(rules) : -1], rules, severities, strict=True):
+        place, severity, name = row.split("  ")[:3]
         assert re.fullmatch(r"six_findings\.py:\d+", place)
-        assert told == severity
+        assert severity == expected
         assert name == rule
     if crash:
         assert report < shown.index("six_findings.py FAILED") < len(shown) - 8

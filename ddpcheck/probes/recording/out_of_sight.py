@@ -36,8 +36,8 @@ _NEVER = object()
 class Outside:
     """What sees the program, while a probe is out of its sight.
 
-    A signal handler of the program's may raise wherever Python code begins or has called something. Whatever is taken
-    away is therefore noted here by the same native call, and is put back as often as it is asked for.
+    A signal handler of the program's may raise wherever Python code begins or has called something. What is set aside
+    is therefore kept here by the same native call, and ``show`` may be called again where it was interrupted.
     """
 
     hidden = False
@@ -77,7 +77,7 @@ def show(outside: Outside) -> None:
 
 
 def recover(outside: Outside) -> None:
-    """Have all as it was, where an exception has come out of a probe, or of one of these two."""
+    """Put all back as it was before the probe, where an exception has come out of it, of ``hide`` or of ``show``."""
     show(outside)
     vars(here).clear()
     vars(here).update(outside.depths)

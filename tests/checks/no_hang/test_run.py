@@ -158,8 +158,8 @@ def test_who_was_deaf_to_our_signal_has_not_failed(stopped, check):
     assert [one.check for one in (judge(over), judge_failures(over)) if one.findings] == [check]
 
 
-def _over(ranks, codes, stopped):
-    """The world as it is put together afterwards: of ranks that ended so, by themselves or by ddpcheck."""
+def _ended_world(ranks, codes, stopped):
+    """The world of ranks with these exit codes and signals; ``stopped``: ddpcheck had begun to end them."""
     ours = Process("ddpcheck")
     at = {"n": 1, "at": NOW}
     ours.add([ev.Began(**{**at, "at": 0.0}, pid=1, parent=0, host="", node=0, argv=[], folder="/", wall=0.0)])
@@ -176,16 +176,16 @@ LOST = raised("Connection closed by peer", 5, lost_peer=True, at=NOW + 1)
 @pytest.mark.parametrize(("stopped", "check"), [(True, "no-hang"), (False, "rank-failure")])
 def test_who_lost_a_rank_that_was_ended_has_not_failed(stopped, check):
     """A rank that waited may raise in its turn, when ddpcheck has ended another one of a hang."""
-    over = _over([rank(0, [*waits(), LOST]), rank(1, [pulse(None, 8)])], [(1, None), (None, 15)], stopped)
+    over = _ended_world([rank(0, [*waits(), LOST]), rank(1, [pulse(None, 8)])], [(1, None), (None, 15)], stopped)
     assert [one.check for one in (judge(over), judge_failures(over)) if one.findings] == [check]
 
 
 @pytest.mark.parametrize("last", [(1, None), (None, 15)])
 @pytest.mark.parametrize("after", [[LOST], [LOST, pulse(None, 5, at=NOW + 1)]])
-def test_a_deadlock_is_one_whoever_of_it_has_ended_first(after, last):
-    """What a rank does once ddpcheck has ended another is none of its own: it waited, and for good."""
+def test_a_deadlock_stays_one_whichever_rank_was_ended_first(after, last):
+    """All ranks waited for good: an error that one raises after ddpcheck has ended another changes nothing."""
     ranks = [rank(0, [*waits(line=5), *after]), rank(1, waits("all_reduce", line=6))]
-    over = _over(ranks, [last, (None, 15)], True)
+    over = _ended_world(ranks, [last, (None, 15)], True)
     (finding,) = judge(over).findings
     assert finding.rule == "no-hang/deadlock-between-ranks"
     assert [stand.state for stand in standstill(over).stands] == ["waits", "waits"]
