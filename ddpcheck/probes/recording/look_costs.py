@@ -28,19 +28,10 @@ os.register_at_fork(after_in_child=_forget)
 _COUNTS = frozenset({"looks", "kernels", "bytes", "host_waits", "captures"})
 
 
-def add(
-    looks: int | None = None,
-    kernels: int | None = None,
-    bytes: int | None = None,
-    device_milliseconds: float | None = None,
-    host_milliseconds: float | None = None,
-    host_waits: int | None = None,
-    captures: int | None = None,
-) -> None:
-    """Add what a look has cost; a measured 0 is worth saying, since what nobody says is reported as not measured."""
-    for name, value in locals().copy().items():
-        if value is not None:
-            _spent[name] = _spent.get(name, 0) + value
+def add(**taken: float) -> None:
+    """Add what a look has cost, named as in ``LookCosts``; a 0 is worth saying: what nobody says was not measured."""
+    for name, amount in taken.items():
+        _spent[name] = _spent.get(name, 0) + amount
 
 
 def add_later(seconds: Callable[[], float | None]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -96,3 +98,45 @@ def test_where_others_get_the_gil_at_once_nothing_is_told(monkeypatch: pytest.Mo
 def test_where_its_time_cannot_be_told_nothing_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing_thread, "_clock_of", None)
     assert not any(_looked_at(_sleeps))
+
+
+@pytest.mark.parametrize("asked", [0.0, 0.1])
+def test_a_loop_that_gets_no_core_is_not(asked: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes no processor time, either, but asks for it."""
+    waited = [0.0]
+    monkeypatch.setattr(standing_thread, "_spins", lambda: False)
+    monkeypatch.setattr(standing_thread, "_used", lambda: 1.0)
+    monkeypatch.setattr(standing_thread, "_kept_waiting", lambda: waited[0])
+    standing = Standing()
+    standing.look()
+    time.sleep(0.1)
+    waited[0] += asked
+    assert standing.look() is (not asked)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="processes cannot be put on one core")
+def test_the_time_without_a_core_is_counted() -> None:
+    """As long as others work on the one core that this thread may use."""
+    if not os.path.exists("/proc/self/schedstat"):
+        pytest.skip("this system does not say for how long a thread was ready")
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    try:
+        before, began = standing_thread._kept_waiting(), time.monotonic()
+        while standing_thread._kept_waiting() - before < 0.2:
+            assert time.monotonic() - began < DEADLINE
+    finally:
+        os.sched_setaffinity(0, cores)
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+@pytest.mark.parametrize(("still", "spins"), [(1, False), (2, True)])
+def test_one_measurement_of_work_proves_nothing(still: int, spins: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stands still while the thread has the core counts that as its work."""
+    # Each try takes the time before and after; in so many of them it goes on by a second.
+    times = iter([float(min(taken, still)) for n in range(100) for taken in (n, n + 1)])
+    monkeypatch.setattr(standing_thread, "_used", lambda: next(times))
+    assert standing_thread._spins() is spins
