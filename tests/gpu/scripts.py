@@ -72,6 +72,7 @@ def run(
     left: list[str] = []
     timed_out = False
     try:
+        told.begin()
         timed_out = not _wait(process, told, begun + limit, silence)
         if not timed_out:
             left = _left_behind(own)
@@ -94,6 +95,8 @@ class _Lines:
         self._lines: list[str] = []
         self.last = time.monotonic()
         self._thread = threading.Thread(target=self._take, daemon=True)
+
+    def begin(self) -> None:
         self._thread.start()
 
     def _take(self) -> None:
@@ -105,7 +108,8 @@ class _Lines:
                 self._tell(line)
 
     def finish(self) -> None:
-        self._thread.join(GRACE)
+        if self._thread.ident is not None:
+            self._thread.join(GRACE)
         assert self._process.stdout is not None
         if not self._thread.is_alive():
             self._process.stdout.close()
