@@ -139,6 +139,7 @@ _DDP = "torch.nn.parallel.DistributedDataParallel"
 _FETCH = "torch.utils.data._utils.fetch"
 _FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel"
 _FSDP2 = "torch.distributed.fsdp._fully_shard._fully_shard"
+_FSDP_PARAM = "torch.distributed.fsdp._fully_shard._fsdp_param.FSDPParam"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
 _JOIN = "torch.distributed.algorithms.join.Join"
 _MODULE = "torch.nn.Module"
@@ -158,7 +159,13 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
     "wrappers": ("which modules are wrapped, and for which ranks", _at(_DDP, "__init__") + _on(_DDP, "process_group")),
     "forwards": ("where forwards through a wrapper begin", _at(_DDP, "_pre_forward")),
     "armed forwards": ("which forwards arm the reducer", _at(_DDP, "_post_forward")),
-    "backwards": ("every backward", _at("torch.autograd", "backward")),
+    "backwards": ("every backward", _at("torch.autograd", "backward")
+        # What reaches parameters before it is reduced: no check rests on it yet.
+        + _at("torch.autograd", "grad", optional=True) + _at("torch.autograd.graph", "get_gradient_edge", optional=True)
+        + _at(_FSDP_PARAM, "to_unsharded", optional=True)
+        + _on(_FSDP_PARAM, "sharded_param _unsharded_param", optional=True) + _on(_FSDP1, "_handle", optional=True)
+        + _on("torch.distributed.fsdp._flat_param.FlatParameter", "_params _param_infos _shard_param_infos _shapes "
+        "_numels_with_padding _is_padding_mask", optional=True)),
     "reductions": ("which backwards reduce", _on(_DDP, "require_backward_grad_sync find_unused_parameters")
         + _at("torch.nn.parallel.distributed", "_find_tensors")),
     "reduced parameters": ("which parameters are reduced", _on(_DDP, "_module_parameters")),

@@ -12,6 +12,7 @@ from ddpcheck.evidence.gradient_norms import *
 from ddpcheck.evidence.groups import *
 from ddpcheck.evidence.layouts import *
 from ddpcheck.evidence.loss_weights import *
+from ddpcheck.evidence.moments import *
 from ddpcheck.evidence.optimizers import *
 from ddpcheck.evidence.processes import *
 from ddpcheck.evidence.recomputation import *

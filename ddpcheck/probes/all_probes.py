@@ -52,6 +52,8 @@ PROBES = (
     "optimizers.fsdp_syncs",
     "optimizers.unstepped",
     "optimizers.windows",
+    "moments.unsharded",
+    "moments.windows",
     "ddp.module_calls",
     "data.dataloaders",
     "data.sequence_parts",

@@ -147,11 +147,11 @@ def _note(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | N
     try:
         if torch.is_grad_enabled():
             wrapper = wrapper_of(module)
+            through = isinstance(module, DistributedDataParallel)
+            models.met(writer, module.module if through else module)
             gradient_events.MODULE_CALLED.tell(module, number_of(module))
-            if isinstance(module, DistributedDataParallel):
-                models.met(writer, module.module)
+            if through:
                 return None
-            models.met(writer, module)
             if wrapper is not None and module.training:
                 wrapper.bare_site = user_lines.here()
             number = number_of(module)

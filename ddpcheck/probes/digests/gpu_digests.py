@@ -51,7 +51,7 @@ _OF_ROWS, _BYTES_OF_A_ROW = 48, 770
 
 _ALL = (1 << 64) - 1
 # The finaliser of splitmix64, and a golden ratio to set neighbouring places apart.
-_PLACE = 0x9E3779B97F4A7C15
+GOLDEN = 0x9E3779B97F4A7C15
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _OTHER = 0xD6E8FEB86659FD93
 
@@ -98,7 +98,7 @@ class Queued(Awaited):
             None
             if size is None
             # One is added: of no bytes at all it would be zero, and that stands for no tensor.
-            else b"".join(_mixed((lane + (size + 1) * _PLACE) & _ALL).to_bytes(8, "little") for lane in both)
+            else b"".join(_mixed((lane + (size + 1) * GOLDEN) & _ALL).to_bytes(8, "little") for lane in both)
             for both, size in zip(lanes, sizes, strict=True)
         ]
 
@@ -317,15 +317,15 @@ class _Sums:
         shifts, counts, ends = numbers.unbind()
         keys = torch.arange(1, len(rows) + 1, dtype=torch.int64, device=self.device)
         keys += torch.repeat_interleave(shifts, counts, output_size=len(rows))
-        keys *= _signed(_PLACE)
-        _mix(keys)
+        keys *= signed(GOLDEN)
+        mix(keys)
         keys ^= rows
-        _mix(keys)
+        mix(keys)
         self.kernels += _OF_ROWS + -(-len(self._rows) // _CONCATENATED)
         self.moved += _BYTES_OF_A_ROW * len(rows)
         first = _of_pieces(keys, ends)
-        keys *= _signed(_OTHER)
-        _mix(keys)
+        keys *= signed(_OTHER)
+        mix(keys)
         return torch.stack([first, _of_pieces(keys, ends)])
 
     def _ends(self) -> list[int]:
@@ -352,7 +352,7 @@ def _of_pieces(values: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
 @lru_cache(maxsize=8)
 def _column_keys(columns: int) -> torch.Tensor:
     """Odd, so that no difference of one word is lost."""
-    return _on_host([_signed(_mixed((n + 1) * _PLACE & _ALL) | 1) for n in range(columns)])
+    return _on_host([signed(_mixed((n + 1) * GOLDEN & _ALL) | 1) for n in range(columns)])
 
 
 def _on_host(numbers: list[Any]) -> torch.Tensor:
@@ -360,11 +360,11 @@ def _on_host(numbers: list[Any]) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.int64, device="cpu")
 
 
-def _mix(values: torch.Tensor) -> None:
+def mix(values: torch.Tensor) -> None:
     """Let every bit of each value depend on all of its bits, in place; one to one."""
     for shift, factor in ((30, _FIRST), (27, _SECOND)):
         values ^= _shifted(values, shift)
-        values *= _signed(factor)
+        values *= signed(factor)
     values ^= _shifted(values, 31)
 
 
@@ -382,5 +382,5 @@ def _mixed(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value

@@ -133,6 +133,11 @@ def number_of(optimizer: Any) -> int:
     return _optimizers.get(optimizer, -1)
 
 
+def numbers() -> list[int]:
+    """Of the optimizers that there are, as far as their gradients are looked at between steps."""
+    return list(_optimizers.values())[:MOST]
+
+
 def optimizers(wanted: Callable[[int], bool]) -> Iterator[tuple[int, list[torch.Tensor]]]:
     """Of the optimizers that there are those whose number is wanted, each with its parameters."""
     for optimizer, number in list(_optimizers.items())[:MOST]:

@@ -39,8 +39,9 @@ class Pace:
     it is known what the looks before have cost.
     """
 
-    def __init__(self, careful: bool = False) -> None:
+    def __init__(self, careful: bool = False, first: int = FIRST) -> None:
         self.stride = 1
+        self._asked = first
         self._careful = careful
         self._spent = 0.0
         self._since = clock.fine()
@@ -48,7 +49,7 @@ class Pace:
         self._open: deque[tuple[float, list[Later], int]] = deque()
         """Looks of which a device has not done its part: seconds of the host, of the devices, and the step."""
         self._least: float | None = None
-        self._first, self._enough = FIRST, ENOUGH
+        self._first, self._enough = first, ENOUGH
 
     def is_due(self, number: int) -> bool:
         self._settle()
@@ -67,7 +68,7 @@ class Pace:
             # A host that is ahead of its device waits until there is room for more work, whoever queues it. What the
             # queueing itself takes is always the same: the least that was seen.
             self._least = seconds if self._least is None else min(self._least, seconds)
-            self._first, self._enough = FIRST_ON_DEVICES, 1
+            self._first, self._enough = min(self._asked, FIRST_ON_DEVICES), 1
             self._open.append((self._least, on_devices, number))
             self._settle()
         else:

@@ -17,7 +17,7 @@ from ddpcheck.probes.recording import recorder
 def recorded(tmp_path: Path) -> Iterator[Any]:
     """What is recorded from now on, of one kind."""
     all_probes.patch()
-    recorder.begin(tmp_path, 1 << 22)
+    recorder.begin(tmp_path, 1 << 24)
 
     def records(kind: Any) -> list[Any]:
         folder = Folder(tmp_path)

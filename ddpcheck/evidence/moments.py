@@ -1,0 +1,90 @@
+"""The moments of a window: what logical tensors held, contributed and were stepped on, as sketches and digests.
+
+A window is the time between two steps of the optimizer that owns a parameter.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from ddpcheck.evidence.layouts import Layout
+from ddpcheck.evidence.record import Record
+
+At = Literal["W", "G", "U"]
+"""The parameter at the first forward of a window, or on entry to the step; its gradient on entry; the parameter when
+the step has returned."""
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """The part of one logical tensor that a tensor of this rank holds."""
+
+    piece: int
+    """The pieces of this process, counted."""
+    model: int
+    """The number of the model that has it; -1 for a tensor of no model."""
+    path: str
+    """Its name in there."""
+    dtype: str
+    shape: tuple[int, ...]
+    """Of the whole tensor."""
+    sizes: tuple[int, ...]
+    """Of the part; of a run of elements how many they are."""
+    offset: tuple[int, ...] = ()
+    """Where the part begins in the whole; of a run one number, of the flattened whole."""
+    is_run: bool = False
+    layout: Layout | None = None
+    wrapper: int | None = None
+    """The DDP wrapper that reduces it."""
+
+
+class Pieces(Record, frozen=True, kw_only=True):
+    """Pieces that are met for the first time."""
+
+    pieces: list[Piece]
+
+
+class Values(Record, frozen=True, kw_only=True):
+    """What pieces hold at a moment."""
+
+    share: ClassVar[float] = 0.04
+    passing: ClassVar[bool] = True
+
+    at_moment: At
+    optimizer: int | None
+    """None for W at a forward, where the steps of several may begin."""
+    number: int
+    """The step of the optimizer; without one, the steps of all so far."""
+    backwards: int
+    """The backward() calls of this process so far."""
+    pieces: list[int]
+    places: list[int]
+    """The place of each among the optimizer's parameters; -1 for one that it does not own."""
+    digests: bytes
+    sketches: bytes
+    """Doubles, NUMBERS for each piece; not a number where there are none."""
+    layouts: dict[int, Layout] = msgspec.field(default_factory=dict)
+    """By place in ``pieces``, how gradients lie that lie otherwise than their parameter."""
+    since: tuple[int, int] = (0, 0)
+    """Of a G, the backward() calls, and the steps of all, up to the optimizer's step before."""
+
+
+class Contributions(Record, frozen=True, kw_only=True):
+    """What one backward() has contributed to pieces on this rank, before anything was reduced."""
+
+    share: ClassVar[float] = 0.03
+    passing: ClassVar[bool] = True
+
+    backward: int
+    """The backward() calls of this process, counted from 1."""
+    site: int
+    how: Literal["backward", "grad"]
+    pieces: list[int]
+    sketches: bytes
+    whole: list[bool]
+    """Each is that of a whole tensor, of which the piece is a part; of a DTensor as its layout says."""
+    versions: list[int]
+    """How often each parameter had been written to in place."""
+    layouts: dict[int, Layout] = msgspec.field(default_factory=dict)
+    """By place in ``pieces``, how gradients lie that are DTensors."""
