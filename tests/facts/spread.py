@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -13,16 +15,24 @@ from ddpcheck.facts import moments
 from ddpcheck.facts.moments import Moments, Value, Window
 from ddpcheck.judging.evidence_folder import Folder
 from ddpcheck.judging.membership import worlds
-from tests.corpus import forked
 from tests.corpus.forked_run import ENDED, Ended
 
+RECORD = """
+import sys
+from pathlib import Path
+from tests.corpus import forked
+folder, ranks, program, *arguments = sys.argv[1:]
+forked.record(Path(folder), Path(program), *arguments, ranks=int(ranks))
+"""
 PROGRAM = Path(__file__).parents[2] / "fixtures" / "facts" / "one_training.py"
 
 
 def run(*arguments: str, ranks: int = 2, program: Path = PROGRAM) -> list[Moments]:
     """The moments of each rank, in order."""
     with tempfile.TemporaryDirectory(prefix="moments-") as folder:
-        forked.record(Path(folder), program, *arguments, ranks=ranks)
+        # Elsewhere: it puts probes into the process that its ranks are forked from.
+        command = [sys.executable, "-c", RECORD, folder, str(ranks), str(program), *arguments]
+        subprocess.run(command, check=True, cwd=PROGRAM.parents[2])
         ended = msgspec.json.decode((Path(folder) / ENDED).read_bytes(), type=Ended)
         assert [code for _, _, code in ended.ends] == [0] * ranks, ended.output
         evidence = Folder(Path(folder))

@@ -428,8 +428,8 @@ def _around_grad(original: Callable[..., Any]) -> Callable[..., Any]:
 def _granted(inputs: Any, gradients: Any) -> None:
     """The program has asked for gradients, and does with them what it likes."""
     writer = recorder.current()
-    if writer is None or not _is_looked_at():
-        return
+    if writer is None or not isinstance(inputs, (list, tuple)) or not _is_looked_at():
+        return  # what an iterator has handed out is gone
     with _timed(), recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
         asked = {id(one): gradient for one, gradient in zip(inputs, gradients, strict=True) if gradient is not None}
         one = _Contributed(writer, user_lines.here())
