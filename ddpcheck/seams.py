@@ -163,7 +163,7 @@ _TABLE: dict[str, tuple[str, list[Seam]]] = {
         # What reaches parameters before it is reduced: no check rests on it yet.
         + _at("torch.autograd", "grad", optional=True) + _at("torch.autograd.graph", "get_gradient_edge", optional=True)
         + _at(_FSDP_PARAM, "to_unsharded", optional=True)
-        + _on(_FSDP_PARAM, "sharded_param _unsharded_param", optional=True) + _on(_FSDP1, "_handle", optional=True)
+        + _on(_FSDP_PARAM, "sharded_param _unsharded_param", optional=True)
         + _on("torch.distributed.fsdp._flat_param.FlatParameter", "_params _param_infos _shard_param_infos _shapes "
         "_numels_with_padding _is_padding_mask", optional=True)),
     "reductions": ("which backwards reduce", _on(_DDP, "require_backward_grad_sync find_unused_parameters")

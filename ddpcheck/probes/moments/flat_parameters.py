@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from ddpcheck.probes.layouts.own_names import own_name
 from ddpcheck.probes.layouts.parallelised import FSDP1
 from ddpcheck.probes.recording import signal_exceptions
-from ddpcheck.probes.recording.missing_seams import attribute
 
 
 class Cut(NamedTuple):
@@ -66,9 +65,8 @@ def wholes(roots: Iterable[Any]) -> list[tuple[Any, list[tuple[Any, slice]]]]:
 def _flat_ones(root: Any, kind: Any) -> Iterator[Any]:
     if kind is not None:
         for module in root.modules():
-            flat = (
-                attribute(attribute(module, "_handle", None), "flat_param", None) if isinstance(module, kind) else None
-            )
+            handle = getattr(module, "_handle", None) if isinstance(module, kind) else None
+            flat = getattr(handle, "flat_param", None)
             if flat is not None:
                 yield flat
 

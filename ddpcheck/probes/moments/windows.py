@@ -30,6 +30,7 @@ from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
 from ddpcheck.probes.recording.lone_rank import is_lone
+from ddpcheck.probes.recording.missing_seams import attribute
 from ddpcheck.probes.recording.pace import Pace
 from ddpcheck.probes.recording.patching import around, safely, shielded
 from ddpcheck.probes.recording.tensor_references import Reference, reference
@@ -375,7 +376,8 @@ def _backward_begins(_: Any) -> None:
         _contributed.let_go()
         _contributed = None
     writer = recorder.current()
-    if writer is None or not _is_looked_at():
+    edge_of = attribute(torch.autograd.graph, "get_gradient_edge", None)
+    if writer is None or edge_of is None or not _is_looked_at():
         return
     with _timed(), recorder.silence():
         one = _Contributed(writer, gradient_events.Running.site)
@@ -383,7 +385,7 @@ def _backward_begins(_: Any) -> None:
         for leaf, held in unsharded.leaves(looked_at, partial(pieces.of, writer)):
             if not leaf.requires_grad or not held:
                 continue
-            node = torch.autograd.graph.get_gradient_edge(leaf).node
+            node = edge_of(leaf).node
             hook = shielded(partial(_reaches, one, held, leaf._version))
             one.handles.append(node.register_prehook(hook))
             one.nodes.append(node)
