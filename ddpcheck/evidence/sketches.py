@@ -18,7 +18,7 @@ NUMBERS = 8
 """Sums of a sketch."""
 
 FOLD = 1024
-"""Columns of a tensor that has none of its own."""
+"""Columns of the matrix that a tensor of fewer than two dimensions is folded into."""
 
 ROWS, COLUMNS = 0, 1 << 40
 """What is added to a place before it is hashed, so that rows and columns have signs of their own."""

@@ -16,16 +16,16 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddpcheck.evidence import WIDTH, At, Contributions, Layout, Values
-from ddpcheck.evidence.sketches import NUMBERS, packed
+from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.probes.collectives.call_arguments import Arguments, places
 from ddpcheck.probes.ddp.parameter_names import number_of
-from ddpcheck.probes.devices.awaited import Derived
-from ddpcheck.probes.devices.device_numbers import Fetched
 from ddpcheck.probes.digests import fast_digests
 from ddpcheck.probes.digests.readable_memory import is_dtensor
 from ddpcheck.probes.layouts import declared, models
 from ddpcheck.probes.moments import pieces, unsharded
 from ddpcheck.probes.moments.pieces import Held
+from ddpcheck.probes.moments.sketch_rows import SketchRows
+from ddpcheck.probes.moments.stepped_models import SteppedModels
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.processes import later_records
 from ddpcheck.probes.recording import recorder, user_lines
@@ -58,7 +58,7 @@ class _Windows:
     all_steps = 0
     read: set[int] = set()  # noqa: RUF012
     """Parameters whose W was taken since the last step, by id."""
-    owned: _Owned
+    owned: SteppedModels
     called: set[int] = set()  # noqa: RUF012
     """Models that were called, with gradients, since what steps them has made its last step."""
     open: set[int] = set()  # noqa: RUF012
@@ -74,7 +74,7 @@ class _Windows:
 
 def watch() -> None:
     """Look from now on."""
-    _Windows.owned = _Owned()
+    _Windows.owned = SteppedModels()
     gradient_events.MODULE_CALLED.also(_forward)
     gradient_events.BACKWARD_BEGINS.also(_backward_begins)
     gradient_events.BACKWARD_ENDS.also(_backward_ends)
@@ -85,27 +85,26 @@ def watch() -> None:
 
 def _is_looked_at() -> bool:
     """Whether some optimizer's next step is one that is looked at, and what it steps has been called since its last."""
-    its = _Windows
-    so_far = its.all_steps, len(its.called), gradient_events.numbers()
-    if its.open or its.so_far != so_far:
-        its.so_far = so_far
-        its.open = _models_looked_at()
-    return bool(its.open) and not (gradient_events.several_train() or is_tracing() or asleep() or _compiled_autograd())
+    so_far = _Windows.all_steps, len(_Windows.called), gradient_events.numbers()
+    if _Windows.open or _Windows.so_far != so_far:
+        _Windows.so_far = so_far
+        _Windows.open = _models_looked_at()
+    return bool(_Windows.open) and not (
+        gradient_events.several_train() or is_tracing() or asleep() or _compiled_autograd()
+    )
 
 
 def _models_looked_at() -> set[int]:
-    its = _Windows
     found: set[int] = set()
     for number, parameters in gradient_events.optimizers(_waits):
-        stepped = its.owned.of(number, parameters)
-        found |= stepped & its.called if stepped else its.called
+        stepped = _Windows.owned.of(number, parameters)
+        found |= stepped & _Windows.called if stepped else _Windows.called
     return found
 
 
 def _waits(optimizer: int) -> bool:
-    its = _Windows
-    waits = its.backwards - its.at_step.get(optimizer, (0, 0))[0] <= MOST_BACKWARDS
-    return waits and _is_due(its.steps.get(optimizer, 0))
+    waits = _Windows.backwards - _Windows.at_step.get(optimizer, (0, 0))[0] <= MOST_BACKWARDS
+    return waits and _is_due(_Windows.steps.get(optimizer, 0))
 
 
 def _is_due(number: int) -> bool:
@@ -119,28 +118,6 @@ def _is_due(number: int) -> bool:
 def _has_room(writer: recorder.Recorder, kind: type[Values] | type[Contributions], number: int) -> bool:
     """Whether so many pieces can be written down: what does not fit is not begun, and the file stays whole."""
     return number * BYTES < writer.room(kind) / 2
-
-
-class _Owned:
-    """Which models each optimizer steps parameters of."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[tuple[int, int], set[int]]] = {}
-
-    def of(self, optimizer: int, parameters: Sequence[torch.Tensor]) -> set[int]:
-        """The numbers of the models; none where it steps tensors of no model."""
-        key = len(parameters), models.number()
-        known = self._known.get(optimizer)
-        if known is None or known[0] != key:
-            its = set(map(id, parameters))
-            found = {
-                number
-                for number, module in models.alive()
-                if any(id(unsharded.sharded(one)) in its for one in module.parameters())
-            }
-            known = self._known[optimizer] = key, found
-            gradient_events.forget_gone(self._known)
-        return known[1]
 
 
 def _compiled_autograd() -> bool:
@@ -180,37 +157,35 @@ def _forward(module: Any, _: int) -> None:
 
 
 def _step(writer: recorder.Recorder, optimizer: int, number: int, parameters: Sequence[torch.Tensor], _: int) -> None:
-    its = _Windows
-    if its.called:
-        its.called -= its.owned.of(optimizer, parameters) or its.called
-    its.stepping, its.looking = (optimizer, number), None
+    if _Windows.called:
+        _Windows.called -= _Windows.owned.of(optimizer, parameters) or _Windows.called
+    _Windows.stepping, _Windows.looking = (optimizer, number), None
     if _is_due(number) and not is_tracing() and not asleep():
-        its.looking = [reference(p) for p in parameters]
+        _Windows.looking = [reference(p) for p in parameters]
         with _timed():
-            unread = [p if id(p) not in its.read else None for p in parameters]
+            unread = [p if id(p) not in _Windows.read else None for p in parameters]
             _write(writer, "W", optimizer, number, parameters, unread)
             _write(writer, "G", optimizer, number, parameters, [p.grad for p in parameters])
 
 
 def _stepped() -> None:
-    its = _Windows
-    writer, stepping, its.stepping = recorder.current(), its.stepping, None
+    writer, stepping, _Windows.stepping = recorder.current(), _Windows.stepping, None
     if stepping is None:
         return
     optimizer, number = stepping
-    if writer is not None and its.looking is not None:
-        parameters = [one for ref in its.looking if (one := ref()) is not None]
+    if writer is not None and _Windows.looking is not None:
+        parameters = [one for ref in _Windows.looking if (one := ref()) is not None]
         with _timed():
-            if len(parameters) == len(its.looking):
+            if len(parameters) == len(_Windows.looking):
                 _write(writer, "U", optimizer, number, parameters, parameters)
-        its.pace.spent(its.cost, number)
-        its.cost = 0.0
-    its.looking = None
-    its.steps[optimizer] = number + 1
-    its.all_steps += 1
-    its.at_step[optimizer] = its.backwards, its.all_steps
-    its.read.clear()
-    for known in (its.steps, its.at_step):
+        _Windows.pace.spent(_Windows.cost, number)
+        _Windows.cost = 0.0
+    _Windows.looking = None
+    _Windows.steps[optimizer] = number + 1
+    _Windows.all_steps += 1
+    _Windows.at_step[optimizer] = _Windows.backwards, _Windows.all_steps
+    _Windows.read.clear()
+    for known in (_Windows.steps, _Windows.at_step):
         gradient_events.forget_gone(known)
 
 
@@ -223,8 +198,6 @@ def _write(
     tensors: Sequence[torch.Tensor | None],
 ) -> None:
     """Write down what these parameters, or their gradients, are."""
-    if not _has_room(writer, Values, len(parameters)):
-        return
     try:
         with recorder.silence(), torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             held = pieces.of(writer, parameters)
@@ -234,12 +207,12 @@ def _write(
                 for one in its
                 if tensor is not None
             ]
-            if not rows:
+            if not rows or not _has_room(writer, Values, len(rows)):
                 return
             each = [tensor if one.run is None else _run_of(tensor, one.run) for one, _, tensor in rows]
             digests = fast_digests.queued(each)
             noted = recorder.look_begins()
-            found = _Rows([one.sketch(tensor) for one, _, tensor in rows])
+            found = SketchRows([one.sketch(tensor) for one, _, tensor in rows])
             recorder.look_is_over(noted)
     except Exception as error:
         if not is_out_of_memory(error):
@@ -277,34 +250,6 @@ def _layouts(
             if layout is not None:
                 found[n] = layout
     return found
-
-
-class _Rows:
-    """Sketches that devices may be computing; those of each are sent at once."""
-
-    def __init__(self, sketches: Sequence[torch.Tensor | None]) -> None:
-        self._size = len(sketches)
-        self._places: dict[torch.device, list[int]] = {}
-        for place, one in enumerate(sketches):
-            if one is not None:
-                self._places.setdefault(one.device, []).append(place)
-        self._stacked = {
-            device: torch.stack([one for place in its if (one := sketches[place]) is not None])
-            for device, its in self._places.items()
-        }
-
-    def packed(self) -> bytes | Derived:
-        """As a record has them."""
-        if all(device.type == "cpu" for device in self._stacked):
-            return self._packed({device: stacked.tolist() for device, stacked in self._stacked.items()})
-        return Derived(self._packed, {device: Fetched(stacked) for device, stacked in self._stacked.items()})
-
-    def _packed(self, told: dict[torch.device, list[list[float]] | None]) -> bytes:
-        rows: list[list[float] | None] = [None] * self._size
-        for device, its in told.items():
-            for place, row in zip(self._places[device], its or ()):  # noqa: B905
-                rows[place] = row
-        return packed(rows)
 
 
 # --- C
@@ -363,7 +308,7 @@ class _Contributed:
             versions=[self.versions[one] for one in self.found],
             layouts={n: self.layouts[one] for n, one in enumerate(self.found) if one in self.layouts},
         )
-        later_records.write(self.writer, record, sketches=_Rows(list(self.found.values())).packed())
+        later_records.write(self.writer, record, sketches=SketchRows(list(self.found.values())).packed())
 
 
 _contributed: _Contributed | None = None
@@ -436,7 +381,7 @@ def _granted(inputs: Any, gradients: Any) -> None:
         asked = {id(one): gradient for one, gradient in zip(inputs, gradients, strict=True) if gradient is not None}
         one = _Contributed(writer, user_lines.here())
         for leaf, held in unsharded.leaves(models.alive(), partial(pieces.of, writer)):
-            if id(leaf) in asked:
+            if id(leaf) in asked and asked[id(leaf)].shape == leaf.shape:  # not a batch of gradients
                 one.add(held, leaf._version, asked[id(leaf)])
         if one.found:
             _Windows.backwards += 1

@@ -30,7 +30,7 @@ def _from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
         "called": set(),
         "open": set(),
         "so_far": (-1, 0, []),
-        "owned": windows._Owned(),
+        "owned": windows.SteppedModels(),
     }.items():
         monkeypatch.setattr(windows._Windows, name, value, raising=False)
     for name in ("_calling", "_forwards"):
@@ -151,6 +151,15 @@ def test_gradients_that_are_asked_for(recorded: Any) -> None:
     assert sorted(sketches.unpacked(one.sketches).tolist()) == sorted(sketches.unpacked(g.sketches).tolist())
 
 
+def test_a_batch_of_gradients_is_no_contribution(recorded: Any) -> None:
+    """They have a dimension more than the parameter. An iterator of inputs is left alone, too."""
+    net, _ = made()
+    outputs, parameters = net(torch.randn(5, 4)), list(net.parameters())
+    torch.autograd.grad(outputs, parameters, torch.ones(3, 5, 2), is_grads_batched=True, retain_graph=True)
+    torch.autograd.grad(outputs.sum(), iter(parameters))
+    assert recorded(ev.Contributions) == recorded(ev.Defect) == []
+
+
 class Failing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -167,11 +176,13 @@ def test_a_backward_that_fails_leaves_no_hook(recorded: Any) -> None:
     kept = [torch.autograd.graph.get_gradient_edge(p).node for p in net.parameters()]
     with pytest.raises(ValueError, match="no gradient"):
         Failing.apply(net(torch.randn(5, 4))).square().mean().backward()
+    failed = windows._contributed
+    assert failed is not None
+    assert len(failed.handles) == len(kept) == 4
     step(net, optimizer)
     (one,) = recorded(ev.Contributions)
     assert (one.backward, len(one.pieces)) == (2, 4)
-    assert windows._contributed is None
-    assert kept
+    assert (failed.handles, failed.nodes, windows._contributed) == ([], [], None)
 
 
 def test_nothing_stays_with_parameters(recorded: Any) -> None:
