@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from ddpcheck.evidence import WIDTH, Contributions, Layout, Piece, Pieces, Values
 from ddpcheck.facts import sketches
@@ -58,6 +59,28 @@ class Moments(NamedTuple):
     pieces: dict[int, Piece]
     windows: dict[int | None, list[Window]]
     """By optimizer, in order."""
+
+
+_Known = tuple[dict[int, Piece], dict[tuple[int | None, int], Window]]
+_OF_RANKS: WeakKeyDictionary[Rank, _Known] = WeakKeyDictionary()
+
+
+def window(rank: Rank, optimizer: int, number: int) -> Window | None:
+    """The window of one step of a rank's optimizer; None if it was not looked at."""
+    return _known(rank)[1].get((optimizer, number))
+
+
+def pieces(rank: Rank) -> dict[int, Piece]:
+    """The pieces of tensors that a rank holds, by number."""
+    return _known(rank)[0]
+
+
+def _known(rank: Rank) -> _Known:
+    if rank not in _OF_RANKS:
+        found = of(rank)
+        windows = {(one.optimizer, one.number): one for its in found.windows.values() for one in its}
+        _OF_RANKS[rank] = found.pieces, windows
+    return _OF_RANKS[rank]
 
 
 def of(rank: Rank) -> Moments:

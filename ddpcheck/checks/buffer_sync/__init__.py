@@ -10,7 +10,6 @@ CHECK = Check(
     unit="comparison",
     counted=False,
     rules=(
-        Rule("different-buffers-after-broadcast", "ranks hold different buffers after DDP has broadcast them"),
         Rule("different-buffers-in-forward", "ranks begin a forward with different buffers"),
         Rule("different-buffers-after-step", "ranks hold different buffers after a step"),
         Rule("different-buffers-at-evaluation", "ranks evaluate one model with different buffers"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.gradient_sync.causes import CLIP_ALIKE
+from ddpcheck.checks.gradient_sync.run import CLIP_ALIKE
 
 FIXES = {
     CLIP_ALIKE: {

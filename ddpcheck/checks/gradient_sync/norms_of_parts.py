@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from ddpcheck import evidence as ev
-from ddpcheck.judging import copies, step_alignment
+from ddpcheck.facts import tensors
+from ddpcheck.judging import step_alignment
 from ddpcheck.judging.replicated_parameters import histories
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Rank, World
@@ -26,7 +27,7 @@ def judge(world: World) -> Iterator[Finding]:
         return
     told: set[tuple[int, ...]] = set()
     for group in _groups(world):
-        for optimizer in copies.aligned(world, partial(_of_group, group)):
+        for optimizer in tensors.aligned(world, partial(_of_group, group)):
             finding = _finding(world, optimizer)
             if finding is not None and finding.ranks not in told:
                 told.add(finding.ranks)

@@ -2,69 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ddpcheck import evidence as ev
-from ddpcheck.checks.gradient_sync import causes, norms_of_parts, program_reductions
+from ddpcheck.checks.gradient_sync import norms_of_parts, program_reductions
+from ddpcheck.checks.rows import Row, Words, read
+from ddpcheck.facts import tensors
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.compared_windows import compared_windows
-from ddpcheck.judging.copies import Copies, copies
-from ddpcheck.judging.differing_steps import Broken, odd_site, parts, wrapper_links
 from ddpcheck.judging.replicated_parameters import why_none
 from ddpcheck.judging.world import Judged, World
-from ddpcheck.vocabulary.model import Finding
-from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
+CLIP_ALIKE = "clip them on all ranks or on none, by the same bound"
+_TREATED = "treated them differently (clipping, scaling or zeroing on one rank alone)"
+_EQUAL_THEN = f"they were equal when backward() ended: what came between it and the step {_TREATED}"
+_BY_PROGRAM = f"the program reduces them itself, and what came between its collective and the step {_TREATED}"
+_ALIKE = "Treat gradients alike on every rank between {} and step()"
+_CLIP = f": {CLIP_ALIKE} ({{clip}})."
+_SUM_UP = (
+    "Say where a local tensor is taken that its gradient is part of a sum (to_local(grad_placements=[Partial()])), or "
+    "all-reduce these gradients {along} before the step."
+)
+_FORWARD = (
+    "Compute the loss from the output of the wrapper itself; leave no_sync() before the last forward of a step{}."
+)
+ROWS = (
+    Row(
+        rule="different-gradients",
+        moment="gradients",
+        noun="gradient",
+        expected="{whom} to hold the same gradients on entry to the optimizer's step",
+        found="{differ} of {of} to differ on entry to step {step}: {names}{absent}",
+        causes={
+            "scales": Words(
+                "they were equal when backward() ended, and then divided by gradient scales that are not: {scales}",
+                "Give every rank's GradScaler the same initial scale, load its state on all of them, and let them "
+                "update alike.",
+            ),
+            "after backward": Words(_EQUAL_THEN, _ALIKE.format("backward()") + "."),
+            "after backward and clipped": Words(_EQUAL_THEN, _ALIKE.format("backward()") + _CLIP),
+            "after reduction": Words(_BY_PROGRAM, _ALIKE.format("their reduction") + "."),
+            "after reduction and clipped": Words(_BY_PROGRAM, _ALIKE.format("their reduction") + _CLIP),
+            "converted": Words(
+                "the module was converted (to(), cpu(), double() …) after it had been wrapped: DDP's hooks stay on "
+                "what it had before",
+                "Convert the module first, and wrap it then.",
+            ),
+            "backwards": Words(
+                "the ranks made different numbers of backward() calls for this step ({backwards}): a step was left out "
+                "on one of them, so that each rank's gradients are of another batch",
+                "Let all ranks step, or none: agree on it by an all-reduce of the condition.",
+            ),
+            "absent": Words(
+                "a rank has skipped its backward(), or a branch that depends on the rank or its data",
+                "Run the same forward and backward on every rank, or train such a model with "
+                "find_unused_parameters=True.",
+            ),
+            "not reduced": Words("the reduction did not take place for them", _FORWARD.format("")),
+            "declared and clipped": Words(
+                "", "Sum them up {along} before the step, and treat them alike afterwards" + _CLIP
+            ),
+            "declared": Words(
+                "each rank has computed them from its own part of the activations, and nothing sums them up {along}; "
+                "or these ranks have read different samples",
+                _SUM_UP,
+            ),
+            "": Words(
+                "",
+                _FORWARD.format(", and treat gradients alike on every rank between backward() and step()"),
+            ),
+        },
+    ),
+)  # fmt: skip
 _NOTHING = "ddpcheck saw no step on which all ranks have gradients to compare: finite ones, other than zeros"
 
 
 def judge(world: World) -> Judged:
-    """Compare the digests of all ranks on entry to steps, and look at whether what the program reduces reaches all."""
+    """Compare gradients on entry to steps, and look at whether what the program reduces reaches all ranks."""
     others, findings = program_reductions.judge(world)
-    windows: step_alignment.Windows = set()
-    because = why_none(world, step_alignment.optimizers(world))
-    own: list[Finding] = []
-    for held in copies(world):
-        optimizer, places = held.optimizer, held.gradients
-        steps = list(optimizer.compared())
-        windows |= compared_windows(optimizer, steps, places, lambda step: step.gradients)
-        because = _NOTHING if steps and places else because
-        for broken, wanted in parts(optimizer, steps, places, lambda step: step.gradients):
-            own.append(_finding(held, broken, wanted))
-    own += norms_of_parts.judge(world)
-    checked, made = step_alignment.coverage(world, windows, others)
-    return Judged(checked=checked, of=made, findings=(*own, *findings), skipped_because=because)
-
-
-def _finding(held: Copies, broken: Sequence[Broken], wanted: int) -> Finding:
-    optimizer = held.optimizer
-    number, step, places = broken[0]
-    parameters = optimizer.described[0].parameters
-    names = [parameters[p].name for p in places]
-    digests = [s.gradients for s in step]
-    ranks = optimizer.ranks
-    odd = step_alignment.odd_ranks(digests, places, [r.rank for r in ranks])
-    absent = causes.absent(broken[0])
-    moved = causes.converted_at(optimizer, broken[0])
-    cause, advice = causes.why_declared(held, broken[0]) if held.along else causes.why(optimizer, broken[0])
-    shown = f"{len(names)} of {count(wanted, 'gradient')} to differ on entry to step {number}: {listing(names)}"
-    if absent:
-        missing = [r.rank for r, d in zip(ranks, digests, strict=True) if step_alignment.at(d, absent[0]) == ev.ABSENT]
-        shown += f"; {parameters[absent[0]].name} has no gradient at all on {ranks_text(missing)}"
-    # What treats all gradients alike, such as a clip by their norm, carries a difference on to other wrappers' too.
-    shared = () if causes.was_not_reduced(optimizer, broken[0]) else (f"optimizer {optimizer.number}",)
-    return Finding(
-        rule="different-gradients",
-        severity="error" if absent else held.severity,
-        ranks=odd,
-        subject=names[0],
-        step=number,
-        expected=f"{held.where} to hold the same gradients on entry to the optimizer's step",
-        found=shown,
-        cause=cause,
-        advice=advice,
-        where=moved or odd_site(ranks, odd, step),
-        count=len(broken),
-        links=(*shared, *wrapper_links(optimizer, places), *held.links),
-        proof=tuple(line for rank, s in zip(ranks, step, strict=True) for line in rank.proof(s.site)),
-    )
+    reading = read(tensors.of(world), ROWS)
+    checked, made = step_alignment.coverage(world, reading.windows, others)
+    because = _NOTHING if reading.has_looks else why_none(world, step_alignment.optimizers(world))
+    own = (*reading.findings, *norms_of_parts.judge(world), *findings)
+    return Judged(checked=checked, of=made, findings=own, skipped_because=because)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
-from ddpcheck.judging import model_comparison
-from ddpcheck.vocabulary.model import Finding, Question
+from ddpcheck.checks import state_at_line
+from ddpcheck.checks.state_at_line import StateRow
 
-
-def judge(facts: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
-    """Compare the ranks' tensors by digest, and by their elements where digests differ."""
-    return model_comparison.judge("initial-broadcast", facts, rounds)
+ROW = StateRow(
+    rule="different-initial-state",
+    noun="tensor",
+    tensors="rank 0's parameters and buffers",
+    advice="Load and initialise before the model is wrapped, or do the same on every rank.",
+    advice_of_copies="Give all ranks the same weights before they are sharded: by the same seed, the same file, or a "
+    "broadcast. distribute_tensor sends those of one rank; fully_shard and DTensor.from_local take each rank's own.",
+    first_rank=True,
+)
+judge = partial(state_at_line.judge, ROW)

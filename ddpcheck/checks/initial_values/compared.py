@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from ddpcheck import evidence as ev
+from ddpcheck.facts.tensors import copies
 from ddpcheck.judging import first_forwards, step_alignment
-from ddpcheck.judging.copies import copies
 from ddpcheck.judging.world import Rank, World
 from ddpcheck.judging.zero_digests import nothing_of
 

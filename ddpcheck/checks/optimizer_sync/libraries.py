@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddpcheck.checks.optimizer_sync.run import ONCE
+from ddpcheck.checks.optimizer_sync.schedulers import ONCE
 
 FIXES = {
     ONCE: {

@@ -10,7 +10,6 @@ CHECK = Check(
     unit="window",
     rules=(
         Rule("different-parameters", "ranks hold different parameters after a step"),
-        Rule("leftover-parameters-not-sent", "parameters left over from full rounds of owners differ between ranks"),
         Rule("different-evaluated-copy", "ranks evaluate different parameters of a model that has no wrapper"),
         Rule("unequal-after-averaging", "parameters differ after an exchange that made them equal before"),
         Rule("parameters-never-averaged", "an exchange averages some parameters each time and others never"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
-from ddpcheck.judging import model_comparison
-from ddpcheck.vocabulary.model import Finding, Question
+from ddpcheck.checks import state_at_line
+from ddpcheck.checks.state_at_line import StateRow
 
-
-def judge(facts: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
-    """Compare the ranks' tensors by digest, and by their elements where digests differ."""
-    return model_comparison.judge("parameter-sync", facts, rounds)
+_REPAIRS = "Find what changes parameters on one rank alone: to reduce gradients never repairs parameters."
+ROW = StateRow(
+    rule="different-parameters",
+    noun="parameter",
+    tensors="the same parameters",
+    advice=_REPAIRS,
+    advice_of_copies=_REPAIRS,
+)
+judge = partial(state_at_line.judge, ROW)

@@ -2,94 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-
-from ddpcheck.checks.parameter_sync import (
-    averaged,
-    causes,
-    evaluated_copies,
-    left_over,
-    never_averaged,
-    not_taken,
-    sent_by_owners,
-)
+from ddpcheck.checks.parameter_sync import averaged, never_averaged, not_taken
+from ddpcheck.checks.rows import Row, Words, read
+from ddpcheck.facts import buffers, owners, tensors
 from ddpcheck.judging import step_alignment
-from ddpcheck.judging.compared_windows import compared_windows
-from ddpcheck.judging.copies import Copies, copies
-from ddpcheck.judging.differing_steps import Broken, Compared, odd_site, parts, wrapper_links
-from ddpcheck.judging.handed_out import handed_out
 from ddpcheck.judging.replicated_parameters import why_none
-from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import Judged, World
-from ddpcheck.vocabulary.model import Finding
-from ddpcheck.vocabulary.wording import count, listing
 
 _REPAIRS = "Find what changes parameters on one rank alone: to reduce gradients never repairs parameters."
-_FIND = "Find what one rank alone does in these steps, to parameters or to gradients after backward()."
+_COPY_BACK = (
+    "Let every rank copy each slice of what was gathered into its parameter, those of a last round that does not give "
+    "every rank one included."
+)
+ROWS = (
+    Row(
+        rule="different-parameters",
+        moment="parameters",
+        expected="{whom} to hold the same parameters after the optimizer's step",
+        found="{differ} of {of} to differ after step {step}: {names}{unseen}",
+        causes={
+            "gradients": Words("their gradients differed", _REPAIRS),
+            "rates": Words("their learning rates differ", _REPAIRS),
+            "state": Words("the optimizers' states differ", _REPAIRS),
+            "start": Words("they differed before the first step", _REPAIRS),
+            "alone": Words("they were changed on one rank alone, outside of the optimizer", _REPAIRS),
+            "owned": Words("a rank does not take over what the owner of a parameter hands to all", _COPY_BACK),
+            "left over": Words(
+                "their number does not divide by the number of ranks, and the last round is left out", _COPY_BACK
+            ),
+            "": Words(
+                "", "Find what one rank alone does in these steps, to parameters or to gradients after backward()."
+            ),
+        },
+    ),
+    Row(
+        rule="different-evaluated-copy",
+        moment="evaluated",
+        expected="all ranks to hold the same parameters of a model that all of them evaluate",
+        found="{differ} of {of} to differ: {names}",
+        causes={
+            "": Words(
+                "it was built or updated on each rank by itself, and no wrapper has brought the ranks together",
+                "Wrap the model (or broadcast its state) before its first use; update copies from wrapped models.",
+            )
+        },
+    ),
+    Row(
+        rule="owner-update-not-received",
+        moment="received",
+        expected="parameters that rank {owner} steps for all ranks to arrive on every rank",
+        found="{differing} on rank {receiver} to be as they were before, though other parameters of rank {owner} had "
+        "arrived: {names}",
+        causes={
+            "": Words(
+                "the owner sends it at some steps only, or what was there before is written back on these ranks",
+                "Send every parameter from its owner to all ranks after each step.",
+            )
+        },
+    ),
+)
 _NOTHING = "ddpcheck saw no step change a parameter that several ranks hold, and leave it finite"
-_ADVICE = {causes.NOT_TAKEN: left_over.COPY_BACK}
 
 
 def judge(world: World) -> Judged:
-    """Compare the digests of all ranks on exit from steps, and of the models that several ranks evaluate."""
-    others = 0
-    windows: step_alignment.Windows = set()
-    findings: list[Finding] = []
-    because = why_none(world, step_alignment.optimizers(world))
-    for held in copies(world):
-        optimizer, places = held.optimizer, held.parameters
-        steps = list(optimizer.compared())
-        moved = _moved(optimizer, steps).intersection(places)
-        windows |= compared_windows(optimizer, steps, moved, lambda step: step.parameters)
-        because = _NOTHING if steps and places else because
-        handed = handed_out(world, optimizer).difference(held.gradients)
-        for broken, wanted in parts(optimizer, steps, places, lambda step: step.parameters):
-            findings.append(_finding(held, steps, broken, wanted, handed))
-        if (finding := left_over.judge(held, steps, handed)) is not None:
-            findings.append(finding)
-    for times, found in (
-        evaluated_copies.judge(world),
-        averaged.judge(world),
-        never_averaged.judge(world),
-        sent_by_owners.judge(world),
-        not_taken.judge(world),
-    ):
+    """Compare parameters after steps, on arrival from their owners, and in models that several ranks evaluate."""
+    reading = read((*tensors.of(world), *buffers.of(world), *owners.of(world)), ROWS)
+    others, findings = reading.moments, list(reading.findings)
+    for times, found in (averaged.judge(world), never_averaged.judge(world), not_taken.judge(world)):
         others += times
         findings += found
-    checked, made = step_alignment.coverage(world, windows, others)
+    checked, made = step_alignment.coverage(world, reading.windows, others)
+    because = _NOTHING if reading.has_looks else why_none(world, step_alignment.optimizers(world))
     return Judged(checked=checked, of=made, findings=tuple(findings), skipped_because=because)
-
-
-def _moved(optimizer: Aligned, steps: Compared) -> set[int]:
-    """The places that steps were seen to change: what stays as it began is equal without any step's doing."""
-    ended = [step for _, step in steps if step[0].whole]
-    pairs = zip(optimizer.described * 2, [*ended[0], *ended[-1]], strict=True) if ended else ()
-    return {place for one, step in pairs for place in step_alignment.differing([one.values, step.parameters])}
-
-
-def _finding(held: Copies, steps: Compared, broken: Sequence[Broken], wanted: int, handed: Collection[int]) -> Finding:
-    optimizer = held.optimizer
-    number, step, places = broken[0]
-    names = [optimizer.described[0].parameters[p].name for p in places]
-    odd = step_alignment.odd_ranks([s.parameters for s in step], places, [r.rank for r in optimizer.ranks])
-    unseen = optimizer.blind_before(number)
-    cause = causes.why(optimizer, steps, broken[0], bool(unseen), handed)
-    shown = f"{len(names)} of {count(wanted, 'parameter')} to differ after step {number}: {listing(names)}"
-    shown += f"; {unseen}" if not cause else ""
-    links = (f"rates of optimizer {optimizer.number}",) if cause == causes.RATES else wrapper_links(optimizer, places)
-    return Finding(
-        rule="different-parameters",
-        severity=held.severity if cause in (causes.GRADIENTS, causes.STATES, "") else "error",
-        ranks=odd,
-        subject=names[0],
-        step=number,
-        expected=f"{held.where} to hold the same parameters after the optimizer's step",
-        found=shown,
-        cause=cause,
-        advice=_ADVICE.get(cause, _REPAIRS) if cause else _FIND,
-        where=odd_site(optimizer.ranks, odd, step),
-        count=len(broken),
-        links=(*links, *held.links, f"optimizer {optimizer.number}")
-        if cause in (causes.GRADIENTS, causes.STATES) or not links
-        else (*links, *held.links),
-    )

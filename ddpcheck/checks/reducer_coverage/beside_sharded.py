@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ddpcheck import evidence as ev
 from ddpcheck.checks.reducer_coverage.separate_models import shards, with_gradient
+from ddpcheck.facts.tensors import beside
 from ddpcheck.judging import first_forwards, step_alignment
-from ddpcheck.judging.copies import beside
 from ddpcheck.judging.replicated_parameters import histories
 from ddpcheck.judging.step_alignment import Aligned
 from ddpcheck.judging.world import World

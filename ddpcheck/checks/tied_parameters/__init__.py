@@ -10,8 +10,6 @@ CHECK = Check(
     unit="comparison",
     rules=(
         Rule("tied-copies-differ", "parameters that were tied differ after a step"),
-        Rule("tie-lost-in-sharding", "parameters that were tied are separate tensors after sharding"),
-        Rule("diverging-stage-copies", "pipeline stages begin with the same weights, which then diverge"),
         Rule("summed-copies-differ", "parameters with summed gradients differ between ranks after each step"),
     ),
     follows=("checkpoint-load-complete", "initial-values"),

@@ -1,4 +1,4 @@
-"""Do all ranks hold the same state? Judges of initial-broadcast, gradient-sync and parameter-sync.
+"""Assertions of equal state: R1 over what the ranks of a test hold at one line.
 
 Of a plain model all ranks hold all; of one whose tensors are declared to lie on a mesh, those that hold the same
 elements are compared with each other, and with nobody else.
@@ -6,14 +6,16 @@ elements are compared with each other, and with nobody else.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ddpcheck.evidence.model_state import ModelFacts, TensorFacts, WorstDifference
+from ddpcheck.facts.holdings import Ground, Holding, Look
 from ddpcheck.judging.values_by_key import by_key
+from ddpcheck.relations.equal import equality
 from ddpcheck.vocabulary.model import Finding, Question
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
 
@@ -21,23 +23,25 @@ EXAMINED = 32
 """Tensors whose elements are compared, where digests alone say that they differ."""
 
 
-NOUNS = {"initial-broadcast": "tensor", "gradient-sync": "gradient", "parameter-sync": "parameter"}
-DIFFERENCE_RULES = {
-    "initial-broadcast": "different-initial-state",
-    "gradient-sync": "different-gradients",
-    "parameter-sync": "different-parameters",
-}
-"""The rules for tensors that are not the same."""
-EXPECTED = {
-    "initial-broadcast": "all ranks to hold rank 0's parameters and buffers",
-    "gradient-sync": "all ranks to hold the same gradients",
-    "parameter-sync": "all ranks to hold the same parameters",
-}
-EXPECTED_OF_COPIES = {
-    "initial-broadcast": "the ranks that hold copies to hold the same parameters and buffers",
-    "gradient-sync": "the ranks that hold copies to hold the same gradients",
-    "parameter-sync": "the ranks that hold copies to hold the same parameters",
-}
+class StateRow(NamedTuple):
+    """How a check calls what it compares at a line."""
+
+    rule: str
+    """Of tensors that are not the same."""
+    noun: str
+    tensors: str
+    """What the holders hold, in a message."""
+    advice: str
+    advice_of_copies: str
+    """Of tensors that are declared to be copies."""
+    nothing: str = "Pass a model that has parameters."
+    """What to do where there is nothing to compare."""
+    first_rank: bool = False
+    """The lowest holder has what the others must hold, and not most of them."""
+
+    def expected(self, of_copies: bool) -> str:
+        held = self.tensors.replace("rank 0's", "the same") if of_copies else self.tensors
+        return f"{'the ranks that hold copies' if of_copies else 'all ranks'} to hold {held}"
 
 
 class Copy(NamedTuple):
@@ -47,7 +51,7 @@ class Copy(NamedTuple):
     holders: tuple[int, ...]
 
 
-def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
+def judge(row: StateRow, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> tuple[Finding, ...] | Question:
     """Compare the ranks' tensors by digest; ask for elements only of those that differ, a portion at a time.
 
     ``said`` holds a ModelFacts of every rank as plain data; ``rounds`` the
@@ -55,13 +59,13 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
     """
     facts = [msgspec.convert(one, ModelFacts) for one in said]
     copies = _copies(facts)
-    finding = _nothing(check, facts, copies) or _unlike(check, facts, copies)
+    finding = _nothing(row, facts, copies) or _unlike(row, facts, copies)
     if finding is not None:
         return (finding,)
-    differing = [one for one in copies if len({facts[rank].tensors[one.name].digest for rank in one.holders}) > 1]
+    differing = _differing(facts, copies)
     if not differing:
         return ()
-    references = _references(check, facts, differing)
+    references = _references(row, facts, differing)
     tolerant = facts[0].atol > 0 or facts[0].rtol > 0
     portion = len(differing) if tolerant else EXAMINED
     examined = (len(rounds) // 2) * portion  # each portion takes two rounds: written, then compared
@@ -71,7 +75,7 @@ def judge(check: str, said: Sequence[Any], rounds: Sequence[Sequence[Any]]) -> t
         beyond = {rank: {n: d for n, d in found.items() if d.elements} for rank, found in enumerate(compared)}
         beyond = {rank: found for rank, found in beyond.items() if found}
         if beyond:
-            return (_difference(check, facts, copies, references, beyond, differing[examined:]),)
+            return (_difference(row, facts, copies, references, beyond, differing[examined:]),)
         if examined >= len(differing):
             return ()
     asked = [[one.name, references[one.holders], list(one.holders)] for one in differing[examined:][:portion]]
@@ -91,29 +95,39 @@ def _copies(facts: Sequence[ModelFacts]) -> list[Copy]:
     return list(found)
 
 
-def _nothing(check: str, facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> Finding | None:
+def _differing(facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> list[Copy]:
+    """Those of which the holders hold different bits."""
+    by_holders: dict[tuple[int, ...], list[str]] = defaultdict(list)
+    for one in copies:
+        by_holders[one.holders].append(one.name)
+    found = set()
+    for holders, names in by_holders.items():
+        values = tuple(tuple(facts[rank].tensors[name].digest for name in names) for rank in holders)
+        look = Look(0, values, lambda _: None)
+        deviation = equality(Holding("line", holders, names, range(len(names)), Ground("line"), [look])).deviation
+        found |= {Copy(name, holders) for name in deviation.names} if deviation is not None else set()
+    return [one for one in copies if one in found]
+
+
+def _nothing(row: StateRow, facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> Finding | None:
     """A check that saw nothing must not pass."""
     held = (facts[rank].tensors.get(one.name) for one in copies for rank in one.holders)
     if any(tensor is not None and tensor.present for tensor in held):
         return None
-    gradients = check == "gradient-sync"
     if any(t.present for f in facts for t in f.tensors.values()):
-        found = f"no {NOUNS[check]} that is declared to be the same on two ranks or more: nothing was checked"
+        found = f"no {row.noun} that is declared to be the same on two ranks or more: nothing was checked"
         advice = (
             "The model is sharded over all ranks, with nothing that they hold alike, as with fully_shard over a mesh "
             "of one dimension: there is nothing for this assertion to compare."
         )
     else:
-        found = f"no {NOUNS[check]} on any rank: nothing was checked"
-        advice = (
-            "Call it after backward() and before zero_grad()." if gradients else "Pass a model that has parameters."
-        )
+        found = f"no {row.noun} on any rank: nothing was checked"
+        advice = row.nothing
     return Finding(
-        check=check,
         rule="nothing-to-compare",
         ranks=tuple(range(len(facts))),
         subject="the model",
-        expected=EXPECTED[check] if not copies and not _is_declared(facts) else EXPECTED_OF_COPIES[check],
+        expected=row.expected(bool(copies) or _is_declared(facts)),
         found=found,
         advice=advice,
     )
@@ -124,7 +138,7 @@ def _is_declared(facts: Sequence[ModelFacts]) -> bool:
     return any(t.holders is not None for f in facts for t in f.tensors.values())
 
 
-def _unlike(check: str, facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> Finding | None:
+def _unlike(row: StateRow, facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> Finding | None:
     """Tensors that cannot be compared: absent on some ranks, or of another type or shape."""
     for one in copies:
         kinds = by_key((_kind(facts[rank].tensors.get(one.name)), rank) for rank in one.holders)
@@ -133,11 +147,10 @@ def _unlike(check: str, facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> 
             usual = max(kinds.values(), key=len)
             odd = tuple(r for r in one.holders if r not in usual)
             return Finding(
-                check=check,
                 rule="mismatched-tensors",
                 ranks=odd,
                 subject=one.name,
-                expected=_expected(check, [one], facts),
+                expected=_expected(row, [one], facts),
                 found=f"{one.name} to be of different kinds: {shown}",
                 advice=(
                     "Let every rank build the same model, and use the same parameters in every forward: a branch that "
@@ -147,9 +160,9 @@ def _unlike(check: str, facts: Sequence[ModelFacts], copies: Sequence[Copy]) -> 
     return None
 
 
-def _expected(check: str, copies: Sequence[Copy], facts: Sequence[ModelFacts]) -> str:
+def _expected(row: StateRow, copies: Sequence[Copy], facts: Sequence[ModelFacts]) -> str:
     everywhere = all(len(one.holders) == len(facts) for one in copies)
-    return (EXPECTED if everywhere else EXPECTED_OF_COPIES)[check]
+    return row.expected(not everywhere)
 
 
 def _kind(tensor: TensorFacts | None) -> str:
@@ -161,7 +174,7 @@ def _kind(tensor: TensorFacts | None) -> str:
     return f"{tensor.dtype}{list(tensor.shape)}{placed}"
 
 
-def _references(check: str, facts: Sequence[ModelFacts], differing: Sequence[Copy]) -> dict[tuple[int, ...], int]:
+def _references(row: StateRow, facts: Sequence[ModelFacts], differing: Sequence[Copy]) -> dict[tuple[int, ...], int]:
     """With which of its holders a copy is compared: the lowest rank of those whose state is the most common.
 
     What DDP broadcasts is that of the first.
@@ -171,12 +184,12 @@ def _references(check: str, facts: Sequence[ModelFacts], differing: Sequence[Cop
     for holders, its in names.items():
         states = [tuple(facts[rank].tensors[name].digest for name in its) for rank in holders]
         (most, _), *_ = Counter(states).most_common(1)
-        found[holders] = holders[0 if check == "initial-broadcast" else states.index(most)]
+        found[holders] = holders[0 if row.first_rank else states.index(most)]
     return found
 
 
 def _difference(
-    check: str,
+    row: StateRow,
     facts: Sequence[ModelFacts],
     copies: Sequence[Copy],
     references: Mapping[tuple[int, ...], int],
@@ -199,20 +212,19 @@ def _difference(
     also = f"; also {listing(others, 4)}" if others else ""
     declared = _is_declared(facts)
     return Finding(
-        check=check,
-        rule=DIFFERENCE_RULES[check],
+        rule=row.rule,
         ranks=tuple(beyond),
         subject=name,
-        expected=_expected(check, broken, facts) + allowed,
+        expected=_expected(row, broken, facts) + allowed,
         found=(
-            f"{differ} of {count(len({one.name for one in copies}), NOUNS[check])}"
+            f"{differ} of {count(len({one.name for one in copies}), row.noun)}"
             f"{' that several ranks hold' if declared else ''} to differ from {_whose(compared_with)} on "
             f"{ranks_text(beyond)}; most of all {name} on rank {rank}: "
             f"{worst.elements:,} of {count(worst.of, 'element')}, by up to {worst.size:.3g}{place} "
-            f"(rank {rank} has {worst.mine}, rank {reference} has {worst.reference}){_factor(check, worst)}{also}"
+            f"(rank {rank} has {worst.mine}, rank {reference} has {worst.reference}){_factor(worst)}{also}"
         ),
         cause="" if declared else _cause(facts),
-        advice=(ADVICE_OF_COPIES if declared and not any(f.wrapped for f in facts) else ADVICE)[check],
+        advice=row.advice_of_copies if declared and not any(f.wrapped for f in facts) else row.advice,
         count=differ,
     )
 
@@ -222,10 +234,10 @@ def _whose(references: Sequence[int]) -> str:
     return f"rank {references[0]}'s" if len(set(references)) == 1 else f"those of {ranks_text(references)}"
 
 
-def _factor(check: str, worst: WorstDifference) -> str:
+def _factor(worst: WorstDifference) -> str:
     times = round(worst.scale or 0.0)
     exact = abs((worst.scale or 0.0) - times) < 1e-3
-    return f": {times} times the other's" if check == "gradient-sync" and times > 1 and exact else ""
+    return f": {times} times the other's" if times > 1 and exact else ""
 
 
 def _cause(facts: Sequence[ModelFacts]) -> str:
@@ -236,18 +248,3 @@ def _cause(facts: Sequence[ModelFacts]) -> str:
     if not all(wrapped):
         return f"only {ranks_text(r for r, w in enumerate(wrapped) if w)} has the model in DistributedDataParallel"
     return ""
-
-
-ADVICE = {
-    "initial-broadcast": "Load and initialise before the model is wrapped, or do the same on every rank.",
-    "gradient-sync": "Compute the loss from the output of the wrapper itself, leave no_sync() before the last forward "
-    "of a step, and treat gradients alike on every rank between backward() and step().",
-    "parameter-sync": "Find what changes parameters on one rank alone: to reduce gradients never repairs parameters.",
-}
-ADVICE_OF_COPIES = {
-    "initial-broadcast": "Give all ranks the same weights before they are sharded: by the same seed, the same file, or "
-    "a broadcast. distribute_tensor sends those of one rank; fully_shard and DTensor.from_local take each rank's own.",
-    "gradient-sync": "Let gradients be reduced along the copies' dimension of the mesh in the last backward of a step, "
-    "and treat them alike on every rank between backward() and step().",
-    "parameter-sync": ADVICE["parameter-sync"],
-}

@@ -1,0 +1,161 @@
+"""Rows: a check's rules as readings of a relation's deviations, with the words for each cause."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ddpcheck.evidence import ABSENT
+from ddpcheck.facts.holdings import Holding
+from ddpcheck.relations.equal import Deviation, equality
+from ddpcheck.vocabulary.model import Finding
+from ddpcheck.vocabulary.wording import count, listing, ranks_text
+
+
+class Words(NamedTuple):
+    """What a message says of one cause."""
+
+    cause: str = ""
+    advice: str = ""
+
+
+class Row(NamedTuple):
+    """One rule: which deviation it reads, and what it is called.
+
+    Texts are templates: ``{names}``, ``{name}``, ``{differ}``, ``{of}``, ``{step}``, ``{ranks}``, ``{values}``,
+    ``{whom}``, ``{along}``, ``{unseen}``, and what the holding has in its ``words``.
+    """
+
+    rule: str
+    moment: str
+    """Of the holdings that it reads."""
+    expected: str
+    found: str
+    causes: Mapping[str, Words]
+    """By the deviation's cause; that of an empty name is for all others."""
+    grounds: tuple[str, ...] = ()
+    """The kinds of ground that it reads; all of them by default."""
+    noun: str = "parameter"
+    subject: str = "{name}"
+    warns_of: tuple[str, ...] = ()
+    """The causes of which a deviation is a warning at most."""
+
+
+class Reading(NamedTuple):
+    """What the rows of a check have found."""
+
+    findings: list[Finding]
+    windows: set[tuple[int, int]]
+    """The windows that were compared: an optimizer's number, and that of its step."""
+    moments: int
+    """Other moments that were compared."""
+    has_looks: bool
+    """Anything was looked at, whatever it proves."""
+
+
+def read(holdings: Iterable[Holding], rows: Sequence[Row]) -> Reading:
+    """The findings of all rows, in their order, and what was compared for them.
+
+    A tensor that one row has named is not named by a later one for the same holders.
+    """
+    by_moment: dict[str, list[Holding]] = defaultdict(list)
+    for holding in holdings:
+        by_moment[holding.moment].append(holding)
+    found = Reading([], set(), 0, False)
+    windows, moments, has_looks = found.windows, 0, False
+    named: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        for holding in by_moment[row.moment]:
+            if row.grounds and holding.ground.kind not in row.grounds:
+                continue
+            _, compared, deviation = equality(holding)
+            has_looks |= bool(holding.looks and holding.places)
+            windows.update((holding.optimizer, number) for number in compared if holding.optimizer >= 0)
+            moments += len(compared) if holding.optimizer < 0 else 0
+            key = holding.links[0] if holding.links else ""
+            if deviation is not None and not named[key].issuperset(deviation.names):
+                found.findings.append(finding(row, deviation, named[key]))
+                named[key].update(deviation.names)
+    return found._replace(moments=moments, has_looks=has_looks)
+
+
+def finding(row: Row, deviation: Deviation, named: Iterable[str] = ()) -> Finding:
+    """A deviation in the words of a row, without the tensors that were named before."""
+    holding, look = deviation.holding, deviation.first
+    names = [name for name in deviation.names if name not in {*named}]
+    ranks = holding.ranks
+    texts: dict[str, Any] = {
+        "name": names[0],
+        "names": listing(names),
+        "differ": len(names),
+        "differing": count(len(names), row.noun),
+        "of": count(len(holding.places), row.noun),
+        "step": look.number,
+        "ranks": ranks_text(ranks),
+        "values": _values(deviation),
+        "whom": holding.ground.whom,
+        "along": holding.ground.along,
+        **(_texts_of_window(deviation) if look.window is not None else {}),
+        **holding.words,
+    }
+    words = row.causes.get(deviation.cause) or row.causes.get("", Words())
+    odd = {ranks[holder] for holder in deviation.odd if holder < len(ranks)}
+    return Finding(
+        rule=row.rule,
+        severity="warning" if deviation.cause in row.warns_of else holding.ground.severity,
+        ranks=tuple(sorted(odd)) or ranks,
+        subject=(holding.words.get("subject") or row.subject).format(**texts),
+        step=look.number if holding.optimizer >= 0 or row.moment in _OF_STEPS else None,
+        expected=row.expected.format(**texts),
+        found=row.found.format(**texts),
+        cause=words.cause.format(**texts),
+        advice=words.advice.format(**texts),
+        where=deviation.line,
+        count=len(deviation.looks),
+        links=deviation.links,
+        proof=holding.proof,
+    )
+
+
+_OF_STEPS = ("start", "names", "received", "steps")
+
+
+def _texts_of_window(deviation: Deviation) -> dict[str, str]:
+    """What messages say of the window in which holders differ for the first time."""
+    window, ranks = deviation.first.window, deviation.holding.ranks
+    unseen, clip = window.unseen(), window.clip_line()
+    scales = (f"{scale:g}" if scale else "none" for scale in window.scales)
+    times = window.backwards(deviation.places) if deviation.holding.moment == "gradients" else []
+    return {
+        "unseen": f"; {unseen}" if unseen and not deviation.cause else "",
+        "absent": _absent(deviation) if deviation.cause == "absent" else "",
+        "clip": f"{clip.file}:{clip.line}" if clip is not None else "",
+        "scales": ", ".join(f"{scale} on rank {rank}" for rank, scale in zip(ranks, scales, strict=False)),
+        "backwards": ", ".join(f"{number} on rank {rank}" for rank, number in zip(ranks, times, strict=False)),
+    }
+
+
+def _absent(deviation: Deviation) -> str:
+    """The ranks that do not have the first of the tensors at all."""
+    place = deviation.first.window.absent(deviation.places)[0]
+    held = zip(deviation.holding.ranks, deviation.first.at(place), strict=True)
+    missing = ranks_text(rank for rank, value in held if value == ABSENT)
+    return f"; {deviation.holding.names[place]} has no gradient at all on {missing}"
+
+
+def _values(deviation: Deviation) -> str:
+    """What each holder holds at the first place that differs, where it is a number."""
+    holding = deviation.holding
+    shown = [
+        f"{_number(value)} on rank {rank}"
+        for rank, value in zip(holding.ranks, deviation.first.at(deviation.places[0]), strict=False)
+        if value is not None and not isinstance(value, bytes)
+    ]
+    return "; ".join(shown)
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"{one:.6g}" for one in value[:4])
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,218 @@
+"""One step of an optimizer on all ranks that share its parameters, with what led to it."""
+
+from __future__ import annotations
+
+import ast
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from ddpcheck import evidence as ev
+from ddpcheck.evidence.moments import At
+from ddpcheck.evidence.sketches import NUMBERS
+from ddpcheck.facts import holdings, moments
+from ddpcheck.facts.sketches import Numbers
+from ddpcheck.judging.control_flow import tree_of
+from ddpcheck.judging.step_alignment import Aligned
+from ddpcheck.judging.tensor_kinds import dtype_of
+from ddpcheck.judging.world import Rank
+from ddpcheck.vocabulary.model import CallSite
+
+_CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_gradients")
+
+
+class Window:
+    """The step, rank by rank."""
+
+    def __init__(self, optimizer: Aligned, number: int, steps: Sequence[ev.Step], before: Window | None) -> None:
+        self.optimizer, self.number, self.steps, self.before = optimizer, number, steps, before
+
+    def line(self, holder: int) -> CallSite | None:
+        """The line of a rank's step."""
+        return self.optimizer.ranks[holder].where(self.steps[holder].site)
+
+    @property
+    def gradients(self) -> tuple[bytes, ...]:
+        return tuple(step.gradients for step in self.steps)
+
+    @property
+    def parameters(self) -> tuple[bytes, ...]:
+        return tuple(step.parameters for step in self.steps)
+
+    @property
+    def states(self) -> dict[str, tuple[bytes, ...]]:
+        """By key, the optimizer's state that every rank has recorded."""
+        keys = [key for key in self.steps[0].state if all(key in step.state for step in self.steps)]
+        return {key: tuple(step.state[key] for step in self.steps) for key in keys}
+
+    def rates(self, groups: Collection[int] | None) -> tuple[tuple[float, ...] | None, ...]:
+        """The learning rates of these groups; None of a rank that was not asked for a number on its device."""
+        return tuple(
+            None
+            if ev.UNREAD in (*step.rates, step.scale)
+            else tuple(rate for group, rate in enumerate(step.rates) if groups is None or group in groups)
+            for step in self.steps
+        )
+
+    @property
+    def scales(self) -> tuple[float | None, ...]:
+        """The factors of the gradient scalers: zero without one, and None where it was not asked for."""
+        return tuple(None if step.scale == ev.UNREAD else step.scale or 0.0 for step in self.steps)
+
+    @property
+    def begun(self) -> tuple[bytes, ...]:
+        """What the parameters were on entry to the optimizer's first step."""
+        return tuple(one.values for one in self.optimizer.described)
+
+    def until(self) -> Iterator[Window]:
+        """This window and those before it, the last first."""
+        one: Window | None = self
+        while one is not None:
+            yield one
+            one = one.before
+
+    def unseen(self) -> str:
+        """The windows right before this one that were not looked at in full, as a clause; empty where all were."""
+        return self.optimizer.blind_before(self.number)
+
+    # --- what came between backward() and the step
+
+    def _usages(self, places: Collection[int]) -> list[list[ev.Usage]]:
+        """What became of the wrappers that hold these places, rank by rank."""
+        wrappers = {self.optimizer.described[0].parameters[place].wrapper for place in places}
+        return [[usage for usage in step.usage if usage.wrapper in wrappers] for step in self.steps]
+
+    def at_backward_end(self, places: Collection[int]) -> list[tuple[bytes, ...]]:
+        """The gradients of the wrappers of these places when backward() had ended; none where a rank did not look."""
+        ended = [tuple(usage.after for usage in usages) for usages in self._usages(places)]
+        return ended if all(ended) and all(all(digests) for digests in ended) else []
+
+    def is_armed(self, places: Collection[int]) -> bool:
+        """Whether the reducers of these places know them, and were armed."""
+        known = all(self.optimizer.described[0].parameters[place].reduced for place in places)
+        return known and all(usage.armed for usages in self._usages(places) for usage in usages)
+
+    def backwards(self, places: Collection[int]) -> list[int]:
+        """Rank by rank, the backward() calls of this window; of the wrapper's, as far as they are known."""
+        own = [max((usage.backwards for usage in usages), default=0) for usages in self._usages(places)]
+        return [step.backwards for step in self.steps] if 0 in own else own
+
+    def absent(self, places: Collection[int]) -> list[int]:
+        """The places of which some rank has no gradient."""
+        return [place for place in places if any(holdings.at(one, place) == ev.ABSENT for one in self.gradients)]
+
+    def is_wrapped(self, places: Collection[int]) -> bool:
+        return any(self.optimizer.described[0].parameters[place].wrapper is not None for place in places)
+
+    def clip_line(self) -> CallSite | None:
+        """The line that clips between a backward() and the step, as the text of some rank's function has it."""
+        lines = (_clip(rank, step) for rank, step in zip(self.optimizer.ranks, self.steps, strict=True))
+        return next((line for line in lines if line is not None), None)
+
+    def conversion(self, places: Collection[int]) -> CallSite | None:
+        """The line that converted a wrapped module since its gradients were last equal: the hooks are on others."""
+        wrappers = {self.optimizer.described[0].parameters[place].wrapper for place in places}
+        equal = self.before
+        while equal is not None and not equal.has_equal_gradients(places):
+            equal = equal.before
+        for holder, (rank, step) in enumerate(zip(self.optimizer.ranks, self.steps, strict=True)):
+            since = equal.steps[holder].n if equal is not None else -1
+            for moved in rank.of(ev.Moved):
+                if moved.wrapper in wrappers and since < moved.n < step.n:
+                    return rank.where(moved.site)
+        return None
+
+    def is_on_device(self, place: int) -> bool:
+        """Whether a DTensor lies on a mesh of GPUs, or of whatever is no CPU."""
+        layout = self.optimizer.described[0].parameters[place].layout
+        meshes = {one.mesh: one.device for one in self.optimizer.ranks[0].of(ev.Mesh)}
+        return layout is not None and layout.mesh is not None and meshes.get(layout.mesh, "") not in ("", "cpu")
+
+    def dtype(self, place: int) -> str:
+        return dtype_of(self.optimizer.described[0].parameters[place].kind)
+
+    def has_equal_gradients(self, places: Collection[int]) -> bool:
+        """Whether all ranks have some of these gradients, and the same ones."""
+        nothing = {b"", ev.ABSENT, ev.UNSEEN}
+        there = any(nothing.isdisjoint(holdings.at(one, place) for one in self.gradients) for place in places)
+        return there and not set(holdings.differing(self.gradients)).intersection(places)
+
+    # --- how much
+
+    def distance(self, moment: At, place: int) -> float | None:
+        """How far apart the holders' sketches of a place are, over their size; None where some rank has no sketch."""
+        found = [self._sketch(holder, moment, place) for holder in range(len(self.steps))]
+        sketches = [one for one in found if one is not None]
+        if len(sketches) < len(found) or not np.isfinite(sketches).all():
+            return None
+        size = max(float(np.linalg.norm(one)) for one in sketches)
+        apart = max(float(np.linalg.norm(one - sketches[0])) for one in sketches)
+        return apart / size if size else 0.0
+
+    def _sketch(self, holder: int, moment: At, place: int) -> Numbers | None:
+        step, order = self.steps[holder], self.optimizer.orders[holder]
+        window = moments.window(self.optimizer.ranks[holder], step.optimizer, step.number)
+        if window is None:
+            return None
+        values = {"W": window.before, "G": window.gradients, "U": window.after}[moment]
+        own = place if order is None else order[place]
+        pieces = [piece for piece, its in window.places.items() if its == own]
+        if not pieces or any(piece not in values for piece in pieces):
+            return None
+        found: Numbers = sum((values[piece].sketch for piece in pieces), np.zeros(NUMBERS))
+        return found
+
+
+def windows(optimizer: Aligned, steps: Iterator[tuple[int, list[ev.Step]]]) -> list[Window]:
+    """The windows of these steps, each with the one before."""
+    found: list[Window] = []
+    for number, each in steps:
+        found.append(Window(optimizer, number, each, found[-1] if found else None))
+    return found
+
+
+def groups_of(optimizer: Aligned, places: Collection[int]) -> list[int] | None:
+    """The parameter groups that hold any of these places; None where the groups are not known."""
+    ends = list(accumulate(optimizer.described[0].groups))
+    return sorted({bisect_right(ends, place) for place in places}) if ends else None
+
+
+def with_finite_gradients(optimizer: Aligned, found: Sequence[Window]) -> list[Window]:
+    """The windows whose gradients are finite, as far as their sums were made."""
+    sums = [_sums(rank, of.optimizer) for rank, of in zip(optimizer.ranks, optimizer.described, strict=True)]
+    return [one for one in found if all(map(_is_finite, sums, one.steps))]
+
+
+def _sums(rank: Rank, optimizer: int) -> list[tuple[int, bool]]:
+    """When sums of its gradients were made, and whether all of these are finite."""
+    return [
+        (record.n, all(math.isfinite(number) for one in record.each for number in one.numbers or ()))
+        for record in rank.of(ev.GradientSums)
+        if record.optimizer == optimizer
+    ]
+
+
+def _is_finite(sums: Sequence[tuple[int, bool]], step: ev.Step) -> bool:
+    place = bisect_left(sums, (step.n, False))
+    return not place or sums[place - 1][1]
+
+
+def _clip(rank: Rank, step: ev.Step) -> CallSite | None:
+    """The one line that clips between a backward() and a step of the same function."""
+    sites = rank.process.calls_to(step.site)
+    tree = tree_of(rank.process.body(sites[-1]), sites[-1].first, sites[-1].function) if sites else None
+    if tree is None:
+        return None
+    site, begun = sites[-1], rank.where(step.backward_site)
+    same = begun is not None and (begun.file, begun.function) == (site.file, site.function)
+    first = begun.line if begun is not None and same and begun.line < site.line else 0
+    called = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    lines = {node.lineno for node in called if _name(node.func) in _CLIPS and first < node.lineno < site.line}
+    return CallSite(file=site.file, line=lines.pop(), function=site.function) if len(lines) == 1 else None
+
+
+def _name(called: ast.expr) -> str:
+    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
