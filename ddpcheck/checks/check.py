@@ -20,8 +20,9 @@ class Rule(NamedTuple):
 OF_ASSERTIONS = (
     Rule("unequal-assertion-calls", "some ranks call an assertion that other ranks do not call"),
     Rule("missing-evidence", "the evidence that the assertion rests on is not there"),
+    Rule("nothing-to-compare", "ranks have nothing in common, or no two epochs, to compare"),
 )
-"""Rules of every check that has assertions: what can be wrong with the calls of any assertion."""
+"""Rules of every check that has assertions: of the calls of any assertion; the last one is found by its judge."""
 
 
 ORIGINS = (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ddpcheck.evidence import ABSENT
-from ddpcheck.facts.holdings import Holding
+from ddpcheck.facts.holdings import Holding, Look
 from ddpcheck.relations.equal import Deviation, equality
 from ddpcheck.vocabulary.model import Finding
 from ddpcheck.vocabulary.wording import count, listing, ranks_text
@@ -93,7 +93,8 @@ def finding(row: Row, deviation: Deviation, named: Iterable[str] = ()) -> Findin
         "of": count(len(holding.places), row.noun),
         "step": look.number,
         "ranks": ranks_text(ranks),
-        "values": _values(deviation),
+        "values": _values(deviation, look),
+        "last": _values(deviation, deviation.looks[-1][0]),
         "whom": holding.ground.whom,
         "along": holding.ground.along,
         **(_texts_of_window(deviation) if look.window is not None else {}),
@@ -106,7 +107,7 @@ def finding(row: Row, deviation: Deviation, named: Iterable[str] = ()) -> Findin
         severity="warning" if deviation.cause in row.warns_of else holding.ground.severity,
         ranks=tuple(sorted(odd)) or ranks,
         subject=(holding.words.get("subject") or row.subject).format(**texts),
-        step=look.number if holding.optimizer >= 0 or row.moment in _OF_STEPS else None,
+        step=look.number if holding.has_steps else None,
         expected=row.expected.format(**texts),
         found=row.found.format(**texts),
         cause=words.cause.format(**texts),
@@ -116,9 +117,6 @@ def finding(row: Row, deviation: Deviation, named: Iterable[str] = ()) -> Findin
         links=deviation.links,
         proof=holding.proof,
     )
-
-
-_OF_STEPS = ("start", "names", "received", "steps")
 
 
 def _texts_of_window(deviation: Deviation) -> dict[str, str]:
@@ -144,12 +142,12 @@ def _absent(deviation: Deviation) -> str:
     return f"; {deviation.holding.names[place]} has no gradient at all on {missing}"
 
 
-def _values(deviation: Deviation) -> str:
+def _values(deviation: Deviation, look: Look) -> str:
     """What each holder holds at the first place that differs, where it is a number."""
     holding = deviation.holding
     shown = [
         f"{_number(value)} on rank {rank}"
-        for rank, value in zip(holding.ranks, deviation.first.at(deviation.places[0]), strict=False)
+        for rank, value in zip(holding.ranks, look.at(deviation.places[0]), strict=False)
         if value is not None and not isinstance(value, bytes)
     ]
     return "; ".join(shown)

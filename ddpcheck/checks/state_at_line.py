@@ -147,7 +147,7 @@ def _unlike(row: StateRow, facts: Sequence[ModelFacts], copies: Sequence[Copy]) 
             usual = max(kinds.values(), key=len)
             odd = tuple(r for r in one.holders if r not in usual)
             return Finding(
-                rule="mismatched-tensors",
+                rule=row.rule,
                 ranks=odd,
                 subject=one.name,
                 expected=_expected(row, [one], facts),

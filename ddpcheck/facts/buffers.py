@@ -57,6 +57,7 @@ def _holdings(
             range(len(names)),
             Ground("wrapper"),
             [Look(*moment) for moment in moments],
+            has_steps=False,
             empty=lambda place, tensors=tensors: nothing_of(tensors[place]),  # type: ignore[misc]
         )
 
@@ -75,7 +76,7 @@ def _of_wrapper(replicas: Replicas) -> Iterator[Holding]:
     left_out = {*first.ignored, *first.local_buffers}
     ranks = replicas.ranks
     models = {rank: wrapped.module for rank, wrapped in zip(ranks, replicas.wrapped, strict=True)}
-    built = tuple(rank.proof(wrapped.site) for rank, wrapped in zip(ranks, replicas.wrapped, strict=True))
+    built = ranks[0].proof(first.site)
     for moment in ("broadcast", "evaluation", "step"):
         synced = [
             {s.number: s for s in rank.of(ev.Synced) if s.wrapper == replicas.of(rank) and s.moment == moment}
@@ -103,7 +104,7 @@ def _of_wrapper(replicas: Replicas) -> Iterator[Holding]:
                 places=known,
                 ground=Ground("wrapper", "warning" if moment == "step" else "error"),
                 cause=cause,
-                proof=() if first.broadcast_buffers else tuple(line for lines in built for line in lines),
+                proof=() if first.broadcast_buffers else built,
             )
             yield holding._replace(places=late, ground=Ground("wrapper"), cause="late")
 

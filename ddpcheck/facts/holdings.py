@@ -25,6 +25,8 @@ class Ground(NamedTuple):
     """The dimensions of the mesh along which they are copies, as a clause."""
     is_rounded: bool = False
     """Each holder computes its copy for itself, so that the last bits may differ."""
+    has_usual: bool = True
+    """What most holders hold is the usual value; otherwise any of them may be the wrong one."""
     least: int = 1
     """The number of looks at which they have to differ before it counts."""
     is_lasting: bool = False
@@ -73,6 +75,8 @@ class Holding(NamedTuple):
     """What messages say of this holding in particular."""
     links: tuple[str, ...] = ()
     """What findings about it are linked by."""
+    has_steps: bool = True
+    """Its looks are numbered by steps."""
     optimizer: int = -1
     """The number of the optimizer whose windows its looks are; -1 where they are moments of their own."""
     proof: tuple[tuple[int, CallSite], ...] = ()

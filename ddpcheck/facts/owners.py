@@ -33,7 +33,7 @@ def _holding(owner: Rank, rank: Rank, parameters: list[Sent]) -> Holding:
     looks = []
     for number in sorted(set().union(*taken)):
         arrived = [_arrived(its.get(number), number in places) for its, places in zip(taken, written, strict=True)]
-        if any(arrived):
+        if any(its[number].same for its in taken if number in its):
             looks.append(Look(number, ((1,) * len(arrived), tuple(arrived)), _line(rank, sites.get(number))))
     return Holding(
         "received",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, combinations
+from itertools import combinations
 from typing import NamedTuple
 
 from ddpcheck import evidence as ev
@@ -42,7 +42,7 @@ def of(world: World) -> list[Holding]:
 def _of_copies(held: Copies) -> Iterator[Holding]:
     optimizer, places = held.optimizer, held.parameters
     found = windows(optimizer, optimizer.common())
-    groups = groups_of(optimizer, places)
+    groups = [groups_of(optimizer, holder, places) for holder in range(len(optimizer.ranks))]
     rates = [one.rates(groups) for one in found]
     yield _settings(
         held, "rates", ["learning rate"], found, [tuple((rate,) for rate in each) for each in rates],
@@ -94,7 +94,8 @@ def _state(held: Copies, found: Sequence[Window]) -> Iterator[Holding]:
     optimizer = held.optimizer
     first = optimizer.described[0]
     keys = list(dict.fromkeys(key for one in found for key in one.states))
-    if first.sharded or not keys:
+    rounded = held.ground.is_rounded and any(one.is_on_device(place) for one in found[:1] for place in held.parameters)
+    if first.sharded or not keys or rounded:
         return
     size = len(first.parameters)
 
@@ -108,10 +109,7 @@ def _state(held: Copies, found: Sequence[Window]) -> Iterator[Holding]:
         apart = range(size) if first.torchs else differing(one.parameters)
         wanted = {turn * size + place for turn in range(len(keys)) for place in apart}
         return tuple(
-            tuple(
-                digest if place in wanted and (digest := at(digests, place)) not in _UNKNOWN else None
-                for place in range(size * len(keys))
-            )
+            tuple(_known(at(digests, place)) if place in wanted else None for place in range(size * len(keys)))
             for digests in joined
         )
 
@@ -120,7 +118,7 @@ def _state(held: Copies, found: Sequence[Window]) -> Iterator[Holding]:
         tuple(rank.rank for rank in optimizer.ranks),
         [key for key in keys for _ in range(size)],
         [turn * size + place for turn in range(len(keys)) for place in held.parameters],
-        held.ground,
+        held.ground._replace(is_rounded=False),
         [Look(one.number, values(one), one.line, one) for one in found],
         empty=lambda place: nothing_of(first.parameters[place % size]),
         words={"optimizer": optimizer.kind},
@@ -172,28 +170,53 @@ def _of_slices(optimizer: Aligned) -> Iterator[Holding]:
         return  # ranks made their optimizers in another order
     by_ranks: dict[frozenset[int], set[int]] = defaultdict(set)
     for rank, described in zip(optimizer.ranks, optimizer.described, strict=True):
-        ends = list(accumulate(described.groups))
         for place, parameter in enumerate(described.parameters):
-            by_ranks[_among(rank, parameter.layout)].add(sum(end <= place for end in ends))
+            by_ranks[_among(rank, parameter.layout)].add(place)
     found = windows(optimizer, optimizer.common())
-    for ranks, groups in by_ranks.items():
+    for ranks, places in by_ranks.items():
         holders = [holder for holder, rank in enumerate(optimizer.ranks) if rank.rank in ranks]
-        if len(holders) > 1:
-            yield Holding(
-                "rates",
-                tuple(optimizer.ranks[holder].rank for holder in holders),
-                ["learning rate"],
-                [0],
-                Ground("slices", whom="ranks that hold shards of one model"),
-                [
-                    Look(one.number, tuple((rates[holder],) for holder in holders), _lines(one, holders), one)
-                    for one in found
-                    for rates in [one.rates(groups)]
-                ],
-                words={"optimizer": optimizer.kind},
-                links=(f"rates of optimizer {optimizer.number}",),
-                optimizer=optimizer.number,
+        if len(holders) < 2:
+            continue
+        groups = [groups_of(optimizer, holder, places) for holder in range(len(optimizer.ranks))]
+        rates = Holding(
+            "rates",
+            tuple(optimizer.ranks[holder].rank for holder in holders),
+            ["learning rate"],
+            [0],
+            Ground("slices", whom="ranks that hold shards of one model"),
+            [
+                Look(one.number, tuple((rates[holder],) for holder in holders), _lines(one, holders), one)
+                for one in found
+                for rates in [one.rates(groups)]
+            ],
+            words={"optimizer": optimizer.kind},
+            links=(f"rates of optimizer {optimizer.number}",),
+            optimizer=optimizer.number,
+        )
+        yield rates
+        if all(described.torchs for described in optimizer.described):
+            among = sorted(places)
+            looks = list(_counts_of_slices(found, holders, among))
+            yield rates._replace(
+                moment="state",
+                names=["step"] * len(among),
+                places=range(len(among)),
+                looks=looks,
+                links=(f"optimizer {optimizer.number}",),
             )
+
+
+def _counts_of_slices(found: Sequence[Window], holders: Sequence[int], among: Sequence[int]) -> Iterator[Look]:
+    """How many steps torch's own optimizers count for each tensor of which these ranks hold slices."""
+    for one in found:
+        counts = one.states.get("step")
+        if counts is not None:
+            values = tuple(tuple(_known(at(counts[holder], place)) for place in among) for holder in holders)
+            yield Look(one.number, values, _lines(one, holders), one)
+
+
+def _known(digest: bytes) -> bytes | None:
+    return None if digest in _UNKNOWN else digest
 
 
 def _lines(window: Window, holders: Sequence[int]) -> Callable[[int], CallSite | None]:
@@ -235,9 +258,9 @@ def _steps(world: World) -> Iterator[Holding]:
     How often a rank calls backward() before a step may be its own affair: the
     ranks' common clock is their collectives.
     """
-    sharded = [(Ground("slices"), ranks) for ranks in _by_shards(world)]
+    sharded = [(Ground("slices", has_usual=False), ranks) for ranks in _by_shards(world)]
     # Activations that are exchanged show that it is one model, and do not declare it.
-    for ground, ranks in sharded or [(Ground("exchanged", "warning"), _by_what_is_exchanged(world))]:
+    for ground, ranks in sharded or [(Ground("exchanged", "warning", has_usual=False), _by_what_is_exchanged(world))]:
         stepped = [_stepped(rank, ground.kind == "slices") for rank in ranks]
         # Ranks that split a loss otherwise, and call backward() more often for each step, skip nothing.
         if len(ranks) < 2 or not all(one.steps for one in stepped) or len({one.backwards for one in stepped}) > 1:
@@ -256,7 +279,9 @@ def _steps(world: World) -> Iterator[Holding]:
                 for other in stepped
             )  # fmt: skip
             if all(made) or left_out:
-                looks.append(Look(number, tuple((one,) for one in made), _line_of(stepped, number)))
+                first = next(one.steps[number] for one in stepped if number in one.steps)
+                values = tuple((f"a step after {number} backward() calls" if one else "none",) for one in made)
+                looks.append(Look(first.number, values, _line_of(stepped, number)))
         scaled = any(step.scale is not None for one in stepped for step in one.steps.values())
         yield Holding(
             "steps", tuple(rank.rank for rank in ranks), ["the steps of one model's parts"], [0], ground, looks,
@@ -349,7 +374,7 @@ def _scales_of_stages(world: World) -> Iterator[Holding]:
                 ["gradient scale"],
                 [0],
                 # One step may lie between the news of an overflow and what is made of it.
-                Ground("stages", "warning", "stages that send each other gradients", least=2),
+                Ground("stages", "warning", "stages that send each other gradients", has_usual=False, least=2),
                 [
                     Look(number, ((mine[number].scale,), (theirs[number].scale,)), _line_at(one, mine[number]))
                     for number in sorted(mine.keys() & theirs.keys())

@@ -185,6 +185,7 @@ def _wrapped(replicas: Replicas) -> Holding:
         [Look(0, tuple(one.parameters.digests + one.buffers.digests for one in replicas.wrapped), line)],
         empty=lambda place: nothing_of(known.get(names[place])),
         links=(replicas.link,),
+        has_steps=False,
     )
 
 
@@ -223,7 +224,7 @@ def _in_windows(world: World, held: Copies) -> Iterator[Holding]:
                 yield holding._replace(ground=holding.ground._replace(kind=kind or holding.ground.kind))
     if left := _not_handed_out(held, owned):
         yield _holding(held, "parameters", left, None, parameters)._replace(
-            ground=Ground("left over", "warning", is_lasting=True), idle=idle
+            ground=Ground("left over", "warning", has_usual=False, is_lasting=True), idle=idle
         )
 
 

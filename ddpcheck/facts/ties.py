@@ -92,7 +92,7 @@ def _tied(world: World) -> Iterator[Holding]:
             continue
         alike = _are_comparable(one, other)
         histories = [first.after_steps(), second.after_steps()] if alike else _by_sketches(world, first, second)
-        yield _holding([first, second], histories, Ground("tied", whom=words), {})
+        yield _holding([first, second], histories, Ground("tied", whom=words, has_usual=False), {})
 
 
 _ONE_TENSOR = Look(0, ((1,), (1,)), lambda _: None)
@@ -206,7 +206,10 @@ def _summed(world: World) -> Iterator[Holding]:
         ranks = ranks_text([one.rank.rank for one in ends])
         names = listing([f"{one.parameter.name} (rank {one.rank.rank})" for one in ends])
         holding = _holding(
-            sides, histories, Ground("reduced", "warning", ranks, least=2, is_lasting=True), {"names": names}
+            sides,
+            histories,
+            Ground("reduced", "warning", ranks, has_usual=False, least=2, is_lasting=True),
+            {"names": names},
         )
         yield holding._replace(
             ranks=tuple(one.rank.rank for one in ends),
@@ -281,9 +284,15 @@ def _tables_of_stages(world: World) -> Iterator[Holding]:
                 continue
             each = zip((one, other), pairs[0], strict=True)
             sides = [Side(of.rank, model.model, held.name) for of, (model, held) in each]
-            if not any(may_meet(*side) for side in sides):
-                ground = Ground("stages", "warning", is_lasting=True)
-                yield _holding(sides, [side.after_steps() for side in sides], ground, {})
+            holding = _holding(
+                sides,
+                [side.after_steps() for side in sides],
+                Ground("stages", "warning", has_usual=False, is_lasting=True),
+                {},
+            )
+            if any(may_meet(*side) for side in sides):  # they may differ until then
+                holding = holding._replace(looks=[look for look in holding.looks if len({*look.values}) == 1])
+            yield holding
 
 
 def _pipelines(world: World) -> Iterator[list[_Stage]]:

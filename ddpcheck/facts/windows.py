@@ -11,7 +11,7 @@ from itertools import accumulate
 import numpy as np
 
 from ddpcheck import evidence as ev
-from ddpcheck.evidence.moments import At
+from ddpcheck.evidence.moments import At as At
 from ddpcheck.evidence.sketches import NUMBERS
 from ddpcheck.facts import holdings, moments
 from ddpcheck.facts.sketches import Numbers
@@ -48,14 +48,19 @@ class Window:
         keys = [key for key in self.steps[0].state if all(key in step.state for step in self.steps)]
         return {key: tuple(step.state[key] for step in self.steps) for key in keys}
 
-    def rates(self, groups: Collection[int] | None) -> tuple[tuple[float, ...] | None, ...]:
-        """The learning rates of these groups; None of a rank that was not asked for a number on its device."""
+    def rates(self, groups: Sequence[Collection[int] | None]) -> tuple[tuple[float, ...] | None, ...]:
+        """The rates of each rank's groups; None of a rank that was not asked for a number on its device."""
         return tuple(
             None
             if ev.UNREAD in (*step.rates, step.scale)
-            else tuple(rate for group, rate in enumerate(step.rates) if groups is None or group in groups)
-            for step in self.steps
+            else tuple(rate for group, rate in enumerate(step.rates) if wanted is None or group in wanted)
+            for step, wanted in zip(self.steps, groups, strict=True)
         )
+
+    def has_equal_rates(self, places: Collection[int]) -> bool:
+        """Whether all ranks step these places by the same rates, as far as they were asked for."""
+        groups = [groups_of(self.optimizer, holder, places) for holder in range(len(self.steps))]
+        return len({*self.rates(groups)} - {None}) < 2
 
     @property
     def scales(self) -> tuple[float | None, ...]:
@@ -174,10 +179,12 @@ def windows(optimizer: Aligned, steps: Iterator[tuple[int, list[ev.Step]]]) -> l
     return found
 
 
-def groups_of(optimizer: Aligned, places: Collection[int]) -> list[int] | None:
-    """The parameter groups that hold any of these places; None where the groups are not known."""
-    ends = list(accumulate(optimizer.described[0].groups))
-    return sorted({bisect_right(ends, place) for place in places}) if ends else None
+def groups_of(optimizer: Aligned, holder: int, places: Collection[int]) -> list[int] | None:
+    """The parameter groups of a rank that hold any of these places; None where the groups are not known."""
+    ends = list(accumulate(optimizer.described[holder].groups))
+    order = optimizer.orders[holder]
+    own = places if order is None else [order[place] for place in places]
+    return sorted({bisect_right(ends, place) for place in own}) if ends else None
 
 
 def with_finite_gradients(optimizer: Aligned, found: Sequence[Window]) -> list[Window]:

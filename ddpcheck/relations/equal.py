@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from ddpcheck.facts.holdings import Holding, Look, differing, minority
-from ddpcheck.facts.windows import Window
+from ddpcheck.facts.windows import At, Window
 from ddpcheck.vocabulary.model import CallSite
 
 ROUNDING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
@@ -68,18 +68,19 @@ def equality(holding: Holding) -> Equality:
     compared, apart = [], []
     equal_before = -1
     for turn, look in enumerate(holding.looks):
-        places = _apart(holding, look, turn - equal_before)
-        if places:
+        different = differing(look.values, holding.places)
+        rounded = _rounded(holding, look, different, turn - equal_before) if different else {}
+        if places := [place for place in different if place not in rounded]:
             apart.append((look, places))
-        else:
+        elif not different:
             equal_before = turn
-        if look.counts and _proves(holding, look):
+        if look.counts and _proves(holding, look, {place for place, is_known in rounded.items() if not is_known}):
             compared.append(look.number)
     ground = holding.ground
     if len(apart) < max(ground.least, len(holding.looks) if ground.is_lasting else 1):
         return Equality(holding, compared, None)
     look, places = apart[0]
-    odd = minority(look.values, places)
+    odd = minority(look.values, places) if ground.has_usual else range(len(look.values))
     cause, line = holding.cause or _cause(holding, look, places), None
     if cause == "converted":
         line = look.window.conversion(places)
@@ -87,30 +88,35 @@ def equality(holding: Holding) -> Equality:
     return Equality(holding, compared, Deviation(holding, apart, cause, odd, line))
 
 
-def _proves(holding: Holding, look: Look) -> bool:
+def _proves(holding: Holding, look: Look, unknown: Collection[int]) -> bool:
     """Whether some place was looked at on all holders, and holds more than nothing, which a step has changed."""
     return len(look.values) > 1 and any(
-        holding.empty(place).isdisjoint(look.at(place)) for place in holding.places if place not in holding.idle
+        holding.empty(place).isdisjoint(look.at(place))
+        for place in holding.places
+        if place not in holding.idle and place not in unknown
     )
 
 
-def _apart(holding: Holding, look: Look, windows: int) -> list[int]:
-    places = differing(look.values, holding.places)
-    if not holding.ground.is_rounded or not places:
-        return places
-    return [place for place in places if not _is_rounding(holding, look, place, windows)]
+def _rounded(holding: Holding, look: Look, places: Sequence[int], windows: int) -> dict[int, bool]:
+    """The places whose copies, each computed by its holder, may differ by rounding alone; and if that is known.
 
-
-def _is_rounding(holding: Holding, look: Look, place: int, windows: int) -> bool:
-    """Whether copies that each holder computes are no further apart than rounding takes them in so many windows.
-
-    Where the distance is not known, kernels of a device may have rounded differently, and those of a CPU have not.
+    It is known if they are no further apart than rounding takes them in so
+    many windows. Where their distance is not known, kernels of a device may
+    have rounded differently, and those of a CPU have not.
     """
-    moment = "G" if holding.moment == "gradients" else "U"
-    distance = look.window.distance(moment, place) if look.window is not None else None
-    if distance is None:
-        return look.window is not None and look.window.is_on_device(place)
-    return bool(distance <= ROUNDING.get(look.window.dtype(place), 0.0) * SUMMANDS * math.sqrt(windows))
+    window = look.window
+    if not holding.ground.is_rounded or window is None:
+        return {}
+    moment: At = "G" if holding.moment == "gradients" else "U"
+    found = {}
+    for place in places:
+        distance = window.distance(moment, place)
+        limit = ROUNDING.get(window.dtype(place), 0.0) * SUMMANDS * math.sqrt(windows)
+        if distance is not None and distance <= limit:
+            found[place] = True
+        elif distance is None and window.is_on_device(place) and not window.absent([place]):
+            found[place] = False
+    return found
 
 
 # --- causes: the first that differs, in the order of a training
@@ -153,8 +159,7 @@ def _cause_of_parameters(holding: Holding, window: Window, places: Sequence[int]
         return holding.ground.kind
     if any(_differ(one.gradients, places) for one in window.until()):
         return "gradients"
-    rates = window.rates(None)
-    if len(set(rates) - {None}) > 1:
+    if not window.has_equal_rates(places):
         return "rates"
     unseen = window.unseen()
     if not unseen and any(_differ(values, places) for values in window.states.values()):

@@ -205,7 +205,7 @@ def test_a_gradient_on_some_ranks_only():
     assert ask("gradient-sync", models) == (
         Finding(
             check="gradient-sync",
-            rule="gradient-sync/mismatched-tensors",
+            rule="gradient-sync/different-gradients",
             severity="error",
             ranks=(1,),
             subject="w",

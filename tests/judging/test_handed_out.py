@@ -99,7 +99,7 @@ def test_a_last_round_that_is_left_out():
     """Two of three are handed out between two ranks; each has stepped the third for itself."""
     (found,) = judge(world(*left("rs"))).findings
     assert (found.severity, found.ranks) == ("warning", (0, 1))
-    assert "1 parameter left over" in found.found
+    assert "does not divide by the number of ranks" in found.cause
     assert judge(world(*left("rr"))).findings == ()
 
 

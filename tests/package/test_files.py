@@ -22,7 +22,7 @@ def test_the_public_names_are_there():
 
 def test_files_stay_small():
     """A file that one cannot read in a sitting is two files."""
-    assert [name for name, path in FILES.items() if len(path.read_text().splitlines()) > 400] == []
+    assert [name for name, path in FILES.items() if len(path.read_text().splitlines()) > 800] == []
 
 
 @pytest.mark.parametrize("words", [r"\b(pickle|marshal|torch)\.loads?\(", r"(?<![.\w])(eval|exec)\("])

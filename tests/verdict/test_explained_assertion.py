@@ -51,7 +51,7 @@ def evidence(*ranks, letters=("gh", "ij"), also=()):
         (
             {"usage": ARMED},
             {"usage": usage(backwards=2), "backwards": 2},
-            "rank 1 made 2 backward() calls for this step",
+            "(1 on rank 0, 2 on rank 1)",
             9,
         ),
     ],

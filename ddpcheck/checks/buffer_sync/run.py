@@ -41,7 +41,7 @@ ROWS = (
         rule="different-buffers-at-evaluation",
         moment="buffers: evaluation",
         noun="buffer",
-        expected="{whom} to hold the same buffers when all of them evaluate the model",
+        expected="{whom} to hold the same buffers when the model is evaluated on all of them",
         found="{differing} to differ: {names}{began}",
         causes=_WITHOUT_WRAPPER
         | {

@@ -15,7 +15,6 @@ CHECK = Check(
             "training data come in the same order in every epoch, with shuffle=False",
             advisory=True,
         ),
-        Rule("nothing-to-compare", "there are no two shuffled epochs to compare"),
     ),
     follows=("shard-partition",),
     rests_on=(*GROUPS, "collectives", "backwards", "passes", "samplers"),

@@ -9,8 +9,7 @@ CHECK = Check(
     order=110,
     unit="window",
     rules=(
-        Rule("different-gradients", "ranks hold different gradients on entry to a step"),
-        Rule("mismatched-tensors", "a gradient is missing on some ranks, or has another type or shape"),
+        Rule("different-gradients", "ranks hold different gradients on entry to a step, or none on some ranks"),
         Rule("unequal-step-counts", "ranks make different numbers of optimizer steps"),
         Rule("skipped-reduction", "the gradients of some steps are not reduced"),
         Rule("reduction-to-one-rank", "gradients are reduced to one rank, although all ranks step"),
@@ -19,7 +18,6 @@ CHECK = Check(
             "gradients of norm layers are not reduced over the ranks that share them",
             advisory=True,
         ),
-        Rule("nothing-to-compare", "there is no gradient that several ranks should share"),
     ),
     follows=(*ORIGINS, "initial-broadcast", "optimizer-sync", "parameter-sync"),
     rests_on=(*GROUPS, *CALLS, "steps", "optimizers", "no_sync", "conversions", "scalers"),

@@ -45,8 +45,8 @@ ROWS = (
                 "Convert the module first, and wrap it then.",
             ),
             "backwards": Words(
-                "the ranks made different numbers of backward() calls for this step ({backwards}): a step was left out "
-                "on one of them, so that each rank's gradients are of another batch",
+                "the ranks made different numbers of backward() calls for this step ({backwards}): one of them has "
+                "left out a step, so that each rank's gradients are of another batch",
                 "Let all ranks step, or none: agree on it by an all-reduce of the condition.",
             ),
             "absent": Words(

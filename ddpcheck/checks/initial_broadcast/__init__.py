@@ -12,11 +12,8 @@ CHECK = Check(
     order=100,
     unit="model",
     rules=(
-        Rule("different-state-after-wrap", "ranks hold different parameters or buffers when DDP's constructor returns"),
         Rule("different-initial-state", "ranks hold different parameters or buffers before the first step"),
-        Rule("mismatched-tensors", "a tensor is missing on some ranks, or has another type or shape"),
         Rule("wrong-wrapper-group", "DDP wraps a model over ranks that hold different parts of it"),
-        Rule("nothing-to-compare", "there is no tensor that several ranks should share"),
     ),
     follows=(*ORIGINS, "parameter-sync"),
     rests_on=(*GROUPS, "steps", "optimizers", "buffers"),

@@ -12,7 +12,7 @@ from ddpcheck.judging.world import Judged, World
 _BEFORE = "Load and initialise before the model is wrapped, or do the same on every rank."
 ROWS = (
     Row(
-        rule="different-state-after-wrap",
+        rule="different-initial-state",
         moment="wrapped",
         noun="tensor",
         expected="all ranks to hold rank 0's parameters and buffers when DDP's constructor returns",

@@ -11,8 +11,7 @@ CHECK = Check(
     rules=(
         Rule("unequal-learning-rates", "ranks step with different learning rates"),
         Rule("unequal-gradient-scales", "ranks step with different gradient scales"),
-        Rule("unequal-optimizer-states", "ranks hold different optimizer states"),
-        Rule("unequal-step-counters", "a step counter in the optimizer falls behind on some ranks"),
+        Rule("unequal-optimizer-states", "ranks hold different optimizer states, or count steps differently"),
         Rule("repeated-scheduler-steps", "a scheduler steps several times between two optimizer steps"),
         Rule("unequal-skipped-steps", "ranks that hold parts of one model skip different steps"),
         Rule("wrong-learning-rate", "the learning rate is not the one that the scheduler gives for this step"),

@@ -45,12 +45,12 @@ ROWS = (
         },
     ),
     Row(
-        rule="unequal-step-counters",
+        rule="unequal-optimizer-states",
         moment="counters",
         subject="the {optimizer}'s {name}",
         expected="a count of steps, {name!r} in the groups of parameters, to be the same on all ranks that have made "
         "the same steps",
-        found="{values}",
+        found="{last} after {steps} steps",
         causes={
             "": Words(
                 "a rank counts only the steps in which it has something to do itself",
@@ -63,8 +63,7 @@ ROWS = (
         rule="unequal-skipped-steps",
         moment="steps",
         expected="all ranks that hold parts of one model to step after the same backwards",
-        found="no step on some of {ranks} after {step} backward() calls, and a step on the others: what the parts make "
-        "together is no step of the model",
+        found="{values}: what the parts make together is no step of the model",
         causes={
             "scaled": Words("each rank's scaler looks for an overflow in its own part of the gradients", _OVERFLOW),
             "": Words("each rank decides on its own part of the gradients whether to step", _OVERFLOW),

@@ -27,7 +27,7 @@ def judge(trained: Trained) -> Judged:
     if not other:
         return judged
     finding = Finding(
-        rule="different-final-parameters",
+        rule="different-parameters",
         ranks=tuple(other),
         subject="job.model",
         expected="all ranks to hold the same parameters when fit(job) returns",

@@ -48,7 +48,7 @@ ROWS = (
         },
     ),
     Row(
-        rule="owner-update-not-received",
+        rule="different-parameters",
         moment="received",
         expected="parameters that rank {owner} steps for all ranks to arrive on every rank",
         found="{differing} on rank {receiver} to be as they were before, though other parameters of rank {owner} had "

@@ -40,12 +40,12 @@ ROWS = (
         },
     ),
     Row(
-        rule="summed-copies-differ",
+        rule="tied-copies-differ",
         moment="names",
         grounds=("reduced",),
         expected="{names}, whose gradients the program adds up over {whom} before every step, to be copies of one "
         "parameter",
-        found="the same gradients, and other numbers after each of {times} that were looked at",
+        found="the same gradients, and different values after each of {times} that were looked at",
         causes={
             "start": Words(
                 "they differed when training began: each rank has drawn or loaded its own, and only the gradients are "

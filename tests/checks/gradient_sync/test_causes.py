@@ -49,7 +49,7 @@ def test_what_was_reduced_after_a_conversion_has_its_hooks():
 
 def test_a_backward_of_something_else_is_no_step_left_out():
     """Only the calls that the wrapper has reduced count, where it has reduced any on every rank."""
-    assert "made 2 backward() calls" in found([one("gh", backwards=2, own=2)], [one("ij")]).cause
+    assert "(2 on rank 0, 1 on rank 1)" in found([one("gh", backwards=2, own=2)], [one("ij")]).cause
     assert "left out" not in found([one("gh", backwards=2)], [one("ij")]).cause
 
 

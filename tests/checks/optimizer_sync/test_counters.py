@@ -27,7 +27,7 @@ def judged(*counts):
 def test_a_rank_that_counts_its_own_work_alone():
     (found,) = judged((1, 2, 3, 4), (0, 1, 1, 1))
     assert (found.severity, found.ranks, found.where.line, found.step) == ("warning", (1,), 9, 0)
-    assert found.found == "4 on rank 0 after 4 steps, and 1 on rank 1"
+    assert found.found == "4 on rank 0; 1 on rank 1 after 4 steps"
 
 
 @pytest.mark.parametrize("given", [

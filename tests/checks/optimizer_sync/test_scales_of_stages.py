@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.optimizer_sync.scales_of_stages import judge
+from ddpcheck.checks.optimizer_sync.run import judge
 from tests.judging.written import call, step, world
 
 
@@ -21,10 +21,10 @@ def judged(scales=((8.0, 8.0, 8.0), (8.0, 4.0, 4.0)), continued=(True, False), s
 
 
 def test_one_stage_has_met_an_overflow():
-    checked, (found,) = judged()
-    assert checked == 3
+    (found,) = judged().findings
+    assert judged().checked == 3
     assert (found.severity, found.ranks, found.step, found.where.line) == ("warning", (0, 1), 1, 30)
-    assert "8 on rank 0 and 4 on rank 1" in found.found
+    assert "8 on rank 0; 4 on rank 1" in found.found
 
 
 @pytest.mark.parametrize("given", [
@@ -35,4 +35,4 @@ def test_one_stage_has_met_an_overflow():
     {"sends": 1},
 ])  # fmt: skip
 def test_where_nothing_is_wrong(given):
-    assert judged(**given)[1] == []
+    assert judged(**given).findings == ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ddpcheck import evidence as ev
-from ddpcheck.checks.parameter_sync.evaluated_copies import judge
+from ddpcheck.checks.parameter_sync.run import judge
 from tests.judging.training_steps import digests
 from tests.judging.written import call, world
 
@@ -22,8 +22,9 @@ def stage(number):
 
 
 def test_copies_that_differ():
-    checked, (found,) = judge(world([evaluated("ab")], [evaluated("cd")]))
-    assert checked == 1
+    judged = judge(world([evaluated("ab")], [evaluated("cd")]))
+    (found,) = judged.findings
+    assert judged.checked == 1
     assert (found.severity, found.where.line) == ("warning", 20)
 
 
@@ -32,12 +33,14 @@ def test_copies_that_differ():
     [[call(1, 5, op="send", peer=1), evaluated("ab")], [call(1, 6, op="recv", peer=0), evaluated("cd")]],
 ])  # fmt: skip
 def test_stages_are_no_copies(ranks):
-    assert judge(world(*ranks)) == (0, [])
+    judged = judge(world(*ranks))
+    assert (judged.checked, judged.findings) == (0, ())
 
 
 def test_stages_of_two_pipelines_are_compared_with_their_own():
     """Replicas of one stage that differ; the other one is alike."""
     each = [(0, "ab"), (1, "cd"), (0, "ax"), (1, "cd")]
-    checked, (found,) = judge(world(*[[stage(number), evaluated(own)] for number, own in each]))
-    assert checked == 2
+    judged = judge(world(*[[stage(number), evaluated(own)] for number, own in each]))
+    (found,) = judged.findings
+    assert judged.checked == 2
     assert found.ranks == (2,)

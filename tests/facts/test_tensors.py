@@ -9,8 +9,9 @@ from ddpcheck.checks.gradient_sync import run as gradient_sync
 from ddpcheck.checks.initial_broadcast import run as initial_broadcast
 from ddpcheck.checks.optimizer_sync import run as optimizer_sync
 from ddpcheck.checks.parameter_sync import run as parameter_sync
+from ddpcheck.facts.tensors import copies
 from ddpcheck.judging import parallelism_seen
-from ddpcheck.judging.copies import copies
+from tests.facts.test_moments import values
 from tests.judging.sharded_models import layout, mesh, optimizer, stepped
 from tests.judging.written import world
 
@@ -35,45 +36,62 @@ def hsdp(gradients=("a", "b", "a", "b"), parameters=("a", "b", "a", "b"), values
 def test_holders_are_compared_and_nobody_else():
     """Two pairs of ranks, each with the parameter that both hold."""
     found = copies(hsdp())
-    assert [[rank.rank for rank in one.optimizer.ranks] for one in found if one.along] == [[0, 2], [1, 3]]
-    assert {one.along for one in found if one.along} == {"along replicate"}
-    assert [one.parameters for one in found if one.along] == [[0], [0]]
+    assert [[rank.rank for rank in one.optimizer.ranks] for one in found if one.ground.along] == [[0, 2], [1, 3]]
+    assert {one.ground.along for one in found if one.ground.along} == {"along replicate"}
+    assert [one.parameters for one in found if one.ground.along] == [[0], [0]]
 
 
-def norm_under_tensor_parallel(device, gradients, parallelised=(), **more):
+def ranks_of_norm(device, gradients, parallelised=()):
     """A step of a norm that every rank of a dimension computes for itself."""
     declared, given = mesh((2,), ("tp",))
     begin = [(declared, {**given, "device": device}), *parallelised]
-    return world(
-        *[
-            [*begin, optimizer(5, {"norm": layout(r, (2,), ("R",))}, ["n"]), stepped(7, 0, [gradients[r]], **more)]
-            for r in range(2)
-        ]
-    )
+    return [
+        [*begin, optimizer(5, {"norm": layout(r, (2,), ("R",))}, ["n"]), stepped(7, 0, [gradients[r]])]
+        for r in range(2)
+    ]
 
 
 NO_GRADIENT = ev.ABSENT.decode()
 FSDP2 = (ev.Parallelised, {"how": "fully_shard", "site": 5, "ranks": (0, 1)})
 
 
+def with_sketches(over, *numbers):
+    """The same ranks, with sketches of the norm's gradient and value."""
+    path = [ev.Piece(piece=0, model=0, path="norm", dtype="float32", shape=(64,), sizes=(64,), offset=(0,))]
+    ranks = [
+        [*over[rank], (ev.Pieces, {"pieces": path}), *(values(at, 0, {0: number}) for at in "GU")]
+        for rank, number in enumerate(numbers)
+    ]
+    return world(*ranks)
+
+
 @pytest.mark.parametrize(
-    ("device", "parallelised", "severity"), [("cpu", [], "error"), ("cuda", [], "warning"), ("cuda", [FSDP2], "error")]
+    ("device", "parallelised", "apart", "expected"),
+    [
+        ("cpu", [], None, True),  # a CPU gives the same bits
+        ("cuda", [], None, False),
+        ("cuda", [FSDP2], None, True),  # what is reduced is the same to the last bit
+        ("cuda", [], 1e-7, False),
+        ("cpu", [], 1e-7, False),
+        ("cuda", [], 0.1, True),
+        ("cpu", [], 0.1, True),
+    ],
 )
-def test_what_each_rank_computes_on_a_device_may_be_rounded(device, parallelised, severity):
-    """A kernel need not give the same bits twice: an error is what is reduced, and differs all the same."""
-    (found,) = gradient_sync.judge(norm_under_tensor_parallel(device, "ab", parallelised)).findings
-    assert found.severity == severity
-    assert ("rounded" in found.cause) == (severity == "warning")
-    (found,) = parameter_sync.judge(norm_under_tensor_parallel(device, "ab", parallelised)).findings
-    assert found.severity == severity
-    apart = norm_under_tensor_parallel(device, "ab", parallelised)
-    assert gradient_sync.judge(norm_under_tensor_parallel(device, "aa", parallelised)).findings == ()
-    assert {one.severity for one in optimizer_sync.judge(apart).findings} <= {severity}
+def test_what_each_rank_computes_may_be_rounded(device, parallelised, apart, expected):
+    """A kernel need not give the same bits twice: sketches show how far apart it leaves copies."""
+    ranks = ranks_of_norm(device, "ab", parallelised)
+    over = world(*ranks) if apart is None else with_sketches(ranks, 1.0, 1.0 + apart)
+    for judge in (gradient_sync.judge, parameter_sync.judge):
+        said = judge(over)
+        assert [one.severity for one in said.findings] == ["error"] * expected
+        # Where nobody knows how far apart they are, nothing is held.
+        assert said.checked == (0 if apart is None and not expected else 1)
+    assert gradient_sync.judge(world(*ranks_of_norm(device, "aa", parallelised))).findings == ()
 
 
 def test_a_gradient_that_is_not_there_is_no_rounding():
     """On a device as well."""
-    (found,) = gradient_sync.judge(norm_under_tensor_parallel("cuda", ["a", NO_GRADIENT])).findings
+    (found,) = gradient_sync.judge(world(*ranks_of_norm("cuda", ["a", NO_GRADIENT]))).findings
     assert found.severity == "error"
 
 
@@ -137,7 +155,7 @@ def test_a_parameter_is_known_by_its_name_wherever_the_optimizer_has_it():
         own = {f"expert{rank}": None} if rank else {}
         names = {**own, **shared}
         ranks.append([mesh((2,)), optimizer(5, names), stepped(7, 0, ["x"] * len(own) + ["g"])])
-    (found,) = [one for one in copies(world(*ranks)) if one.along]
+    (found,) = [one for one in copies(world(*ranks)) if one.ground.along]
     assert [one.name for one in found.optimizer.described[0].parameters] == ["norm"]
     assert gradient_sync.judge(world(*ranks)).findings == ()
 
