@@ -88,3 +88,25 @@ class Contributions(Record, frozen=True, kw_only=True):
     """How often each parameter had been written to in place."""
     layouts: dict[int, Layout] = msgspec.field(default_factory=dict)
     """By place in ``pieces``, how gradients lie that are DTensors."""
+
+
+class Modes(Record, frozen=True, kw_only=True):
+    """How a model's forwards ran that came before a backward()."""
+
+    share: ClassVar[float] = 0.01
+    passing: ClassVar[bool] = True
+
+    model: int
+    backward: int
+    """Counted as in Contributions."""
+    site: int
+    """The line of the last forward."""
+    training: bytes
+    """A byte for each module, in the order of ``named_modules()``: 1 for one in training mode."""
+    trained: bytes
+    """A byte for each parameter, in the order of ``named_parameters()``: 1 for one that requires a gradient."""
+    modules: list[str] = msgspec.field(default_factory=list)
+    """Their names, where they are not those of the model's record before."""
+    parameters: list[str] = msgspec.field(default_factory=list)
+    several: bool = False
+    """Several forwards came before this backward(), in different modes."""

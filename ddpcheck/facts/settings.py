@@ -24,6 +24,9 @@ from ddpcheck.vocabulary.model import CallSite
 _UNKNOWN = {b"", ev.ABSENT, ev.UNSEEN}
 
 
+SLICES = Ground("slices", whom="ranks that hold shards of one model")
+
+
 @once_per_world
 def of(world: World) -> list[Holding]:
     """The settings that ranks must step by alike: of copies, of the slices of one tensor, and of a model's stages."""
@@ -165,25 +168,15 @@ def _counters(held: Copies, found: Sequence[Window]) -> Iterator[Holding]:
 
 def _of_slices(optimizer: Aligned) -> Iterator[Holding]:
     """The rates of groups that hold slices, among the ranks that a tensor is dealt out to."""
-    stepped = models_of(optimizer)
-    if len({frozenset(numbered(rank).get(one) for one in models) for rank, models in stepped.items()}) > 1:
-        return  # ranks made their optimizers in another order
-    by_ranks: dict[frozenset[int], set[int]] = defaultdict(set)
-    for rank, described in zip(optimizer.ranks, optimizer.described, strict=True):
-        for place, parameter in enumerate(described.parameters):
-            by_ranks[_among(rank, parameter.layout)].add(place)
     found = windows(optimizer, optimizer.common())
-    for ranks, places in by_ranks.items():
-        holders = [holder for holder, rank in enumerate(optimizer.ranks) if rank.rank in ranks]
-        if len(holders) < 2:
-            continue
+    for holders, places in slices(optimizer).items():
         groups = [groups_of(optimizer, holder, places) for holder in range(len(optimizer.ranks))]
         rates = Holding(
             "rates",
             tuple(optimizer.ranks[holder].rank for holder in holders),
             ["learning rate"],
             [0],
-            Ground("slices", whom="ranks that hold shards of one model"),
+            SLICES,
             [
                 Look(one.number, tuple((rates[holder],) for holder in holders), _lines(one, holders), one)
                 for one in found
@@ -204,6 +197,25 @@ def _of_slices(optimizer: Aligned) -> Iterator[Holding]:
                 looks=looks,
                 links=(f"optimizer {optimizer.number}",),
             )
+
+
+def slices(optimizer: Aligned) -> dict[tuple[int, ...], set[int]]:
+    """By the holders that a tensor is dealt out to: the places of such tensors.
+
+    None where ranks step other models by it: they made their optimizers in another order.
+    """
+    stepped = models_of(optimizer)
+    if len({frozenset(numbered(rank).get(one) for one in models) for rank, models in stepped.items()}) > 1:
+        return {}
+    by_ranks: dict[frozenset[int], set[int]] = defaultdict(set)
+    for rank, described in zip(optimizer.ranks, optimizer.described, strict=True):
+        for place, parameter in enumerate(described.parameters):
+            by_ranks[_among(rank, parameter.layout)].add(place)
+    found = {
+        tuple(holder for holder, rank in enumerate(optimizer.ranks) if rank.rank in ranks): places
+        for ranks, places in by_ranks.items()
+    }
+    return {holders: places for holders, places in found.items() if len(holders) > 1}
 
 
 def _counts_of_slices(found: Sequence[Window], holders: Sequence[int], among: Sequence[int]) -> Iterator[Look]:

@@ -252,6 +252,7 @@ FIELDS: dict[str, dict[str, Action]] = {
     "LeftOut": {"names": name, "kinds": fact},
     "Optimizer": {"kind": kind},
     "Contributions": {"how": fact},
+    "Modes": {"modules": name, "parameters": name},
     "Piece": {"path": name, "dtype": fact},
     "Values": {"at_moment": fact},
     "Parameter": {"name": name, "kind": fact, "unseen": kind, "path": name},

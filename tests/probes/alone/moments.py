@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from ddpcheck import evidence as ev
 from ddpcheck.facts import sketches
-from ddpcheck.probes.moments import pieces, windows
+from ddpcheck.probes.moments import forward_modes, pieces, windows
 from ddpcheck.probes.optimizers import gradient_events
 from ddpcheck.probes.recording import pace
 from ddpcheck.probes.recording.pace import Pace
@@ -37,6 +38,8 @@ def _from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gradient_events, name, set())
     monkeypatch.setattr(gradient_events, "_optimizers", type(gradient_events._optimizers)())
     monkeypatch.setattr(pieces, "_known", {})
+    for name in ("_since_backward", "_written"):
+        monkeypatch.setattr(forward_modes, name, {})
 
 
 def made(rate: float = 0.1) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -245,3 +248,63 @@ def test_a_look_that_fails_is_not_the_programs(recorded: Any, monkeypatch: Any, 
     step(net, optimizer)
     assert all(torch.equal(a, b) for a, b in zip(before.parameters(), net.parameters(), strict=True))
     assert recorded(told)
+
+
+# --- the mode of the forwards
+
+
+def test_the_mode_of_each_backward(recorded: Any) -> None:
+    """Names once; what ran without gradients is no mode of a step."""
+    net, optimizer = made()
+    net[1].bias.requires_grad_(False)
+    step(net, optimizer, micro=2)
+    net.eval()
+    with torch.no_grad():
+        net(torch.randn(5, 4))
+    step(net, optimizer)
+    first, second, third = recorded(ev.Modes)
+    assert (first.modules, first.parameters) == (["", "0", "1"], ["0.weight", "0.bias", "1.weight", "1.bias"])
+    assert (second.modules, third.modules) == ([], [])
+    assert [list(one.training) for one in (first, second, third)] == [[1, 1, 1], [1, 1, 1], [0, 0, 0]]
+    assert list(first.trained) == [1, 1, 1, 0]
+    assert [one.backward for one in (first, second, third)] == [1, 2, 3]
+    assert not any(one.several for one in (first, second, third))
+
+
+def test_forwards_in_two_modes_before_one_backward(recorded: Any) -> None:
+    net, optimizer = made()
+    step(net, optimizer)
+    net(torch.randn(5, 4))
+    net[0].eval()
+    step(net, optimizer)
+    step(net, optimizer)
+    assert [one.several for one in recorded(ev.Modes)] == [False, True, False]
+
+
+def test_a_forward_without_a_backward_says_nothing_of_later_ones(recorded: Any) -> None:
+    net, optimizer = made()
+    step(net, optimizer)
+    net.eval()
+    net(torch.randn(5, 4))
+    optimizer.step()
+    net.train()
+    step(net, optimizer)
+    assert [(list(one.training), one.several) for one in recorded(ev.Modes)] == [([1, 1, 1], False)] * 2
+
+
+def test_modes_of_windows_that_are_not_looked_at(recorded: Any) -> None:
+    net, optimizer = made()
+    for _ in range(windows.FIRST + 2):
+        step(net, optimizer)
+    assert {one.backward for one in recorded(ev.Modes)} <= {one.backward for one in recorded(ev.Contributions)}
+
+
+def test_what_is_recomputed_is_no_forward_of_its_own(recorded: Any) -> None:
+    """It runs within backward(), in whatever mode the module is by then."""
+    net, optimizer = made()
+    for training in (True, False):
+        outputs = checkpoint(net, torch.randn(3, 4, requires_grad=True), use_reentrant=False)
+        net.train(training)
+        outputs.sum().backward()
+        optimizer.step()
+    assert [(list(one.training), one.several) for one in recorded(ev.Modes)] == [([1, 1, 1], False)] * 2
